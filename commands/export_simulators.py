@@ -18,9 +18,9 @@ from model.workload.trace import first_nodes, trace_of
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, read_table, rows_of
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
+from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Scenario
-from scenarios.workloads.schedules import case_schedule
 from traffic_gen.traces.formats.chakra_writing import Span, chakra_files
 
 PS_PER_NS = 1000

@@ -36,9 +36,9 @@ from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.verdicts.fault_impact import FaultImpact
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck
+from scenarios.cases import case_schedule
 from scenarios.planning.rail_isolation import crossings
 from scenarios.scenario import Case, Scenario
-from scenarios.workloads.schedules import case_schedule
 from testbed.host.preflight import datapath_in_words
 from testbed.nodes.datapath import datapath_of
 from testbed.nodes.gpu_proxies import ProxyKind

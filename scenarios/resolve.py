@@ -12,7 +12,6 @@ from model.prediction.machine import Machine
 from scenarios.format.faults import entry_issues, faults_on, recovery_issues
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, Fabric, ScenarioFile
-from scenarios.format.workloads import AnyWorkload, IterationWorkload
 from scenarios.planning.admission import admission_issues
 from scenarios.planning.emulated_fabric import (
     asked_datapath,
@@ -23,10 +22,13 @@ from scenarios.planning.emulated_fabric import (
 )
 from scenarios.planning.late_faults import late_faults
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
-from scenarios.workloads.generators import generator_issues, generator_load_issues
-from scenarios.workloads.jobs import job_issues
-from scenarios.workloads.schedules import schedule_issues
-from scenarios.workloads.sizes import given_size_issues, size_issues
+from scenarios.workload_issues import (
+    generator_load_issues,
+    given_size_issues,
+    schedule_issues,
+    size_issues,
+    workload_issues,
+)
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
 # from 0xffffff00 on (section 7.2.1).
@@ -35,8 +37,6 @@ MAX_SWITCH_PORTS = 0xFF00
 LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
-# Keys by which two cases of the same training iteration may differ, beside its degrees.
-ITERATION_KEYS = ("batch", "layers", "zero")
 
 
 def resolve(
@@ -103,9 +103,8 @@ def resolve(
 
 def _issues_of_keys(file: ScenarioFile) -> list[Issue]:
     """Issues of keys and their values, without building a fabric or a schedule."""
-    issues = [*_fabric_issues(file.fabric), *_workload_issues(file), *_expect_issues(file.expect)]
-    issues += [*entry_issues(file), *recovery_issues(file), *generator_issues(file)]
-    issues += job_issues(file)
+    issues = [*_fabric_issues(file.fabric), *workload_issues(file), *_expect_issues(file.expect)]
+    issues += [*entry_issues(file), *recovery_issues(file)]
     return issues or list(given_size_issues(file))
 
 
@@ -194,18 +193,6 @@ def _uplinked_switches(fabric: Fabric, kind: FabricKind) -> int:
     return fabric.rail_leaves if fabric.rail_leaves > 1 else 0
 
 
-def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of workloads; one that names no kinds is for all fabrics of the scenario."""
-    for number, workload in enumerate(file.workloads):
-        if not set(workload.kinds) & set(file.fabric.kinds):
-            what = "matches none of the scenario's fabrics"
-            hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
-            yield Issue(("workloads", number, "kinds"), what, hint)
-        if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
-            what = "cannot be combined with size_scale"
-            yield Issue(("workloads", number, "time_dilation"), what)
-
-
 def _expect_issues(expect: Expect) -> Iterator[Issue]:
     for name, within, limit in (
         ("ratio", expect.ratio_within, expect.ratio_limit),
@@ -251,21 +238,13 @@ def _chosen(
 
 
 def _distinct(file: ScenarioFile, cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Add the size, the number of slices, and an iteration's keys to names that differ in them."""
+    """Add the size, the number of slices, and other keys to names that differ in them."""
     sizes = [case.size_name.replace(" ", "") for case in cases]
     slices = [f"slices-{case.task.chunk_slices}" for case in cases]
-    keys = [_iteration_keys(file.workloads[case.workload]) for case in cases]
-    for parts in (sizes, slices, keys):
+    variants = [file.workloads[case.workload].variant for case in cases]
+    for parts in (sizes, slices, variants):
         cases = _named_apart(cases, parts)
     return cases
-
-
-def _iteration_keys(workload: AnyWorkload) -> str:
-    """Name an iteration's keys beside its degrees, unless they are at their defaults."""
-    if not isinstance(workload, IterationWorkload):
-        return ""
-    given = workload.model_dump(include=set(ITERATION_KEYS), exclude_defaults=True)
-    return "-".join(f"{key}-{value}".lower() for key, value in given.items())
 
 
 def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, ...]:

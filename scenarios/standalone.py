@@ -9,12 +9,13 @@ from ruamel.yaml.comments import CommentedMap
 
 from scenarios.format.document import Document, parse
 from scenarios.format.keys import SCENARIO, ScenarioFile
-from scenarios.format.workloads import FILE_KEYS, entries
+from scenarios.format.workloads.kinds import KINDS, entries
 from scenarios.scenario import Scenario
-from traffic_gen.traces.reading import files_of
 
 # Longer than any line, so that the YAML writer folds none.
 WHOLE_LINES = 2**20
+# The kind of workload of each key that may name a file.
+KIND_OF = {key: kind for kind in KINDS for key in kind.file_keys}
 
 
 def standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
@@ -27,7 +28,7 @@ def standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
     checked = file.model_dump(mode="json", by_alias=True, exclude_unset=True)
     is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
     for (_, entry), (_, whole) in zip(entries(values), entries(checked), strict=True):
-        for key in FILE_KEYS:
+        for key in KIND_OF:
             if key in entry and entry[key] != whole[key]:
                 entry[key], is_changed = whole[key], True
     return _written(values, name) if is_changed else document.text
@@ -64,7 +65,7 @@ def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Pat
     files = dict[Path, Path]()
     for number, (entry, key) in enumerate(_whole_paths(values)):
         path, there = Path(entry[key]), folder / str(number)
-        for file in files_of(path) if key == "trace" else [path]:
+        for file in KIND_OF[key].files(path):
             files[there / file.relative_to(path.parent)] = file
         entry[key] = str(there / path.name)
     return _written(values, scenario.name) if files else scenario.text, files
@@ -72,5 +73,5 @@ def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Pat
 
 def _whole_paths(values: CommentedMap) -> list[tuple[Any, str]]:
     """Return the entries of a standalone text that name a file, each with its key."""
-    named = ((entry, key) for _, entry in entries(values) for key in FILE_KEYS if key in entry)
+    named = ((entry, key) for _, entry in entries(values) for key in KIND_OF if key in entry)
     return [(entry, key) for entry, key in named if str(entry[key]).startswith("/")]

@@ -28,13 +28,7 @@ from pydantic import BaseModel
 
 from model.workload.transfers.collective import Collective
 from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, ScenarioFile
-from scenarios.format.workloads import (
-    CollectiveWorkload,
-    InferenceWorkload,
-    IterationWorkload,
-    JobsWorkload,
-    TraceWorkload,
-)
+from scenarios.format.workloads.kinds import KINDS
 from scenarios.library_files import LIBRARY, library
 from tests.playground import (
     GOOD,
@@ -103,7 +97,7 @@ VALUE = st.one_of(
 SECTIONS: dict[str, type[BaseModel]] = {
     "": ScenarioFile,
     "fabric.": Fabric,
-    "workloads.0.": CollectiveWorkload,
+    "workloads.0.": KINDS[0],
     "faults.0.": FaultEntry,
     "job.": Job,
     "expect.": Expect,
@@ -115,8 +109,7 @@ def _keys(model: type[BaseModel]) -> list[str]:
 
 
 KEYS = [f"{section}{key}" for section, model in SECTIONS.items() for key in _keys(model)]
-OTHERS = (TraceWorkload, IterationWorkload, InferenceWorkload, JobsWorkload)
-KEYS += [f"workloads.0.{key}" for model in OTHERS for key in _keys(model)]
+KEYS += [f"workloads.0.{key}" for kind in KINDS[1:] for key in _keys(kind)]
 ODD_KEYS = ("", ".", "..", "a", "fabric.domain", "workloads.9.size", "workloads.-1", "a." * 50)
 KEY = st.one_of(st.sampled_from(KEYS), st.sampled_from(ODD_KEYS), st.text(max_size=5))
 TEXTS = (GOOD, *(path.read_text() for path in library()))

@@ -31,8 +31,8 @@ from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
+from scenarios.cases import case_schedule
 from scenarios.scenario import Case
-from scenarios.workloads.schedules import case_schedule
 from testbed.faults.injector import FaultInjector
 from testbed.instruments.samplers import sampling_links
 from testbed.nodes.controller_process import read_journal

@@ -28,8 +28,8 @@ from model.measurement.records import FaultRecord, Repeat, Trace
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing, Unreachable, require_connected
 from results.verdicts.fault_impact import FaultTimes
+from scenarios.cases import case_schedule
 from scenarios.scenario import Case
-from scenarios.workloads.schedules import case_schedule
 from testbed.faults.injector import FaultInjector, Undo
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Aborted

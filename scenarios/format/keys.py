@@ -31,7 +31,7 @@ from scenarios.format.units import (
     ShortName,
     listed,
 )
-from scenarios.format.workloads import AnyWorkload
+from scenarios.format.workloads.kinds import AnyWorkload
 
 SCENARIO = FileKind(
     "scenario",

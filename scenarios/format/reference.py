@@ -6,23 +6,13 @@
 from pydantic import BaseModel
 
 from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, ScenarioFile
-from scenarios.format.workloads import (
-    CollectiveWorkload,
-    InferenceWorkload,
-    IterationWorkload,
-    JobPlace,
-    JobsWorkload,
-    TraceWorkload,
-)
+from scenarios.format.workloads.kinds import KINDS
+from scenarios.format.workloads.work import JobPlace
 
 SECTIONS: tuple[type[BaseModel], ...] = (
     ScenarioFile,
     Fabric,
-    CollectiveWorkload,
-    TraceWorkload,
-    IterationWorkload,
-    InferenceWorkload,
-    JobsWorkload,
+    *KINDS,
     JobPlace,
     FaultEntry,
     Job,

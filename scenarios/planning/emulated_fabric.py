@@ -6,8 +6,9 @@ from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
 from model.fabric.spec import Datapath, FabricKind, FabricSpec, HbNetwork, NicNetwork, Spares
 from model.prediction.machine import Machine
+from scenarios.cases import alone, full_size_case
 from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
-from scenarios.format.workloads import AnyWorkload
+from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.auto import (
     auto_bandwidth_scale,
     auto_bucket_depth,
@@ -16,7 +17,6 @@ from scenarios.planning.auto import (
 )
 from scenarios.planning.load_estimate import real_task
 from scenarios.scenario import Case, Chosen
-from scenarios.workloads.cases import alone, full_size_case
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:

@@ -15,9 +15,9 @@ from model.prediction.machine import Machine
 from model.prediction.network import healthy_network
 from model.prediction.overlap import overlap
 from model.workload.schedule import Schedule
+from scenarios.cases import case_schedule
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.scenario import Case, Scenario
-from scenarios.workloads.schedules import case_schedule
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
 

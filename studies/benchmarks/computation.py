@@ -21,11 +21,11 @@ from model.training.strategy import divisors, insides, strategies
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation
 from model.workload.transfers.collective import Collective
+from scenarios.cases import case_schedule
 from scenarios.format.training import evaluated, load_configuration
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Case
-from scenarios.workloads.schedules import case_schedule
 from studies.benchmarks.rows import Row, resized, sized
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

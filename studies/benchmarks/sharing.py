@@ -27,9 +27,9 @@ from model.fabric.topology import Hop, LinkKind
 from model.faults import Fault, health_under
 from model.prediction.fluid import predict, transfer_paths
 from model.workload.schedule import Steps
+from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.workloads.schedules import case_schedule
 from studies.benchmarks.fabrics import bench_fabric
 from studies.benchmarks.rows import Row, part
 from testbed.faults.injector import FaultInjector

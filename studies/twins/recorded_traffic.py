@@ -11,9 +11,9 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Flows, Traffic
 from results.store.raw_tables import CASE, TRANSFERS, read_table
 from results.store.runs import folder_name
+from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Case, Scenario
-from scenarios.workloads.schedules import case_schedule
 from traffic_gen.workloads.training_iteration import Iteration
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from execution.cases.emulation import Experiment
 from model.workload.schedule import Steps
+from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.workloads.schedules import case_schedule
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up

@@ -36,7 +36,8 @@ PARTS = {
     "reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "store verdicts documents tables figures report",
-    "scenarios": "library format library_files scenario workloads planning resolve standalone load",
+    "scenarios": "library format library_files scenario cases workload_issues planning resolve "
+    "standalone load",
     "execution": "cases machine capture faults link_check path_check program run virtual_clock "
     "sweep session live",
     "studies": "decision paper twins benchmarks",

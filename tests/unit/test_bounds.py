@@ -12,8 +12,8 @@ from execution.sweep import points
 from execution.sweep.points import REFUSED_POINTS, planned
 from model.errors import MOST_CHARACTERS, MOST_PROBLEMS, InputError, Problem
 from scenarios.format.document import MOST_BYTES
+from scenarios.format.workloads import collective
 from scenarios.load import load
-from scenarios.workloads import schedules
 from tests.unit.test_scenario_issues import GOOD, problems
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -144,7 +144,7 @@ def test_what_needs_no_schedule_is_refused_before_one_is_built(
     file: Path, text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SizedCollective, "steps", lambda *_: pytest.fail("a schedule is built"))
-    schedules._issue.cache_clear()
+    collective._issue.cache_clear()
     assert message in problems(file, text)[0]
 
 

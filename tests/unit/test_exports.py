@@ -22,9 +22,9 @@ from model.workload.schedule import Steps
 from model.workload.trace import Trace, trace_of
 from results.documents.run import run_object
 from results.verdicts.model_comparison import Measured, Thresholds, compare
+from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.workloads.schedules import case_schedule
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
 from tests.unit.traces import same, traces

@@ -362,7 +362,7 @@ def scenario(tmp_path: Path, entry: str, *more: str, domains: int = 4) -> Scenar
     ("more", "what"),
     [
         ("faults: [{what: nic-link, where: d0g0--rail0}]", "executes no faults"),
-        ("check_data: true", "does not go with check_data"),
+        ("check_data: true", "cannot be combined with check_data"),
     ],
 )
 def test_only_agents_execute_faults_and_check_data(

@@ -27,10 +27,10 @@ from results.report.run_article import _latencies
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import Measured, Thresholds, compare
 from results.verdicts.request_latencies import request_result
+from scenarios.cases import case_schedule
 from scenarios.format.training import load_configuration
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.workloads.schedules import case_schedule
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 

@@ -16,11 +16,11 @@ from model.training.steps import IterationSteps, begins_s
 from results.documents.run import run_object
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
 from scenarios.scenario import Scenario
-from scenarios.workloads.schedules import case_schedule
 from traffic_gen.workloads.training_iteration import Iteration
 
 HEAD = "fabric: {domains: 2, domain_size: 4, platform: dgx-a100, bandwidth_scale: 10000}\n"

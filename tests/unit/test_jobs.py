@@ -27,12 +27,12 @@ from results.store.judged_tables import judged_rows
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
 from results.verdicts.verdict import Verdict
+from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
 from scenarios.planning.plan_table import print_plan
 from scenarios.scenario import Case, Scenario
-from scenarios.workloads.schedules import case_schedule
 from tests.unit.fabrics import accepts, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -229,7 +229,7 @@ def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
     [
         ("workloads.0.matrix=[[0, 1], [1, 0, 3]]", "row 2 has 3 numbers; there are 2 rows"),
         ("workloads.0.collective=all-gather", "all-gather has no algorithm 'spreading'"),
-        ("workloads.0.size=1 MB", "a matrix of bytes goes without size"),
+        ("workloads.0.size=1 MB", "a matrix of bytes cannot be combined with size"),
         ("workloads.0.matrix=hot-rank", "needs a size"),
     ],
 )

@@ -18,9 +18,9 @@ from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps
 from results.store.runs import digest_of
 from results.tables.modeled.paper import print_measured
+from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Scenario
-from scenarios.workloads.schedules import case_schedule
 from studies.paper.study import PLATFORM_NAMES
 from studies.twins import heat_maps
 from studies.twins.comparison import measured_object

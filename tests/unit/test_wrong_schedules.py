@@ -11,10 +11,10 @@ from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
+from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.planning.load_estimate import estimate, real_task
 from scenarios.planning.plan import plan
-from scenarios.workloads.schedules import case_schedule
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import (

@@ -1,0 +1,210 @@
+"""Collectives: wrong and impossible schedules are refused as bad input.
+
+The proof of a schedule takes about a second for 1024 GPUs, for each of the cases. The schedule of a
+large fabric is therefore proved on a smaller grid here; a run proves it in full when it builds it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import EVERYONE, Shape
+from model.workload.generator import Generator
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.proof import ScheduleError
+from scenarios.format.files import PairSizes
+from scenarios.format.issues import Issue, Place, did_you_mean
+from scenarios.format.units import Ranks, Seed, Size, listed, size_in_bytes
+from scenarios.format.workloads.work import JobPlace, OnFabrics, SizeScale, TimeDilation, Work
+from traffic_gen.workloads.algorithms.collectives import (
+    ALGORITHMS,
+    DEFAULT_SLICES,
+    MICROBATCHES,
+    TREE_SLICES,
+    algorithms_of,
+)
+from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
+from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task
+
+# More slices are too small to be worth their latency.
+MOST_SLICES = 64
+# Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
+MOST_PARTS = 2_000_000
+
+
+class CollectiveWork(Work):
+    """A collective, its size, and which GPUs take part."""
+
+    key = "collective"
+    file_keys = ("matrix",)
+
+    collective: Collective = Field(description="the collective operation of the GPUs")
+    algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
+    size: Size | None = Field(
+        default=None,
+        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); "
+        "required, except with a matrix of bytes",
+    )
+    communicator: Ranks = Field(
+        default=EVERYONE,
+        description="which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`, "
+        "`strided-2-from-1`, or a list",
+    )
+    matrix: PairSizes | None = Field(
+        default=None,
+        description="all-to-all: the bytes from each GPU to each other one: a preset "
+        f"({listed(Preset)}), a file, or rows of bytes",
+    )
+    matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
+    slices: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_SLICES,
+        strict=True,
+        description="pipelined algorithms: into how many slices each chunk is cut; default: "
+        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}; "
+        "cases that differ in it have it in their names",
+    )
+
+    @model_validator(mode="after")
+    def _algorithm_exists(self) -> Self:
+        known = algorithms_of(self.collective)
+        if self.algorithm not in known:
+            raise ValueError(
+                f"{self.collective} has no algorithm {self.algorithm!r}"
+                f"{did_you_mean(self.algorithm, known)} known: {', '.join(known)}"
+            )
+        if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
+            raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")
+        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
+            raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
+        return self
+
+    @model_validator(mode="after")
+    def _size_is_given_once(self) -> Self:
+        has_bytes = isinstance(self.matrix, tuple)
+        if has_bytes and self.size is not None:
+            raise ValueError("a matrix of bytes cannot be combined with size")
+        if not has_bytes and self.size is None:
+            raise ValueError("needs a size")
+        return self
+
+    @property
+    def pair_sizes(self) -> Matrix | None:
+        """The matrix of an all-to-all, if it has one."""
+        if self.matrix is None:
+            return None
+        if isinstance(self.matrix, Preset):
+            return Skew(self.matrix, self.matrix_seed)
+        return Given(self.matrix)
+
+    @property
+    def size_bytes(self) -> float:
+        """The real size, which a matrix of bytes determines."""
+        matrix = self.pair_sizes
+        return matrix.size_bytes if isinstance(matrix, Given) else size_in_bytes(self.size or "")
+
+    def task(self, spec: FabricSpec) -> SizedCollective:
+        """Return the collective on a fabric."""
+        return self.on_grid(spec.job_shape)
+
+    def given_size(self, shape: Shape) -> SizedCollective:
+        """Return the collective; building the schedule of a refused one would take seconds."""
+        return self.on_grid(shape)
+
+    def size_name(self, task: Task) -> str:
+        """Return the size as the file says it."""
+        return self.size or task.size_name
+
+    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
+        task = self.on_grid(shape)
+        wrong = list(_wrong_groups(task))
+        yield from (Issue((*place, key), what) for key, what in wrong)
+        issue = None if wrong else _issue(replace(task, size_bytes=1))
+        if issue is not None:
+            yield Issue(place, *issue)
+
+    def on_grid(self, shape: Shape) -> SizedCollective:
+        """Return the collective on a grid of GPUs."""
+        among = self.slices, self.pair_sizes, self.communicator
+        return SizedCollective(self.collective, self.algorithm, shape, self.size_bytes, *among)
+
+
+class CollectiveWorkload(CollectiveWork):
+    """A collective to execute."""
+
+    size_scale: SizeScale = Field(
+        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: TimeDilation | None = Field(
+        default=None,
+        description="instead of `size_scale`: emulated seconds for each second on the real "
+        "platform; `auto`: as few as the error budget allows",
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description=f"what sends: {listed(Generator)}"
+    )
+    kinds: OnFabrics = tuple(FabricKind)
+
+
+class CollectiveJob(CollectiveWork, JobPlace):
+    """A job that executes a collective."""
+
+
+def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
+    """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
+    matrix, gpus = task.matrix, prod(task.shape)
+    try:
+        groups = task.groups
+    except ValueError as error:
+        yield "communicator", str(error)
+        return
+    if not task.is_regular and gpus > MOST_FOLLOWED_GPUS:
+        key = "communicator" if matrix is None else "matrix"
+        yield key, f"is possible for up to {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
+    elif not task.is_regular and (parts := _parts(task)) > MOST_PARTS:
+        key = "communicator" if matrix is None else "slices"
+        yield key, f"makes {parts} parts for pairs of GPUs, more than the {MOST_PARTS} possible"
+    elif isinstance(matrix, Given):
+        for ranks in {len(group.ranks) for group in groups} - {len(matrix.rows)}:
+            yield "matrix", f"has {len(matrix.rows)} rows, for {ranks} GPUs"
+
+
+def _parts(task: SizedCollective) -> int:
+    """Return the most parts that slices and phases cut the data of all pairs into."""
+    return sum(len(group.ranks) ** 2 for group in task.groups) * task.chunk_slices * task.phases
+
+
+IssueText = tuple[str, str]
+"""What is wrong, and a hint."""
+
+
+@lru_cache(maxsize=256)
+def _issue(task: SizedCollective) -> IssueText | None:
+    """Return the issue of a collective on a grid, and a hint; `None` if its schedule is right."""
+    try:
+        task.require_accepted()
+    except ScheduleError as error:
+        return _refused(task, error)
+    proved = task
+    try:
+        if prod(task.shape) > EXACT_UP_TO_GPUS and task.is_regular:
+            proved = task.stand_in()
+        proved.steps()
+    except ScheduleError as error:
+        return proved.refusal(error)
+    return None
+
+
+def _refused(task: SizedCollective, error: ScheduleError) -> IssueText:
+    what = f"{task.on_grid} is not possible: {error}"
+    others = ", ".join(name for name in algorithms_of(task.collective) if name != task.algorithm)
+    other = f", or another algorithm: {others}" if others else ""
+    return what, f"use another grid of GPUs{other}"

@@ -1,0 +1,114 @@
+"""Request loads of inference: a model that the fabric's HB domains serve."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import Shape
+from model.workload.generator import Generator
+from scenarios.format.files import ConfigurationFile
+from scenarios.format.issues import Issue, Place
+from scenarios.format.training import configuration_name, load_configuration
+from scenarios.format.units import MOST_PAIR_BYTES, MOST_S, Degree, Scale, Seed, Size, size_in_bytes
+from scenarios.format.workloads.work import Excludes, OnFabrics, Work, no_result
+from traffic_gen.workloads.inference import Arrivals, RequestLoad
+
+# Requests of a load, how many in a second, tokens of a prompt, and their variation.
+MOST_REQUESTS, MOST_REQUEST_RATE, MOST_TOKENS, MOST_VARIATION = 10_000, 1e9, 10**7, 10.0
+# Each transfer and each arrival at a GPU is a step, of about half a kilobyte.
+MOST_TRANSFERS = 100_000
+# A prompt is computed in one HB domain, and its answer in another one.
+LEAST_DOMAINS = 2
+
+
+class InferenceWorkload(Work):
+    """A request load of inference to execute."""
+
+    key = "inference"
+    file_keys = ("inference",)
+    excludes: ClassVar[Excludes] = no_result("inference")
+    # Only agents wait for arrivals; arrivals and bytes are scaled together.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    inference: ConfigurationFile = Field(
+        description="the model that is served: a training configuration, as for an iteration"
+    )
+    requests: int = Field(
+        default=100, ge=1, le=MOST_REQUESTS, strict=True, description="how many requests arrive"
+    )
+    rate: float = Field(
+        gt=0,
+        le=MOST_REQUEST_RATE,
+        description="requests in a second of the real platform, on average over all HB domains",
+    )
+    prompt: int = Field(
+        default=1024, ge=1, le=MOST_TOKENS, strict=True, description="tokens of a mean prompt"
+    )
+    prompt_variation: float = Field(
+        default=0.0,
+        ge=0,
+        le=MOST_VARIATION,
+        strict=True,
+        description="standard deviation of the tokens over their mean, log-normal; 0: all the same",
+    )
+    token_size: Size | None = Field(
+        default=None,
+        description="bytes of a token's KV cache; default: keys and values of 16 bit of every "
+        "head in every layer",
+    )
+    tensor: Degree | None = Field(
+        default=None, description="GPUs of a replica of the model; default: a whole HB domain"
+    )
+    seed: Seed = Field(default=0, description="draws arrivals, prompts, and where they are decoded")
+    time_dilation: Scale = Field(
+        description="emulated seconds for each second on the real platform, of arrivals as well"
+    )
+    kinds: OnFabrics = tuple(FabricKind)
+
+    def task(self, spec: FabricSpec) -> RequestLoad:
+        """Return the load on a fabric; raises `InputError` for a wrong configuration."""
+        return self._load(*spec.job_shape)
+
+    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield issues of a request load that does not fit the domains, or is too large."""
+        domains, domain_size = shape
+        if domains < LEAST_DOMAINS:
+            what = f"must be at least {LEAST_DOMAINS} for inference, got {domains}"
+            yield Issue(("fabric", "domains"), what, "answers come from another HB domain")
+            return
+        for key, what, hint in _problems(self._load(domains, domain_size), self.time_dilation):
+            yield Issue((*place, key), what, hint)
+
+    def _load(self, domains: int, domain_size: int) -> RequestLoad:
+        path, token = Path(self.inference), self.token_size
+        model = load_configuration(path).transformer
+        arrivals = self.requests, self.rate, self.prompt, self.prompt_variation, self.seed
+        return RequestLoad(
+            algorithm=configuration_name(path),
+            arrivals=Arrivals(*arrivals),
+            token_bytes=model.cache_bytes if token is None else size_in_bytes(token),
+            tensor=self.tensor or domain_size,
+            domains=domains,
+            domain_size=domain_size,
+        )
+
+
+def _problems(load: RequestLoad, time_dilation: float) -> Iterator[tuple[str, str, str]]:
+    """Yield each key that does not fit the others, the issue, and a hint."""
+    tensor, size, requests = load.tensor, load.domain_size, load.arrivals.requests
+    if size % tensor:
+        what = f"replicas of {tensor} GPUs do not fill an HB domain of {size}"
+        yield "tensor", what, f"use a divisor of {size}"
+    if (count := requests * tensor) > MOST_TRANSFERS:
+        what = f"{requests} requests of {tensor} GPUs are {count} transfers"
+        yield "requests", f"{what}, of at most {MOST_TRANSFERS}", "use fewer"
+    if load.size_bytes > MOST_PAIR_BYTES:
+        what = f"the KV caches of all requests have {load.size_bytes:.3g} bytes, more than 1 PB"
+        yield "requests", what, "use fewer, or shorter prompts"
+    if (last_s := load.last_arrival_s * max(1.0, time_dilation)) > MOST_S:
+        what = f"the last request arrives after {last_s:.3g} s, more than a day"
+        yield "rate", what, "use a higher one, or fewer requests"

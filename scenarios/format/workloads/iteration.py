@@ -1,0 +1,119 @@
+"""Training iterations: a configuration, reduced to the GPUs of a fabric."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import Shape
+from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
+from model.workload.generator import Generator
+from scenarios.format.files import ConfigurationFile
+from scenarios.format.issues import Issue, Place
+from scenarios.format.training import (
+    Configuration,
+    configuration_name,
+    evaluated,
+    load_configuration,
+)
+from scenarios.format.units import Batch, Degree
+from scenarios.format.workloads.work import (
+    Excludes,
+    JobPlace,
+    OnFabrics,
+    TimeDilation,
+    Work,
+    no_result,
+)
+from traffic_gen.workloads.training_iteration import Iteration
+
+# Keys by which two cases of the same iteration may differ, beside its degrees.
+VARIANT_KEYS = ("batch", "layers", "zero")
+
+
+class IterationWork(Work):
+    """A training iteration, and how it is reduced to the GPUs."""
+
+    key = "iteration"
+    file_keys = ("iteration",)
+    excludes: ClassVar[Excludes] = no_result("an iteration")
+
+    iteration: ConfigurationFile = Field(
+        description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
+        "path from the scenario's folder"
+    )
+    batch: Batch | None = Field(
+        default=None, description="sequences of a whole iteration; default: the configuration's"
+    )
+    tensor: Degree | None = Field(
+        default=None, description="tensor parallel degree here; default: by the rules"
+    )
+    pipeline: Degree | None = Field(default=None, description="the same, pipeline parallel")
+    microbatches: Degree | None = Field(
+        default=None, description="microbatches here; default: as many as keep the bubble's share"
+    )
+    layers: Degree = Field(
+        default=1, description="layers of a stage's chunk here; each stands for several"
+    )
+    zero: bool = Field(
+        default=True,
+        strict=True,
+        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
+        "`false`: AllReduce, then the step",
+    )
+
+    def task(self, spec: FabricSpec) -> Iteration:
+        """Return the iteration on a fabric; raises `NoReduction`, or `InputError`."""
+        name = configuration_name(Path(self.iteration))
+        return Iteration(name, self._reduced(spec.job_shape), spec.kind, self.zero)
+
+    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield an issue of an iteration that cannot be reduced to its grid."""
+        try:
+            self._reduced(shape)
+        except NoReduction as error:
+            hint = "use another grid of GPUs, or other degrees"
+            yield Issue((*place, "iteration"), str(error), hint)
+
+    @property
+    def variant(self) -> str:
+        """Its keys beside the degrees, unless they are at their defaults."""
+        given = self.model_dump(include=set(VARIANT_KEYS), exclude_defaults=True)
+        return "-".join(f"{key}-{value}".lower() for key, value in given.items())
+
+    def _reduced(self, shape: Shape) -> ReducedIteration:
+        configuration = load_configuration(Path(self.iteration))
+        if self.batch is not None:
+            configuration = configuration.model_copy(update={"batch": self.batch})
+        wanted = Wanted(self.tensor, self.pipeline, self.microbatches, self.layers)
+        return _reduced(self.iteration, configuration, *shape, wanted)
+
+
+class IterationWorkload(IterationWork):
+    """A training iteration to execute."""
+
+    # Only agents compute; compute and bytes are scaled together.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    time_dilation: TimeDilation = Field(
+        default="auto",
+        description="emulated seconds for each second on the real platform, of compute as well; "
+        "`auto`: as few as the error budget allows",
+    )
+    kinds: OnFabrics = tuple(FabricKind)
+
+
+class IterationJob(IterationWork, JobPlace):
+    """A job that executes a training iteration."""
+
+
+@lru_cache(maxsize=64)
+def _reduced(
+    name: str, configuration: Configuration, domains: int, domain_size: int, wanted: Wanted
+) -> ReducedIteration:
+    strategy = evaluated(name, configuration).strategy
+    return reduced(configuration.job, strategy, domains, domain_size, wanted)

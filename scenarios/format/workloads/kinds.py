@@ -1,0 +1,150 @@
+"""The kinds of workloads: one of them, or several at once as jobs on partitions of the grid."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from math import prod
+from typing import Annotated, Any, ClassVar, Self, get_args
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import Shape
+from model.workload.generator import Generator
+from scenarios.format.issues import TAGGED, Issue, Place
+from scenarios.format.workloads.collective import CollectiveJob, CollectiveWork, CollectiveWorkload
+from scenarios.format.workloads.inference import InferenceWorkload
+from scenarios.format.workloads.iteration import IterationJob, IterationWorkload
+from scenarios.format.workloads.trace import TraceJob, TraceWorkload
+from scenarios.format.workloads.work import Excludes, OnFabrics, TimeDilation, Work
+from traffic_gen.workloads.jobs import Job, Jobs
+from traffic_gen.workloads.task import MOST_FOLLOWED_GPUS
+
+MOST_JOBS = 16
+
+
+def _key_of(entry: object) -> str:
+    """Return the tag of a workload's or job's entry: its kind, told by a key."""
+    if isinstance(entry, Work):
+        return TAGGED + entry.key
+    keys = [kind.key for kind in KINDS if isinstance(entry, dict) and kind.key in entry]
+    return TAGGED + (keys or [CollectiveWork.key])[-1]
+
+
+AnyJob = Annotated[
+    Annotated[CollectiveJob, Tag(f"{TAGGED}collective")]
+    | Annotated[TraceJob, Tag(f"{TAGGED}trace")]
+    | Annotated[IterationJob, Tag(f"{TAGGED}iteration")],
+    Discriminator(_key_of),
+]
+
+
+class JobsWorkload(Work):
+    """Several jobs at once, each on a partition of its own."""
+
+    key = "jobs"
+    excludes: ClassVar[Excludes] = {
+        "check_data": (
+            "is not possible with several jobs",
+            "check the data of each as a workload of its own",
+        ),
+        "faults": ("are not possible with several jobs", "use a workload with a communicator"),
+    }
+    # Compute and bytes of all jobs are scaled together, so that they meet as on the real platform.
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    jobs: tuple[AnyJob, ...] = Field(
+        max_length=MOST_JOBS, description="the jobs, which begin together; their keys are below"
+    )
+    time_dilation: TimeDilation = Field(
+        default="auto",
+        description="emulated seconds for each second on the real platform, of all jobs; "
+        "`auto`: as few as the error budget allows",
+    )
+    kinds: OnFabrics = tuple(FabricKind)
+
+    @model_validator(mode="after")
+    def _jobs_have_names(self) -> Self:
+        if len(self.jobs) < 2:
+            raise ValueError(f"must have two jobs or more, got {len(self.jobs)}")
+        for name, count in Counter(job.name for job in self.jobs).items():
+            if count > 1:
+                raise ValueError(f"has {count} jobs of the name {name!r}")
+        return self
+
+    def task(self, spec: FabricSpec) -> Jobs:
+        """Return all jobs on a fabric."""
+        return Jobs(spec.job_shape, tuple(_placed(job, spec) for job in self.jobs))
+
+    def parts(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Work, Shape]]:
+        """Yield the jobs, each with the grid of its partition."""
+        for which, job in enumerate(self.jobs):
+            yield (*place, "jobs", which), job, job.partition(*shape).shape
+
+    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield the issues of the jobs."""
+        for part, job, grid in self.parts(place, shape):
+            yield from job.issues(part, grid)
+
+    def early_issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield issues of too many GPUs, and of wrong partitions."""
+        # No closed form describes several jobs together.
+        if (gpus := prod(shape)) > MOST_FOLLOWED_GPUS:
+            what = f"are too many for several jobs: at most {MOST_FOLLOWED_GPUS}, got {gpus} GPUs"
+            yield Issue(("fabric", "domains"), what)
+        for which, job in enumerate(self.jobs):
+            yield from _partition_issues((*place, "jobs", which), job, shape)
+        for (_, one), (which, other) in combinations(enumerate(self.jobs), 2):
+            partition, later = one.partition(*shape), other.partition(*shape)
+            if partition.overlaps(later):
+                what = f"job {other.name} ({later}) has GPUs of job {one.name} ({partition})"
+                yield Issue((*place, "jobs", which), what, "give each job GPUs of its own")
+
+
+def _placed(job: AnyJob, spec: FabricSpec) -> Job:
+    """Return a job on its partition, as if that were a whole fabric."""
+    partition = job.partition(*spec.job_shape)
+    domains, size = partition.shape
+    spares = replace(spec.spares, domains=0, gpus=0)
+    own = replace(spec, domains=domains, domain_size=size, spares=spares)
+    return Job(job.name, partition, job.task(own))
+
+
+def _partition_issues(place: Place, job: AnyJob, grid: Shape) -> Iterator[Issue]:
+    """Yield issues of a partition that is not within the grid, or has a single GPU."""
+    for key, span, count in (("domains", job.domains, grid[0]), ("rails", job.rails, grid[1])):
+        if span is not None and span[1] >= count:
+            what = f"job {job.name}: there are only {key} 0 to {count - 1}, got {span[1]}"
+            yield Issue((*place, key), what)
+    if prod(job.partition(*grid).shape) == 1:
+        yield Issue(place, f"job {job.name}: must have two GPUs or more, got one")
+
+
+AnyWorkload = Annotated[
+    Annotated[CollectiveWorkload, Tag(f"{TAGGED}collective")]
+    | Annotated[TraceWorkload, Tag(f"{TAGGED}trace")]
+    | Annotated[IterationWorkload, Tag(f"{TAGGED}iteration")]
+    | Annotated[InferenceWorkload, Tag(f"{TAGGED}inference")]
+    | Annotated[JobsWorkload, Tag(f"{TAGGED}jobs")],
+    Discriminator(_key_of),
+]
+
+
+_UNION, _ = get_args(AnyWorkload)
+KINDS: tuple[type[Work], ...] = tuple(get_args(kind)[0] for kind in get_args(_UNION))
+
+
+def entries(document: Any) -> Iterator[tuple[Place, Any]]:
+    """Yield the place and the mapping of each workload and job in an unchecked document."""
+    for number, workload in _mappings(document.get("workloads")):
+        yield ("workloads", number), workload
+        for which, job in _mappings(workload.get("jobs")):
+            yield ("workloads", number, "jobs", which), job
+
+
+def _mappings(listed: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the entries of a list that are mappings, if it is one."""
+    rows = listed if isinstance(listed, list) else ()
+    yield from ((number, entry) for number, entry in enumerate(rows) if isinstance(entry, dict))

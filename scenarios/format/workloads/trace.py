@@ -1,0 +1,142 @@
+"""Traces of other tools: read once, and placed on the GPUs of a fabric."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import Shape
+from model.workload.generator import Generator
+from model.workload.trace import Trace
+from model.workload.transfers.proof import ScheduleError
+from scenarios.format.files import File
+from scenarios.format.issues import Issue, Place
+from scenarios.format.units import Size, size_in_bytes
+from scenarios.format.workloads.work import (
+    Excludes,
+    JobPlace,
+    OnFabrics,
+    SizeScale,
+    TimeDilation,
+    Work,
+    no_result,
+)
+from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
+from traffic_gen.traces.formats.nodes import Defaults
+from traffic_gen.traces.rank_placement import PlacementRule, placed
+from traffic_gen.traces.reading import files_of, read_trace
+from traffic_gen.traces.replay import Replay
+from traffic_gen.workloads.task import Task
+
+
+class TraceWork(Work):
+    """A trace of another tool, and the GPUs of its ranks."""
+
+    key = "trace"
+    file_keys = ("trace",)
+    excludes: ClassVar[Excludes] = no_result("a trace")
+
+    trace: File = Field(
+        description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
+        "one of the files"
+    )
+    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
+        default=PlacementRule.WRAP,
+        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers",
+    )
+    size: Size | None = Field(
+        default=None, description="MSCCL XML: the size of the collective, as for a collective"
+    )
+
+    def task(self, spec: FabricSpec) -> Replay:
+        """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
+        return self._replay(*spec.job_shape)
+
+    def size_name(self, task: Task) -> str:
+        """Return the name of the placement."""
+        del task
+        return self.placement.value if isinstance(self.placement, PlacementRule) else "listed"
+
+    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
+        trace = self._read(prod(shape))
+        if self.size is not None and trace.format != MSCCL:
+            what = f"{trace.format} names bytes of its own"
+            yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
+        try:
+            replay = self._replay(*shape)
+        except ValueError as error:
+            yield Issue((*place, "placement"), str(error))
+            return
+        try:
+            replay.steps()
+        except ScheduleError as error:
+            yield Issue((*place, "trace"), f"cannot be replayed: {error}")
+
+    @classmethod
+    def files(cls, path: Path) -> list[Path]:
+        """Return the files of all ranks."""
+        return files_of(path)
+
+    def _replay(self, domains: int, domain_size: int) -> Replay:
+        trace, name = self._read(domains * domain_size), Path(self.trace).name
+        return _placed(trace, name, self.placement, domains, domain_size)
+
+    def _read(self, gpus: int) -> Trace:
+        """Read the trace for a job of `gpus` GPUs."""
+        path = Path(self.trace)
+        size_bytes = None if self.size is None else round(size_in_bytes(self.size))
+        versions = tuple(map(_version, files_of(path)))
+        return _read(path, versions, Defaults(gpus, size_bytes))
+
+
+class TraceWorkload(TraceWork):
+    """A trace of another tool to replay."""
+
+    size_scale: SizeScale = Field(
+        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: TimeDilation | None = Field(
+        default=None, description="instead of `size_scale`, as for a collective"
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description="what replays it, as for a collective"
+    )
+    kinds: OnFabrics = tuple(FabricKind)
+
+
+class TraceJob(TraceWork, JobPlace):
+    """A job that replays a trace."""
+
+
+Version = tuple[int, ...]
+"""Modification time, size and inode of a file; empty if the file cannot be read."""
+
+
+def _version(path: Path) -> Version:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Trace:
+    return read_trace(path, defaults)
+
+
+@lru_cache(maxsize=16)
+def _placed(
+    trace: Trace,
+    name: str,
+    rule: PlacementRule | tuple[int, ...],
+    domains: int,
+    domain_size: int,
+) -> Replay:
+    gpu_of = placed(rule, trace.ranks, domains, domain_size)
+    return Replay(trace, name, gpu_of, domains * domain_size, domain_size)

@@ -1,0 +1,95 @@
+"""What every workload and job of a scenario can be asked."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from model.fabric.spec import FabricSpec
+from model.job.communicators import Shape
+from model.job.partition import Partition
+from model.workload.generator import Generator
+from scenarios.format.checked_file import Strict
+from scenarios.format.issues import Issue, Place
+from scenarios.format.units import MOST_SCALE, Kinds, Scale, ShortName, Span
+from traffic_gen.workloads.task import Task
+
+OnFabrics = Annotated[Kinds, Field(description="on which of the fabrics")]
+SizeScale = Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"]
+TimeDilation = Scale | Literal["auto"]
+Excludes = Mapping[str, tuple[str, str]]
+"""Keys of the scenario that a workload excludes: what is wrong with them, and a hint."""
+
+
+class Work(Strict):
+    """The keys of a workload or a job: a kind says its task on a fabric, and its issues.
+
+    `key` tells the kind in a file, `file_keys` are those that may name a file.
+    """
+
+    key: ClassVar[str]
+    file_keys: ClassVar[tuple[str, ...]] = ()
+    excludes: ClassVar[Excludes] = {}
+
+    @abstractmethod
+    def task(self, spec: FabricSpec) -> Task:
+        """Return the work on a fabric, in its real size."""
+
+    @abstractmethod
+    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield the issues of the work on a grid of GPUs, a wrong schedule included."""
+
+    def early_issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+        """Yield the issues that are cheap to find, before all others."""
+        del place, shape
+        yield from ()
+
+    def given_size(self, shape: Shape) -> Task | None:
+        """Return the task if its size is in the file itself, so that it can be checked early."""
+        del shape
+        return None
+
+    def parts(self, place: Place, shape: Shape) -> Iterator[tuple[Place, "Work", Shape]]:
+        """Yield all that it executes, each with its place in the file and its grid of GPUs."""
+        yield place, self, shape
+
+    def size_name(self, task: Task) -> str:
+        """Return the size as the file says it, for the names of cases that differ in it."""
+        return task.size_name
+
+    @property
+    def variant(self) -> str:
+        """Other keys by which two cases of the same name and size may differ; empty by default."""
+        return ""
+
+    @classmethod
+    def files(cls, path: Path) -> list[Path]:
+        """Return the files that a path of one of the `file_keys` stands for."""
+        return [path]
+
+
+def no_result(kind: str) -> Excludes:
+    """Exclude a data check of work without a result."""
+    what = f"is not possible with {kind}, which has no result to check"
+    return {"check_data": (what, "leave it out")}
+
+
+class JobPlace(Strict):
+    """The name of a job, and the partition of the grid that is its own."""
+
+    # All jobs of a workload have its generator.
+    generator: ClassVar[Generator] = Generator.AGENT
+
+    name: ShortName = Field(description="the job's name, for cases and tables")
+    domains: Span | None = Field(
+        default=None, description="its HB domains, from 0: `2`, or `0-1`; default: all"
+    )
+    rails: Span | None = Field(
+        default=None, description="its GPUs in each of them: `2`, or `0-3`; default: all"
+    )
+
+    def partition(self, domains: int, domain_size: int) -> Partition:
+        """Return the job's partition of a grid; without spans, the whole grid."""
+        return Partition(self.domains or (0, domains - 1), self.rails or (0, domain_size - 1))

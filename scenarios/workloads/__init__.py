@@ -1,1 +1,0 @@
-"""Workloads of a scenario as schedules, within the bounds of their generators."""
