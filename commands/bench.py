@@ -8,21 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from commands.options import (
-    CONTAINER,
-    NEEDS_NO_ROOT,
-    AsJson,
-    Clock,
-    Fresh,
-    Store,
-    is_virtual,
-)
+from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
+from commands.options import CONTAINER, AsJson, Store
 from commands.output import err, exit_with, out, print_result
 from commands.ready import ready
+from execution.virtual_clock.run import bench_virtually
 from model.errors import EmulationError, InputError, Problem
 from results.store.runs import DEFAULT_STORE
 from results.tables.style import print_clock
+from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks import BENCHMARKS, Benchmark, Needs
+from studies.benchmarks.figures import recording
+from studies.benchmarks.rows import FAILED, Row
 
 # A soak of a week.
 MOST_MINUTES = 7 * 24 * 60
@@ -40,7 +37,7 @@ def bench(
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
-    """Measure the figures that the documentation states; some need no root, such as `routing`."""
+    """Measure a benchmark by one of the clocks; exit with its verdict."""
     if not 0 < minutes <= MOST_MINUTES:
         what = f"must be more than 0 and at most {MOST_MINUTES}, got {minutes:g}"
         raise InputError(Problem("--minutes", what))
@@ -48,20 +45,21 @@ def bench(
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     benchmark = BENCHMARKS[name]
-    if is_virtual(clock, None, fresh=fresh):
+
+    def really() -> None:
+        _require_ready(benchmark)
+        given = {"minutes": minutes, "seed": seed}
+        options = {key: value for key, value in given.items() if key in benchmark.options}
+        _bench(name, benchmark.measure(store, **options), as_json, record=record)
+
+    def virtually() -> None:
         _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
-        return
-    _require_ready(benchmark)
-    given = {"minutes": minutes, "seed": seed}
-    options = {key: value for key, value in given.items() if key in benchmark.options}
-    _bench(name, benchmark.measure(store, **options), as_json, record=record)
+
+    by_clock(clock, None, fresh=fresh, real=really, virtual=virtually)
 
 
 def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, record: bool) -> None:
     """Print each row at once: on standard error if the result is a JSON object."""
-    from studies.benchmarks.figures import recording
-    from studies.benchmarks.rows import FAILED, Row
-
     rows: list[Row] = []
     with recording(name, rows, record=record):
         try:
@@ -78,8 +76,6 @@ def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, reco
 
 
 def _require_ready(benchmark: Benchmark) -> None:
-    from scenarios.planning.machine_profile import in_virtual_clock
-
     if Needs.FABRIC in benchmark.needs:
         containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
         offer = "" if Needs.NOISE in benchmark.needs else NEEDS_NO_ROOT
@@ -89,9 +85,6 @@ def _require_ready(benchmark: Benchmark) -> None:
 def _bench_virtually(
     name: str, benchmark: Benchmark, as_json: bool, store: Path, *, fresh: bool, record: bool
 ) -> None:
-    from execution.virtual_clock.run import bench_virtually
-    from studies.benchmarks.figures import recording
-
     if Needs.REAL_CLOCK in benchmark.needs:
         what = f"must be real for bench {name}, got virtual"
         hint = "it measures or disturbs this machine itself"

@@ -1,15 +1,26 @@
-"""The output of `check` for a scenario without mistakes."""
+"""The command `check`: a scenario's mistakes, or what it describes."""
 
 import os
 
 from rich.console import Console
 
+from commands.options import Overrides, ScenarioPath, load_for_this_machine
+from commands.output import out
 from model.fabric.platforms import PLATFORMS
+from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.plan_table import print_chosen, print_crossings
 from scenarios.scenario import Case, Scenario
 
 
-def describe(scenario: Scenario, out: Console) -> None:
+def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
+    """Load a scenario, ask whether this kernel can execute it, and describe it."""
+    checked = load_for_this_machine(scenario, overrides)
+    require_possible(checked)
+    out.print(f"{scenario}: ok", soft_wrap=True)
+    describe(checked, out)
+
+
+def describe(scenario: Scenario, console: Console) -> None:
     """Print the fabrics, cases and faults of a scenario, and the values chosen for `auto`."""
     for spec in scenario.fabrics:
         rates = (
@@ -17,18 +28,18 @@ def describe(scenario: Scenario, out: Console) -> None:
         )
         shape = f"{spec.domains} domains x {spec.domain_size} GPUs"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
-        out.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
+        console.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
     for case in scenario.cases:
-        out.print(f"  {case.name}: {_described(case)}", soft_wrap=True)
+        console.print(f"  {case.name}: {_described(case)}", soft_wrap=True)
         for line in case.task.details:
-            out.print(f"    {line}", soft_wrap=True)
-    print_chosen(scenario, out)
-    print_crossings(scenario, out)
+            console.print(f"    {line}", soft_wrap=True)
+    print_chosen(scenario, console)
+    print_crossings(scenario, console)
     for kind, faults in scenario.faults.items():
         for fault in faults:
-            out.print(f"  {kind}: {fault.component}: {fault.name}")
+            console.print(f"  {kind}: {fault.component}: {fault.name}")
     if scenario.has_faults and os.geteuid() != 0:
-        out.print("  Whether this kernel can make these faults, only root can check.")
+        console.print("  Whether this kernel can make these faults, only root can check.")
 
 
 def _described(case: Case) -> str:

@@ -1,14 +1,28 @@
-"""Read and compare two stored runs."""
+"""The command `compare`: two stored runs."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from commands.options import AsJson, RunName, Store
+from commands.output import out, print_result, printed_whole
 from model.errors import InputError, Problem
 from results.store.records import read_json, read_record, reading
-from results.store.runs import clock_of, find_run, read_result
+from results.store.runs import DEFAULT_STORE, clock_of, find_run, read_result
+from results.tables.measured.run_diff import print_comparison
 from results.verdicts.run_diff import StoredRun, comparison_object
 from scenarios.format.bounded_text import value_of
+
+
+def compare(
+    first: RunName,
+    second: RunName,
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Print the comparison of two runs, or nothing if one of them is damaged."""
+    with printed_whole(out, store):
+        print_result(compared(store, first, second), as_json, print_comparison)
 
 
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:
@@ -19,8 +33,8 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
         runs = [_with_defaults(run) for run in runs]
     result = comparison_object(*runs)
     if not result["cases"]:
-        found = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
-        what = f"have no case in common: {'; '.join(found)}"
+        cases = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
+        what = f"have no case in common: {'; '.join(cases)}"
         hint = "compare runs of one scenario, or of scenarios with the same collectives"
         raise InputError(Problem(f"{first} and {second}", what, hint))
     return result

@@ -8,6 +8,9 @@ import typer
 from commands.options import AsJson
 from commands.output import print_result
 from model.errors import InputError, Problem
+from results.documents.network_cost import cost_object
+from results.tables.modeled.networks import print_cost
+from scenarios.format.prices import DEFAULT, load_prices
 
 MOST_GPUS, MOST_RADIX = 10**9, 10**6
 
@@ -23,11 +26,7 @@ def cost(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count switches and transceivers of both fabrics, with their price and power."""
-    from results.documents.network_cost import cost_object
-    from results.tables.modeled.networks import print_cost
-    from scenarios.format.prices import DEFAULT, load_prices
-
+    """Print the networks of both fabrics for these sizes, at these prices."""
     _require_sizes(gpus, radix, domain_size)
     result = cost_object(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
     print_result(result, as_json, print_cost)

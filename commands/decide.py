@@ -7,6 +7,9 @@ import typer
 
 from commands.options import AsJson
 from commands.output import draw_figure, print_result
+from results.tables.modeled.networks import print_decision
+from studies.decision.cluster_file import load_cluster
+from studies.decision.decide import decide_object
 
 
 def decide(
@@ -16,11 +19,7 @@ def decide(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare networks for a cluster: cost, power, iteration times, failures, and an answer."""
-    from results.tables.modeled.networks import print_decision
-    from studies.decision.cluster_file import load_cluster
-    from studies.decision.decide import decide_object
-
+    """Print the networks of a cluster beside each other, and draw them if asked."""
     result = decide_object(load_cluster(cluster))
     if figure is not None:
         from results.figures.decision import draw_decision

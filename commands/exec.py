@@ -20,6 +20,9 @@ from commands.options import (
 from commands.output import err, exit_with, print_result
 from commands.ready import ready
 from model.errors import InputError, NotReady, Problem, RailbedError
+from results.documents.program import program_object
+from results.tables.measured.program import print_program
+from scenarios.planning.kernel_support import require_fabrics
 
 LONGEST_S = 86_400.0
 
@@ -41,11 +44,7 @@ def execute(
         float, typer.Option(min=0.1, max=LONGEST_S, help="seconds after which all ranks are ended")
     ] = 300.0,
 ) -> None:
-    """Run a command in a scenario's first fabric: once for each rank, or once with --launcher."""
-    from results.documents.program import program_object
-    from results.tables.measured.program import print_program
-    from scenarios.planning.kernel_support import require_fabrics
-
+    """Run a command on a fabric, print the end of each rank, and exit with 1 if one failed."""
     loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     _require_startable(command, image, launcher, proxies or CONTAINER)
     kind = ready(proxies or CONTAINER)

@@ -27,7 +27,7 @@ def export(
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Export a stored run: tables, a simulator's traces, or results in the form of nccl-tests."""
+    """Write a run's files in a format; print their paths."""
     if form not in FORMATS:
         raise InputError(Problem("--format", f"must be {' or '.join(FORMATS)}, got {form!r}"))
     run = find_run(store, run_name)

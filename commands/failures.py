@@ -4,16 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands.options import (
-    CONTAINER,
-    NEEDS_NO_ROOT,
-    AsJson,
-    Clock,
-    Fresh,
-    Proxies,
-    Store,
-    is_virtual,
-)
+from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
+from commands.options import CONTAINER, AsJson, Proxies, Store
 from commands.output import err, exit_with, print_result
 from commands.ready import ready
 from model.errors import EmulationError, NotReady
@@ -21,6 +13,7 @@ from model.sweep import VIRTUAL
 from results.store.runs import DEFAULT_STORE
 from results.tables.measured.fault_impact import print_failures
 from scenarios.library_files import library
+from scenarios.load import load
 
 if TYPE_CHECKING:
     from execution.sweep.several import Causes, Results
@@ -34,16 +27,19 @@ def failures(
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> None:
-    """Run all failure experiments of the library, on both fabrics, and print one table."""
-    from scenarios.load import load
-
+    """Run the experiments one after the other; print the rows until then if one ends early."""
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     rows: list[dict[str, Any]] = []
     try:
-        if is_virtual(clock, proxies, fresh=fresh):
-            rows += _virtually(experiments, store, fresh=fresh)
-        else:
-            rows.extend(_one_by_one(experiments, proxies or CONTAINER, store))
+        rows.extend(
+            by_clock(
+                clock,
+                proxies,
+                fresh=fresh,
+                real=lambda: _one_by_one(experiments, proxies or CONTAINER, store),
+                virtual=lambda: _virtually(experiments, store, fresh=fresh),
+            )
+        )
     finally:
         if rows:
             print_result(rows, as_json, print_failures)
@@ -71,8 +67,8 @@ def _one_by_one(
 
 def _virtually(
     experiments: Sequence["Scenario"], store: Path, *, fresh: bool
-) -> list[dict[str, Any]]:
-    """Run the experiments under the virtual clock, several at once; return the rows of all."""
+) -> Iterator[dict[str, Any]]:
+    """Run the experiments under the virtual clock, several at once; yield the rows of all."""
     from execution.cases.progress import Lines
     from execution.sweep.executor import LocalExecutor
     from execution.sweep.several import run_several
@@ -83,7 +79,8 @@ def _virtually(
     options = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
     executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
     results, causes = run_several(experiments, options, store, executor, Lines(err))
-    return [row for one in experiments for row in _rows(one.name, results, causes)]
+    for one in experiments:
+        yield from _rows(one.name, results, causes)
 
 
 def _rows(name: str, results: "Results", causes: "Causes") -> list[dict[str, Any]]:

@@ -1,21 +1,25 @@
-"""Stored runs: listed, shown and compared, even if some of them are damaged."""
+"""The command `list`."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from commands.options import Store
+from commands.output import out
 from model.errors import InputError, Problem
-from results.store.records import reading
 from results.store.runs import DEFAULT_STORE, case_folders, read_result, read_state, stored_runs
 from scenarios.format.bounded_text import value_of
 from scenarios.library_files import library
 
 
-def print_list(store: Path, out: Console) -> None:
+def list_all(store: Store = DEFAULT_STORE) -> None:
+    """List scenarios and runs."""
+    print_list(store, out)
+
+
+def print_list(store: Path, console: Console) -> None:
     """Print the scenarios of the library, and the runs of a store with their verdicts or states.
 
     Raises `InputError` unless the store is a folder; the default one may not be there yet.
@@ -23,16 +27,16 @@ def print_list(store: Path, out: Console) -> None:
     # Unlike `Path.is_dir`, this is false for a name that is too long.
     if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
         raise InputError(Problem(str(store), "is no folder of runs", "name another --store"))
-    out.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
+    console.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
     for path in library():
-        out.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
+        console.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
     heading = Text("\nRuns", "bold").append(
         f" in {store.absolute()} (railbed show RUN)", "not bold"
     )
     runs = stored_runs(store)
-    out.print(heading, soft_wrap=True)
+    console.print(heading, soft_wrap=True)
     lines = [f"  {run.name}  {_state(run)}" for run in runs] or ["  none yet"]
-    out.print("\n".join(lines), soft_wrap=True)
+    console.print("\n".join(lines), soft_wrap=True)
 
 
 def _description(scenario: Path) -> str:
@@ -49,11 +53,3 @@ def _state(run: Path) -> str:
         return str(read_result(run)["verdict"])
     except InputError as error:
         return f"damaged: {error}"
-
-
-@contextmanager
-def printed_whole(out: Console, place: Path) -> Iterator[None]:
-    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
-    with reading(place), out.capture() as printed:
-        yield
-    out.file.write(printed.get())

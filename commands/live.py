@@ -12,5 +12,5 @@ def live(
     datapath: Datapath = None,
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
-    """Bring a scenario's first fabric up with its web page: the same as `up --live`."""
+    """Do what `up --live` does."""
     up(scenario, proxies, overrides, datapath, live=True, live_at=live_at)

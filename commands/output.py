@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem
-from results.tables.measured.run import print_run
+from results.store.records import reading
 from results.tables.style import plain_console, table_console
 
 EXIT_FAILED = 1
@@ -25,14 +25,6 @@ def print_result(result: Any, as_json: bool, as_table: Callable[[Any, Console], 
         print(json.dumps(result, default=str))
     else:
         as_table(result, out)
-
-
-def show_run(result: dict[str, Any], as_json: bool) -> None:
-    """Print a run, and where its records are."""
-    print_result(result, as_json, print_run)
-    if not as_json:
-        kept = f"\nEverything that was measured: {result['folder']}"
-        out.print(kept, soft_wrap=True)
 
 
 def exit_with(*, failed: bool) -> NoReturn:
@@ -60,3 +52,11 @@ def draw_figure(path: Path, draw: Callable[[Path], None]) -> None:
     with writing(path, "--figure"):
         draw(stem)
     err.print(f"Drawn: {', '.join(map(str, files(stem)))}", soft_wrap=True)
+
+
+@contextmanager
+def printed_whole(out: Console, place: Path) -> Iterator[None]:
+    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
+    with reading(place), out.capture() as printed:
+        yield
+    out.file.write(printed.get())

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from commands.options import CONTAINER, NEEDS_NO_ROOT, AsJson, Proxies, Store
+from commands.clock import NEEDS_NO_ROOT
+from commands.options import CONTAINER, AsJson, Proxies, Store
 from commands.output import err, exit_with, print_result, writing
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
@@ -32,7 +33,7 @@ def paper(
     store: Store = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Hold every claim of the rail-only paper against the model; draw its figures."""
+    """Print the claims, a table or the files of a figure; or measure twins of the figures."""
     if measured:
         _measure(part, to, proxies or CONTAINER, store, as_json)
     elif part is None:

@@ -10,6 +10,7 @@ from commands.options import Store
 from commands.output import err, out, writing
 from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
+from results.report.article import render
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, case_folders, find_run
 
@@ -41,9 +42,7 @@ def report(
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write one self-contained HTML page about stored runs or a sweep, and its figures."""
-    from results.report.article import render
-
+    """Write the page, and its figures as files if formats are given."""
     formats = _formats(figures)
     articles = list(articles_about(store, runs or [], sweep))
     if not articles:

@@ -4,23 +4,14 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from commands.options import (
-    NEEDS_NO_ROOT,
-    AsJson,
-    Fresh,
-    Overrides,
-    Proxies,
-    Store,
-    is_virtual,
-    refuse_fresh,
-    scenario_names,
-)
+from commands.clock import NEEDS_NO_ROOT, ClockName, Fresh, refuse_fresh, require_processes
+from commands.options import AsJson, Overrides, Proxies, Store, scenario_names
 from commands.output import err, exit_with, print_result
-from commands.ready import proxy_kind, ready
+from commands.ready import ready
 from model.errors import InputError, Problem
 from model.sweep import REAL
 from results.store.runs import DEFAULT_STORE
@@ -30,7 +21,6 @@ if TYPE_CHECKING:
     from execution.sweep.executor import Executor
     from results.store.sweeps import SweepFolder
 
-LOCAL, RAY = EXECUTORS = ("local", "ray")
 # Ray finds the cluster of this machine.
 ANY_CLUSTER = "auto"
 
@@ -51,32 +41,31 @@ def sweep(
     ] = None,
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
-    clock: Annotated[str | None, typer.Option(help="real (the default) or virtual")] = None,
+    clock: Annotated[ClockName | None, typer.Option(help="real by default")] = None,
     fresh: Fresh = False,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="virtual clock: points at once on a machine")
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local, or ray: on all machines of a Ray cluster")
-    ] = LOCAL,
+        Literal["local", "ray"], typer.Option(help="ray: on all machines of a Ray cluster")
+    ] = "local",
     address: Annotated[
         str | None, typer.Option(help="address of the Ray cluster; default: auto")
     ] = None,
 ) -> None:
-    """Run a scenario at every combination of values; can be resumed."""
+    """Begin or resume a sweep; exit with the verdict of all its points."""
     from execution.sweep.points import anything_elsewhere
     from execution.sweep.request import SweepRequest
     from results.tables.sweep import print_sweep
     from results.verdicts.sweep import sweep_object
     from scenarios.planning.kernel_support import require_possible
 
-    found = None if scenario is None else scenario_file(scenario)
-    kind = None if proxies is None else proxy_kind(proxies).value
-    if clock is not None:
-        is_virtual(clock, proxies)
-    asked = SweepRequest(found, tuple(over), tuple(overrides), kind, name, resume, clock)
-    _require_known(executor, address)
-    is_local = executor == LOCAL
+    file = None if scenario is None else scenario_file(scenario)
+    require_processes(clock, proxies)
+    asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
+    is_local = executor == "local"
+    if address is not None and is_local:
+        raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
         _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
     folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
@@ -97,20 +86,12 @@ def sweep(
     exit_with(failed=result["verdict"] == "fail")
 
 
-def _require_known(executor: str, address: str | None) -> None:
-    if address is not None and executor != RAY:
-        raise InputError(Problem("--address", "needs --executor ray"))
-    if executor not in EXECUTORS:
-        what = f"must be {' or '.join(EXECUTORS)}, got {executor!r}"
-        raise InputError(Problem("--executor", what))
-
-
 def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
     """Raise `InputError` for options that have no meaning by the real clock on this machine."""
     refuse_fresh(fresh)
     if at_once not in (None, 1):
         what = f"must be 1 with the real clock, got {at_once}"
-        hint = "points would disturb each other; not so with --clock virtual"
+        hint = "points would compete for cores; use --clock virtual"
         raise InputError(Problem("--at-once", what, hint))
 
 

@@ -9,6 +9,8 @@ import typer
 from commands.options import RunName, Store
 from commands.output import out, writing
 from linux.files.user_files import make_folder
+from results.report.data.run_data import read_run
+from results.report.timeline import timeline as traced
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run
 
@@ -21,10 +23,7 @@ def timeline(
     ] = None,
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Write a stored run as a timeline that ui.perfetto.dev and chrome://tracing open."""
-    from results.report.data.run_data import read_run
-    from results.report.timeline import timeline as traced
-
+    """Write the events of a run in Chrome's trace format."""
     run = find_run(store, run_name)
     target = to or Path(f"{run.name}.trace.json")
     with reading(run):

@@ -14,6 +14,7 @@ from commands.options import (
 )
 from commands.output import out
 from commands.ready import ready
+from scenarios.planning.kernel_support import require_fabrics
 
 
 def up(
@@ -24,9 +25,7 @@ def up(
     live: Live = False,
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
-    """Bring a scenario's first fabric up, and open a command line: Mininet's, with faults."""
-    from scenarios.planning.kernel_support import require_fabrics
-
+    """Bring a fabric up, with its page if asked, until its command line ends."""
     loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from commands.compare import compared
-from commands.list import print_list, printed_whole
+from commands.list import print_list
+from commands.output import printed_whole
 from execution import run as execution
 from execution.cases.progress import SILENT
 from execution.machine.host_facts import environment

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.training import train
+from commands.train import train
 from model.errors import InputError
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind

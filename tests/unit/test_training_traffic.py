@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands.training import traffic as traffic_command
+from commands.traffic import traffic as traffic_command
 from model.errors import InputError
 from model.training.job import Job, cluster_of
 from model.training.search import best

@@ -11,7 +11,7 @@ from commands.export import export
 from commands.paper import paper
 from commands.report import report
 from commands.timeline import timeline
-from commands.training import traffic
+from commands.traffic import traffic
 from model.errors import InputError
 from results.store.runs import DEFAULT_STORE
 from tests.unit.stored_runs import stored_run

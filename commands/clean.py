@@ -1,0 +1,23 @@
+"""The command `clean`."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from commands.output import out
+from results.tables.measured.run import human_bytes
+from testbed.host.cleanup import clean as remove
+from testbed.virtual_machine.cache import clear
+
+
+def clean(
+    cache: Annotated[
+        bool, typer.Option("--cache", help="virtual clock: also its images and known results")
+    ] = False,
+) -> None:
+    """Remove what dead runs have left, and the user's cache if asked."""
+    if os.geteuid() == 0 or not cache:  # every user has a cache
+        out.print(f"Removed: {remove()}.")
+    if cache:
+        out.print(f"Removed from the cache: {human_bytes(clear())}.")

@@ -1,0 +1,18 @@
+"""The command `demo`."""
+
+from commands.clock import Clock, Fresh
+from commands.options import AsJson, Datapath, Proxies
+from commands.run import run
+from scenarios.library_files import LIBRARY
+
+
+def demo(
+    as_json: AsJson = False,
+    proxies: Proxies = None,
+    datapath: Datapath = None,
+    clock: Clock = "real",
+    fresh: Fresh = False,
+) -> None:
+    """Run the quickstart of the library."""
+    quickstart = LIBRARY / "quickstart.yaml"
+    run(quickstart, as_json, proxies, datapath=datapath, clock=clock, fresh=fresh)

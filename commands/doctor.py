@@ -1,0 +1,50 @@
+"""The command `doctor`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from commands.options import CONTAINER, Proxies
+from commands.output import err, out
+from commands.ready import proxy_kind
+from model.errors import NotReady
+from scenarios.planning import machine_profile
+from scenarios.planning.plan_table import print_machine
+from testbed.host import preflight
+from testbed.nodes.datapath import default_datapath
+
+if TYPE_CHECKING:
+    from model.prediction.machine import Machine
+
+
+def doctor(
+    proxies: Proxies = None,
+    measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
+) -> None:
+    """Print requirements, then costs; raises `NotReady` if a run's requirement is missing."""
+    needed = preflight.checks(proxy_kind(proxies or CONTAINER))
+    for item in (*preflight.unneeded_checks(), *needed):
+        lacking = Text("missing", "red") if item in needed else Text("note   ", "yellow")
+        sign = Text("ok     ", "green") if item.ready else lacking
+        remedy = "" if item.ready else f"; {item.remedy}"
+        out.print(sign, f"{item.name}: {item.state}{remedy}", soft_wrap=True)
+    switches = preflight.datapath_in_words(default_datapath())
+    out.print(f"        rail and spine switches: {switches}")
+    missing = [item for item in needed if not item.ready]
+    if missing:
+        raise NotReady(f"{len(missing)} of {len(needed)} checks failed; each says how to fix it")
+    print_machine(_measured(again=measure), out)
+
+
+def _measured(*, again: bool) -> "Machine":
+    """Return this machine's measured costs; measure them now if `again`, or if none are stored."""
+    machine = None if again else machine_profile.known_machine()
+    if machine is None:
+        # Imports Mininet, which takes a second.
+        from execution.machine.machine_costs import measure as measure_machine
+
+        err.print("Measuring this machine: about 20 s, in which it should do nothing else.")
+        machine = measure_machine(machine_profile.this_machine())
+        err.print(f"Kept in {machine_profile.keep(machine)}.", soft_wrap=True)
+    return machine

@@ -1,0 +1,15 @@
+"""The command `plan`."""
+
+from commands.options import Overrides, ScenarioPath, load_for_this_machine
+from commands.output import out
+from scenarios.planning import machine_profile
+from scenarios.planning.plan import plan as planned
+from scenarios.planning.plan_table import print_chosen, print_crossings, print_plan
+
+
+def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
+    """Print the load of each fabric, the values chosen for `auto`, and crossings of rails."""
+    machine, loaded = machine_profile.known_machine(), load_for_this_machine(scenario, overrides)
+    print_plan(planned(loaded, machine), machine, out)
+    print_chosen(loaded, out)
+    print_crossings(loaded, out)

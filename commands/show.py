@@ -1,0 +1,27 @@
+"""The command `show`."""
+
+from typing import Any
+
+from commands.options import AsJson, RunName, Store
+from commands.output import out, print_result, printed_whole
+from results.store.runs import DEFAULT_STORE, find_run, read_result
+from results.tables.measured.run import print_run
+
+
+def show(
+    run_name: RunName,
+    as_json: AsJson = False,
+    store: Store = DEFAULT_STORE,
+) -> None:
+    """Show a stored run, or nothing of a damaged one."""
+    run = find_run(store, run_name)
+    with printed_whole(out, run):
+        show_run(read_result(run), as_json)
+
+
+def show_run(result: dict[str, Any], as_json: bool) -> None:
+    """Print a run, and where its records are."""
+    print_result(result, as_json, print_run)
+    if not as_json:
+        kept = f"\nEverything that was measured: {result['folder']}"
+        out.print(kept, soft_wrap=True)

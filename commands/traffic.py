@@ -1,0 +1,88 @@
+"""The command `traffic`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commands.options import AsJson, Store, configuration_names
+from commands.output import draw_figure, print_result
+from commands.train import Batch, DomainSize, Gpus, PlatformName, Search, evaluation
+from model.errors import InputError, Problem
+from model.training.traffic import Traffic
+from model.training.traffic import traffic as traffic_of
+from results.documents.training import traffic_object
+from results.store.runs import DEFAULT_STORE, find_run
+from results.tables.modeled.training import print_traffic
+from scenarios.format.training import Configuration
+from studies.twins.recorded_traffic import recorded_traffic
+
+# A pair takes about 100 bytes while it is counted.
+MOST_PAIRS = 2 * 10**7
+
+
+def traffic(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="a training configuration, without --run",
+            autocompletion=configuration_names,
+        ),
+    ] = None,
+    gpus: Gpus = None,
+    batch: Batch = None,
+    domain_size: DomainSize = None,
+    platform: PlatformName = None,
+    search: Search = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="draw the heat map: PATH.svg and PATH.png")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="count what a stored run's iteration sent")
+    ] = None,
+    case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,
+    store: Store = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Print the bytes of a modeled iteration or of a stored run's, and draw them if asked."""
+    if run is not None:
+        given = (config, gpus, batch, domain_size, platform, search or None)
+        name, flows = _recorded(run, case, store, alone=set(given) == {None})
+    elif config is None:
+        raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
+    else:
+        name, flows = _modeled(config, gpus, batch, domain_size, platform, search)
+    if figure is not None:
+        # Imports Matplotlib, which takes half a second.
+        from results.figures.heat_map import draw_heat_map
+
+        draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
+    print_result(traffic_object(name, flows), as_json, print_traffic)
+
+
+def _modeled(
+    config: Path,
+    gpus: int | None,
+    batch: int | None,
+    domain_size: int | None,
+    platform: str | None,
+    search: bool,
+) -> tuple[str, Traffic]:
+    name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
+    _require_few_pairs(name, configuration)
+    return name, traffic_of(configuration.job, best.strategy)
+
+
+def _recorded(run: str, case: str | None, store: Path, *, alone: bool) -> tuple[str, Traffic]:
+    if not alone:
+        raise InputError(Problem("--run", "goes without a configuration and changes of it"))
+    return recorded_traffic(find_run(store, run), case)
+
+
+def _require_few_pairs(name: str, configuration: Configuration) -> None:
+    """Raise `InputError` if the pairs of all-to-alls would not fit the memory."""
+    pairs = configuration.gpus * (configuration.moe.expert_parallel if configuration.moe else 1)
+    if pairs > MOST_PAIRS:
+        what = f"has {pairs} pairs of GPUs in all-to-alls, at most {MOST_PAIRS} are counted"
+        raise InputError(Problem(name, what, "fewer GPUs, or fewer for each expert's group"))

@@ -1,0 +1,93 @@
+"""The command `train`, and its options, which `traffic` has, too."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from commands.options import AsJson, configuration_names
+from commands.output import print_result
+from model.errors import InputError, Problem
+from model.training.search import Evaluation
+from results.documents.training import train_object
+from results.tables.modeled.training import print_train
+from scenarios.format.training import (
+    MOST_BATCH,
+    MOST_COUNT,
+    MOST_GPUS,
+    Configuration,
+    configuration_name,
+    evaluated,
+    load_configuration,
+)
+from scenarios.format.units import known_platform
+
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        help="a training configuration: a file, or gpt-146b ...",
+        autocompletion=configuration_names,
+    ),
+]
+Gpus = Annotated[int | None, typer.Option(metavar="N", help="number of GPUs")]
+Batch = Annotated[int | None, typer.Option(metavar="B", help="sequences of an iteration")]
+DomainSize = Annotated[
+    int | None, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")
+]
+PlatformName = Annotated[str | None, typer.Option("--platform", metavar="P", help="dgx-h100 ...")]
+Search = Annotated[bool, typer.Option("--search", help="ignore the strategy of the file")]
+
+
+def train(
+    config: Config,
+    gpus: Gpus = None,
+    batch: Batch = None,
+    domain_size: DomainSize = None,
+    platform: PlatformName = None,
+    search: Search = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the modeled time of a configuration with these changes."""
+    name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
+    print_result(train_object(name, configuration.job, best), as_json, print_train)
+
+
+def evaluation(
+    config: Path,
+    gpus: int | None,
+    batch: int | None,
+    domain_size: int | None,
+    platform: str | None,
+    search: bool,
+) -> tuple[str, Configuration, Evaluation]:
+    """The name of a configuration, the configuration with its changes, and its iteration."""
+    changes = _changes(gpus, batch, domain_size, platform)
+    configuration = load_configuration(config).model_copy(update=changes)
+    if domain_size is not None and domain_size > configuration.gpus:
+        what = f"must be at most {configuration.gpus}, the number of GPUs, got {domain_size}"
+        raise InputError(Problem("--domain-size", what))
+    name = configuration_name(config)
+    return name, configuration, evaluated(name, configuration, search=search)
+
+
+def _changes(
+    gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
+) -> dict[str, int | str]:
+    """The keys that options change; raises `InputError` with every value that is wrong."""
+    sizes = {"gpus": gpus, "batch": batch, "domain_size": domain_size}
+    most = {"gpus": MOST_GPUS, "batch": MOST_BATCH, "domain_size": MOST_COUNT}
+    problems = [
+        Problem(f"--{key.replace('_', '-')}", f"must be 1 to {most[key]}, got {size}")
+        for key, size in sizes.items()
+        if size is not None and not 1 <= size <= most[key]
+    ]
+    if platform is not None:
+        try:
+            known_platform(platform)
+        except ValueError as error:
+            problems.append(Problem("--platform", str(error)))
+    if problems:
+        raise InputError(*problems)
+    given = {**sizes, "platform": platform}
+    return {key: value for key, value in given.items() if value is not None}

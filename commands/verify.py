@@ -1,0 +1,54 @@
+"""The command `verify`."""
+
+from typing import Any
+
+from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock, load_for_virtual_machine
+from commands.options import (
+    CONTAINER,
+    AsJson,
+    Datapath,
+    Overrides,
+    Proxies,
+    ScenarioPath,
+    datapath_override,
+    load_for_this_machine,
+)
+from commands.output import err, exit_with, print_result
+from commands.ready import ready
+from results.store.runs import DEFAULT_STORE
+from results.tables.measured.path_check import print_verify
+
+
+def verify(
+    scenario: ScenarioPath,
+    as_json: AsJson = False,
+    proxies: Proxies = None,
+    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: Datapath = None,
+    clock: Clock = "real",
+    fresh: Fresh = False,
+) -> None:
+    """Check the paths by one of the clocks, print the result, and exit with its verdict."""
+    changes = [*overrides, *datapath_override(datapath)]
+
+    def really() -> dict[str, Any]:
+        from execution.cases.progress import Lines
+        from results.documents.path_check import verify_object
+        from scenarios.planning.kernel_support import require_datapaths
+
+        loaded = load_for_this_machine(scenario, changes)
+        kind = ready(proxies or CONTAINER, NEEDS_NO_ROOT)
+        require_datapaths(loaded)
+        from execution.path_check import verify as verified
+
+        return verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
+
+    def virtually() -> dict[str, Any]:
+        from execution.virtual_clock.run import verify_virtually
+
+        loaded = load_for_virtual_machine(scenario, changes)
+        return verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
+
+    result = by_clock(clock, proxies, fresh=fresh, real=really, virtual=virtually)
+    print_result(result, as_json, print_verify)
+    exit_with(failed=result["verdict"] == "fail")
