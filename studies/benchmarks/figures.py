@@ -59,7 +59,7 @@ def recording(
         machine = {**_machine(clock), "steal": round((stolen_s() - before_s) / cores_s, 4)}
         commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
         date = datetime.now(UTC).date().isoformat()
-        figure = Figure(f"bench {name}", commit, date, machine, list(rows))
+        figure = Figure(f"./railbed bench {name}", commit, date, machine, list(rows))
         FOLDER.mkdir(parents=True, exist_ok=True)
         write_text(FOLDER / f"{name}.json", figure.text())
 

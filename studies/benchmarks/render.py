@@ -1,0 +1,281 @@
+"""Render the figures of the documentation from their data files.
+
+    python -m studies.benchmarks.render
+
+Writes each table of docs/reference/measurements.md anew, between its markers. A table whose
+benchmark has changed since its commit says so.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from linux.files.program_files import ROOT
+from linux.processes.lifetime import first_line
+from model.measurement.link_quality import Outcome
+from scenarios.library_files import LIBRARY
+from studies.benchmarks import BENCHMARKS
+from studies.benchmarks.figures import UNKNOWN, Figure, Row, read
+
+PAGE = ROOT / "docs" / "reference" / "measurements.md"
+MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
+CHANGED = "; **its code has changed since**"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table by key, for all rows that have the last one.
+
+    With `across`, each value of that key is a column, whose cells have the values of the last key.
+    """
+
+    columns: str
+    across: str = ""
+    of: Callable[[Sequence[Row]], Iterable[Row]] = iter
+
+    def lines(self, rows: Sequence[Row]) -> Iterator[str]:
+        """Yield the lines in Markdown; a leading cell that repeats the one above is empty."""
+        keys = self.columns.split()
+        mine = [row for row in self.of(rows) if keys[-1] in row]
+        if self.across:
+            mine = [row for row in mine if {*keys, self.across} <= row.keys()]
+            keys, mine = _pivoted(keys, self.across, mine)
+        yield f"| {' | '.join(map(_title, keys))} |"
+        yield "|---" * len(keys) + "|"
+        above: list[str] = []
+        for row in mine:
+            cells = [_cell(key, row.get(key)) for key in keys]
+            same = 0
+            while above and same < len(cells) - 1 and cells[same] == above[same]:
+                same += 1
+            yield f"| {' | '.join([''] * same + cells[same:])} |"
+            above = cells
+
+
+def _pivoted(keys: list[str], across: str, rows: list[Row]) -> tuple[list[str], list[Row]]:
+    """Return the keys and rows of a table in which the values of `across` are columns."""
+    *places, value = keys
+    columns = {row[across]: _cell(across, row[across]) for row in rows}
+    merged: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        place = tuple(row[key] for key in places)
+        new = merged.setdefault(place, dict(zip(places, place, strict=True)))
+        new[f"{value}@{columns[row[across]]}"] = row[value]
+    return [*places, *(f"{value}@{name}" for name in columns.values())], list(merged.values())
+
+
+# Titles that the key does not say, and keys whose values are shares.
+TITLES = {
+    "asked": "noise",
+    "cpu_s_per_gbyte": "CPU s / GB",
+    "cpu_s_per_gigabyte": "CPU s / GB",
+    "cpu_s_per_gbyte_and_gpu": "CPU s / GB and GPU",
+    "machine_mib_per_gpu": "MiB / GPU",
+    "observed": "by observation",
+    "replay_ratio": "of its replay",
+    "cpu_s_per_gigabyte_ratio": "CPU ratio",
+    "gpus": "GPUs",
+    "up_s_ratio": "up ratio",
+    "up_s_to_connected_s_ratio": "up / connected",
+    "updates_per_s": "updates / s",
+    "server_share_of_a_core": "server, of a core",
+}
+SHARES = re.compile(
+    r"(asked|spread|error\w*|measured|modeled|steal|server_share_of_a_core|within_\w+)"
+)
+RATIOS = re.compile(r"(\w*ratio\w*|\w+_over_\w+|\w*interference|uneven\w*)")
+UNITS = {"us": "µs", "mib": "MiB", "gib": "GiB", "percent": "%"}
+
+
+def _title(key: str) -> str:
+    """The column's title: the key in words, with its unit; of a pivoted key, the value across."""
+    name, _, value = key.partition("@")
+    if value:
+        return value if name == "ratio" else f"{value}: {_title(name)}"
+    if name in TITLES:
+        return TITLES[name]
+    rate = re.fullmatch(r"(?:(\w+)_)?([mg]bit)_per_s", name)
+    if rate:
+        return f"{(rate[1] or 'rate').replace('_', ' ')}, {rate[2].capitalize()}/s"
+    words, unit = re.fullmatch(r"(\w+?)(?:_(s|ms|us|mib|gib))?", name).groups()  # type: ignore[union-attr]
+    return words.replace("_", " ") + (f", {UNITS.get(unit, unit)}" if unit else "")
+
+
+def _cell(key: str, value: object) -> str:
+    name = key.partition("@")[0]
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if RATIOS.fullmatch(name):
+        return f"{value:.3f}"
+    return f"{100 * value:.3g} %" if SHARES.fullmatch(name) else f"{value:.4g}"
+
+
+def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
+    """Summarize the self-check: cases and errors of each verdict under each noise."""
+    for asked in dict.fromkeys(row["asked"] for row in rows):
+        for verdict in ("pass", "warn", "fail"):
+            mine = [r for r in rows if (r["asked"], r["observed"]) == (asked, verdict)]
+            errors = [abs(row["ratio"] - 1) for row in mine]
+            yield {
+                "asked": asked,
+                "observed": verdict,
+                "cases": len(mine),
+                "error_least": min(errors, default=0.0),
+                "error_most": max(errors, default=0.0),
+                "right": sum(row["judged_right"] for row in mine),
+            }
+
+
+def _split(rows: Sequence[Row]) -> Iterator[Row]:
+    """Part the cases `FABRIC/WORK/ALGORITHM` into a place and an algorithm."""
+    for row in rows:
+        place, _, algorithm = row.get("case", "").rpartition("/")
+        yield {**row, "place": place, "algorithm": algorithm}
+
+
+def _on_fabrics(rows: Sequence[Row]) -> Iterator[Row]:
+    """Part the cases `FABRIC/WORK` into both, and name the size of the work with the fabric."""
+    for row in rows:
+        fabric, _, work = row.get("case", "").partition("/")
+        yield {**row, "work": work, "on": ", ".join(filter(None, (fabric, row.get("size"))))}
+
+
+def _largest(rows: Sequence[Row]) -> Iterator[Row]:
+    most = max(row["gpus"] for row in rows)
+    return (row for row in rows if row["gpus"] == most)
+
+
+def _hard(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out classes and rates of links at which calibration knows every slowed link."""
+    right = {100: "right", 98: "wrong", 97: "wrong"}
+    missed = {
+        (row["kind"], row["mbit_per_s"])
+        for row in rows
+        if row[right[row["left_percent"]]] < sum(row[name] for name in Outcome)
+    }
+    return (row for row in rows if (row["kind"], row["mbit_per_s"]) in missed)
+
+
+CASES = (Table("case measured_s modeled_s ratio"),)
+TABLES: Mapping[str, tuple[Table, ...]] = {
+    "fidelity": (
+        Table("scenario case measured_s modeled_s ratio"),
+        Table("scenario measured modeled"),
+    ),
+    "matrix": (Table("work ratio", across="on", of=_on_fabrics),),
+    "capacity": (
+        Table("gpus proxies collective algorithm measured_s modeled_s ratio verdict"),
+        Table("collective carried_gbit_per_s nominal_gbit_per_s"),
+    ),
+    "startup": (Table("fabric proxies gpus up_s up_max_s down_s proxy_mib"),),
+    "growth": (Table("gpus up_s machine_mib_per_gpu cpu_s_per_gbyte cpu_s_per_gbyte_and_gpu"),),
+    "noise": (Table("case ratio", across="asked"),),
+    "gate": (Table("asked observed cases error_least error_most right", of=_by_verdict),),
+    "buckets": (Table("asked depth_ms ratio", across="case"),),
+    "calibration": (Table("kind mbit_per_s wrong", across="left_percent", of=_hard),),
+    "blackout": (
+        Table(
+            "fault fabric trials blackout_median_ms blackout_worst_ms detected_median_ms "
+            "confirmed_median_ms lost_probes_unaffected probes_unaffected"
+        ),
+    ),
+    "experiments": (Table("fault strategy fabric blackout_ms replay_ratio ratio verdict"),),
+    "sharing": (
+        Table(
+            "case fabric forwarded weight spread ratio ratio_least ratio_most uneven_least "
+            "uneven_most uneven"
+        ),
+    ),
+    "mininet": (
+        Table(
+            "algorithm nic_mbit_per_s traffic fabric measured_s modeled_s error error_max "
+            "cpu_s_per_gigabyte"
+        ),
+        Table("algorithm nic_mbit_per_s traffic error_ratio cpu_s_per_gigabyte_ratio"),
+        Table("gpus fabric connected_s up_s"),
+        Table("gpus up_s_to_connected_s_ratio up_s_ratio"),
+    ),
+    "agents": (
+        Table(
+            "collective algorithm bytes agents_over_iperf3 iperf3_start_cpu_s iperf3_cpu_s "
+            "agents_cpu_s"
+        ),
+    ),
+    "live": (
+        Table(
+            "gpus links updates_per_s server_share_of_a_core alone_s followed_s followed_over_alone"
+        ),
+    ),
+    "moe-skew": (Table("place measured_s", across="algorithm", of=_split),),
+    "paper-all-to-all": CASES,
+    "communicators": (Table("work ratio", across="on", of=_on_fabrics),),
+    "generators": (Table("place modeled_s measured_s", across="algorithm", of=_split),),
+    "training-iteration": CASES,
+    "pipeline-schedules": CASES,
+    "two-tier-domains": CASES,
+    "spine-selection": (Table("case measured_s", across="spine_selection"),),
+    "inference": (Table("case percentile modeled_latency_s latency_s"),),
+    "several-jobs": (Table("case job modeled_interference measured_interference"),),
+    "paper-measured": (
+        Table("figure points least most median"),
+        Table("claim at_scale modeled measured"),
+    ),
+    "routing": (Table("fabric change entries_changed desired_state_s"),),
+    "training": (Table("what gpus median_s max_s"),),
+    "schedules": (
+        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
+    ),
+    "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
+    "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
+    "datapaths": (
+        Table("fabric up_s", across="datapath"),
+        Table("fabric cpu_s_per_gbyte", across="datapath"),
+        Table("case ratio", across="datapath"),
+        Table("nic_mbit_per_s ratio", across="datapath"),
+    ),
+    "shapers": (Table("shaper ratio", across="asked"),),
+    "soak": (Table("minutes seed rounds signals hangs tracebacks resident_mib descriptors"),),
+}
+
+
+def rendered(name: str, figure: Figure) -> str:
+    """The tables of a figure, and their origin."""
+    tables = ["\n".join(table.lines(figure.rows)) for table in TABLES[name]]
+    changed = CHANGED if _has_changed(name, figure.commit) else ""
+    return "\n\n".join([*tables, f"*{_origin(name, figure)}{changed}*"])
+
+
+def _origin(name: str, figure: Figure) -> str:
+    machine = figure.machine
+    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+    size = f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}"
+    steal = _cell("steal", machine["steal"])
+    where = f"commit {figure.commit}; {figure.date}; {size}; steal {steal}"
+    return f"`{figure.command}`; [data](figures/{name}.json); {where}"
+
+
+def _has_changed(name: str, commit: str) -> bool:
+    """Whether a commit after this one has changed the benchmark's module or its scenario."""
+    if commit == UNKNOWN or name not in BENCHMARKS:
+        return False
+    module = ROOT / "studies" / "benchmarks" / f"{BENCHMARKS[name].module}.py"
+    files = [str(module), str(LIBRARY / f"{name}.yaml")]
+    since = f"{commit.removesuffix('-dirty')}.."
+    return bool(first_line("git", "-C", str(ROOT), "log", "--oneline", since, "--", *files))
+
+
+def page(text: str) -> str:
+    """The page with all its tables rendered anew."""
+
+    def table(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!--figure:{name}-->\n{rendered(name, read(name))}\n<!--end-->\n"
+
+    return MARKER.sub(table, text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

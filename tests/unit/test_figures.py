@@ -1,0 +1,103 @@
+"""The figures of the documentation: data files, and the page that is rendered from them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linux.machine import cpu_time
+from studies.benchmarks import BENCHMARKS, figures
+from studies.benchmarks.figures import FOLDER, UNKNOWN, Figure, read, recording
+from studies.benchmarks.render import CHANGED, PAGE, TABLES, Table, page, rendered
+
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def test_the_page_is_what_the_renderer_makes_of_the_data() -> None:
+    written = PAGE.read_text(encoding="utf-8")
+    hint = "python -m studies.benchmarks.render"
+    assert page(written).replace(CHANGED, "") == written.replace(CHANGED, ""), hint
+
+
+def test_every_figure_is_on_the_page_and_every_benchmark_has_tables() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert sorted(TABLES) == NAMES
+    assert [text.count(f"<!--figure:{name}-->") for name in NAMES] == [1] * len(NAMES)
+    # Its table, of the model alone, is in docs/explanation/model.md.
+    assert set(BENCHMARKS) - set(TABLES) == {"terms"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_has_one_origin(name: str) -> None:
+    figure = read(name)
+    assert figure.command
+    assert figure.commit
+    assert figure.date
+    assert set(figure.machine) == {"cores", "memory_gib", "kernel", "cpu", "clock", "steal"}
+    assert figure.rows
+    assert Figure(**json.loads(figure.text())) == figure
+
+
+def test_a_recorded_benchmark_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "FOLDER", tmp_path)
+    monkeypatch.setattr(cpu_time, "stolen_s", lambda: 0.0)
+    with pytest.raises(RuntimeError), recording("routing", [{"gpus": 4}], record=True):
+        raise RuntimeError
+    with recording("routing", [{"gpus": 4}], record=False):
+        pass
+    assert not list(tmp_path.iterdir())
+    rows: list[dict[str, Any]] = [{"gpus": 4, "desired_state_s": 0.5}, {"gpus": 8}]
+    with recording("routing", rows, record=True):
+        pass
+    figure = read("routing")
+    assert (figure.command, figure.rows) == ("./railbed bench routing", rows)
+    assert UNKNOWN not in (figure.commit, figure.date, figure.machine["kernel"])
+
+
+def test_a_leading_cell_that_repeats_the_one_above_is_empty() -> None:
+    rows = [{"fabric": "a", "gpus": n, "up_s": 0.5 + n, "down_s": 1} for n in (4, 16)]
+    assert list(Table("fabric gpus up_s").lines([*rows, {"fabric": "b", "gpus": 4}])) == [
+        "| fabric | GPUs | up, s |",
+        "|---|---|---|",
+        "| a | 4 | 4.5 |",
+        "|  | 16 | 16.5 |",
+    ]
+
+
+def test_values_across_are_columns() -> None:
+    rows = [
+        {"case": case, "asked": share, "ratio": 1 + share, "up_s": share}
+        for case in ("a", "b")
+        for share in (0.0, 0.05)
+    ]
+    assert list(Table("case ratio", across="asked").lines(rows)) == [
+        "| case | 0 % | 5 % |",
+        "|---|---|---|",
+        "| a | 1.000 | 1.050 |",
+        "| b | 1.000 | 1.050 |",
+    ]
+    assert next(Table("case up_s", across="asked").lines(rows)) == (
+        "| case | 0 %: up, s | 5 %: up, s |"
+    )
+
+
+def test_a_table_whose_code_has_changed_since_its_commit_is_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def log(*command: str) -> str:
+        asked.append(command)
+        return "abc1234 Change it"
+
+    monkeypatch.setattr("studies.benchmarks.render.first_line", log)
+    old = read("fidelity")
+    assert CHANGED not in rendered("fidelity", old)
+    assert not asked
+    known = Figure(old.command, "0123abc-dirty", old.date, old.machine, old.rows)
+    assert CHANGED in rendered("fidelity", known)
+    assert asked[0][-4] == "0123abc.."
+    assert asked[0][-2].endswith("studies/benchmarks/accuracy.py")
