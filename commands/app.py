@@ -20,7 +20,6 @@ from typer.main import get_command
 from commands.output import err, out
 from commands.plugins import Plugins, enter_plugins, plugins_first
 from commands.table import COMMANDS, Row, function_of
-from linux.files.program_files import program_version, release
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
@@ -71,6 +70,8 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
+        from linux.files.program_files import program_version, release
+
         out.print(f"railbed {release()}, modules {program_version()}")
         raise typer.Exit
 

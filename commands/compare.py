@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from commands.options import AsJson, RunName, Store
-from commands.output import out, print_result, printed_whole
+from commands.output import out, print_result
+from commands.show import printed_whole
 from model.errors import InputError, Problem
 from results.store.records import read_json, read_record, reading
 from results.store.runs import DEFAULT_STORE, clock_of, find_run, read_result

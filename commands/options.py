@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from model.fabric.spec import Datapath as KnownDatapath
-from results.store.runs import DEFAULT_STORE, stored_runs
 from scenarios.library_files import library, scenario_file
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ def configuration_names(incomplete: str) -> list[str]:
 
 def run_names(incomplete: str) -> list[str]:
     """Names of the runs in the default store, and `latest`."""
+    from results.store.runs import DEFAULT_STORE, stored_runs
+
     names = [run.name for run in stored_runs(DEFAULT_STORE)]
     return _beginning(["latest", *names], incomplete)
 

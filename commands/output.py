@@ -10,10 +10,23 @@ import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem
-from results.store.records import reading
-from results.tables.style import plain_console, table_console
 
 EXIT_FAILED = 1
+# Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
+TABLE_WIDTH = 80
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console that prints text as it is: names and paths of users may look like markup."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def table_console() -> Console:
+    """A plain console on standard output; a narrow terminal wraps the lines of its tables."""
+    console = plain_console()
+    console.width = max(console.width, TABLE_WIDTH)
+    return console
+
 
 out = table_console()
 err = plain_console(stderr=True)
@@ -52,11 +65,3 @@ def draw_figure(path: Path, draw: Callable[[Path], None]) -> None:
     with writing(path, "--figure"):
         draw(stem)
     err.print(f"Drawn: {', '.join(map(str, files(stem)))}", soft_wrap=True)
-
-
-@contextmanager
-def printed_whole(out: Console, place: Path) -> Iterator[None]:
-    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
-    with reading(place), out.capture() as printed:
-        yield
-    out.file.write(printed.get())

@@ -1,9 +1,15 @@
 """The command `show`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from commands.options import AsJson, RunName, Store
-from commands.output import out, print_result, printed_whole
+from commands.output import out, print_result
+from results.store.records import reading
 from results.store.runs import DEFAULT_STORE, find_run, read_result
 from results.tables.measured.run import print_run
 
@@ -25,3 +31,11 @@ def show_run(result: dict[str, Any], as_json: bool) -> None:
     if not as_json:
         kept = f"\nEverything that was measured: {result['folder']}"
         out.print(kept, soft_wrap=True)
+
+
+@contextmanager
+def printed_whole(console: Console, place: Path) -> Iterator[None]:
+    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
+    with reading(place), console.capture() as printed:
+        yield
+    console.file.write(printed.get())

@@ -16,21 +16,6 @@ Cells = Callable[[Case], Iterator[RenderableType]]
 
 VERDICT_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
 
-# Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
-TABLE_WIDTH = 80
-
-
-def plain_console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is: names and paths of users may look like markup."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-def table_console() -> Console:
-    """A plain console on standard output; a narrow terminal wraps the lines of its tables."""
-    console = plain_console()
-    console.width = max(console.width, TABLE_WIDTH)
-    return console
-
 
 def styled_verdict(verdict: str) -> Text:
     """Format a verdict in its colour."""

@@ -13,8 +13,9 @@ from typer.main import get_command
 
 from commands.app import app, main
 from commands.options import configuration_names, run_names
+from commands.output import table_console
 from commands.table import COMMANDS
-from results.tables.style import figures_table, table_console
+from results.tables.style import figures_table
 from scenarios.library_files import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands.app import main
-from commands.plugins import enter_plugins, plugins_first, require_built_in
+from commands.plugins import enter_installed, enter_plugins, plugins_first, require_built_in
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
@@ -22,7 +22,6 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
-from traffic_gen.workloads.algorithms.plugins import enter_installed
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "extending.md"

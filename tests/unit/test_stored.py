@@ -13,7 +13,8 @@ from rich.console import Console
 
 from commands.compare import compared
 from commands.list import print_list
-from commands.output import printed_whole
+from commands.output import plain_console
+from commands.show import printed_whole
 from execution import run as execution
 from execution.cases.progress import SILENT
 from execution.machine.host_facts import environment
@@ -34,7 +35,6 @@ from results.store.runs import (
 )
 from results.store.sweeps import begin_sweep, find_sweep
 from results.tables.measured.run import print_run
-from results.tables.style import plain_console
 from results.verdicts.sweep import sweep_object
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
