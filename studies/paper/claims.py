@@ -75,22 +75,22 @@ def paper_object() -> dict[str, Any]:
 
 
 def _study(setting: Setting) -> dict[str, Any]:
-    return {name: _plain(found(setting)) for name, found in STUDY.items()}
+    return {name: _plain(value(setting)) for name, value in STUDY.items()}
 
 
 def _claim(row: dict[str, str]) -> dict[str, Any]:
     name, paper = row["id"], numbers(row["value"])
-    found = finding(name)
-    beside = list(zip(paper, _compared(row, found), strict=True))
+    ours = finding(name)
+    beside = list(zip(paper, _compared(row, ours), strict=True))
     return {
         "id": name,
         "claim": row["claim"],
         "paper": _plain(paper),
-        "ours": _plain(found.values),
+        "ours": _plain(ours.values),
         "unit": row["unit"],
-        "difference": _plain(tuple(ours - theirs for theirs, ours in beside)),
+        "difference": _plain(tuple(mine - theirs for theirs, mine in beside)),
         "verdict": "met" if all(_agrees(row, *pair) for pair in beside) else "differs",
-        "why": found.note,
+        "why": ours.note,
     }
 
 
@@ -107,10 +107,10 @@ def _study_note(name: str) -> str:
     return f"{OVER_OTHER_RATES}; " if name.startswith("fig9") else ""
 
 
-def _compared(row: dict[str, str], found: Finding) -> tuple[float, ...]:
+def _compared(row: dict[str, str], ours: Finding) -> tuple[float, ...]:
     """Our values, one for each of the paper's: a range is compared with one value twice."""
     wanted = len(numbers(row["value"]))
-    return found.values * wanted if len(found.values) < wanted else found.values
+    return ours.values * wanted if len(ours.values) < wanted else ours.values
 
 
 def _plain(values: tuple[float, ...]) -> float | list[float]:

@@ -14,14 +14,14 @@ GPUS, RADICES = (32768, 65536), (64, 128, 256)
 
 
 def _saved(key: str, gpus: int, radix: int) -> float:
-    found: float = cost_object(gpus, radix, DOMAIN_SIZE, load_prices().prices)["saved"][key]
-    return found
+    value: float = cost_object(gpus, radix, DOMAIN_SIZE, load_prices().prices)["saved"][key]
+    return value
 
 
 def _least_and_most(key: str, sizes: tuple[int, ...], unit: float = 1.0) -> tuple[float, float]:
     """The least and the largest saving among sizes and radices."""
-    found = [_saved(key, gpus, radix) / unit for gpus in sizes for radix in RADICES]
-    return min(found), max(found)
+    savings = [_saved(key, gpus, radix) / unit for gpus in sizes for radix in RADICES]
+    return min(savings), max(savings)
 
 
 def _power() -> str:

@@ -36,27 +36,27 @@ FIG10_SIZES = (8, 32, 256)
 def draw_figure(name: str, path: Path) -> None:
     """Draw a figure by its name, as PATH.svg and PATH.png."""
     if name in HEAT_MAPS:
-        title, found = HEAT_MAPS[name]
-        draw_heat_map(found(), title, path)
+        title, traffic = HEAT_MAPS[name]
+        draw_heat_map(traffic(), title, path)
     else:
         draw(PANELS[name](), path)
 
 
 def _fig2a() -> list[Panel]:
-    found = [shipped_traffic(name) for name in FIG2_MODELS]
+    jobs = [shipped_traffic(name) for name in FIG2_MODELS]
     shares = {
-        dimension.value: [100 * one.flows[dimension].total / one.every.total for one in found]
+        dimension.value: [100 * one.flows[dimension].total / one.every.total for one in jobs]
         for dimension in (Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE)
     }
     return [Bars("bytes of an iteration", "share of the bytes (%)", FIG2_MODELS, shares)]
 
 
 def _fig2b() -> list[Panel]:
-    found = [shipped_traffic(name) for name in FIG2_MODELS]
+    jobs = [shipped_traffic(name) for name in FIG2_MODELS]
     shares = {
-        "no traffic": [100 * (1 - one.pairs_with_traffic(*Dimension) / one.pairs) for one in found],
+        "no traffic": [100 * (1 - one.pairs_with_traffic(*Dimension) / one.pairs) for one in jobs],
         "tensor-parallel traffic": [
-            100 * one.pairs_with_traffic(Dimension.TENSOR) / one.pairs for one in found
+            100 * one.pairs_with_traffic(Dimension.TENSOR) / one.pairs for one in jobs
         ],
     }
     return [Bars("pairs of GPUs", "share of the pairs (%)", FIG2_MODELS, shares)]

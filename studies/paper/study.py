@@ -70,10 +70,10 @@ def iteration_s(
     job = Job(
         transformer(name), setting.batch, setting.recomputation, _with_speed(changed, setting)
     )
-    found = best(job, wish)
-    if found is None:
+    evaluation = best(job, wish)
+    if evaluation is None:
         raise EmulationError(f"no strategy for {name} with {setting}")
-    return found.iteration_s
+    return evaluation.iteration_s
 
 
 def _with_speed(cluster: Cluster, setting: Setting) -> Cluster:

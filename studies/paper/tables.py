@@ -29,8 +29,8 @@ def table2() -> list[dict[str, Any]]:
 
 
 def _network(gpus: int, radix: int) -> dict[str, Any]:
-    found = cost_object(gpus, radix, DOMAIN_SIZE, load_prices().prices)
-    whole, rails, saved = (found[key] for key in ("rail-optimized", "rail-only", "saved"))
+    costs = cost_object(gpus, radix, DOMAIN_SIZE, load_prices().prices)
+    whole, rails, saved = (costs[key] for key in ("rail-optimized", "rail-only", "saved"))
     return {
         "GPUs, radix": f"{gpus}, {radix}",
         "switches": f"{whole['switches']} / {rails['switches']}",

@@ -43,8 +43,8 @@ def gh200_traffic() -> Traffic:
     return traffic(job, GH200_STRATEGY)
 
 
-def _share(found: Traffic, dimension: Dimension) -> float:
-    return 100 * found.flows[dimension].total / found.every.total
+def _share(traffic: Traffic, dimension: Dimension) -> float:
+    return 100 * traffic.flows[dimension].total / traffic.every.total
 
 
 def _tensor_share() -> Finding:
@@ -55,9 +55,9 @@ def _tensor_share() -> Finding:
 
 def _idle_pairs() -> Finding:
     idle = {
-        name: 100 * (1 - found.pairs_with_traffic(*Dimension) / found.pairs)
+        name: 100 * (1 - traffic.pairs_with_traffic(*Dimension) / traffic.pairs)
         for name in FIG2_MODELS
-        for found in [shipped_traffic(name)]
+        for traffic in [shipped_traffic(name)]
     }
     listed = ", ".join(f"{name} {share:.2f}" for name, share in idle.items())
     return Finding((min(idle.values()),), f"the least of {listed}")
@@ -65,9 +65,9 @@ def _idle_pairs() -> Finding:
 
 def _tensor_pairs() -> Finding:
     shares = {
-        name: 100 * found.pairs_with_traffic(Dimension.TENSOR) / found.pairs
+        name: 100 * traffic.pairs_with_traffic(Dimension.TENSOR) / traffic.pairs
         for name in FIG2_MODELS
-        for found in [shipped_traffic(name)]
+        for traffic in [shipped_traffic(name)]
     }
     listed = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     note = f"GPT-1T; a ring has one pair a GPU, so the share falls with the GPUs: {listed}"
@@ -75,8 +75,8 @@ def _tensor_pairs() -> Finding:
 
 
 def _hb_pair() -> Finding:
-    found = shipped_traffic("gpt-1t")
-    ring = found.flows[Dimension.TENSOR].total / found.gpus / GIGA
+    traffic = shipped_traffic("gpt-1t")
+    ring = traffic.flows[Dimension.TENSOR].total / traffic.gpus / GIGA
     note = (
         f"counted as a ring, each GPU sends {ring:.0f} GB to its one neighbour (with full "
         f"recomputation; {ring * 2 / 3:.0f} GB without). Spread over the 7 peers of the domain and "
@@ -86,9 +86,9 @@ def _hb_pair() -> Finding:
 
 
 def _nic_pair() -> Finding:
-    found = shipped_traffic("gpt-1t")
-    each = found.flows[Dimension.DATA].total / found.gpus / GIGA
-    pipeline = found.flows[Dimension.PIPELINE].total / found.gpus / 2 / GIGA
+    traffic = shipped_traffic("gpt-1t")
+    each = traffic.flows[Dimension.DATA].total / traffic.gpus / GIGA
+    pipeline = traffic.flows[Dimension.PIPELINE].total / traffic.gpus / 2 / GIGA
     return Finding((each,), f"gradients; the pipeline has {pipeline:.1f} GB in each direction")
 
 
@@ -97,30 +97,30 @@ def _cross_rail() -> Finding:
 
 
 def _hb_share() -> Finding:
-    found = gh200_traffic()
-    flows = found.flows[Dimension.DATA]
-    inside = flows.source // found.domain_size == flows.destination // found.domain_size
+    traffic = gh200_traffic()
+    flows = traffic.flows[Dimension.DATA]
+    inside = flows.source // traffic.domain_size == flows.destination // traffic.domain_size
     return Finding((100 * float(flows.bytes[inside].sum()) / flows.total,))
 
 
 def _data_nic_share() -> Finding:
-    found = gh200_traffic()
-    flows = found.flows[Dimension.DATA]
-    across = flows.source // found.domain_size != flows.destination // found.domain_size
+    traffic = gh200_traffic()
+    flows = traffic.flows[Dimension.DATA]
+    across = flows.source // traffic.domain_size != flows.destination // traffic.domain_size
     by_nic = float(flows.bytes[across].sum())
     batch = load_configuration(Path("gpt-1t")).batch
-    others = (found.every.total - flows.total) / batch
+    others = (traffic.every.total - flows.total) / batch
     needed = (by_nic / 0.008 - flows.total) / others
     note = (
         f"with MegatronLM's batch of {batch}; the paper gives none here. Gradients do not grow "
         f"with the batch, all else does: the share is 0.8 % at {needed:.0f} sequences"
     )
-    return Finding((100 * by_nic / found.every.total,), note)
+    return Finding((100 * by_nic / traffic.every.total,), note)
 
 
 def _all_to_all_share() -> Finding:
-    found = shipped_traffic("moe-1.3b")
-    experts, data = (found.flows[one].total for one in (Dimension.EXPERT, Dimension.DATA))
+    traffic = shipped_traffic("moe-1.3b")
+    experts, data = (traffic.flows[one].total for one in (Dimension.EXPERT, Dimension.DATA))
     configuration = load_configuration(Path("moe-1.3b"))
     model = configuration.transformer
     untied = data * (1 + model.vocabulary * model.hidden / model.shared_parameters)

@@ -27,10 +27,10 @@ Row = dict[str, Any]
 Result = dict[str, Any]
 
 
-def figure_8(found: Result) -> Iterator[Panel]:
+def figure_8(result: Result) -> Iterator[Panel]:
     """A panel for each model: time over that of the ideal network, against K."""
     for model in DILATIONS:
-        rows = _of(found, FIG8, model=model)
+        rows = _of(result, FIG8, model=model)
         yield Curves(
             f"{model}: time over that of K = {IDEAL}",
             f"HB domain size K of {GPUS} GPUs",
@@ -44,10 +44,10 @@ def figure_8(found: Result) -> Iterator[Panel]:
         )
 
 
-def figure_9(found: Result) -> Iterator[Panel]:
+def figure_9(result: Result) -> Iterator[Panel]:
     """A panel for the small and the large domain: time over that of the slowest links."""
     for size in (SMALL, LARGE):
-        rows = _of(found, FIG9, K=size)
+        rows = _of(result, FIG9, K=size)
         rates = dict.fromkeys(row["place"][NIC] for row in rows)
         lines = {nic: [row for row in rows if row["place"][NIC] == nic] for nic in rates}
         yield Curves(
@@ -60,9 +60,9 @@ def figure_9(found: Result) -> Iterator[Panel]:
         )
 
 
-def figure_10(found: Result) -> Iterator[Panel]:
+def figure_10(result: Result) -> Iterator[Panel]:
     """Iteration time, and performance in percent of the ideal network's, against the batch."""
-    rows = {size: _of(found, FIG10, K=size) for size in (SMALL, LARGE, IDEAL)}
+    rows = {size: _of(result, FIG10, K=size) for size in (SMALL, LARGE, IDEAL)}
     names = {size: f"K = {STANDS_FOR[size]}" if STANDS_FOR[size] else "ideal" for size in rows}
     batch = "global batch (sequences)"
     yield Curves(
@@ -90,9 +90,9 @@ def figure_10(found: Result) -> Iterator[Panel]:
     )
 
 
-def all_to_alls(found: Result) -> Iterator[Panel]:
+def all_to_alls(result: Result) -> Iterator[Panel]:
     """Losses of all-to-alls, against C_S/C_F, and against the number of domains."""
-    rows = found["all_to_all"]
+    rows = result["all_to_all"]
     platforms = sorted(
         (row for row in rows if row["y"] == USUAL_DOMAINS), key=lambda row: float(row["limit"])
     )
@@ -135,11 +135,11 @@ def _slowdowns(title: str, label: str, rows: Sequence[Row], x: Callable[[Row], f
     )
 
 
-def _of(found: Result, figure: str, **place: object) -> list[Row]:
+def _of(result: Result, figure: str, **place: object) -> list[Row]:
     """The rows of a figure at a place, given by some of its keys."""
     return [
         row
-        for row in found["iterations"]
+        for row in result["iterations"]
         if row["figure"] == figure and place.items() <= row["place"].items()
     ]
 

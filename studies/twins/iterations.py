@@ -101,13 +101,13 @@ def gains(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _gain(rows: Sequence[Row], key: str, other: str, part: str) -> float:
-    found: list[float] = []
+    shares: list[float] = []
     for value in {row["place"][other] for row in rows}:
         line = sorted(
             (row["place"][key], row[part]) for row in rows if row["place"][other] == value
         )
-        found.append(float(line[0][1] / line[-1][1] - 1))
-    return 100 * mean(found)
+        shares.append(float(line[0][1] / line[-1][1] - 1))
+    return 100 * mean(shares)
 
 
 def trends(rows: Sequence[Row]) -> Iterator[Row]:

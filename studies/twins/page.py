@@ -29,29 +29,29 @@ Lines = Iterator[str]
 PAGE = "measured.md"
 
 
-def write_page(found: Result, folder: Path) -> Path:
+def write_page(result: Result, folder: Path) -> Path:
     """Write the page and its drawings, other than heat maps, into a folder; return its path."""
     make_folder(folder)
     for name, panels in DRAWINGS.items():
-        draw(list(panels(found)), folder / f"measured-{name}")
-    write_record(folder / PAGE, "\n".join(_lines(found)) + "\n")
+        draw(list(panels(result)), folder / f"measured-{name}")
+    write_record(folder / PAGE, "\n".join(_lines(result)) + "\n")
     return folder / PAGE
 
 
-def _lines(found: Result) -> Lines:
+def _lines(result: Result) -> Lines:
     for section in (_head, _figure_8, _figure_9, _figure_10, _slowdowns, _table_2, _losses):
-        yield from section(found)
-    yield from (*_heat_maps(), *_points(found))
+        yield from section(result)
+    yield from (*_heat_maps(), *_points(result))
 
 
-def _head(found: Result) -> Lines:
-    machine, points = found["machine"], found["points"]
+def _head(result: Result) -> Lines:
+    machine, points = result["machine"], result["points"]
     ratios = [point["ratio"] for point in points]
     yield from (
         "# The rail-only paper's figures, measured on emulated twins",
         "",
         f"`railbed paper --measure` wrote this page: {machine.get('cores', '?')} cores, kernel "
-        f"{machine.get('kernel', '?')}. Verdict: {found['verdict']}. Measured / modeled at the "
+        f"{machine.get('kernel', '?')}. Verdict: {result['verdict']}. Measured / modeled at the "
         f"twin's size: {min(ratios):.3f} to {max(ratios):.3f} in {len(points)} points.",
         "",
         f"A twin has {GPUS} GPUs, and executes one microbatch with its share of the gradients. Its "
@@ -66,7 +66,7 @@ def _head(found: Result) -> Lines:
         ("figure", "of", "pairs in the same order"),
         [
             (one["figure"], one["of"], f"{one['same_order']} of {one['pairs']}")
-            for one in found["trends"]
+            for one in result["trends"]
         ],
     )
 
@@ -78,13 +78,13 @@ def _section(title: str, text: str, drawing: str = "") -> Lines:
     yield from (text, "")
 
 
-def _figure_8(found: Result) -> Lines:
+def _figure_8(result: Result) -> Lines:
     text = (
         f"Time over that of K = {IDEAL}, the ideal network. At the paper's scale, K is the size "
         "of a domain that has as much of a tensor-parallel group, or about as many copies."
     )
     yield from _section("Figure 8: iteration time against the size of an HB domain", text, FIG8)
-    rows = [row for row in found["iterations"] if row["figure"] == FIG8]
+    rows = [row for row in result["iterations"] if row["figure"] == FIG8]
     head = ("model", "K", "measured", "modeled", "at the paper's scale", "of K")
     yield from _table(
         head,
@@ -99,7 +99,7 @@ def _relative(row: Row) -> tuple[str, ...]:
     return tuple(f"{row[part]:.3f}" for part in PARTS)
 
 
-def _figure_9(found: Result) -> Lines:
+def _figure_9(result: Result) -> Lines:
     text = (
         "GPT-1T: by how much an iteration is faster with four times a bandwidth, the mean over "
         "the other one. The drawing has times over that of the slowest links; NICs in Gbit/s."
@@ -116,12 +116,12 @@ def _figure_9(found: Result) -> Lines:
                 row["stands_for"],
                 f"{row['paper']:g} %",
             )
-            for row in found["gains"]
+            for row in result["gains"]
         ],
     )
 
 
-def _figure_10(found: Result) -> Lines:
+def _figure_10(result: Result) -> Lines:
     text = (
         "GPT-1T: seconds of a whole iteration on the real platform, and performance in percent of "
         "the ideal network's. A twin's seconds are its measured time over its time dilation, times "
@@ -129,7 +129,7 @@ def _figure_10(found: Result) -> Lines:
     )
     yield from _section("Figure 10: iteration time and performance against batch", text, FIG10)
     head = ("batch", "K", "measured", "of ideal", "modeled", "at scale", "of ideal", "of K")
-    rows = [row for row in found["iterations"] if row["figure"] == FIG10]
+    rows = [row for row in result["iterations"] if row["figure"] == FIG10]
     yield from _table(
         head,
         [
@@ -148,7 +148,7 @@ def _figure_10(found: Result) -> Lines:
     )
 
 
-def _slowdowns(found: Result) -> Lines:
+def _slowdowns(result: Result) -> Lines:
     text = (
         "Time lost against the direct all-to-all on rail-optimized. The paper's C_S/C_F holds for "
         "many domains of many GPUs; with y domains of x GPUs it is y(x-1)/(x(y-1)) of that."
@@ -164,27 +164,27 @@ def _slowdowns(found: Result) -> Lines:
                 f"{row['limit']:.1%}",
                 *(f"{row[key][part]:.1%}" for key in ALGORITHMS for part in parts),
             )
-            for row in found["all_to_all"]
+            for row in result["all_to_all"]
         ],
     )
 
 
-def _table_2(found: Result) -> Lines:
+def _table_2(result: Result) -> Lines:
     text = "Networks of rail-optimized / rail-only at the paper's scale, K = 256:"
     yield from _section("Table II: what the networks cost, and what the saving costs", text)
-    rows = found["table2"]["cost"]
+    rows = result["table2"]["cost"]
     yield from _table(tuple(rows[0]), [tuple(row.values()) for row in rows])
     yield from ("", "Completion time that rail-only loses for it, on a twin of DGX A100:", "")
     yield from _table(
         ("workload", "measured", "modeled"),
         [
             (row["workload"], f"{row['measured']:+.1%}", f"{row['modeled']:+.1%}")
-            for row in found["table2"]["performance"]
+            for row in result["table2"]["performance"]
         ],
     )
 
 
-def _losses(found: Result) -> Lines:
+def _losses(result: Result) -> Lines:
     text = (
         f"GPT-1T on {DEFAULT.gpus} GPUs, rail-only, modeled: the traffic of a lost NIC is spread "
         "over the K-1 others of its domain, or falls to one, whose NIC then has two transfers in "
@@ -192,7 +192,7 @@ def _losses(found: Result) -> Lines:
         "spare, a GPU's domain leaves the job."
     )
     yield from _section("Fault tolerance: what is lost when a part fails", text)
-    scale = found["failures"]["at_scale"]
+    scale = result["failures"]["at_scale"]
     parts = ("nic_link", "nic_link_to_one", "rail_switch", "gpu", "domain")
     yield from _table(
         ("K", "NIC link", "NIC link, to one NIC", "rail switch", "GPU", "HB domain"),
@@ -214,7 +214,7 @@ def _losses(found: Result) -> Lines:
                 f"{row['modeled']:+.1%}",
                 row["verdict"],
             )
-            for row in found["failures"]["experiments"]
+            for row in result["failures"]["experiments"]
         ],
     )
 
@@ -237,7 +237,7 @@ def _heat_maps() -> Lines:
         yield from (f"![{title}, measured: {twin.title}](measured-{name}.svg)", "")
 
 
-def _points(found: Result) -> Lines:
+def _points(result: Result) -> Lines:
     yield from _section("Every point against the model at its size", "Medians, emulated seconds.")
     yield from _table(
         ("figure", "place", "case", "measured", "spread", "modeled", "ratio", "verdict", "run"),
@@ -253,7 +253,7 @@ def _points(found: Result) -> Lines:
                 point["verdict"],
                 point["run_id"],
             )
-            for point in found["points"]
+            for point in result["points"]
         ],
     )
 

@@ -24,12 +24,12 @@ def all_to_alls(points: Sequence[Row]) -> Iterator[Row]:
     """
     mine = [point for point in points if point["figure"] == ALL_TO_ALL]
     for place, cases in groupby(mine, lambda point: point["place"]):
-        found = {case["algorithm"]: case for case in cases}
+        times = {case["algorithm"]: case for case in cases}
         platform = PLATFORMS[place["platform"]]
         yield {
             **place,
             "limit": platform.nic_rate_bps / platform.hb_rate_bps,
-            **{key: lost(found[name], found[DIRECT]) for key, name in ALGORITHMS.items()},
+            **{key: lost(times[name], times[DIRECT]) for key, name in ALGORITHMS.items()},
         }
 
 
@@ -58,9 +58,9 @@ def cost_and_performance(points: Sequence[Row]) -> Row:
 
 def _same_work(points: Sequence[Row]) -> Iterator[Row]:
     """Yield the workloads of the twin of table II, which are the same on both fabrics."""
-    found = {point["case"]: point for point in points if point["figure"] == TABLE2}
-    for name in dict.fromkeys(map(without_fabric, found)):
-        both = (found[f"{kind}/{name}"] for kind in ("rail-only", "rail-optimized"))
+    by_case = {point["case"]: point for point in points if point["figure"] == TABLE2}
+    for name in dict.fromkeys(map(without_fabric, by_case)):
+        both = (by_case[f"{kind}/{name}"] for kind in ("rail-only", "rail-optimized"))
         yield {"workload": name, **lost(*both)}
 
 

@@ -36,13 +36,13 @@ def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traf
 
 def _iteration(run: Path, scenario: Scenario, name: str | None) -> Case:
     """The case of this name, or the first one that is an iteration."""
-    found = [case for case in scenario.cases if isinstance(case.task, Iteration)]
-    for case in found:
+    iterations = [case for case in scenario.cases if isinstance(case.task, Iteration)]
+    for case in iterations:
         if name in (None, case.name):
             return case
-    names = ", ".join(case.name for case in found)
+    names = ", ".join(case.name for case in iterations)
     what = "has no training iteration" if name is None else f"has no iteration {name!r}"
-    hint = f"its iterations are {names}" if found else "name a run of one"
+    hint = f"its iterations are {names}" if iterations else "name a run of one"
     raise InputError(Problem(str(run), what, hint))
 
 
