@@ -15,7 +15,6 @@ divided by the same rule.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -24,10 +23,10 @@ from model.arrays import Bools, Floats, Ints
 from model.training.reduction import ReducedIteration
 from model.training.traffic import Dimension
 from model.workload import critical_path
-from model.workload.schedule import fingerprint
+from model.workload.schedule import WorkSteps
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.happens_before import first_unordered
-from model.workload.transfers.proof import ScheduleError, check_dependencies, check_steps
+from model.workload.transfers.proof import ScheduleError
 
 DIMENSIONS = tuple(Dimension)
 # Stands for no parallel dimension, in an array of dimensions' numbers.
@@ -79,8 +78,8 @@ def _passes(forward: bool, stages: int, microbatches: int, interleave: int) -> I
             yield from (Pass(forward, first + one, chunk) for one in range(round_))
 
 
-@dataclass(frozen=True, eq=False)
-class IterationSteps:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IterationSteps(WorkSteps):
     """The steps of an iteration, and their parallel dimensions.
 
     `dimensions` has the number of each transfer's parallel dimension in `DIMENSIONS`, `COMPUTE` for
@@ -89,19 +88,13 @@ class IterationSteps:
     GPU. Raises `ScheduleError` for a step that may begin too early, and for bytes that are missing.
     """
 
-    algorithm: str
-    gpus: int
-    size_bytes: int
-    transfers: Transfers
+    task: str = "iteration"
     dimensions: Ints
     uses: tuple[Ints, Ints]
     reduction: ReducedIteration
-    collective: None = None
-    task: str = "iteration"
 
     def __post_init__(self) -> None:
-        check_steps(self.gpus, self.transfers)
-        check_dependencies(self.transfers)
+        super().__post_init__()
         _check_uses(self.transfers, *self.uses)
         self._check_bytes()
 
@@ -121,11 +114,6 @@ class IterationSteps:
                     "required"
                 )
                 raise ScheduleError(what)
-
-    @cached_property
-    def digest(self) -> str:
-        """Fingerprint of the iteration's contents."""
-        return fingerprint(self.transfers, "iteration", self.algorithm, self.gpus)
 
 
 def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:

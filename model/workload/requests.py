@@ -6,18 +6,16 @@ the time from its arrival until the last byte of its transfers has arrived.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.workload.schedule import fingerprint
-from model.workload.transfers.columns import Transfers
-from model.workload.transfers.proof import ScheduleError, check_dependencies, check_steps
+from model.workload.schedule import WorkSteps
+from model.workload.transfers.proof import ScheduleError
 
 
-@dataclass(frozen=True, eq=False)
-class RequestSteps:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RequestSteps(WorkSteps):
     """The steps of a request load.
 
     `arrival_ns` has the moment at which each request arrives, in emulated time from the start;
@@ -25,28 +23,13 @@ class RequestSteps:
     before its request has arrived, and for a request without a transfer.
     """
 
-    algorithm: str
-    gpus: int
-    transfers: Transfers
+    task: str = "inference"
     arrival_ns: Ints
     request: Ints
-    collective: None = None
-    task: str = "inference"
 
     def __post_init__(self) -> None:
-        check_steps(self.gpus, self.transfers)
-        check_dependencies(self.transfers)
+        super().__post_init__()
         self._check_arrivals()
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all requests."""
-        return int(self.transfers.size_bytes.sum())
-
-    @cached_property
-    def digest(self) -> str:
-        """Fingerprint of the contents."""
-        return fingerprint(self.transfers, self.task, self.algorithm, self.gpus)
 
     def latencies_s(self, end_s: Floats) -> Floats:
         """Return the latency of each request in seconds, by the end of each step."""

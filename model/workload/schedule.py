@@ -16,7 +16,7 @@ from model.arrays import raw
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.demand import Demand
-from model.workload.transfers.proof import prove
+from model.workload.transfers.proof import check_dependencies, check_steps, prove
 
 
 class Steps(Protocol):
@@ -53,6 +53,31 @@ class Steps(Protocol):
     @property
     def digest(self) -> str:
         """Fingerprint of the contents."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WorkSteps:
+    """The steps of work that is no collective.
+
+    Raises `ScheduleError` for steps that cannot be executed; a kind of work proves more, as soon as
+    it is built.
+    """
+
+    task: str
+    algorithm: str
+    gpus: int
+    size_bytes: int
+    transfers: Transfers
+    collective: None = None
+
+    def __post_init__(self) -> None:
+        check_steps(self.gpus, self.transfers)
+        check_dependencies(self.transfers)
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the contents."""
+        return fingerprint(self.transfers, self.task, self.algorithm, self.gpus)
 
 
 def fingerprint(transfers: Transfers, *names: object) -> str:

@@ -8,14 +8,14 @@ Between ranks on one GPU, data are handed over without a transfer.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
 from model.arrays import Ints
 from model.job.communicators import Shape
 from model.workload.deliveries import Deliveries
-from model.workload.schedule import fingerprint
+from model.workload.schedule import WorkSteps
 from model.workload.trace import NodeKind, Operation, Trace
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfer, Transfers
@@ -64,34 +64,21 @@ def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list
     return [ranks[place] for place in order.tolist()], (len(domains), len(rails))
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Replayed(WorkSteps):
     """The steps of a trace on a job; raises `ScheduleError` unless they replay all of it.
 
-    `size_bytes` is the sum of all transfers. `algorithm` is the name of the trace.
+    `size_bytes` is the sum of all transfers, `algorithm` the name of the trace.
     """
 
-    algorithm: str
-    gpus: int
-    transfers: Transfers
-    deliveries: Deliveries
-    collective: None = None
     task: str = "trace"
+    deliveries: Deliveries
 
     def __post_init__(self) -> None:
         if not self.transfers.size_bytes.any():
             raise ScheduleError("no GPU sends anything to another one")
+        super().__post_init__()
         self.deliveries.prove(self.transfers)
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all transfers."""
-        return int(self.transfers.size_bytes.sum())
-
-    @cached_property
-    def digest(self) -> str:
-        """Fingerprint of the contents."""
-        return fingerprint(self.transfers, "trace", self.algorithm, self.gpus)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +125,14 @@ class Replay(Task):
             raise ScheduleError(f"would have {count} steps, of at most {MOST_STEPS}")
         emission = _Emission(self, size_scale, time_dilation)
         emission.emit_all()
-        return Replayed(self.algorithm, self.gpus, emission.transfers(), emission.deliveries())
+        transfers = emission.transfers()
+        return Replayed(
+            algorithm=self.algorithm,
+            gpus=self.gpus,
+            size_bytes=int(transfers.size_bytes.sum()),
+            transfers=transfers,
+            deliveries=emission.deliveries(),
+        )
 
 
 class _Emission:

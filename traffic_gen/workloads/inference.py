@@ -89,10 +89,12 @@ class RequestLoad(Task):
         build = _Build()
         for ends, moment_ns, size in zip(self._ends(), arrival_ns, shards, strict=True):
             build.request(*ends, int(moment_ns), int(size))
+        transfers = Transfers.of(build.steps)
         return RequestSteps(
             algorithm=self.algorithm,
             gpus=self.domains * self.domain_size,
-            transfers=Transfers.of(build.steps),
+            size_bytes=int(transfers.size_bytes.sum()),
+            transfers=transfers,
             arrival_ns=arrival_ns,
             request=np.repeat(np.arange(len(shards)), 2 * self.tensor),
         )
