@@ -8,10 +8,11 @@ import typer
 from commands.options import AsJson
 from commands.output import print_result
 from model.errors import InputError, Problem
-from results.documents.network_cost import cost_object
+from model.fabric.network_cost import networks
 from results.tables.modeled.networks import print_cost
 from scenarios.format.prices import DEFAULT, load_prices
 
+SCHEMA = "railbed.cost/1"
 MOST_GPUS, MOST_RADIX = 10**9, 10**6
 
 DomainSize = Annotated[int, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")]
@@ -28,8 +29,9 @@ def cost(
 ) -> None:
     """Print the networks of both fabrics for these sizes, at these prices."""
     _require_sizes(gpus, radix, domain_size)
-    result = cost_object(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
-    print_result(result, as_json, print_cost)
+    asked = {"schema": SCHEMA, "gpus": gpus, "radix": radix, "domain_size": domain_size}
+    costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
+    print_result({**asked, **costs}, as_json, print_cost)
 
 
 def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:

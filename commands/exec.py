@@ -20,8 +20,8 @@ from commands.options import (
 from commands.output import err, exit_with, print_result
 from commands.ready import ready
 from model.errors import InputError, NotReady, Problem, RailbedError
-from results.documents.program import program_object
 from results.tables.measured.program import print_program
+from results.verdicts.record import plain
 from scenarios.planning.kernel_support import require_fabrics
 
 LONGEST_S = 86_400.0
@@ -55,7 +55,7 @@ def execute(
     program = Program(command, timeout, image, launcher)
     show = shown_on_error if as_json else shown
     run = executed(loaded.name, loaded.fabrics[0], kind, program, show)
-    print_result(program_object(run), as_json, print_program)
+    print_result(plain(run), as_json, print_program)
     if run.sentence:
         err.print(f"railbed: {run.sentence}", style="red", soft_wrap=True)
     exit_with(failed=bool(run.sentence))

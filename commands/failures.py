@@ -52,7 +52,7 @@ def _one_by_one(
     """Run the experiments on this machine; yield the rows of each."""
     from execution.cases.progress import Lines
     from execution.run import run
-    from results.documents.fault_impact import lost_experiment
+    from results.verdicts.fault_impact import lost_experiment
     from scenarios.planning.kernel_support import require_possible
 
     for experiment in experiments:
@@ -85,7 +85,7 @@ def _virtually(
 
 def _rows(name: str, results: "Results", causes: "Causes") -> list[dict[str, Any]]:
     """The rows of an experiment, each with its clock."""
-    from results.documents.fault_impact import lost_experiment
+    from results.verdicts.fault_impact import lost_experiment
 
     if name in causes:
         return [lost_experiment(name, causes[name])]

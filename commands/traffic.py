@@ -1,7 +1,7 @@
 """The command `traffic`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,14 +9,14 @@ from commands.options import AsJson, Store, configuration_names
 from commands.output import draw_figure, print_result
 from commands.train import Batch, DomainSize, Gpus, PlatformName, Search, evaluation
 from model.errors import InputError, Problem
-from model.training.traffic import Traffic
+from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
-from results.documents.training import traffic_object
 from results.store.runs import DEFAULT_STORE, find_run
 from results.tables.modeled.training import print_traffic
 from scenarios.format.training import Configuration
 from studies.twins.recorded_traffic import recorded_traffic
 
+SCHEMA = "railbed.traffic/1"
 # A pair takes about 100 bytes while it is counted.
 MOST_PAIRS = 2 * 10**7
 
@@ -58,7 +58,25 @@ def traffic(
         from results.figures.heat_map import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
-    print_result(traffic_object(name, flows), as_json, print_traffic)
+    print_result(_traffic_object(name, flows), as_json, print_traffic)
+
+
+def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:
+    """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs."""
+    tensor = counted.pairs_with_traffic(Dimension.TENSOR)
+    return {
+        "schema": SCHEMA,
+        "configuration": name,
+        "gpus": counted.gpus,
+        "domain_size": counted.domain_size,
+        "bytes": {dimension.value: flows.total for dimension, flows in counted.flows.items()},
+        "idle_pairs": 1 - counted.pairs_with_traffic(*Dimension) / max(counted.pairs, 1),
+        "tensor_pairs": tensor / max(counted.pairs, 1),
+        "hb_bytes": counted.hb_bytes(),
+        "nic_bytes": counted.nic_bytes(),
+        "cross_rail_nic_bytes": counted.cross_rail_bytes(),
+        "pairs": counted.pairs,
+    }
 
 
 def _modeled(

@@ -1,15 +1,16 @@
 """The command `train`, and its options, which `traffic` has, too."""
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from commands.options import AsJson, configuration_names
 from commands.output import print_result
 from model.errors import InputError, Problem
+from model.training.job import Job
 from model.training.search import Evaluation
-from results.documents.training import train_object
 from results.tables.modeled.training import print_train
 from scenarios.format.training import (
     MOST_BATCH,
@@ -21,6 +22,8 @@ from scenarios.format.training import (
     load_configuration,
 )
 from scenarios.format.units import known_platform
+
+SCHEMA = "railbed.train/1"
 
 Config = Annotated[
     Path,
@@ -50,7 +53,33 @@ def train(
 ) -> None:
     """Print the modeled time of a configuration with these changes."""
     name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
-    print_result(train_object(name, configuration.job, best), as_json, print_train)
+    print_result(_train_object(name, configuration.job, best), as_json, print_train)
+
+
+def _train_object(name: str, job: Job, best: Evaluation) -> dict[str, Any]:
+    """Time, utilization in percent, strategy and terms of an iteration."""
+    strategy, memory = best.strategy, best.memory_bytes
+    return {
+        "schema": SCHEMA,
+        "configuration": name,
+        "gpus": job.cluster.gpus,
+        "domain_size": job.cluster.domain_size,
+        "batch": job.batch,
+        "parameters": job.transformer.parameters,
+        "iteration_s": best.iteration_s,
+        "mfu": 100 * best.mfu,
+        "hfu": 100 * best.hfu,
+        "strategy": {
+            key: getattr(strategy, key)
+            for key in ("tensor", "pipeline", "data", "interleave", "microbatch")
+        },
+        "in_domain": {
+            key: getattr(strategy, f"{key}_inside") for key in ("tensor", "pipeline", "data")
+        },
+        "terms_s": {key.name: float(getattr(best.terms, key.name)) for key in fields(best.terms)},
+        "memory_bytes": memory,
+        "fits": memory <= job.cluster.accelerator.memory_bytes,
+    }
 
 
 def evaluation(

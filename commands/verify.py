@@ -33,7 +33,7 @@ def verify(
 
     def really() -> dict[str, Any]:
         from execution.cases.progress import Lines
-        from results.documents.path_check import verify_object
+        from results.verdicts.path_check import verify_object
         from scenarios.planning.kernel_support import require_datapaths
 
         loaded = load_for_this_machine(scenario, changes)

@@ -1,8 +1,10 @@
 """Calibrate a fabric that has just come up: measure links of each class, one at a time."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from execution.cases.emulation import Experiment
 from model.errors import OutOfTolerance
@@ -15,6 +17,8 @@ from model.measurement.link_quality import (
     Outcome,
     representatives,
 )
+from results.store.runs import folder_name
+from results.verdicts.record import OPTIONAL, plain
 from results.verdicts.verdict import Reason, Verdict
 from testbed.instruments.link_calibration import measure
 from testbed.instruments.pauses import watching_pauses
@@ -82,3 +86,64 @@ def _named(fabric: str, found: DirectionCalibration) -> str:
     link = found.counted
     direction = "up" if link.direction is Direction.UP else "down"
     return f"{fabric}: {link.kind} {link.link}, {direction}wards"
+
+
+@dataclass(frozen=True)
+class FabricCalibration:
+    """For each link direction of a fabric the counted trial, and all trials.
+
+    `fabric` is the name of its files, `case` that of the only case that it is for.
+    """
+
+    fabric: str
+    case: str | None = field(metadata=OPTIONAL)
+    links: Sequence[Mapping[str, Any]]
+
+
+def calibration_objects(
+    fabrics: Mapping[str, Sequence[DirectionCalibration]],
+) -> list[dict[str, Any]]:
+    """Return the JSON object of each fabric, named by its kind, or by the case it is for."""
+    return [
+        plain(
+            FabricCalibration(
+                fabric=(files := folder_name(name)),
+                case=None if files == name else name,
+                links=[_direction(link) for link in links],
+            )
+        )
+        for name, links in fabrics.items()
+    ]
+
+
+def _direction(link: DirectionCalibration) -> dict[str, Any]:
+    trials = [_trial(trial) for trial in link.trials]
+    return {**_trial(link.counted), "outcome": link.outcome, "trials": trials}
+
+
+def _trial(trial: LinkCalibration) -> dict[str, Any]:
+    train, rates, pauses = trial.train, trial.rates, trial.pauses
+    return {
+        "link": trial.link,
+        "kind": trial.kind,
+        "direction": trial.direction,
+        "nominal_bps": rates.nominal_bps,
+        "rate_bps": rates.measured_bps,
+        "others_bps": rates.others_bps,
+        "latency_s": trial.latency_s,
+        "gap_s": train.gap_s,
+        "gap_error_median": trial.gap_errors.median,
+        "gap_error_p95": trial.gap_errors.p95,
+        "frames": train.frames,
+        "sender_bps": rates.sender_bps,
+        "seconds": train.seconds,
+        "undisturbed_s": trial.undisturbed_s,
+        "paused_s": pauses.total_s,
+        "pause_longest_s": pauses.longest_s,
+        "queued_s": train.queued_s,
+        "watched": pauses.watched,
+        "trial": trial.trial,
+        "rate_error": rates.error,
+        "deviations": trial.deviations,
+        "outcome": trial.outcome,
+    }

@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from execution.machine.other_runs import experiment_beside_others
 from linux.machine.large_arrays import is_set_here
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.spec import FabricSpec
-from model.fabric.topology import Topology
-from results.documents.program import ProgramRun, RankEnd
+from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.topology import Hop, LinkKind, Topology
+from results.verdicts.verdict import Verdict
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.containers import create_containers, require_image
 from testbed.programs.environment import open_mpi_environment, rank_environment
 from testbed.programs.ranks import Command, OnLine, RanksResult, running_ranks
 
+SCHEMA = "railbed.exec/1"
 # Margin in rounds of link probes over the program's length: a link of a busy machine had five more.
 MORE_ROUNDS = 10
 
@@ -38,9 +39,50 @@ class Program:
     launcher: bool = False
 
 
+@dataclass(frozen=True)
+class RankEnd:
+    """A rank, its GPU and address, and its exit code; `None` if it was ended."""
+
+    rank: int
+    gpu: str
+    address: str
+    exit_code: int | None
+
+
+@dataclass(frozen=True)
+class LinkBytes:
+    """The bytes that a link carried: up, away from the GPU, and down."""
+
+    link: str
+    kind: LinkKind
+    lower: str
+    up_bytes: int
+    down_bytes: int
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """A program that ran: how it ended, and the bytes on all links.
+
+    `sentence` says why it failed; empty if it did not. `probes_bytes` of a direction are an upper
+    bound for the controller's link probes.
+    """
+
+    schema: str
+    scenario: str
+    fabric: FabricKind
+    command: Sequence[str]
+    verdict: Verdict
+    sentence: str
+    seconds: float
+    ranks: Sequence[RankEnd]
+    probes_bytes: int
+    links: Sequence[LinkBytes]
+
+
 def execute(
     scenario: str, spec: FabricSpec, kind: ProxyKind, program: Program, on_line: OnLine
-) -> ProgramRun:
+) -> ProgramResult:
     """Bring a fabric up, run the program, and count the bytes on all links."""
     if program.image:
         require_image(program.image)
@@ -51,17 +93,27 @@ def execute(
         before = fabric.bed.read_counters()
         with running_ranks(commands, list(fabric.bed.process_ids.values()), on_line) as ranks:
             ended = ranks.wait(program.timeout_s, fabric.bed.watch.check)
-        found = carried(fabric, before, fabric.bed.read_counters())
-        return ProgramRun(
+        counted = carried(fabric, before, fabric.bed.read_counters())
+        why = sentence(ended, [command.rank for command in commands], program.timeout_s)
+        return ProgramResult(
+            schema=SCHEMA,
             scenario=scenario,
-            topology=fabric.topology,
+            fabric=fabric.topology.spec.kind,
             command=program.arguments,
-            ranks=[_rank_end(fabric, command.rank, ended) for command in commands],
-            sentence=sentence(ended, [command.rank for command in commands], program.timeout_s),
+            verdict=Verdict.FAIL if why else Verdict.PASS,
+            sentence=why,
             seconds=ended.seconds,
-            carried=found.bytes,
-            probes_bytes=_most_probes_bytes(fabric.topology, found.seconds),
+            ranks=[_rank_end(fabric, command.rank, ended) for command in commands],
+            probes_bytes=_most_probes_bytes(fabric.topology, counted.seconds),
+            links=list(link_bytes(fabric.topology, counted.bytes)),
         )
+
+
+def link_bytes(topology: Topology, counted: Mapping[Hop, int]) -> Iterator[LinkBytes]:
+    """Yield the bytes of each link."""
+    for link in topology.links:
+        up, down = (counted[Hop(link, end.node)] for end in (link.lower, link.upper))
+        yield LinkBytes(link.name, link.kind, link.lower.node, up, down)
 
 
 def _most_probes_bytes(topology: Topology, seconds: float) -> int:

@@ -17,7 +17,12 @@ from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment
 from execution.cases.progress import NOBODY, Listener, Onlooker
 from execution.faults.fault_case import FaultCase
-from execution.link_check import calibrate, inconclusive_reasons, require_calibrated
+from execution.link_check import (
+    calibrate,
+    calibration_objects,
+    inconclusive_reasons,
+    require_calibrated,
+)
 from execution.machine.host_facts import environment
 from execution.machine.other_runs import experiment_beside_others
 from execution.path_check import check_fabric
@@ -27,15 +32,13 @@ from linux.processes.run_lock import RUNS
 from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
-from results.documents.link_calibration import calibration_objects
-from results.documents.path_check import verify_object
-from results.documents.run import run_object
 from results.store.crash import report_bug
 from results.store.raw_tables import seal
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
-from results.verdicts.fault_impact import FaultImpact
+from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
-from results.verdicts.path_check import FabricCheck
+from results.verdicts.path_check import FabricCheck, verify_object
+from results.verdicts.run import run_object
 from scenarios.cases import case_schedule
 from scenarios.planning.rail_isolation import crossings
 from scenarios.scenario import Case, Scenario
@@ -60,10 +63,10 @@ class Run:
     others: set[str] = field(default_factory=set)
     onlooker: Onlooker = NOBODY
 
-    def execute(self) -> tuple[list[CaseResult], list[FaultImpact]]:
+    def execute(self) -> tuple[list[CaseResult], list[FaultResult]]:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
         cases: list[CaseResult] = []
-        failures: list[FaultImpact] = []
+        failures: list[FaultResult] = []
         for spec in self.scenario.fabrics:
             on_fabric = self.scenario.cases_on(spec.kind)
             if not self.scenario.has_faults:
@@ -142,12 +145,11 @@ class Run:
             self.measuring.listener.step(f"{case.name}: {how}")
         return found
 
-    def _fault_case(self, case: Case, fabric: Experiment) -> FaultImpact:
+    def _fault_case(self, case: Case, fabric: Experiment) -> FaultResult:
         self._crossings(case, fabric)
-        impact = FaultCase(case, fabric, self.measuring).execute()
-        ratio = impact.degraded.ratio if impact.degraded else None
-        self.onlooker.judged(case.name, impact.verdict, ratio)
-        return impact
+        result = FaultCase(case, fabric, self.measuring).execute()
+        self.onlooker.judged(case.name, result.verdict, result.ratio)
+        return result
 
 
 def run(

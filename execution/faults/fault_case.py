@@ -28,7 +28,14 @@ from model.prediction.fluid import Prediction, path_class, predict_through, tran
 from model.prediction.network import PathClass
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, phase_in_words
 from results.verdicts.byte_conservation import payload_reasons
-from results.verdicts.fault_impact import DuringFault, FaultImpact, Probes, Restart
+from results.verdicts.fault_impact import (
+    DuringFault,
+    FaultImpact,
+    FaultResult,
+    Probes,
+    Restart,
+    fault_result,
+)
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.cases import case_schedule
@@ -115,7 +122,7 @@ class FaultCase:
             self.home, self.faults, self.scenario.probed_pairs, self._later()
         )
 
-    def execute(self) -> FaultImpact:
+    def execute(self) -> FaultResult:
         """Run all phases, while all unaffected pairs are probed."""
         interval_s = background_interval_s(self.home, self.unaffected)
         place = self.measuring.folder.folder_of(f"{self.case.name}/{DURING}") / "unaffected"
@@ -124,7 +131,7 @@ class FaultCase:
         with probing(process_ids, self.unaffected, place, cadence, watch) as probes:
             phases = self._phases()
             records = probes.stop()
-        return self._failure(phases, records, probes.ticks)
+        return fault_result(self.scenario.name, self._impact(phases, records, probes.ticks))
 
     def _phases(self) -> Phases:
         """Run all phases; faults are undone before the recovered phase, or after an error."""
@@ -334,7 +341,7 @@ class FaultCase:
         """Judge a phase; the probes of unaffected pairs count on the links of their paths."""
         return phase.judged(probed(phase.carried, phase.placement, self.unaffected, unaffected))
 
-    def _failure(
+    def _impact(
         self,
         phases: Phases,
         unaffected: Sequence[PairRecord],

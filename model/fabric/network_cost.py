@@ -119,6 +119,29 @@ def equipment(
     return Equipment(radix, switches, sum(rail.transceivers * count for rail, count in rails))
 
 
+def networks(
+    gpus: int, radix: int, domain_size: int, prices: Prices
+) -> dict[str, dict[str, float]]:
+    """Equipment, price and power of both fabrics, and what rail-only saves."""
+    fabrics = {
+        kind.value: _figures(equipment(kind, gpus, radix, domain_size), prices)
+        for kind in (FabricKind.RAIL_OPTIMIZED, FabricKind.RAIL_ONLY)
+    }
+    whole, rails = fabrics.values()
+    saved = {key: whole[key] - rails[key] for key in whole}
+    shares = {f"{key}_percent": 100 * saved[key] / whole[key] if whole[key] else 0 for key in whole}
+    return {**fabrics, "saved": saved | shares}
+
+
+def _figures(of: Equipment, prices: Prices) -> dict[str, float]:
+    return {
+        "switches": of.switches,
+        "transceivers": of.transceivers,
+        "usd": prices.usd(of),
+        "watts": prices.watts(of),
+    }
+
+
 def rails_on_a_switch(
     kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
 ) -> int:

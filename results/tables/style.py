@@ -8,8 +8,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from results.documents.path_check import NOT_APPLICABLE
 from results.store.runs import without_fabric
+from results.verdicts.path_check import NOT_APPLICABLE
 
 Case = dict[str, Any]
 Cells = Callable[[Case], Iterator[RenderableType]]

@@ -4,13 +4,12 @@ Rail-only over rail-optimized, another generator over the agents, a job among ot
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isclose
-from typing import Any
 
 from model.fabric.spec import FabricKind
 from model.workload.generator import Generator
-from results.verdicts.job_times import JobTime
+from results.verdicts.breakdown import JobTime
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.summary import MeasuredModeled
 from results.verdicts.verdict import Verdict, worst
@@ -32,34 +31,35 @@ class Slowdown:
 
 def slowdowns(cases: Sequence[CaseResult]) -> tuple[Slowdown, ...]:
     """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
-    found = []
+    compared = []
     for case in cases:
         rivals = [other for other in cases if _is_baseline(other, case)]
         # Completion times of request loads are those of arrivals, the same on all fabrics.
         timed = case.work.generator.is_timed and case.breakdown.inference is None
         if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
-            baseline = min(rivals, key=lambda rival: rival.modeled.completion_s)
-            found.append(
+            baseline = min(rivals, key=lambda rival: rival.modeled_s)
+            compared.append(
                 Slowdown(
-                    collective=case.work.task,
-                    case=case.name,
-                    baseline=baseline.name,
-                    measured=case.measured_s / baseline.measured_s - 1,
-                    modeled=case.modeled.completion_s / baseline.modeled.completion_s - 1,
+                    collective=case.work.collective,
+                    case=case.case,
+                    baseline=baseline.case,
+                    measured=case.measured_s.median / baseline.measured_s.median - 1,
+                    modeled=case.modeled_s / baseline.modeled_s - 1,
                 )
             )
-    return tuple(found)
+    return tuple(compared)
 
 
 def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
     return (
         other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
-        and other.work.task == case.work.task
-        and (case.work.collective is not None or other.work.algorithm == case.work.algorithm)
+        and other.work.collective == case.work.collective
+        # The algorithm of other work than a collective names the work.
+        and (case.algbw_gbyte_per_s is not None or other.work.algorithm == case.work.algorithm)
         and other.work.generator is case.work.generator
         and other.work.variant == case.work.variant
         # Each algorithm rounds up to whole elements of each of its slices.
-        and isclose(other.work.size_bytes, case.work.size_bytes, rel_tol=SAME_SIZE)
+        and isclose(other.work.bytes, case.work.bytes, rel_tol=SAME_SIZE)
     )
 
 
@@ -74,35 +74,29 @@ class Agreement:
 
 def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
     """Yield the agreement of each timed case that a run has with both generators."""
-    by_agents = {case.name: case for case in cases if case.work.generator is Generator.AGENT}
+    by_agents = {case.case: case for case in cases if case.work.generator is Generator.AGENT}
     for case in cases:
         # The generator is a part of a case's name, unless it is the agents.
-        other = by_agents.get(case.name.replace(f"/{case.work.generator}", ""))
+        other = by_agents.get(case.case.replace(f"/{case.work.generator}", ""))
         if other is not None and other is not case and case.work.generator.is_timed:
-            ratio = case.measured_s / other.measured_s
-            yield Agreement(case.name, other.name, ratio)
+            ratio = case.measured_s.median / other.measured_s.median
+            yield Agreement(case.case, other.case, ratio)
 
 
 @dataclass(frozen=True)
 class Interference:
-    """A job among others, against itself alone; `verdict` is the worse one of both cases."""
+    """A job among others, against itself alone; `verdict` is the worse one of both cases.
+
+    `interference` is the time together over that alone; 1.1 is 10 % slower.
+    """
 
     case: str
     alone: str
     job: str
     alone_s: MeasuredModeled
     together_s: MeasuredModeled
+    interference: MeasuredModeled
     verdict: Verdict
-
-    @property
-    def slowdown(self) -> MeasuredModeled:
-        """The time together over that alone; 1.1 is 10 % slower."""
-        alone, together = self.alone_s, self.together_s
-        return MeasuredModeled(together.measured / alone.measured, together.modeled / alone.modeled)
-
-    def plain(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {**asdict(self), "interference": asdict(self.slowdown)}
 
 
 def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
@@ -115,8 +109,8 @@ def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
     }
     for case in cases:
         for job in () if _is_one(case) else case.breakdown.jobs:
-            if found := alone.get(_same(case, job)):
-                yield _interference(*found, case, job)
+            if by_itself := alone.get(_same(case, job)):
+                yield _interference(*by_itself, case, job)
 
 
 def _is_one(case: CaseResult) -> bool:
@@ -131,11 +125,16 @@ def _same(case: CaseResult, job: JobTime) -> object:
 def _interference(
     alone: CaseResult, by_itself: JobTime, case: CaseResult, job: JobTime
 ) -> Interference:
+    alone_s = MeasuredModeled(by_itself.measured_s.median, by_itself.modeled_s)
+    together_s = MeasuredModeled(job.measured_s.median, job.modeled_s)
     return Interference(
-        case=case.name,
-        alone=alone.name,
+        case=case.case,
+        alone=alone.case,
         job=job.job,
-        alone_s=MeasuredModeled(by_itself.measured.median, by_itself.modeled_s),
-        together_s=MeasuredModeled(job.measured.median, job.modeled_s),
+        alone_s=alone_s,
+        together_s=together_s,
+        interference=MeasuredModeled(
+            together_s.measured / alone_s.measured, together_s.modeled / alone_s.modeled
+        ),
         verdict=worst((alone.verdict, case.verdict)),
     )

@@ -1,13 +1,16 @@
-"""Judge the impact of a fault on a job."""
+"""Judge the impact of a fault on a job; the object of `failures` in a run's JSON object."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from model.measurement.records import Repeat
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.model_comparison import CaseResult, Thresholds, data_reasons, ratio_reasons
-from results.verdicts.verdict import Reason, Verdict, worst
+from results.verdicts.record import plain
+from results.verdicts.verdict import Judgement, Reason, Verdict, with_verdict
 
 # Seconds beyond the job's restart time after which a restart is late.
 LATE_S = 0.001
@@ -73,7 +76,7 @@ class DuringFault:
         return (last.end_ns - first.start_ns) / 1e9 if last.complete else None
 
     @property
-    def found(self) -> Iterator[Reason]:
+    def reasons(self) -> Iterator[Reason]:
         """Judge every execution: complete and right; after a restart, within the modeled time.
 
         The time of an execution that met a fault, and went on, is judged by its replay.
@@ -88,7 +91,7 @@ class DuringFault:
         if self.restart and self.seconds and not self.check_data:
             yield from _restart_reasons(self.restart)
             yield from ratio_reasons(self.seconds, self.restart.modeled_end_s, self.limits)
-        yield from self.fidelity.found
+        yield from with_verdict(self.fidelity)
 
 
 def _no_abort(times: Iterable[FaultTimes]) -> str:
@@ -151,23 +154,19 @@ class FaultImpact:
     replay: CaseResult | None = None
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """All findings, each with its verdict."""
-        return tuple(self._reasons())
+    def judgement(self) -> Judgement:
+        """The verdict, and the reasons of all phases."""
+        return Judgement.of(self._reasons())
 
     def _reasons(self) -> Iterator[Reason]:
         yield from _probe_reasons(self.probes)
-        yield from _labelled("baseline", self.baseline.found)
-        yield from _labelled("during fault", self.during.found)
+        yield from with_verdict(self.baseline, "baseline: ")
+        for verdict, reason in self.during.reasons:
+            yield verdict, f"during fault: {reason}"
         phases = {"degraded": self.degraded, "replay": self.replay, "recovered": self.recovered}
         for phase, result in phases.items():
             if result is not None:
-                yield from _labelled(phase, result.found)
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of the findings."""
-        return worst(verdict for verdict, _ in self.reasons)
+                yield from with_verdict(result, f"{phase}: ")
 
 
 def _probe_reasons(probes: Probes) -> Iterator[Reason]:
@@ -193,5 +192,91 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
         )
 
 
-def _labelled(phase: str, found: Iterable[Reason]) -> Iterator[Reason]:
-    return ((verdict, f"{phase}: {reason}") for verdict, reason in found)
+@dataclass(frozen=True)
+class FaultResult:
+    """A failure experiment. One that ended early fails, with the cause, and nothing else.
+
+    Times are emulated seconds; those of a phase that the experiment does not have are `None`.
+    """
+
+    scenario: str
+    case: str | None = None
+    fault: str | None = None
+    where: str | None = None
+    fabric: str | None = None
+    strategy: str | None = None
+    blackout_ms: float | None = None
+    baseline_s: float | None = None
+    modeled_baseline_s: float | None = None
+    during_fault_s: float | None = None
+    aborted_s: float | None = None
+    back_s: float | None = None
+    modeled_during_fault_s: float | None = None
+    degraded_s: float | None = None
+    modeled_degraded_s: float | None = None
+    ratio: float | None = None
+    modeled_replay_s: float | None = None
+    replay_ratio: float | None = None
+    replay_verdict: Verdict | None = None
+    recovered_s: float | None = None
+    probed_pairs: int | None = None
+    unaffected_pairs: int | None = None
+    probes_unaffected: int | None = None
+    lost_probes_unaffected: int | None = None
+    skipped: float | None = None
+    times: tuple[FaultTimes, ...] = ()
+    verdict: Verdict = Verdict.FAIL
+    reasons: tuple[str, ...] = ()
+    fidelity: Mapping[str, Fidelity] = field(default_factory=dict)
+
+
+def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
+    """Return the JSON object of an experiment that ended early."""
+    return plain(FaultResult(scenario, reasons=(cause,)))
+
+
+def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
+    """Return the result of an experiment that ended."""
+    probes, during, judgement = impact.probes, impact.during, impact.judgement
+    degraded, recovered, replay = impact.degraded, impact.recovered, impact.replay
+    restart = during.restart
+    return FaultResult(
+        scenario=scenario,
+        case=impact.case,
+        fault=impact.fault,
+        where=impact.where,
+        fabric=impact.fabric,
+        strategy=impact.strategy,
+        blackout_ms=probes.blackout_ms,
+        baseline_s=impact.baseline.measured_s.median,
+        modeled_baseline_s=impact.baseline.modeled_s,
+        during_fault_s=during.seconds,
+        aborted_s=restart.aborted_s if restart else None,
+        back_s=restart.back_s if restart else None,
+        modeled_during_fault_s=restart.modeled_end_s if restart else None,
+        degraded_s=degraded.measured_s.median if degraded else None,
+        modeled_degraded_s=degraded.modeled_s if degraded else None,
+        ratio=degraded.ratio if degraded else None,
+        modeled_replay_s=replay.modeled_s if replay else None,
+        replay_ratio=replay.ratio if replay else None,
+        replay_verdict=replay.verdict if replay else None,
+        recovered_s=recovered.measured_s.median if recovered else None,
+        probed_pairs=probes.affected_pairs,
+        unaffected_pairs=probes.unaffected_pairs,
+        probes_unaffected=probes.sent_unaffected,
+        lost_probes_unaffected=probes.lost_unaffected,
+        skipped=max(probes.skipped, default=0.0),
+        times=during.times,
+        verdict=judgement.verdict,
+        reasons=judgement.reasons,
+        fidelity={
+            phase: result.fidelity
+            for phase, result in (
+                (BASELINE, impact.baseline),
+                (DURING, during),
+                (DEGRADED, degraded),
+                (RECOVERED, recovered),
+            )
+            if result is not None
+        },
+    )

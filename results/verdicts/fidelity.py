@@ -5,9 +5,8 @@ that a deviation from the modeled time is meaningful.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
 from results.verdicts.machine_headroom import (
@@ -16,7 +15,8 @@ from results.verdicts.machine_headroom import (
     Observation,
     machine_headroom,
 )
-from results.verdicts.verdict import Reason, Verdict, worst
+from results.verdicts.record import FLAT
+from results.verdicts.verdict import Judgement, Reason, Verdict
 
 # A backlog below this is no leftover data: the controller's link probes are always in queues.
 FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
@@ -69,22 +69,10 @@ FAULT_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
 
 
 @dataclass(frozen=True)
-class Fidelity:
+class Fidelity(Judgement):
     """The verdict by observations alone, its reasons, and the figures."""
 
-    found: tuple[Reason, ...]
-    headroom: MachineHeadroom | None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of the findings."""
-        return worst(verdict for verdict, _ in self.found)
-
-    def plain(self) -> dict[str, Any]:
-        """Return the `fidelity` object in the JSON object of a case."""
-        figures = self.headroom.plain() if self.headroom else {}
-        reasons = [reason for _, reason in self.found]
-        return {"verdict": self.verdict.value, "reasons": reasons, **figures}
+    headroom: MachineHeadroom | None = field(default=None, metadata=FLAT)
 
 
 def machine_reasons(
@@ -165,4 +153,4 @@ def fidelity_during_fault(
 ) -> Fidelity:
     """Return the fidelity of an execution during a fault, in which retransmits are expected."""
     headroom = machine_headroom(observations, dropped_packets=0)
-    return Fidelity((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom)
+    return Fidelity.of((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom=headroom)

@@ -1,13 +1,13 @@
 """Machine headroom: spare capacity of the machine during executions, and where bytes waited."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
-from typing import Any
 
 from model.measurement.cpu_windows import NS_PER_S, Window
 from model.measurement.pauses import PauseLog
+from results.verdicts.record import FLAT
 
 # In a window (CPU sample), processors or the switch are saturated with less than this share left.
 SATURATED_SHARE = 0.05
@@ -148,22 +148,15 @@ class MachineHeadroom:
     and of the switch: bytes pass both.
     """
 
-    coverage: Coverage
-    pauses: Pauses
-    processors: Processors
-    switch: Switch
-    agents: Agents
-    packets: Packets
+    coverage: Coverage = field(metadata=FLAT)
+    pauses: Pauses = field(metadata=FLAT)
+    processors: Processors = field(metadata=FLAT)
+    switch: Switch = field(metadata=FLAT)
+    agents: Agents = field(metadata=FLAT)
+    packets: Packets = field(metadata=FLAT)
     strain: float
     strain_max: float
     run_delay: float
-
-    def plain(self) -> dict[str, Any]:
-        """Return all figures in one flat object, as in the JSON object of a case."""
-        figures: dict[str, Any] = {}
-        for name, value in asdict(self).items():
-            figures |= value if isinstance(value, dict) else {name: value}
-        return figures
 
 
 def machine_headroom(

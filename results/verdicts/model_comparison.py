@@ -1,31 +1,27 @@
 """Compare the measured with the modeled times of each case."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from model.fabric.health import Epoch
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import FabricKind
 from model.fabric.topology import RankGpus, Topology
-from model.job.concurrent_jobs import ConcurrentJobs
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks, pairs_of
 from model.prediction.overlap import overlap
-from model.training.steps import IterationSteps
 from model.workload.generator import FRAMINGS, Generator
-from model.workload.requests import RequestSteps
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
+from results.verdicts.breakdown import Breakdown, JobTime, breakdown
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import Fidelity, machine_reasons
-from results.verdicts.iteration_parts import IterationResult, iteration_result
-from results.verdicts.job_times import JobTime, job_times
 from results.verdicts.machine_headroom import Observation, machine_headroom
-from results.verdicts.request_latencies import RequestResult, request_result
+from results.verdicts.record import FLAT, OPTIONAL
 from results.verdicts.summary import Summary, summarize
-from results.verdicts.verdict import Reason, Verdict, worst
+from results.verdicts.verdict import Judgement, Reason, Verdict, with_verdict
 
 
 @dataclass(frozen=True)
@@ -83,133 +79,72 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Fabric:
+    """The fabric of a case."""
+
+    kind: FabricKind
+    domains: int
+    domain_size: int
+    platform: str
+
+
+@dataclass(frozen=True)
 class Work:
     """The work of a case: its bytes, which are the real ones divided by a scale.
 
-    Training iterations, traces and request loads have no collective; `task` names the work. `gpus`
-    are those of a communicator, `variant` names the communicators unless they are all GPUs, and the
-    matrix of an all-to-all. `chunks` are those that a schedule cuts its data into.
+    `collective` names the work, also if it is none. `gpus` are those of a communicator, `variant`
+    names the communicators unless they are all GPUs, and the matrix of an all-to-all. `chunks` are
+    those that a schedule cuts its data into. `time_dilation` is the number of emulated seconds for
+    each second of the real platform.
     """
 
-    fabric: FabricSpec
-    task: str
-    collective: Collective | None
+    fabric: Fabric
+    collective: str
     algorithm: str
+    generator: Generator
+    variant: str
     gpus: int
-    size_bytes: int
+    bytes: int
+    chunks: int | None
+    bandwidth_scale: float
     size_scale: float
-    generator: Generator = Generator.AGENT
-    variant: str = ""
-    chunks: int | None = None
-
-
-@dataclass(frozen=True)
-class CompletionTimes:
-    """Seconds of the executions of a case.
-
-    Disturbed executions are among the measured ones only if `disturbed_counted`: too few others
-    were left.
-    """
-
-    measured: Summary
-    warmup_s: tuple[float, ...]
-    disturbed_s: tuple[float, ...]
-    disturbed_counted: bool
-
-
-@dataclass(frozen=True)
-class Modeled:
-    """The modeled time of a case, and its lower bound.
-
-    `overlap` is the part of the modeled time in which HB domains and NICs carry data at the same
-    time, `None` if paths changed.
-    """
-
-    completion_s: float
-    lower_bound_s: float
-    overlap: float | None
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """The time of special work by its parts: of an iteration, of requests, of several jobs.
-
-    `iteration` and `inference` are `None` for other work; `jobs` is empty for anything but several
-    jobs.
-    """
-
-    iteration: IterationResult | None = None
-    inference: RequestResult | None = None
-    jobs: tuple[JobTime, ...] = ()
+    time_dilation: float
 
 
 @dataclass(frozen=True)
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
+    `overlap` is the part of the modeled time in which HB domains and NICs carry data at the same
+    time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
+    `ratio` is the median over the modeled time. Bandwidths are those of nccl-tests
+    (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring; `None`
+    without a collective. Disturbed executions are among the measured ones only if
+    `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins.
     """
 
-    name: str
-    work: Work
-    times: CompletionTimes
-    modeled: Modeled
-    breakdown: Breakdown
+    case: str
+    work: Work = field(metadata=FLAT)
+    measured_s: Summary
+    modeled_s: float
+    lower_bound_s: float
+    overlap: float | None
+    real_s: float
+    ratio: float
+    algbw_gbyte_per_s: float | None
+    busbw_gbyte_per_s: float | None
+    warmup_s: tuple[float, ...]
+    disturbed_s: tuple[float, ...]
+    disturbed_counted: bool
     retransmits: int
-    found: tuple[Reason, ...]
-    fidelity: Fidelity
     data_is_right: bool | None
-    rail_crossings: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst verdict of the findings."""
-        return worst(verdict for verdict, _ in self.found)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """The findings, in sentences."""
-        return tuple(reason for _, reason in self.found)
-
-    @property
-    def measured_s(self) -> float:
-        """The measured median."""
-        return self.times.measured.median
-
-    @property
-    def ratio(self) -> float:
-        """Measured median over modeled time."""
-        return self.measured_s / self.modeled.completion_s
-
-    @property
-    def time_dilation(self) -> float:
-        """Emulated seconds for each second of the real platform."""
-        return self.work.fabric.bandwidth_scale / self.work.size_scale
-
-    @property
-    def real_s(self) -> float:
-        """The measured median, converted to seconds on the real platform."""
-        return self.measured_s / self.time_dilation
-
-    @property
-    def algbw_gbyte_per_s(self) -> float | None:
-        """Algorithm bandwidth: size over time on the real platform (nccl-tests, PERFORMANCE.md).
-
-        `None` without a collective.
-        """
-        if self.work.collective is None:
-            return None
-        bytes_per_s = self.work.size_bytes / self.measured_s
-        return bytes_per_s * self.work.fabric.bandwidth_scale / 1e9
-
-    @property
-    def busbw_gbyte_per_s(self) -> float | None:
-        """Bus bandwidth: the load of the busiest link in an ideal ring; `None` as for algbw."""
-        algbw, work = self.algbw_gbyte_per_s, self.work
-        if algbw is None or work.collective is None:
-            return None
-        return algbw * busbw_factor(work.collective, work.gpus)
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    fidelity: Fidelity
+    breakdown: Breakdown = field(metadata=FLAT)
+    rail_crossings: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -236,56 +171,46 @@ def compare(
         raise Mismatch(f"{name}: the prediction is for another topology")
     if prediction.schedule_digest != schedule.digest:
         raise Mismatch(f"{name}: the prediction is for another schedule")
-    times, fidelity = _times(measured.executions), fidelity_of(measured)
-    breakdown = _breakdown(measured, prediction)
-    found = (
-        *judge(measured, times.measured, prediction, limits),
-        *_of_jobs(breakdown.jobs, limits),
-        *fidelity.found,
-    )
-    return CaseResult(
-        name=name,
-        work=_work(measured, size_scale),
-        times=times,
-        modeled=_modeled(measured, prediction),
-        breakdown=breakdown,
-        retransmits=measured.executions.retransmits,
-        found=found,
-        fidelity=fidelity,
-        data_is_right=measured.data_is_right,
-    )
-
-
-def _times(executions: CaseExecutions) -> CompletionTimes:
-    """With no complete repeat the case fails; times of the incomplete ones are still shown."""
+    executions, fidelity = measured.executions, fidelity_of(measured)
+    # With no complete repeat the case fails; times of the incomplete ones are still shown.
     complete_s = _complete_s(executions.repeats)
-    return CompletionTimes(
-        measured=summarize(complete_s or [repeat.completion_s for repeat in executions.repeats]),
+    times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
+    parts = breakdown(schedule, topology, executions.repeats, prediction)
+    reasons = (*judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
+    judgement = Judgement.of((*reasons, *with_verdict(fidelity)))
+    work = _work(measured, size_scale)
+    algbw, busbw = _bandwidths(schedule.collective, work, times.median)
+    return CaseResult(
+        case=name,
+        work=work,
+        measured_s=times,
+        modeled_s=prediction.completion_s,
+        lower_bound_s=prediction.lower_bound_s,
+        overlap=_overlap(measured, prediction),
+        real_s=times.median / work.time_dilation,
+        ratio=times.median / prediction.completion_s,
+        algbw_gbyte_per_s=algbw,
+        busbw_gbyte_per_s=busbw,
         warmup_s=_complete_s(executions.warmups),
         disturbed_s=_complete_s(executions.disturbed),
         disturbed_counted=executions.disturbed_counted,
+        retransmits=executions.retransmits,
+        data_is_right=measured.data_is_right,
+        verdict=judgement.verdict,
+        reasons=judgement.reasons,
+        fidelity=fidelity,
+        breakdown=parts,
     )
 
 
-def _breakdown(measured: Measured, prediction: Prediction) -> Breakdown:
-    repeats = measured.executions.repeats
-    match measured.schedule:
-        case IterationSteps() as steps:
-            return Breakdown(iteration=iteration_result(steps, repeats, prediction))
-        case RequestSteps() as steps:
-            found = request_result(steps, measured.topology, repeats, prediction)
-            return Breakdown(inference=found)
-        case ConcurrentJobs() as steps:
-            return Breakdown(jobs=job_times(steps, repeats, prediction))
-    return Breakdown()
-
-
-def _modeled(measured: Measured, prediction: Prediction) -> Modeled:
-    return Modeled(
-        completion_s=prediction.completion_s,
-        lower_bound_s=prediction.lower_bound_s,
-        overlap=_overlap(measured, prediction),
-    )
+def _bandwidths(
+    collective: Collective | None, work: Work, seconds: float
+) -> tuple[float | None, float | None]:
+    """Return algorithm bandwidth and bus bandwidth, in Gbyte/s of the real platform."""
+    if collective is None:
+        return None, None
+    algbw = work.bytes / seconds * work.bandwidth_scale / 1e9
+    return algbw, algbw * busbw_factor(collective, work.gpus)
 
 
 def _overlap(measured: Measured, prediction: Prediction) -> float | None:
@@ -298,22 +223,23 @@ def _overlap(measured: Measured, prediction: Prediction) -> float | None:
 
 
 def _work(measured: Measured, size_scale: float) -> Work:
-    steps = measured.schedule
+    steps, spec = measured.schedule, measured.topology.spec
     members, variant, chunks = steps.gpus, "", None
     if isinstance(steps, Schedule):
         members, variant = steps.members or steps.gpus, steps.variant
         chunks = steps.chunks
     return Work(
-        fabric=measured.topology.spec,
-        task=steps.task,
-        collective=steps.collective,
+        fabric=Fabric(spec.kind, spec.domains, spec.domain_size, spec.platform),
+        collective=steps.task,
         algorithm=steps.algorithm,
-        gpus=members,
-        size_bytes=steps.size_bytes,
-        size_scale=size_scale,
         generator=measured.generator,
         variant=variant,
+        gpus=members,
+        bytes=steps.size_bytes,
         chunks=chunks,
+        bandwidth_scale=spec.bandwidth_scale,
+        size_scale=size_scale,
+        time_dilation=spec.bandwidth_scale / size_scale,
     )
 
 
@@ -333,12 +259,12 @@ def judge(
 def fidelity_of(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
     seen = measured.observations
-    found = (*seen.known, *_bytes(measured), *_losses(measured))
+    of_bytes = (*seen.known, *_bytes(measured), *_losses(measured))
     if seen.machine is None:
-        return Fidelity(found, None)
+        return Fidelity.of(of_bytes)
     headroom = machine_headroom(seen.machine, seen.dropped_packets)
-    reasons = (*machine_reasons(headroom), *_disturbances(measured.executions), *found)
-    return Fidelity(reasons, headroom)
+    reasons = (*machine_reasons(headroom), *_disturbances(measured.executions), *of_bytes)
+    return Fidelity.of(reasons, headroom=headroom)
 
 
 def _disturbances(executions: CaseExecutions) -> Iterator[Reason]:
@@ -409,5 +335,5 @@ def _of_jobs(jobs: Sequence[JobTime], limits: Thresholds) -> Iterator[Reason]:
     last_s = max((job.modeled_s for job in jobs), default=0.0)
     for job in jobs:
         if job.modeled_s < last_s:
-            for verdict, reason in ratio_reasons(job.measured.median, job.modeled_s, limits):
+            for verdict, reason in ratio_reasons(job.measured_s.median, job.modeled_s, limits):
                 yield verdict, f"job {job.job}: {reason}"

@@ -11,11 +11,24 @@ from typing import Any
 HIDDEN, OPTIONAL, FLAT = ({"json": how} for how in ("hidden", "optional", "flat"))
 
 
-def plain(value: Any) -> Any:
-    """Return the JSON value of a record, and of all that it contains.
+def plain(record: object) -> dict[str, Any]:
+    """Return the JSON object of a record.
 
     Infinity and NaN, which JSON does not have, become null.
     """
+    return dict(_entries(record))
+
+
+def _entries(record: Any) -> Iterator[tuple[str, Any]]:
+    for field in fields(record):
+        value, how = getattr(record, field.name), field.metadata.get("json")
+        if how == "flat":
+            yield from () if value is None else _entries(value)
+        elif how != "hidden" and not (how == "optional" and not value):
+            yield field.name, _value(value)
+
+
+def _value(value: Any) -> Any:
     match value:
         case Enum():
             return value.value
@@ -24,16 +37,7 @@ def plain(value: Any) -> Any:
         case Path():
             return str(value)
         case Mapping():
-            return {key: plain(one) for key, one in value.items()}
+            return {key: _value(one) for key, one in value.items()}
         case list() | tuple():
-            return [plain(one) for one in value]
-    return dict(_entries(value)) if is_dataclass(value) else value
-
-
-def _entries(record: Any) -> Iterator[tuple[str, Any]]:
-    for field in fields(record):
-        value, how = getattr(record, field.name), field.metadata.get("json")
-        if how == "flat":
-            yield from () if value is None else _entries(value)
-        elif how != "hidden" and not (how == "optional" and value in (None, (), {})):
-            yield field.name, plain(value)
+            return [_value(one) for one in value]
+    return plain(value) if is_dataclass(value) else value

@@ -50,20 +50,18 @@ class SweepResult:
 def sweep_object(folder: SweepFolder) -> dict[str, Any]:
     """Return the JSON object of a sweep, from the contents of the points' folders."""
     sweep, points = folder.sweep, [_point(folder, point) for point in folder.sweep.points]
-    verdict = worst(point.verdict for point in points)
-    whole: dict[str, Any] = plain(
+    return plain(
         SweepResult(
-            SCHEMA,
-            folder.name,
-            sweep.scenario,
-            sweep.proxies,
-            sweep.clock,
-            verdict,
-            folder.path,
-            points,
+            schema=SCHEMA,
+            sweep=folder.name,
+            scenario=sweep.scenario,
+            proxies=sweep.proxies,
+            clock=sweep.clock,
+            verdict=worst(point.verdict for point in points),
+            folder=folder.path,
+            points=points,
         )
     )
-    return whole
 
 
 def _point(folder: SweepFolder, point: Point) -> PointResult:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from results.documents.network_cost import cost_object
+from model.fabric.network_cost import networks
 from scenarios.format.prices import load_prices
 from scenarios.format.training import evaluated, load_configuration
 from studies.paper import Finding, published
@@ -14,8 +14,7 @@ GPUS, RADICES = (32768, 65536), (64, 128, 256)
 
 
 def _saved(key: str, gpus: int, radix: int) -> float:
-    value: float = cost_object(gpus, radix, DOMAIN_SIZE, load_prices().prices)["saved"][key]
-    return value
+    return networks(gpus, radix, DOMAIN_SIZE, load_prices().prices)["saved"][key]
 
 
 def _least_and_most(key: str, sizes: tuple[int, ...], unit: float = 1.0) -> tuple[float, float]:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from model.fabric.network_cost import networks
 from model.fabric.platforms import PLATFORMS
-from results.documents.network_cost import cost_object
 from scenarios.format.prices import load_prices
 from studies.paper.evaluation_claims import DOMAIN_SIZE, GPUS, RADICES
 from studies.paper.study import PLATFORM_NAMES
@@ -29,7 +29,7 @@ def table2() -> list[dict[str, Any]]:
 
 
 def _network(gpus: int, radix: int) -> dict[str, Any]:
-    costs = cost_object(gpus, radix, DOMAIN_SIZE, load_prices().prices)
+    costs = networks(gpus, radix, DOMAIN_SIZE, load_prices().prices)
     whole, rails, saved = (costs[key] for key in ("rail-optimized", "rail-only", "saved"))
     return {
         "GPUs, radix": f"{gpus}, {radix}",

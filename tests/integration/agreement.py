@@ -59,7 +59,7 @@ def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Atte
     return Attempt(
         executions=tuple(done.counted),
         ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
-        fidelity=Fidelity(tuple(machine_reasons(headroom)), headroom),
+        fidelity=Fidelity.of(machine_reasons(headroom), headroom=headroom),
         disturbed=len(done.disturbed),
         lost=headroom.pauses.lost,
     )

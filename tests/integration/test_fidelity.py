@@ -72,7 +72,7 @@ def observed(fabric: Experiment, folder: Path, size_bytes: int = 1_500_000) -> F
         for repeat in done:
             observer.note(repeat)
     headroom = machine_headroom(observer.observations(done), 0)
-    return Fidelity(tuple(machine_reasons(headroom)), headroom)
+    return Fidelity.of(machine_reasons(headroom), headroom=headroom)
 
 
 def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.fabric.spec import FabricKind
-from results.verdicts.request_latencies import request_result
+from results.verdicts.breakdown import request_result
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import undisturbed_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
@@ -42,5 +42,5 @@ def test_requests_take_as_long_as_modeled() -> None:
     nearest = min(away)
     assert nearest <= MEDIAN_WITHIN
     result = request_result(steps, fabric.topology, [away[nearest]], prediction)
-    for name, value in result.latency.items():
+    for name, value in result.latency_s.items():
         assert abs(value.measured / value.modeled - 1) <= PERCENTILES_WITHIN, (name, value)

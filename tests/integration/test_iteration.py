@@ -9,7 +9,7 @@ from execution.path_check import check_fabric
 from model.fabric.spec import FabricKind
 from model.training.reduction import Wanted, reduced
 from model.training.steps import IterationSteps
-from results.verdicts.iteration_parts import iteration_result
+from results.verdicts.breakdown import iteration_result
 from results.verdicts.verdict import Verdict
 from scenarios.format.training import evaluated, load_configuration
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -45,7 +45,7 @@ def test_an_iteration_takes_as_long_as_modeled_and_so_does_each_part() -> None:
             found = agreeing_attempt(fabric, steps, prediction, AGREES_WITHIN)
             assert found.agrees(AGREES_WITHIN), (steps.algorithm, found.ratio)
             result = iteration_result(steps, found.executions, prediction)
-            for name, part in result.parts.items():
+            for name, part in result.parts_s.items():
                 away_s = abs(part.measured - part.modeled)
                 assert away_s <= found.limit(PARTS_WITHIN) * prediction.completion_s, (name, part)
 

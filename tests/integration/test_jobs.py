@@ -9,7 +9,7 @@ from model.fabric.spec import FabricKind
 from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
 from model.job.partition import Partition
 from model.workload.transfers.collective import Collective
-from results.verdicts.job_times import job_times
+from results.verdicts.breakdown import job_times
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec

@@ -14,7 +14,7 @@ from execution.program import Program, execute, sentence
 from linux.network.namespaces import processes_beside
 from linux.processes.lifetime import wait_for
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Hop, LinkKind
+from model.fabric.topology import LinkKind, build_topology
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.ranks import Command, RanksResult, running_ranks
@@ -37,11 +37,12 @@ def test_all_ranks_reach_each_other_at_one_address_on_rail_only() -> None:
     done = execute("test", spec, ProxyKind.PROCESS, program, lambda *line: lines.append(line))
     assert (done.sentence, [rank.exit_code for rank in done.ranks]) == ("", [0] * 4)
     assert sorted(lines) == [(rank, False, SAID.encode()) for rank in range(4)]
-    for gpu in done.topology.gpus:
+    links = {(link.lower, link.kind): link for link in done.links}
+    for gpu in build_topology(spec).gpus:
         # To the peer of the domain, and to the other rail, through that peer; to the own rail, and
         # what that peer sends to it.
         for kind in (LinkKind.HB, LinkKind.NIC):
-            sent = done.carried[Hop(done.topology.link_of(gpu, kind), gpu.name)]
+            sent = links[gpu.name, kind].up_bytes
             assert 2 * BYTES < sent < 2.5 * BYTES + done.probes_bytes
 
 

@@ -18,8 +18,7 @@ from execution.run import run
 from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
 from model.fabric.spec import FabricKind, FabricSpec, Spares, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
-from results.documents.path_check import verify_object
-from results.verdicts.path_check import FabricCheck
+from results.verdicts.path_check import FabricCheck, verify_object
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -14,11 +14,12 @@ from model.measurement.records import CaseExecutions, LinkSample, Repeat, Transf
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from results.documents.fault_impact import failure_object
-from results.documents.run import run_object
 from results.store.raw_tables import seal
 from results.store.runs import RunFolder, read_result
+from results.verdicts.fault_impact import fault_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.record import plain
+from results.verdicts.run import run_object
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import LIMITS, repeat
@@ -58,12 +59,12 @@ def stored_run(
         for kind in kinds
         for workload in (((Collective.ALL_TO_ALL, "two-step"),) if faults else WORKLOADS)
     ]
-    failures: dict[str, Any] = {"failures": [IMPACT]} if faults else {}
+    failures = [fault_result(scenario, IMPACT)] * faults
     shown = [] if faults else cases
-    result = run_object(run_id, scenario, folder.path, shown, machine=MACHINE, **failures)
+    result = run_object(run_id, scenario, folder.path, shown, machine=MACHINE, failures=failures)
     folder.complete(result)
     seal(folder.path)
-    assert read_result(folder.path)["failures"] == ([failure_object(scenario, IMPACT)] * faults)
+    assert read_result(folder.path)["failures"] == [plain(failure) for failure in failures]
     return folder.path
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from execution.link_check import (
     calibrate_direction,
+    calibration_objects,
     inconclusive_reasons,
     require_calibrated,
 )
@@ -36,10 +37,9 @@ from model.measurement.link_quality import (
     representatives,
 )
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
-from results.documents.link_calibration import calibration_objects
-from results.documents.run import run_object
 from results.tables.measured.link_calibration import calibration_table
 from results.tables.measured.run import print_run
+from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from studies.benchmarks.accuracy import rows_by_class
 from tests.unit.fabrics import spec, topologies

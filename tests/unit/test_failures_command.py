@@ -8,7 +8,7 @@ import pytest
 
 from commands.failures import failures
 from model.errors import EmulationError, NotReady
-from results.documents.fault_impact import lost_experiment
+from results.verdicts.fault_impact import lost_experiment
 from scenarios.scenario import Scenario
 
 

@@ -43,6 +43,7 @@ from results.verdicts.fidelity import (
 )
 from results.verdicts.machine_headroom import MachineHeadroom, Observation, machine_headroom
 from results.verdicts.model_comparison import CaseObservations, Measured, Thresholds, compare
+from results.verdicts.record import plain
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Verdict, worst
 from tests.unit.fabrics import spec
@@ -485,7 +486,7 @@ def test_a_case_has_both_verdicts_apart() -> None:
 
 
 def test_the_table_has_a_line_for_each_observed_case() -> None:
-    seen = Fidelity((), machine_headroom([observation()], 0)).plain()
+    seen = plain(Fidelity.of((), headroom=machine_headroom([observation()], 0)))
     name = "rail-only/all-reduce/hierarchical"
     cases = [
         {"case": name, "fabric": {"kind": "rail-only"}, "fidelity": seen},
@@ -500,7 +501,7 @@ def test_the_table_has_a_line_for_each_observed_case() -> None:
 
 
 def test_the_table_of_executions_has_counts_and_the_interval_beside_a_long_name() -> None:
-    seen = Fidelity((), machine_headroom([observation(pauses=pauses(0.004))], 0)).plain()
+    seen = plain(Fidelity.of((), headroom=machine_headroom([observation(pauses=pauses(0.004))], 0)))
     name = "rail-only/all-to-all/two-step-pipelined"
     case = {
         "case": name,

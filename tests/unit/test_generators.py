@@ -27,10 +27,10 @@ from model.measurement.records import CaseExecutions
 from model.workload.generator import FRAMINGS, PATH_MTU_BYTES, Generator, packet_bytes, packets_of
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
-from results.documents.run import run_object
 from results.tables.measured.run import print_run
 from results.verdicts.case_ratios import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

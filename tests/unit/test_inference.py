@@ -22,11 +22,11 @@ from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
-from results.documents.run import run_object
 from results.report.run_article import _latencies
 from results.tables.measured.run import print_run
+from results.verdicts.breakdown import request_result
 from results.verdicts.model_comparison import Measured, Thresholds, compare
-from results.verdicts.request_latencies import request_result
+from results.verdicts.run import run_object
 from scenarios.cases import case_schedule
 from scenarios.format.training import load_configuration
 from scenarios.library_files import LIBRARY

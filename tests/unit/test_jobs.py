@@ -21,11 +21,11 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from results.documents.run import run_object
 from results.report.run_article import answer
 from results.store.judged_tables import judged_rows
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY

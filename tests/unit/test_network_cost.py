@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 
 from commands.cost import cost
 from model.errors import InputError
-from model.fabric.network_cost import Equipment, Prices, capacity, equipment, folded_clos, tiers
+from model.fabric.network_cost import (
+    Equipment,
+    Prices,
+    capacity,
+    equipment,
+    folded_clos,
+    networks,
+    tiers,
+)
 from model.fabric.spec import FabricKind
-from results.documents.network_cost import cost_object
 from scenarios.format.prices import DEFAULT, load_prices
 from studies.paper import published
 
@@ -69,7 +76,7 @@ def test_price_and_power_are_linear_in_ports_and_transceivers() -> None:
 
 
 def test_the_saving_is_the_difference() -> None:
-    found = cost_object(32768, 64, 256, load_prices().prices)
+    found = networks(32768, 64, 256, load_prices().prices)
     saved, whole, rails = found["saved"], found["rail-optimized"], found["rail-only"]
     assert saved["usd"] == whole["usd"] - rails["usd"]
     assert saved["usd_percent"] == pytest.approx(38.3, abs=0.05)

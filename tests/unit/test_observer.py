@@ -76,7 +76,7 @@ def test_an_aborted_execution_is_observed_until_its_abort(
     observer.note(aborted)
     (seen,) = observer.observations([aborted])
     assert (seen.seconds, len(seen.windows)) == (0.4, 4)
-    assert fidelity_during_fault([seen]).found == ()
+    assert fidelity_during_fault([seen]).reasons == ()
 
 
 def test_the_start_skew_is_that_of_complete_executions(

@@ -21,11 +21,16 @@ from model.fabric.spec import FabricKind, Spares
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
 from model.measurement.records import Trace
 from model.routing.paths import Routing
-from results.documents.path_check import verify_object
-from results.documents.run import run_object
 from results.tables.measured.path_check import print_verify
 from results.tables.measured.run import print_run
-from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
+from results.verdicts.path_check import (
+    FabricCheck,
+    IsolationCheck,
+    PairCheck,
+    PathCheck,
+    verify_object,
+)
+from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import RuleCount, parse_rules

@@ -16,11 +16,11 @@ from execution.cases.emulation import Experiment
 from execution.run import Run
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
-from results.documents.run import run_object
 from results.report.data.run_data import read_run
 from results.report.run_article import run_article
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult
+from results.verdicts.run import run_object
 from scenarios.load import load
 from scenarios.planning.rail_isolation import rail_crossings
 from testbed.nodes.gpu_proxies import ProxyKind

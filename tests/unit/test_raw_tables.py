@@ -17,7 +17,6 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
-from results.documents.run import run_object
 from results.report.data.run_data import read_run
 from results.store import raw_tables
 from results.store.export import export_tables
@@ -33,6 +32,7 @@ from results.store.raw_tables import (
     sealed,
 )
 from results.store.runs import read_result
+from results.verdicts.run import run_object
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
@@ -48,10 +48,10 @@ def complete(store: Path, executions: tuple[Repeat, ...], run_id: str = "run-a")
     """A complete run of two cases that is not sealed."""
     folder = begun_run(store, run_id, "", {})
     for case in CASES:
-        folder.begin_case(case.name, TOPOLOGY, Prediction("", "", 1.0, 1.0, ()))
+        folder.begin_case(case.case, TOPOLOGY, Prediction("", "", 1.0, 1.0, ()))
         for execution in executions:
-            folder.add_repeat(case.name, execution)
-        folder.end_case(case.name, 1, executions, frozenset({1}), BEFORE, AFTER)
+            folder.add_repeat(case.case, execution)
+        folder.end_case(case.case, 1, executions, frozenset({1}), BEFORE, AFTER)
     folder.complete(run_object(run_id, "quick", folder.path, CASES))
     return folder.path
 
@@ -91,7 +91,7 @@ def test_tables_name_the_case_and_have_all_columns(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     seal(run)
     transfers = read_table(run, TRANSFERS)
-    assert sorted(set(transfers["case_name"])) == sorted(case.name for case in CASES)
+    assert sorted(set(transfers["case_name"])) == sorted(case.case for case in CASES)
     assert list(transfers) == list(TRANSFERS.all_columns)
     executions = read_table(run, EXECUTIONS)
     assert executions["warmup"].tolist() == [True, True]
@@ -202,10 +202,10 @@ def test_an_exported_table_has_the_measured_values(tmp_path: Path) -> None:
     with (folder / "transfers.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     known = [{name: str(value) for name, value in vars(record).items()} for record in RECORDS]
-    of_one = [_without_case(row) for row in rows if row["case_name"] == CASES[0].name]
+    of_one = [_without_case(row) for row in rows if row["case_name"] == CASES[0].case]
     assert of_one == known
     (case, _) = json.loads((_exported(folder, tmp_path) / "cases.json").read_text())
-    assert case["median_s"] == CASES[0].measured_s
+    assert case["median_s"] == CASES[0].measured_s.median
 
 
 def test_lists_in_csv_are_json(tmp_path: Path) -> None:

@@ -10,15 +10,23 @@ import pytest
 from rich.console import Console
 
 from model.measurement.records import Repeat
-from results.documents.fault_impact import failure_object, lost_experiment
 from results.tables.measured.fault_impact import print_failures
-from results.verdicts.fault_impact import DuringFault, FaultImpact, FaultTimes, Probes, Restart
+from results.verdicts.fault_impact import (
+    DuringFault,
+    FaultImpact,
+    FaultTimes,
+    Probes,
+    Restart,
+    fault_result,
+    lost_experiment,
+)
 from results.verdicts.fidelity import Fidelity
+from results.verdicts.record import plain
 from results.verdicts.verdict import Verdict
 from tests.unit.test_results import LIMITS, repeat, result
 
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
-DURING = DuringFault((repeat(0, 1.5),), Fidelity((), None), (TIMES,), LIMITS)
+DURING = DuringFault((repeat(0, 1.5),), Fidelity.of(()), (TIMES,), LIMITS)
 # Aborted after 0.4 s, back 0.5 s later, for an execution that the model expects to take 2 s.
 ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9)
 RESTART = Restart(0.4, 0.9, 0.5, 2.0)
@@ -35,6 +43,10 @@ IMPACT = FaultImpact(
     result(),
     PROBES,
 )
+
+
+def failed(scenario: str, impact: FaultImpact) -> dict[str, Any]:
+    return plain(fault_result(scenario, impact))
 
 
 def probes(**changes: Any) -> dict[str, Any]:
@@ -96,30 +108,22 @@ def restarted(
     ],
 )
 def test_verdicts(changes: dict[str, Any], verdict: Verdict, words: str | None) -> None:
-    found = replace(IMPACT, **changes)
-    assert found.verdict is verdict
-    reasons = [reason for _, reason in found.reasons]
+    judgement = replace(IMPACT, **changes).judgement
+    assert judgement.verdict is verdict
+    reasons = judgement.reasons
     assert any(words in reason for reason in reasons) if words else not reasons
 
 
-def test_each_reason_of_a_phase_has_its_own_verdict() -> None:
-    recovered = result(1.06)
-    found = replace(recovered, found=((Verdict.PASS, "right data"), *recovered.found))
-    verdicts = {reason: verdict for verdict, reason in replace(IMPACT, recovered=found).reasons}
-    assert verdicts["recovered: right data"] is Verdict.PASS
-    assert Verdict.FAIL in verdicts.values()
-
-
 def test_the_object_is_json() -> None:
-    row = failure_object("nic-link-down", IMPACT)
+    row = failed("nic-link-down", IMPACT)
     assert json.loads(json.dumps(row)) == row
-    assert failure_object("x", replace(IMPACT, **probes(blackout_ms=inf)))["blackout_ms"] is None
+    assert failed("x", replace(IMPACT, **probes(blackout_ms=inf)))["blackout_ms"] is None
     assert row["ratio"] == pytest.approx(1.01)
     assert row["times"][0]["confirmed_ms"] == 9.8
 
 
 def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:
-    row = failure_object("abort-and-restart", replace(IMPACT, **restarted(2.0)))
+    row = failed("abort-and-restart", replace(IMPACT, **restarted(2.0)))
     assert row["during_fault_s"] == pytest.approx(2.9)
     assert row["modeled_during_fault_s"] == pytest.approx(2.9)
     assert (row["aborted_s"], row["back_s"]) == (0.4, 0.9)
@@ -127,12 +131,12 @@ def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:
 
 def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
     row = lost_experiment("nic-link-down", "the controller died")
-    assert list(row) == list(failure_object("nic-link-down", IMPACT))
+    assert list(row) == list(failed("nic-link-down", IMPACT))
     assert (row["verdict"], row["reasons"]) == ("fail", ["the controller died"])
 
 
 def test_a_replay_is_not_shown_as_a_prediction() -> None:
-    row = failure_object("nic-link-flaps", replace(IMPACT, degraded=None, replay=result(1.03)))
+    row = failed("nic-link-flaps", replace(IMPACT, degraded=None, replay=result(1.03)))
     assert (row["ratio"], row["modeled_degraded_s"]) == (None, None)
     assert (row["replay_ratio"], row["replay_verdict"]) == (pytest.approx(1.03), "warn")
     text = io.StringIO()
@@ -145,8 +149,8 @@ def test_a_replay_is_not_shown_as_a_prediction() -> None:
 def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
     other = replace(IMPACT, fabric="rail-optimized", recovered=None)
     rows = [
-        failure_object("nic-link-down", IMPACT),
-        failure_object("nic-link-down", other),
+        failed("nic-link-down", IMPACT),
+        failed("nic-link-down", other),
         lost_experiment("hb-link-down", "no rules today"),
     ]
     text = io.StringIO()

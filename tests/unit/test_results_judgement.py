@@ -17,7 +17,6 @@ from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective
-from results.documents.run import run_object
 from results.store.runs import find_run
 from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import (
@@ -27,6 +26,7 @@ from results.verdicts.model_comparison import (
     Thresholds,
     compare,
 )
+from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
@@ -93,7 +93,7 @@ def result(*repeats: Repeat, warmups: tuple[Repeat, ...] = (), dropped: int = 0)
 @given(st.lists(st.booleans(), min_size=1, max_size=8).filter(any))
 def test_executions_that_broke_off_fail_and_are_not_counted(complete: list[bool]) -> None:
     case = result(*(repeat(1.0 if whole else 0.1, whole) for whole in complete))
-    assert case.times.measured.values == (PREDICTION.completion_s,) * sum(complete)
+    assert case.measured_s.values == (PREDICTION.completion_s,) * sum(complete)
     assert (case.verdict is Verdict.PASS) == all(complete)
     assert not any("lower bound" in reason for reason in case.reasons)
 
@@ -101,7 +101,7 @@ def test_executions_that_broke_off_fail_and_are_not_counted(complete: list[bool]
 def test_without_a_complete_repeat_the_case_fails() -> None:
     case = result(repeat(0.1, complete=False))
     assert case.verdict is Verdict.FAIL
-    assert case.times.measured.values == (PREDICTION.completion_s * 0.1,)
+    assert case.measured_s.values == (PREDICTION.completion_s * 0.1,)
 
 
 @given(st.integers(0, 3), st.booleans())
@@ -116,8 +116,8 @@ def test_any_execution_below_the_bound_fails(place: int, warmup: bool) -> None:
 
 def test_warmups_are_kept_apart() -> None:
     case = result(repeat(), warmups=(repeat(1.5), repeat(complete=False)))
-    assert case.times.warmup_s == (PREDICTION.completion_s * 1.5,)
-    assert case.times.measured.max == PREDICTION.completion_s
+    assert case.warmup_s == (PREDICTION.completion_s * 1.5,)
+    assert case.measured_s.max == PREDICTION.completion_s
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -125,9 +125,9 @@ def test_disturbed_executions_that_count_are_among_the_measured_ones(counted: bo
     disturbed = repeat(1.01)
     repeats = (repeat(), disturbed) if counted else (repeat(),)
     measured = Measured(TOPOLOGY, SCHEDULE, CaseExecutions(repeats, disturbed=(disturbed,)))
-    times = compare("case", measured, PREDICTION, 10.0, LIMITS).times
-    assert (len(times.measured.values), times.disturbed_counted) == (1 + counted, counted)
-    assert times.disturbed_s == (disturbed.completion_s,)
+    case = compare("case", measured, PREDICTION, 10.0, LIMITS)
+    assert (len(case.measured_s.values), case.disturbed_counted) == (1 + counted, counted)
+    assert case.disturbed_s == (disturbed.completion_s,)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_verdicts_follow_the_thresholds(ratio: float) -> None:
     case = result(repeat(ratio))
     away = abs(case.ratio - 1)
     expected = "fail" if away > LIMITS.limit else "warn" if away > LIMITS.within else "pass"
-    below = case.times.measured.min < case.modeled.lower_bound_s
+    below = case.measured_s.min < case.lower_bound_s
     assert case.verdict.value == ("fail" if below else expected)
 
 
@@ -217,12 +217,12 @@ def test_one_repeat_has_no_spread() -> None:
 def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseResult:
     """Return the case on rail-optimized, with its modeled time divided by `1 + slower`."""
     fabric = dataclasses.replace(case.work.fabric, kind=FabricKind.RAIL_OPTIMIZED)
-    modeled_s = case.modeled.completion_s / (1 + slower)
+    modeled_s = case.modeled_s / (1 + slower)
     return dataclasses.replace(
         case,
-        name=f"rail-optimized/all-to-all/{algorithm}",
+        case=f"rail-optimized/all-to-all/{algorithm}",
         work=dataclasses.replace(case.work, fabric=fabric, algorithm=algorithm),
-        modeled=dataclasses.replace(case.modeled, completion_s=modeled_s),
+        modeled_s=modeled_s,
     )
 
 

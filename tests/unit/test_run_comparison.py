@@ -13,8 +13,8 @@ from rich.console import Console
 
 from commands.compare import compared
 from model.errors import InputError
-from results.documents.run import run_object
 from results.tables.measured.run_diff import print_comparison
+from results.verdicts.run import run_object
 from results.verdicts.run_diff import (
     Difference,
     StoredRun,
