@@ -100,7 +100,8 @@ JUDGED = frozenset({"gate", "noise"})
 def accuracy(store: Path, name: str, proxies: str | None = None) -> Iterator[Row]:
     """Run the points of a benchmark, or the scenario of this name; yield a row for each case.
 
-    Rows of slowdowns, of interference between jobs and of failure experiments come after the cases.
+    Rows of latencies come after their case; those of slowdowns, of interference between jobs and of
+    failure experiments after all cases.
     """
     kind = ProxyKind(proxies) if proxies else containers()
     points = POINTS[name]() if name in POINTS else iter([Point(name)])
@@ -116,9 +117,24 @@ def _measured(
     scenario = load(LIBRARY / f"{point.scenario}.yaml", point.changes, machine=machine)
     with _disturbed(point.share) as taken:
         result = run(scenario, proxies, store, SILENT)
-    yield from ({**taken, **row(case)} for case in result["cases"])
+    for case in result["cases"]:
+        yield {**taken, **row(case)}
+        for name, latency in case.get("inference", {}).get("latency_s", {}).items():
+            times = {"latency_s": latency["measured"], "modeled_latency_s": latency["modeled"]}
+            yield {"case": case["case"], "percentile": name, **times}
     for section in ("slowdowns", "interference", "failures"):
-        yield from result.get(section, ())
+        yield from map(flat, result.get(section, ()))
+
+
+def flat(value: Mapping[str, Any]) -> Row:
+    """Return a row of an object's plain values; `{"a": {"b": 1}}` has the key `b_a`."""
+    inner = {
+        f"{name}_{key}": one
+        for key, parts in value.items()
+        if isinstance(parts, dict)
+        for name, one in parts.items()
+    }
+    return {key: one for key, one in {**value, **inner}.items() if not isinstance(one, dict | list)}
 
 
 @contextmanager

@@ -59,9 +59,19 @@ def recording(
         machine = {**_machine(clock), "steal": round((stolen_s() - before_s) / cores_s, 4)}
         commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
         date = datetime.now(UTC).date().isoformat()
-        figure = Figure(f"./railbed bench {name}", commit, date, machine, list(rows))
+        figure = Figure(
+            f"./railbed bench {name}", commit, date, machine, [_rounded(row) for row in rows]
+        )
         FOLDER.mkdir(parents=True, exist_ok=True)
         write_text(FOLDER / f"{name}.json", figure.text())
+
+
+def _rounded(row: Row) -> Row:
+    """Return a row whose floats have six digits."""
+    return {
+        key: float(f"{value:.6g}") if isinstance(value, float) else value
+        for key, value in row.items()
+    }
 
 
 def _machine(clock: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Mininet's hosts with a shell each, `OVSSwitch` in user space for rail switches and `LinuxBridge` for
 HB switches, `TCLink` with the same rates, a learning controller, addresses and static routes by
-commands. Everything is in an unnamed network namespace and goes with it.
+commands. Everything is in an unnamed network namespace and ends with it.
 """
 
 import logging

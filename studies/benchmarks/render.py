@@ -2,7 +2,7 @@
 
     python -m studies.benchmarks.render
 
-Writes each table of docs/reference/measurements.md anew, between its markers. A table whose
+Writes each table of the pages anew, between its markers. A table whose
 benchmark has changed since its commit says so.
 """
 
@@ -18,7 +18,9 @@ from scenarios.library_files import LIBRARY
 from studies.benchmarks import BENCHMARKS
 from studies.benchmarks.figures import UNKNOWN, Figure, Row, read
 
-PAGE = ROOT / "docs" / "reference" / "measurements.md"
+DOCS = ROOT / "docs"
+# The pages with figures.
+PAGES = (DOCS / "reference" / "measurements.md", DOCS / "explanation" / "model.md")
 MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
 CHANGED = "; **its code has changed since**"
 
@@ -76,13 +78,16 @@ TITLES = {
     "replay_ratio": "of its replay",
     "cpu_s_per_gigabyte_ratio": "CPU ratio",
     "gpus": "GPUs",
+    "nic_mbps": "NIC, Mbit/s",
+    "nic_mbit_per_s": "NIC, Mbit/s",
     "up_s_ratio": "up ratio",
     "up_s_to_connected_s_ratio": "up / connected",
     "updates_per_s": "updates / s",
     "server_share_of_a_core": "server, of a core",
 }
 SHARES = re.compile(
-    r"(asked|spread|error\w*|measured|modeled|steal|server_share_of_a_core|within_\w+)"
+    r"(asked|spread|error\w*|measured|modeled|steal|server_share_of_a_core|headers|bursts|last_segment|"
+    r"acknowledgements|probes|latency)"
 )
 RATIOS = re.compile(r"(\w*ratio\w*|\w+_over_\w+|\w*interference|uneven\w*)")
 UNITS = {"us": "µs", "mib": "MiB", "gib": "GiB", "percent": "%"}
@@ -110,7 +115,9 @@ def _cell(key: str, value: object) -> str:
         return str(value)
     if RATIOS.fullmatch(name):
         return f"{value:.3f}"
-    return f"{100 * value:.3g} %" if SHARES.fullmatch(name) else f"{value:.4g}"
+    if SHARES.fullmatch(name):
+        return f"{round(float(f'{100 * value:.3g}'), 2):g} %"
+    return f"{value:.4g}"
 
 
 def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
@@ -146,6 +153,11 @@ def _on_fabrics(rows: Sequence[Row]) -> Iterator[Row]:
 def _largest(rows: Sequence[Row]) -> Iterator[Row]:
     most = max(row["gpus"] for row in rows)
     return (row for row in rows if row["gpus"] == most)
+
+
+def _fast_rail_only(rows: Sequence[Row]) -> Iterator[Row]:
+    most = max(row["nic_mbps"] for row in rows)
+    return (r for r in rows if r["nic_mbps"] == most and r["case"].startswith("rail-only"))
 
 
 def _hard(rows: Sequence[Row]) -> Iterator[Row]:
@@ -225,6 +237,12 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     ),
     "routing": (Table("fabric change entries_changed desired_state_s"),),
     "training": (Table("what gpus median_s max_s"),),
+    "terms": (
+        Table(
+            "nic_mbps case headers bursts last_segment acknowledgements probes latency",
+            of=_fast_rail_only,
+        ),
+    ),
     "schedules": (
         Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
     ),
@@ -253,8 +271,9 @@ def _origin(name: str, figure: Figure) -> str:
     cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
     size = f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}"
     steal = _cell("steal", machine["steal"])
+    data = f"../reference/figures/{name}.json"
     where = f"commit {figure.commit}; {figure.date}; {size}; steal {steal}"
-    return f"`{figure.command}`; [data](figures/{name}.json); {where}"
+    return f"`{figure.command}`; [data]({data}); {where}"
 
 
 def _has_changed(name: str, commit: str) -> bool:
@@ -268,7 +287,7 @@ def _has_changed(name: str, commit: str) -> bool:
 
 
 def page(text: str) -> str:
-    """The page with all its tables rendered anew."""
+    """The text of a page with all its tables rendered anew."""
 
     def table(match: re.Match[str]) -> str:
         name = match[1]
@@ -278,4 +297,5 @@ def page(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")

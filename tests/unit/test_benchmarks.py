@@ -19,7 +19,7 @@ from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from studies.benchmarks import BENCHMARKS, data_plane, traces
-from studies.benchmarks.accuracy import POINTS
+from studies.benchmarks.accuracy import POINTS, accuracy
 from studies.benchmarks.capacity import ON_RAILS, Ring
 from studies.benchmarks.costs import exchange_size
 from studies.benchmarks.data_plane import capacity, datapaths
@@ -132,6 +132,24 @@ def test_every_benchmark_is_a_function_of_its_module(name: str) -> None:
 def test_points_of_a_benchmark_are_scenarios_that_load(name: str) -> None:
     for point in POINTS[name]():
         assert load(LIBRARY / f"{point.scenario}.yaml", point.changes).cases
+
+
+def test_the_rows_of_a_run_are_its_cases_and_what_it_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = json.loads(SAMPLE.read_text())
+    result["cases"][0]["inference"] = {"latency_s": {"p50": {"measured": 2.0, "modeled": 1.0}}}
+    result["interference"] = [{"job": "top", "alone_s": {"measured": 1.0, "modeled": 0.9}}]
+    result["failures"] = [{"fault": "down", "fidelity": {"baseline": {"idle": 1}}, "times": []}]
+    monkeypatch.setattr("studies.benchmarks.accuracy.run", lambda *_: result)
+    rows = list(accuracy(tmp_path, "spine-selection", "process"))
+    half = rows[: len(rows) // 2]
+    assert {row["spine_selection"] for row in half} == {"destination"}
+    assert [row["case"] for row in half if "ratio" in row] == [c["case"] for c in result["cases"]]
+    assert [row["latency_s"] for row in half if "percentile" in row] == [2.0]
+    assert [row["measured_alone_s"] for row in half if "job" in row] == [1.0]
+    (failure,) = [row for row in half if "fault" in row]
+    assert set(failure) == {"scenario", "proxies", "spine_selection", "fault"}
 
 
 def test_a_benchmark_of_another_size_is_the_same_platform() -> None:
