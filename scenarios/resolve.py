@@ -238,13 +238,10 @@ def _chosen(
 
 
 def _distinct(file: ScenarioFile, cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Add the size, the number of slices, and other keys to names that differ in them."""
+    """Add the size, and other keys of the workload, to names that differ in them."""
     sizes = [case.size_name.replace(" ", "") for case in cases]
-    slices = [f"slices-{case.task.chunk_slices}" for case in cases]
     variants = [file.workloads[case.workload].variant for case in cases]
-    for parts in (sizes, slices, variants):
-        cases = _named_apart(cases, parts)
-    return cases
+    return _named_apart(_named_apart(cases, sizes), variants)
 
 
 def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, ...]:

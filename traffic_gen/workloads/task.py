@@ -74,11 +74,6 @@ class Task(ABC):
         return ()
 
     @property
-    def chunk_slices(self) -> int:
-        """The number of slices in which each chunk is sent."""
-        return 1
-
-    @property
     def collectives(self) -> tuple[Named, ...]:
         """The collectives of the scenario that it executes, each with its algorithm."""
         return ()

@@ -96,6 +96,11 @@ class CollectiveWork(Work):
         return self
 
     @property
+    def variant(self) -> str:
+        """The number of slices in which each chunk is sent."""
+        return f"slices-{self.slices or ALGORITHMS[self.collective, self.algorithm].slices}"
+
+    @property
     def pair_sizes(self) -> Matrix | None:
         """The matrix of an all-to-all, if it has one."""
         if self.matrix is None:
