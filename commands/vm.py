@@ -8,8 +8,8 @@ import typer
 from execution.virtual_clock.machines import available_mib
 from linux.files.program_files import ROOT
 from model.errors import InputError, Problem
+from testbed.virtual_machine.guest import execute_in_copy
 from testbed.virtual_machine.image import Suite
-from testbed.virtual_machine.job import execute_in_copy
 
 # Least memory of a virtual machine: Debian and Railbed with its environment take half of it.
 LEAST_MIB = 2048

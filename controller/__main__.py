@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from controller.journal import Journal
-from model.fabric.spec_fields import spec_of
+from model.fabric.spec import spec_of
 from model.fabric.topology import Topology, build_topology
 
 OPENFLOW_PORT = 6653

@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from execution.sweep.ray_executor import RAY
+from linux.files.user_files import WORK_PREFIX
 from model.sweep import VIRTUAL
-from testbed.virtual_machine.work_folder import PREFIX
 from tests.machine import wait_until
 from tests.system.test_sweeps import ENVIRONMENT, SCENARIO
 
@@ -47,7 +47,7 @@ def cluster(nodes: int, folder: Path) -> Iterator[tuple[Any, list[Any]]]:
 
 def runs_under_way() -> int:
     """How many runs the cluster's nodes execute now."""
-    return sum(b"\0run\0" in line and PREFIX.encode() in line for line in _command_lines())
+    return sum(b"\0run\0" in line and WORK_PREFIX.encode() in line for line in _command_lines())
 
 
 def _command_lines() -> Iterator[bytes]:

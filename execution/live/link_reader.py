@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.machine.cpu_time import idle_and_steal_s
+from linux.machine.processor import idle_and_steal_s
 from linux.network.namespaces import namespace_of
 from linux.network.netlink import NetlinkSocket
 from linux.network.proc_net import parse_carried

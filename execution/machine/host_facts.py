@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.files.program_files import ROOT, program_version
-from linux.machine.cpuinfo import model_name
+from linux.machine.processor import model_name
 from linux.processes.lifetime import first_line
 from testbed.nodes.docker_engine import IMAGE_FILE
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from execution.cases.emulation import Experiment
 from execution.machine.other_runs import experiment_beside_others
-from linux.machine.cpu_time import busy_s, processes_s, timer_lateness_s
+from linux.machine.processor import busy_s, processes_s, timer_lateness_s
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
 from model.fabric.topology import LinkKind

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from linux.files.program_files import program_version
+from linux.files.user_files import WORK_PREFIX
 from model.sweep import HANGING
-from testbed.virtual_machine.work_folder import PREFIX
 
 POLL_S = 0.2
 END_DEADLINE_S = 60
@@ -35,7 +35,7 @@ def execute(
     if (found := program_version(Path(program))) != digest:
         what = f"railbed: {os.uname().nodename}: {program}: is version {found}, not {digest}"
         return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as place:
+    with tempfile.TemporaryDirectory(prefix=f"{WORK_PREFIX}{os.getpid()}-") as place:
         file = Path(place, f"{name}.yaml")
         file.write_text(scenario, encoding="utf-8")
         store, log = Path(place, "runs"), Path(place, "log.txt")

@@ -14,14 +14,13 @@ from execution.virtual_clock import known_results
 from execution.virtual_clock.known_results import KnownResult
 from execution.virtual_clock.stored_runs import copied
 from linux.files.user_files import digest_of as digest_of_files
+from linux.files.user_files import work_folder
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
 from results.store.runs import digest_of
 from results.store.sweeps import WITH_RESULT
-from testbed.virtual_machine.guest import Guest, version
-from testbed.virtual_machine.job import program_job
+from testbed.virtual_machine.guest import Guest, program_job, version
 from testbed.virtual_machine.program import INSIDE, Program, program
-from testbed.virtual_machine.work_folder import work_folder
 
 INSTRUCTION_NS = 1
 

@@ -3,14 +3,17 @@
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 
 # chown(2) takes this id for "unchanged"; real ids are below it.
 NO_ID = 2**32 - 1
+WORK_PREFIX = "railbed-unfinished-"
 
 
 class Unreadable(Exception):
@@ -190,3 +193,23 @@ def give(place: Path) -> None:
     for _, folders, files, descriptor in os.fwalk(place):
         for name in (*folders, *files):
             os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
+
+
+@contextmanager
+def work_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that is removed afterwards; first remove the folders of killed processes.
+
+    Without `parent` it is in the system's folder for temporary files.
+    """
+    above = parent or Path(gettempdir())
+    for left in above.glob(f"{WORK_PREFIX}*"):
+        if not is_in_work(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(dir=above, prefix=f"{WORK_PREFIX}{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+def is_in_work(folder: Path) -> bool:
+    """Whether this is the work folder of a process that has not ended."""
+    process = folder.name.removeprefix(WORK_PREFIX).partition("-")[0]
+    return folder.name.startswith(WORK_PREFIX) and Path("/proc", process).exists()

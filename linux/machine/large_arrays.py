@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-from linux.machine.cpuinfo import first_processor
+from linux.machine.processor import first_processor
 
 # Parameters of mallopt(3), as in malloc.h, and the largest value that one takes.
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4

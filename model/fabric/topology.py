@@ -18,8 +18,7 @@ from model.fabric.shaping import (
     least_timeout_s,
     switch_depth_s,
 )
-from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.spec_fields import flat
+from model.fabric.spec import FabricKind, FabricSpec, flat
 
 
 class NodeKind(StrEnum):

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.training.iteration import Terms, iteration
+from model.training.iteration import Terms, iteration, memory_bytes
 from model.training.job import Job
-from model.training.memory import memory_bytes
 from model.training.strategy import ANY, Strategy, Wish, strategies
 
 

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from model.arrays import raw
-from model.workload.transfers.collective import Collective
+from model.workload.transfers.collective import Collective, Demand
 from model.workload.transfers.columns import Transfers
-from model.workload.transfers.demand import Demand
 from model.workload.transfers.proof import check_dependencies, check_steps, prove
 
 

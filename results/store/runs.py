@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from linux.files.user_files import cleared, give, make_folder, sync, unfollowed
 from model.errors import InputError, Problem
-from model.fabric.spec_fields import flat
+from model.fabric.spec import flat
 from model.fabric.topology import Topology
 from model.measurement.records import Repeat, TransferRecord
 from model.sweep import REAL

@@ -8,8 +8,7 @@ import numpy as np
 from model.arrays import Floats
 from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Topology
-from model.job.concurrent_jobs import ConcurrentJobs
-from model.job.partition import written
+from model.job.concurrent_jobs import ConcurrentJobs, written
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.training.reduction import Change

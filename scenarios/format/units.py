@@ -1,6 +1,12 @@
-"""Types of values in a scenario file: quantities with a unit, names, scales."""
+"""Types of values in a scenario file: quantities with a unit, names, scales.
+
+Published sizes are bytes of real training jobs. Formulas: section III of the rail-only paper (arXiv
+2307.12169) with the volumes of MegatronLM (arXiv 2104.04473) and, for mixtures of experts, of
+DeepSpeed-MoE (arXiv 2201.05596).
+"""
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -9,7 +15,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
 from model.fabric.spec import FabricKind
-from model.workload.training_sizes import PUBLISHED_SIZES
 from scenarios.format.issues import did_you_mean
 
 # Units of quantities: `400 Gbit/s`, `12 MB`.
@@ -31,6 +36,56 @@ MOST_CHARACTERS, MOST_NAME = 50, 100
 
 # A unit begins with no digit: a text that does not match is refused in linear time.
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
+ACTIVATION_BYTES = 2
+GRADIENT_BYTES = 2
+
+
+@dataclass(frozen=True)
+class GptConfiguration:
+    """From a row of table 1 of arXiv 2104.04473."""
+
+    parameters: float
+    tensor_parallel: int
+    pipeline_parallel: int
+
+
+GPT_146B = GptConfiguration(145.6e9, 8, 8)
+GPT_1T = GptConfiguration(1008.0e9, 8, 64)
+
+
+@dataclass(frozen=True)
+class MoeConfiguration:
+    """A mixture-of-experts model whose experts are spread over `gpus`."""
+
+    hidden: int
+    sequence: int
+    batch: int
+    top_k: int
+    gpus: int
+
+
+# 1.3B+MoE-128 of arXiv 2201.05596, on 16 DGX A100 (arXiv 2307.12169, section III-C).
+DEEPSPEED_MOE_1P3B = MoeConfiguration(2048, 2048, 512, 1, 128)
+
+
+def gradient_bytes(model: GptConfiguration) -> float:
+    """The buffer that a GPU's data-parallel AllReduce sums in an iteration, in bytes."""
+    shards = model.tensor_parallel * model.pipeline_parallel
+    return GRADIENT_BYTES * model.parameters / shards
+
+
+def all_to_all_bytes(model: MoeConfiguration) -> float:
+    """Bytes a GPU holds for one all-to-all of one MoE layer: its tokens' activations."""
+    tokens = model.batch * model.sequence / model.gpus
+    return tokens * model.hidden * ACTIVATION_BYTES * model.top_k
+
+
+# Sizes that scenarios may name; in bytes, as nccl-tests count the size of the collective.
+PUBLISHED_SIZES = {
+    "gpt-146b-gradients": gradient_bytes(GPT_146B),
+    "gpt-1t-gradients": gradient_bytes(GPT_1T),
+    "deepspeed-moe-1.3b-all-to-all": all_to_all_bytes(DEEPSPEED_MOE_1P3B),
+}
 
 
 def listed(choices: type[StrEnum]) -> str:

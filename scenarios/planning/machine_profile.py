@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from linux.files.user_files import write_text
-from linux.machine.cpuinfo import model_name
+from linux.machine.processor import model_name
 from linux.processes.lifetime import first_line
 from model.prediction.machine import Machine, MachineKey
 from model.sweep import VIRTUAL
 from testbed.nodes.datapath import default_datapath
-from testbed.virtual_machine.job import CLOCK_VARIABLE
+from testbed.virtual_machine.guest import CLOCK_VARIABLE
 
 PLACE = Path("/var/lib/railbed/machine.json")
 # Environment variable with another path, for tests.

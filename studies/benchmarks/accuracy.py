@@ -13,7 +13,7 @@ from typing import Any
 from execution.cases.progress import SILENT
 from execution.link_check import calibrate
 from execution.run import run
-from linux.machine.cpu_time import stolen_s
+from linux.machine.processor import stolen_s
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import FaultMode
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives

@@ -13,8 +13,7 @@ from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.network import PathClass
-from model.prediction.terms import ALL, Terms
+from model.prediction.network import ALL, PathClass, Terms
 from model.training.job import Job, cluster_of
 from model.training.search import best, evaluate
 from model.training.strategy import divisors, insides, strategies

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from execution.cases.emulation import Experiment
 from execution.live.feed import Address, LiveFeed, live_feed
-from linux.machine.cpu_time import busy_s, processes_s
+from linux.machine.processor import busy_s, processes_s
 from linux.network.namespaces import namespace_of
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec

@@ -16,8 +16,7 @@ from typing import Any
 
 from linux.files.program_files import ROOT
 from linux.files.user_files import write_text
-from linux.machine.cpu_time import stolen_s
-from linux.machine.cpuinfo import model_name
+from linux.machine.processor import model_name, stolen_s
 from linux.processes.lifetime import first_line
 
 FOLDER = ROOT / "docs" / "reference" / "figures"

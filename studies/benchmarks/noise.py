@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from linux.machine.cpu_time import processes_s
+from linux.machine.processor import processes_s
 from linux.processes.lifetime import END_DEADLINE_S, dies_with_us, end
 from model.errors import NotReady
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from linux.machine.cpu_time import busy_s
+from linux.machine.processor import busy_s
 from model.errors import EmulationError
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from linux.files.user_files import cleared
-from linux.machine.cpu_time import idle_and_steal_s, stalled_s, thread_time
+from linux.machine.processor import idle_and_steal_s, stalled_s, thread_time
 from linux.network.proc_net import parse_carried
 from linux.processes.lifetime import BEFORE_PROXIES
 from model.errors import EmulationError

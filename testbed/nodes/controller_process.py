@@ -13,7 +13,7 @@ from linux.processes.lifetime import BEFORE_PROXIES, Watch, end, start, wait_for
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.link_probes import longest_detection_s
-from model.fabric.spec_fields import flat
+from model.fabric.spec import flat
 from model.fabric.topology import Topology
 
 NAME = "the controller"

@@ -9,9 +9,8 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import IO
 
-from linux.files.user_files import give, make_folder, sync, unfollowed
+from linux.files.user_files import give, is_in_work, make_folder, sync, unfollowed, work_folder
 from linux.processes.lifetime import wait_for
-from testbed.virtual_machine.work_folder import is_in_work, work_folder
 
 FOLDER = Path("/var/cache/railbed")
 # Names another cache folder: for tests, and for users without room in /var.

@@ -1,4 +1,4 @@
-"""A virtual machine with stock Debian and its kernel, which executes one job.
+"""A virtual machine with stock Debian and its kernel, which executes one job, a shell script.
 
 QEMU's clock counts instructions (`-icount shift=0,sleep=off,rr=record`: one nanosecond each, idle
 time is skipped, one of QEMU's threads runs at a time), so no deadline inside is missed because the
@@ -8,17 +8,18 @@ serial ports, which take each byte at once, and its results to memory that the h
 Two executions of the same job are the same.
 """
 
+import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 
-from linux.files.user_files import give
+from linux.files.user_files import give, work_folder
 from linux.processes.lifetime import dies_with_us, end, first_line
 from model.errors import EmulationError
-from testbed.virtual_machine.work_folder import work_folder
+from testbed.virtual_machine.image import Suite, append, image, proxy_root, write_initrd
 
 QEMU = "qemu-system-x86_64"
 # A recording that nobody reads: without it, QEMU's threads race. The main thread lets idle time
@@ -42,6 +43,17 @@ POLL_S = 0.1
 RESULTS_MIB = 1024
 # The slowest commands of the documentation take hours.
 MOST_S = 24 * 3600
+# Kernel modules that a machine with udev loads by itself.
+MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
+# Tells the program inside that its clock is virtual.
+CLOCK_VARIABLE = "RAILBED_CLOCK"
+# Open vSwitch does not count the processors before the machine is up for ten seconds: a daemon that
+# starts earlier has no thread for packets that its kernel part does not know (count_total_cores in
+# lib/ovs-thread.c of Open vSwitch 3.1). Idle time costs nothing.
+UP_FOR_A_WHILE = "sleep 10"
+# The image's environment stands where the program looks for its own.
+ENVIRONMENT = "[ -e .venv ] || ln -s /railbed/.venv ."
+LOAD_MODULES = f"modprobe -a {' '.join(MODULES)}"
 
 
 def version() -> str:
@@ -176,3 +188,58 @@ def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":
     """Copy a growing file to a stream of this process until the machine has ended."""
     tail = ["tail", "--bytes=+1", "--follow", f"--sleep-interval={POLL_S}", f"--pid={machine.pid}"]
     return Popen(dies_with_us([*tail, str(file)]), stdin=DEVNULL, stdout=stream)
+
+
+def command_job(command: Sequence[str], proxy_root: Path | None = None) -> str:
+    """A job that executes a command; with the proxies' root, beside a Docker Engine."""
+    docker = (
+        "export RAILBED_NO_DOCKER=1"
+        if proxy_root is None
+        else f"RAILBED_PROXY_ROOT={shlex.quote(str(proxy_root))} testbed/provision.sh"
+    )
+    return f"{LOAD_MODULES}\n{UP_FOR_A_WHILE}\n{ENVIRONMENT}\n{docker}\n{shlex.join(command)}\n"
+
+
+def program_job(arguments: Sequence[str], seed: int) -> str:
+    """A job that executes Railbed with arguments; `$RAILBED_HANDED` may be a part of one.
+
+    `seed` is that of the machine's random numbers. Addresses and hashes are the same in every
+    execution, so that memory is used in the same way.
+    """
+    words = " ".join(f'"{argument}"' for argument in arguments)
+    return (
+        f"{LOAD_MODULES}\n{UP_FOR_A_WHILE}\n"
+        "echo 0 >/proc/sys/kernel/randomize_va_space\n"
+        f"export RAILBED_NO_DOCKER=1 PYTHONHASHSEED=0 PYTHONPATH=$PWD {CLOCK_VARIABLE}=virtual\n"
+        f"python3 testbed/virtual_machine/seed.py {seed}\n"
+        f".venv/bin/python -P -m commands {words}\n"
+    )
+
+
+def execute_in_copy(
+    tree: Path,
+    command: Sequence[str],
+    back: Path,
+    *,
+    suite: Suite = Suite.BOOKWORM,
+    memory_mib: int = 4096,
+    docker: bool = False,
+) -> int:
+    """Execute a command in a copy of Railbed's folder `tree`; return its exit code.
+
+    The copy has the same path inside, and the Python environment of Debian's `suite`; its folder
+    `runs` is extracted into `back` afterwards. With `docker` a Docker Engine runs inside.
+    """
+    system = image(suite)
+    proxies = proxy_root() if docker else None
+    with work_folder() as folder:
+        initrd = folder / "initrd"
+        if proxies is None:
+            write_initrd(initrd, [system.archive], [tree])
+        else:
+            write_initrd(initrd, [system.archive, system.engine], [tree, proxies.parent])
+        with initrd.open("ab") as archive:
+            append(archive, system.python, system.environment)
+        guest = Guest(system.kernel, initrd, tree, memory_mib)
+        exit_code, _ = guest.execute(command_job(command, proxies), {}, back)
+        return exit_code

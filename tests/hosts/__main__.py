@@ -24,10 +24,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from linux.files.user_files import work_folder
 from testbed.host.hosts import PROVED, Proof
 from testbed.virtual_machine.cache import cached_part
 from testbed.virtual_machine.image import Suite
-from testbed.virtual_machine.work_folder import work_folder
 from tests.hosts.proofs import GUIDE, note
 from tests.hosts.root import REPOSITORY, HostRoot, client_environment, host_root, make_archive
 

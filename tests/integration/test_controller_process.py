@@ -16,8 +16,7 @@ from pyroute2 import IPRoute
 
 from linux.network.namespaces import private_namespace
 from linux.processes.lifetime import last_words, running
-from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.spec_fields import flat
+from model.fabric.spec import FabricKind, FabricSpec, flat
 from testbed.nodes.controller_process import read_journal
 from tests.integration.control_plane import output
 from tests.machine import wait_until

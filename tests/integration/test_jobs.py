@@ -6,8 +6,7 @@ import pytest
 
 from execution.cases.emulation import Experiment
 from model.fabric.spec import FabricKind
-from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
-from model.job.partition import Partition
+from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
 from model.workload.transfers.collective import Collective
 from results.verdicts.breakdown import job_times
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testbed.virtual_machine.job import execute_in_copy
+from testbed.virtual_machine.guest import execute_in_copy
 from tests.results import assert_right
 
 ROOT = Path(__file__).parents[2]

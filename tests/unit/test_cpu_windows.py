@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.machine.cpu_time import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
+from linux.machine.processor import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
 from linux.network.netlink import HEADER
 from linux.network.qdisc_stats import STATISTICS, TCMSG, Queue, parse_queues
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within

@@ -16,9 +16,8 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind
 from model.prediction.closed_forms import Grid, Ring, Twice
-from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass
+from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass, Terms
 from model.prediction.simulation import Simulation
-from model.prediction.terms import Terms
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -14,8 +14,7 @@ from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop, build_topology
-from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps
-from model.job.partition import Partition
+from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from linux.machine import cpuinfo
-from linux.machine.cpuinfo import model_name
+from linux.machine import processor
 from linux.machine.large_arrays import is_set_here, speed_up_large_arrays
+from linux.machine.processor import model_name
 
 DISABLED = "NPY_DISABLE_CPU_FEATURES"
 ROOT = Path(__file__).parents[2]
@@ -98,4 +98,4 @@ def described(facts: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPat
     """Let the first of two processors be described so."""
     lines = [f"{name}\t: {value}\n" for name, value in facts.items()]
     (folder / "cpuinfo").write_text("".join([*lines, "\n", "model name : another\n"]))
-    monkeypatch.setattr(cpuinfo, "PLACE", folder / "cpuinfo")
+    monkeypatch.setattr(processor, "PLACE", folder / "cpuinfo")

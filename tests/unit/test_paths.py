@@ -36,7 +36,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import RuleCount, parse_rules
 from tests.unit.fabrics import spec, topologies
 from traffic_gen.probes.packet import ROCE_PORT, probe_packet
-from traffic_gen.probes.port_capture import Flow, parse_flow
+from traffic_gen.probes.path_tracer import Flow, parse_flow
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
 SOURCE, DESTINATION = Gpu(0, 0), Gpu(1, 1)

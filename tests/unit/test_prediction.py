@@ -28,7 +28,6 @@ from model.fabric.shaping import (
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.closed_forms import Direct, Grid, TwoStep
-from model.prediction.fair_rates import fair_rates, sums, take_tokens
 from model.prediction.fluid import (
     Prediction,
     path_class,
@@ -36,9 +35,8 @@ from model.prediction.fluid import (
     predict_through,
     transfer_paths,
 )
-from model.prediction.network import PathClass, networks, pairs_of
-from model.prediction.simulation import Simulation
-from model.prediction.terms import ALL, Terms
+from model.prediction.network import ALL, PathClass, Terms, networks, pairs_of
+from model.prediction.simulation import Simulation, fair_rates, sums, take_tokens
 from model.routing.paths import Unreachable
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule

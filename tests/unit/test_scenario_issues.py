@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.workload.training_sizes import PUBLISHED_SIZES
+from scenarios.format.units import PUBLISHED_SIZES
 from scenarios.load import load
 
 GOOD = """\

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from model.errors import InputError, Problem
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
-from model.workload.training_sizes import PUBLISHED_SIZES
 from model.workload.transfers.collective import Collective
 from scenarios.format.reference import SECTIONS, reference
-from scenarios.format.units import RATES, SIZES, parse_quantity
+from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import (

@@ -9,7 +9,7 @@ from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from testbed.virtual_machine import seed
-from testbed.virtual_machine.job import CLOCK_VARIABLE
+from testbed.virtual_machine.guest import CLOCK_VARIABLE
 from tests.unit.fabrics import spec
 
 FAST = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))

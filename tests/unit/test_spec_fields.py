@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from model.fabric.shaping import Impairment
 from model.fabric.spec import (
+    PLACES,
     Datapath,
     FabricKind,
     FabricSpec,
@@ -17,8 +18,10 @@ from model.fabric.spec import (
     NicNetwork,
     Spares,
     SpineSelection,
+    flat,
+    grouped,
+    spec_of,
 )
-from model.fabric.spec_fields import PLACES, flat, grouped, spec_of
 from model.fabric.topology import Topology, build_topology
 from tests.unit.fabrics import topologies
 

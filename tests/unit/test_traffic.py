@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.workload.training_sizes import (
+from scenarios.format.units import (
     DEEPSPEED_MOE_1P3B,
     GPT_1T,
     GPT_146B,

@@ -14,9 +14,14 @@ from commands.train import train
 from model.errors import InputError
 from model.fabric.platforms import PLATFORMS
 from model.fabric.spec import FabricKind
-from model.training.iteration import gather_s, iteration, layer_s
+from model.training.iteration import (
+    gather_s,
+    iteration,
+    layer_s,
+    memory_bytes,
+    optimized_parameters,
+)
 from model.training.job import ACCELERATORS, Job, cluster_of
-from model.training.memory import memory_bytes, optimized_parameters
 from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer

@@ -10,9 +10,8 @@ from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.network import networks, pairs_of
+from model.prediction.network import Terms, networks, pairs_of
 from model.prediction.simulation import Simulation
-from model.prediction.terms import Terms
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
 from studies.benchmarks.sharing import (

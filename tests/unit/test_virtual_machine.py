@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from linux.files.program_files import ROOT
+from linux.files.user_files import WORK_PREFIX, work_folder
 from model.errors import NotReady
 from testbed.virtual_machine import cache, image
-from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest
+from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest, command_job, program_job
 from testbed.virtual_machine.image import append
-from testbed.virtual_machine.job import command_job, program_job
 from testbed.virtual_machine.program import Program
-from testbed.virtual_machine.work_folder import PREFIX, work_folder
 
 
 def handed_back(exchange: Exchange, exit_code: int) -> None:
@@ -165,11 +164,11 @@ def test_files_go_into_an_initrd_of_their_own(tmp_path: Path) -> None:
 
 def test_folders_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
     dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
-    (tmp_path / f"{PREFIX}{dead}-x").mkdir()
-    (tmp_path / f"{PREFIX}{os.getppid()}-x").mkdir()
+    (tmp_path / f"{WORK_PREFIX}{dead}-x").mkdir()
+    (tmp_path / f"{WORK_PREFIX}{os.getppid()}-x").mkdir()
     with work_folder(tmp_path) as folder:
-        assert not (tmp_path / f"{PREFIX}{dead}-x").exists()
-        assert (tmp_path / f"{PREFIX}{os.getppid()}-x").exists()
+        assert not (tmp_path / f"{WORK_PREFIX}{dead}-x").exists()
+        assert (tmp_path / f"{WORK_PREFIX}{os.getppid()}-x").exists()
     assert not folder.exists()
 
 
@@ -225,7 +224,7 @@ def test_a_cleared_cache_has_no_images_and_no_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    in_work = f"results/{PREFIX}{os.getpid()}-x"
+    in_work = f"results/{WORK_PREFIX}{os.getpid()}-x"
     for name in ("system-1", "program-2", "results/key", "vagrant-box", in_work):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").write_text("12345")

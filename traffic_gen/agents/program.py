@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from model.workload.schedule import Schedule, Steps
+from model.workload.transfers.collective import EVERYONE, Demand
 from model.workload.transfers.columns import Transfer
-from model.workload.transfers.demand import EVERYONE, Demand
 from traffic_gen.workloads.sized_collective import ELEMENT_BYTES
 
 Program = dict[str, Any]

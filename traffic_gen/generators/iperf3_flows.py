@@ -19,7 +19,7 @@ from fcntl import F_SETPIPE_SZ, fcntl
 from io import FileIO
 from itertools import cycle, islice
 
-from linux.machine.cpu_time import processes_s
+from linux.machine.processor import processes_s
 from linux.machine.resources import provide_more_files
 from linux.network.borrowed_sockets import accepted_connections, received_bytes
 from linux.network.proc_net import packets_out_of_order, retransmitted_segments

@@ -24,7 +24,7 @@ from model.workload.transfers.columns import Transfer
 from traffic_gen.generators.progress import Counted, Progress
 from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT
-from traffic_gen.probes.port_capture import (
+from traffic_gen.probes.path_tracer import (
     BUFFER_BYTES,
     SO_RCVBUFFORCE,
     Flow,

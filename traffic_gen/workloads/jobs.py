@@ -7,8 +7,7 @@ import numpy as np
 
 from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.job.concurrent_jobs import ConcurrentJobs, PlacedSteps, names_of
-from model.job.partition import Partition
+from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps, names_of
 from traffic_gen.workloads.algorithms.collectives import Named
 from traffic_gen.workloads.task import Task
 

@@ -21,9 +21,8 @@ from model.prediction.closed_forms import Grid
 from model.prediction.load import SLICES, Profile, profile
 from model.prediction.network import healthy_network
 from model.workload.schedule import Schedule
-from model.workload.transfers.collective import Collective, demand_of
+from model.workload.transfers.collective import Collective, Demand, demand_of
 from model.workload.transfers.columns import Transfers
-from model.workload.transfers.demand import Demand
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm, Named

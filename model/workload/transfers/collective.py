@@ -1,11 +1,97 @@
 """Collective operations: the chunks that every rank holds before, and must hold after."""
 
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
-from model.arrays import Ints
-from model.workload.transfers.demand import EVERYONE, Cells, Demand
+from model.arrays import Ints, raw
+from model.workload.transfers.columns import Rows, starts_of
+
+# Stands for the sum of all ranks' contributions, in an array of ranks.
+EVERYONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Chunks at ranks: chunk `chunks[i]` at rank `ranks[i]`, in order of ranks, then of chunks."""
+
+    ranks: Ints
+    chunks: Ints
+
+    @classmethod
+    def all_of(cls, ranks: int, chunks: Ints) -> "Cells":
+        """Return these chunks at every rank."""
+        return cls(np.repeat(np.arange(ranks), len(chunks)), np.tile(chunks, ranks))
+
+    def placed(self, ranks: Ints, first_chunk: int) -> "Cells":
+        """Return these cells at other ranks, in the same order, with other chunks."""
+        return Cells(ranks[self.ranks], self.chunks + first_chunk)
+
+    def at(self, rank: int) -> slice:
+        """Return the places of the cells of a rank."""
+        begin, end = np.searchsorted(self.ranks, (rank, rank + 1))
+        return slice(int(begin), int(end))
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Demand of a collective: the cells that are `held` before it, and those `wanted` after it.
+
+    A rank holds its own contribution to a chunk before. For each wanted cell, `contributor` has the
+    rank whose contribution it must be, or `EVERYONE`: the sum of all that were held before.
+    `chunk_bytes` has the size of each chunk.
+    """
+
+    chunk_bytes: Ints
+    held: Cells
+    wanted: Cells
+    contributor: Ints
+
+    @classmethod
+    def joined(cls, parts: Sequence["Demand"], ranks: Sequence[Ints]) -> "Demand":
+        """Join demands, each with its own ranks and its own chunks."""
+        if len(parts) == 1 and (ranks[0] == np.arange(len(ranks[0]))).all():
+            return parts[0]
+        firsts = starts_of([len(part.chunk_bytes) for part in parts]).tolist()
+        placed = list(zip(parts, ranks, firsts[:-1], strict=True))
+        held, _ = _in_order([part.held.placed(*place) for part, *place in placed])
+        wanted, order = _in_order([part.wanted.placed(*place) for part, *place in placed])
+        promised = [
+            np.where(part.contributor == EVERYONE, EVERYONE, own[part.contributor])
+            for part, own, _ in placed
+        ]
+        sizes = np.concatenate([part.chunk_bytes for part in parts])
+        return cls(sizes, held, wanted, np.concatenate(promised)[order])
+
+    @cached_property
+    def holders(self) -> Rows:
+        """The ranks that hold each chunk before the schedule."""
+        counts = np.bincount(self.held.chunks, minlength=len(self.chunk_bytes))
+        return Rows(self.held.ranks[np.argsort(self.held.chunks, kind="stable")], starts_of(counts))
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the demand's contents."""
+        hashed = hashlib.sha256()
+        for cells in (self.held, self.wanted):
+            hashed.update(raw(cells.ranks))
+            hashed.update(raw(cells.chunks))
+        hashed.update(raw(self.chunk_bytes))
+        hashed.update(raw(self.contributor))
+        return hashed.hexdigest()[:16]
+
+
+def _in_order(parts: Sequence[Cells]) -> tuple[Cells, Ints]:
+    """Return the cells of all parts, sorted, and the place of each among the parts."""
+    ranks = np.concatenate([part.ranks for part in parts])
+    chunks = np.concatenate([part.chunks for part in parts])
+    # A stable sort takes no time if the cells are in order already.
+    order = np.argsort(ranks * (1 + chunks.max(initial=0)) + chunks, kind="stable")
+    return Cells(ranks[order], chunks[order]), order
 
 
 class Collective(StrEnum):

@@ -10,9 +10,9 @@ from typing import NoReturn
 import numpy as np
 
 from model.arrays import Bools, Ints
+from model.workload.transfers.collective import EVERYONE, Cells, Demand
 from model.workload.transfers.columns import NONE, Transfers
 from model.workload.transfers.contents import Contents
-from model.workload.transfers.demand import EVERYONE, Cells, Demand
 from model.workload.transfers.happens_before import first_unordered
 from model.workload.transfers.versions import History, history_of
 

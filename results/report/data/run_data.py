@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from model.arrays import Floats
 from model.errors import InputError, Problem
-from model.fabric.spec_fields import grouped
+from model.fabric.spec import grouped
 from model.fabric.topology import Topology
 from results.store.raw_tables import (
     CASE,

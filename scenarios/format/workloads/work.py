@@ -9,7 +9,7 @@ from pydantic import Field
 
 from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.job.partition import Partition
+from model.job.concurrent_jobs import Partition
 from model.workload.generator import Generator
 from scenarios.format.checked_file import Strict
 from scenarios.format.issues import Issue, Place

@@ -1,8 +1,10 @@
-"""Processor time and timers of this machine, as the kernel counts them (proc(5))."""
+"""The machine's processor, its time and its timers, as the kernel describes them (proc(5))."""
 
 import os
+import platform
 import time
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
 from model.measurement.cpu_windows import ThreadTime
@@ -10,6 +12,19 @@ from model.measurement.cpu_windows import ThreadTime
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Columns of the line "cpu" of /proc/stat.
 IDLE, IOWAIT, STEAL = 3, 4, 7
+PLACE = Path("/proc/cpuinfo")
+
+
+def first_processor() -> dict[str, str]:
+    """Return the fields of the first processor; their names depend on the architecture."""
+    lines = takewhile(str.strip, PLACE.read_text().splitlines())
+    parts = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def model_name() -> str:
+    """Return the name of the processor; without one, that of the architecture."""
+    return first_processor().get("model name") or platform.machine()
 
 
 def busy_s() -> float:
