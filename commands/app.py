@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,7 @@ from typer.main import get_command
 
 from commands.output import err, out
 from commands.plugins import Plugins, enter_plugins, plugins_first
-from commands.table import COMMANDS, Row, function_of
+from commands.table import COMMANDS, Row
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
@@ -42,13 +43,14 @@ class Listed(TyperCommand):
         return self._loaded().make_context(info_name, args, *rest, **extra)
 
     def _loaded(self) -> Any:
+        module = import_module(f"commands.{self.name}")
         alone = typer.Typer(add_completion=False)
         alone.command(
             self.name,
             help=self._row.help,
             epilog=f"Example: {self._row.example}",
             context_settings={"ignore_unknown_options": self._row.takes_words},
-        )(function_of(str(self.name)))
+        )(getattr(module, self._row.function or str(self.name)))
         return get_command(alone)
 
 

@@ -9,9 +9,8 @@ import typer
 from rich.console import Console
 
 from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
-from commands.options import CONTAINER, AsJson, Store
+from commands.options import CONTAINER, AsJson, Store, ready
 from commands.output import err, exit_with, out, print_result
-from commands.ready import ready
 from execution.virtual_clock.run import bench_virtually
 from model.errors import EmulationError, InputError, Problem
 from results.store.runs import DEFAULT_STORE

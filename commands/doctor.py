@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from commands.options import CONTAINER, Proxies
+from commands.options import CONTAINER, Proxies, proxy_kind
 from commands.output import err, out
-from commands.ready import proxy_kind
 from model.errors import NotReady
 from scenarios.planning import machine_profile
 from scenarios.planning.plan_table import print_machine
@@ -42,7 +41,7 @@ def _measured(*, again: bool) -> "Machine":
     machine = None if again else machine_profile.known_machine()
     if machine is None:
         # Imports Mininet, which takes a second.
-        from execution.machine.machine_costs import measure as measure_machine
+        from execution.machine_costs import measure as measure_machine
 
         err.print("Measuring this machine: about 20 s, in which it should do nothing else.")
         machine = measure_machine(machine_profile.this_machine())

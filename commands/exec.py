@@ -16,9 +16,9 @@ from commands.options import (
     ScenarioPath,
     datapath_override,
     load_for_this_machine,
+    ready,
 )
 from commands.output import err, exit_with, print_result
-from commands.ready import ready
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.tables.measured.program import print_program
 from results.verdicts.record import plain

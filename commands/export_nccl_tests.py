@@ -47,11 +47,11 @@ def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
 
     Other cases have no bandwidth; times of scapy tell only how fast it crafts packets.
     """
-    found: dict[str, list[Case]] = {}
+    groups: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: float(case["bytes"] * case["size_scale"])):
         if case["busbw_gbyte_per_s"] is not None and case["generator"] != Generator.SCAPY:
-            found.setdefault(_name(case), []).append(case)
-    return found
+            groups.setdefault(_name(case), []).append(case)
+    return groups
 
 
 def _name(case: Case) -> str:

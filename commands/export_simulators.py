@@ -52,17 +52,17 @@ def export_chakra(run: Path, folder: Path) -> list[Path]:
 
 def _spans(ran: Ran) -> dict[int, Span]:
     """Return the begin and the length of every node in microseconds."""
-    found: dict[int, Span] = {}
+    spans: dict[int, Span] = {}
     computes = ran.steps.transfers.is_compute.tolist()
     ends = zip(ran.confirmed_ns.tolist(), ran.arrived_ns.tolist(), strict=True)
     steps = zip(first_nodes(ran.steps.transfers).tolist(), ran.started_ns.tolist(), strict=True)
     for (first, begun_ns), (confirmed_ns, arrived_ns), is_compute in zip(
         steps, ends, computes, strict=True
     ):
-        found[first] = begun_ns // 1000, (confirmed_ns - begun_ns) // 1000
+        spans[first] = begun_ns // 1000, (confirmed_ns - begun_ns) // 1000
         if not is_compute:
-            found[first + 1] = begun_ns // 1000, (arrived_ns - begun_ns) // 1000
-    return found
+            spans[first + 1] = begun_ns // 1000, (arrived_ns - begun_ns) // 1000
+    return spans
 
 
 def export_htsim(run: Path, folder: Path) -> list[Path]:

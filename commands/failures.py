@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
-from commands.options import CONTAINER, AsJson, Proxies, Store
+from commands.options import CONTAINER, AsJson, Proxies, Store, ready
 from commands.output import err, exit_with, print_result
-from commands.ready import ready
 from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
 from results.store.runs import DEFAULT_STORE
@@ -16,7 +15,7 @@ from scenarios.library_files import library
 from scenarios.load import load
 
 if TYPE_CHECKING:
-    from execution.sweep.several import Causes, Results
+    from execution.sweep.runner import Causes, Results
     from scenarios.scenario import Scenario
 
 
@@ -71,7 +70,7 @@ def _virtually(
     """Run the experiments under the virtual clock, several at once; yield the rows of all."""
     from execution.cases.progress import Lines
     from execution.sweep.executor import LocalExecutor
-    from execution.sweep.several import run_several
+    from execution.sweep.runner import run_several
     from execution.virtual_clock.machines import machines_at_once
     from testbed.virtual_machine.program import program
 

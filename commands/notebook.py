@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from commands.ready import ready
+from commands.options import ready
 from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
 from model.sweep import VIRTUAL

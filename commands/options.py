@@ -5,10 +5,12 @@ Files are completed by the shell itself if no name begins with the word.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from commands.output import err
+from model.errors import InputError, Problem
 from model.fabric.spec import Datapath as KnownDatapath
 from scenarios.library_files import library, scenario_file
 
@@ -86,3 +88,29 @@ def load_for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
 def datapath_override(datapath: KnownDatapath | None) -> list[str]:
     """The override that `--datapath` stands for."""
     return [] if datapath is None else [f"fabric.datapath={datapath}"]
+
+
+def proxy_kind(proxies: str) -> Any:
+    """Parse the value of `--proxies`; raises `InputError` if it is unknown."""
+    from testbed.nodes.gpu_proxies import ProxyKind
+
+    if proxies not in list(ProxyKind):
+        what = f"must be {' or '.join(ProxyKind)}, got {proxies!r}"
+        raise InputError(Problem("--proxies", what))
+    return ProxyKind(proxies)
+
+
+def ready(proxies: str, without_root: str = "") -> Any:
+    """Require a ready machine, clean up after dead runs, and return the kind of proxies.
+
+    `without_root` is a hint for users without root, which the error ends with.
+    """
+    from testbed.host.cleanup import clean
+    from testbed.host.preflight import require_ready
+
+    kind = proxy_kind(proxies)
+    require_ready(kind, without_root)
+    removed = clean()
+    if removed:
+        err.print(f"Removed leftovers of killed runs: {removed}.")
+    return kind

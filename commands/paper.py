@@ -51,7 +51,7 @@ def paper(
 
 def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: bool) -> None:
     """Measure the twins that are not stored, and write the page."""
-    from commands.ready import ready
+    from commands.options import ready
     from execution.cases.progress import Lines
     from execution.run import run
     from results.tables.modeled.paper import print_measured
@@ -67,12 +67,12 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     _print_plan(plan)
     kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
     results = measure(plan, lambda one: run(one, kind, store, lines), lines)
-    found = measured_object(plan, results)
+    result = measured_object(plan, results)
     with writing(to):
-        draw_heat_maps(found["points"], store, to)
-        found["page"] = str(write_page(found, to))
-    print_result(found, as_json, print_measured)
-    exit_with(failed=found["verdict"] == "fail")
+        draw_heat_maps(result["points"], store, to)
+        result["page"] = str(write_page(result, to))
+    print_result(result, as_json, print_measured)
+    exit_with(failed=result["verdict"] == "fail")
 
 
 def _print_plan(plan: "Sequence[Planned]") -> None:

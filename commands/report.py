@@ -103,7 +103,7 @@ def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
     from traffic_gen.probes.blackout import read_records
 
     executions = read_table(run, EXECUTIONS)
-    found = {}
+    lost_s = {}
     for case, folder in case_folders(run).items():
         place = folder / "records.json"
         if not place.exists():
@@ -113,7 +113,7 @@ def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
         except (Unreadable, ValueError, LookupError) as error:
             raise InputError(Problem(str(place), f"cannot be understood: {error}")) from None
         start_ns = int(executions["start_ns"][executions[CASE] == case].min())
-        found[case] = {
+        lost_s[case] = {
             record.name: [
                 (sent_ns - start_ns) / NS_PER_S
                 for number, sent_ns in enumerate(record.sent_ns)
@@ -121,4 +121,4 @@ def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
             ]
             for record in records
         }
-    return found
+    return lost_s

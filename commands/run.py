@@ -17,9 +17,9 @@ from commands.options import (
     Store,
     datapath_override,
     load_for_this_machine,
+    ready,
 )
 from commands.output import err, exit_with
-from commands.ready import ready
 from commands.show import show_run
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE

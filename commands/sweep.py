@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from commands.clock import NEEDS_NO_ROOT, ClockName, Fresh, refuse_fresh, require_processes
-from commands.options import AsJson, Overrides, Proxies, Store, scenario_names
+from commands.options import AsJson, Overrides, Proxies, Store, ready, scenario_names
 from commands.output import err, exit_with, print_result
-from commands.ready import ready
 from model.errors import InputError, Problem
 from model.sweep import REAL
 from results.store.runs import DEFAULT_STORE
@@ -54,8 +53,7 @@ def sweep(
     ] = None,
 ) -> None:
     """Begin or resume a sweep; exit with the verdict of all its points."""
-    from execution.sweep.points import anything_elsewhere
-    from execution.sweep.request import SweepRequest
+    from execution.sweep.points import SweepRequest, anything_elsewhere
     from results.tables.sweep import print_sweep
     from results.verdicts.sweep import sweep_object
     from scenarios.planning.kernel_support import require_possible

@@ -4,10 +4,7 @@ A command is the function of its name in the module of its name here, which is i
 command is called.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -134,10 +131,3 @@ COMMANDS = {
         takes_words=True,
     ),
 }
-
-
-def function_of(name: str) -> Callable[..., Any]:
-    """Import the function of a command of the table."""
-    module = import_module(f"commands.{name}")
-    function: Callable[..., Any] = getattr(module, COMMANDS[name].function or name)
-    return function

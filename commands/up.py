@@ -11,9 +11,9 @@ from commands.options import (
     ScenarioPath,
     datapath_override,
     load_for_this_machine,
+    ready,
 )
 from commands.output import out
-from commands.ready import ready
 from scenarios.planning.kernel_support import require_fabrics
 
 
@@ -29,8 +29,8 @@ def up(
     loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
     kind = ready(proxies or CONTAINER)
     require_fabrics(loaded)
+    from execution.cases.emulation import experiment_beside_others
     from execution.live.audience import PageAudience
-    from execution.machine.other_runs import experiment_beside_others
     from execution.session.command_line import serve
 
     run_id = f"up-{loaded.name}-{os.getpid()}"

@@ -12,9 +12,9 @@ from commands.options import (
     ScenarioPath,
     datapath_override,
     load_for_this_machine,
+    ready,
 )
 from commands.output import err, exit_with, print_result
-from commands.ready import ready
 from results.store.runs import DEFAULT_STORE
 from results.tables.measured.path_check import print_verify
 

@@ -45,11 +45,11 @@ def calibrate_direction(
 ) -> DirectionCalibration:
     """Run trials, numbered from 1, until one is right, enough are wrong, or time is up."""
     trials: tuple[LinkCalibration, ...] = (trial(1),)
-    while (found := DirectionCalibration(trials)).outcome is Outcome.INCONCLUSIVE:
+    while (direction := DirectionCalibration(trials)).outcome is Outcome.INCONCLUSIVE:
         if len(trials) >= WRONG_AFTER and not may_go_on():
             break
         trials = (*trials, trial(len(trials) + 1))
-    return found
+    return direction
 
 
 def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> None:
@@ -82,8 +82,8 @@ def inconclusive_reasons(fabric: str, links: Iterable[DirectionCalibration]) -> 
     return [(Verdict.WARN, f"calibration inconclusive: {cause} ({which}{more})")]
 
 
-def _named(fabric: str, found: DirectionCalibration) -> str:
-    link = found.counted
+def _named(fabric: str, calibration: DirectionCalibration) -> str:
+    link = calibration.counted
     direction = "up" if link.direction is Direction.UP else "down"
     return f"{fabric}: {link.kind} {link.link}, {direction}wards"
 

@@ -4,9 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from execution.cases.emulation import Experiment
+from execution.cases.emulation import Experiment, experiment_beside_others
 from execution.cases.progress import Listener
-from execution.machine.other_runs import experiment_beside_others
 from model.fabric.addressing import rail_network
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology

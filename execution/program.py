@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from execution.cases.emulation import Experiment
+from execution.cases.emulation import Experiment, experiment_beside_others
 from execution.cases.observer import carried
-from execution.machine.other_runs import experiment_beside_others
 from linux.machine.large_arrays import is_set_here
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s

@@ -6,15 +6,17 @@ For each case: schedule, measure idle paths, predict, execute, compare.
 
 import json
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from execution.capture import captured, require_links
 from execution.cases.case import Measuring
-from execution.cases.emulation import Experiment
+from execution.cases.emulation import Experiment, experiment_beside_others
 from execution.cases.progress import NOBODY, Listener, Onlooker
 from execution.faults.fault_case import FaultCase
 from execution.link_check import (
@@ -23,11 +25,12 @@ from execution.link_check import (
     inconclusive_reasons,
     require_calibrated,
 )
-from execution.machine.host_facts import environment
-from execution.machine.other_runs import experiment_beside_others
 from execution.path_check import check_fabric
+from linux.files.program_files import ROOT, program_version
+from linux.machine.processor import model_name
 from linux.machine.resources import OF_THE_MACHINE, full
 from linux.processes.interruptions import is_ending
+from linux.processes.lifetime import first_line
 from linux.processes.run_lock import RUNS
 from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
@@ -44,8 +47,16 @@ from scenarios.planning.rail_isolation import crossings
 from scenarios.scenario import Case, Scenario
 from testbed.host.preflight import datapath_in_words
 from testbed.nodes.datapath import datapath_of
+from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
 
+LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
+SETTINGS = (
+    "/proc/sys/net/core/default_qdisc",
+    "/proc/sys/net/core/wmem_default",
+    "/proc/sys/net/ipv4/tcp_congestion_control",
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+)
 # Cause of an early end by the run's user.
 INTERRUPTED = "interrupted"
 
@@ -140,10 +151,10 @@ class Run:
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
         """Tell how a case crosses rails on a rail-only fabric, and return it."""
-        found = tuple(crossings(case, fabric.topology.spec))
-        for how in found:
+        ways = tuple(crossings(case, fabric.topology.spec))
+        for how in ways:
             self.measuring.listener.step(f"{case.name}: {how}")
-        return found
+        return ways
 
     def _fault_case(self, case: Case, fabric: Experiment) -> FaultResult:
         self._crossings(case, fabric)
@@ -189,6 +200,31 @@ def run(
         folder.complete(result)
     seal(folder.path)
     return result
+
+
+def environment(proxies: str, datapath: str) -> dict[str, Any]:
+    """Read versions, sizes and settings of this machine."""
+    return {
+        "railbed": program_version(),
+        "commit": first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
+        "kernel": platform.release(),
+        "cpu": model_name(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "load_average": os.getloadavg(),
+        "proxies": proxies,
+        "datapath": datapath,
+        "open_vswitch": first_line("ovs-vswitchd", "--version"),
+        "docker": first_line("docker", "--version"),
+        "image": _read(IMAGE_FILE),
+        "libraries": {name: version(name) for name in LIBRARIES},
+        "settings": {place: _read(Path(place)) for place in SETTINGS},
+    }
+
+
+def _read(place: Path) -> str:
+    return place.read_text().strip() if place.exists() else "not there"
 
 
 @contextmanager

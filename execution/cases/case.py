@@ -5,15 +5,13 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from execution.cases.emulation import Experiment
-from execution.cases.generators import Request, executions
+from execution.cases.emulation import Experiment, Request, executions, seeding
 from execution.cases.observer import carried, observing
 from execution.cases.progress import Listener
-from execution.cases.repeats import Executions, is_disturbed
-from execution.cases.seeding import seeding
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop
 from model.job.placement import Placement
+from model.measurement.pauses import PauseLog
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.workload.generator import Generator
@@ -28,9 +26,70 @@ from results.verdicts.model_comparison import (
     compare,
 )
 from results.verdicts.verdict import Reason
-from scenarios.scenario import Scenario
+from scenarios.scenario import Repeats, Scenario
 from testbed.fabric.links import Reading
 from traffic_gen.agents.client import Incomplete
+
+# Time that pauses of all cores took beyond the bucket depth, as a share of an execution's length. A
+# bucket makes up for a shorter pause; the excess may delay every step that waits.
+DISTURBED_ABOVE = 0.01
+
+
+def is_disturbed(pauses: PauseLog, depth_s: float) -> bool:
+    """Whether pauses disturbed an execution on a fabric with this bucket depth in seconds.
+
+    `False` if pauses were not watched: the verdict reports that instead.
+    """
+    return pauses.beyond_s(depth_s) > DISTURBED_ABOVE * pauses.seconds
+
+
+@dataclass
+class Executions:
+    """The executions of a case so far, and which of them the machine disturbed."""
+
+    warmup: int
+    repeats: Repeats
+    all: list[Repeat] = field(default_factory=list)
+    disturbed: list[Repeat] = field(default_factory=list)
+
+    def add(self, repeat: Repeat, *, disturbed: bool) -> None:
+        """Add an ended execution; a warm-up never counts as disturbed."""
+        self.all.append(repeat)
+        if disturbed and len(self.all) > self.warmup:
+            self.disturbed.append(repeat)
+
+    @property
+    def most(self) -> int:
+        """Largest number of executions, warm-ups and replacements included."""
+        return self.warmup + self.repeats.executions
+
+    @property
+    def warmups(self) -> tuple[Repeat, ...]:
+        """The first executions, which do not count."""
+        return tuple(self.all[: self.warmup])
+
+    @property
+    def undisturbed(self) -> tuple[Repeat, ...]:
+        """Executions after the warm-ups that were not disturbed."""
+        later = self.all[self.warmup :]
+        return tuple(repeat for repeat in later if repeat not in self.disturbed)
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether the undisturbed executions suffice."""
+        return self.repeats.are_enough([repeat.completion_s for repeat in self.undisturbed])
+
+    @property
+    def counted(self) -> tuple[Repeat, ...]:
+        """The undisturbed executions; if these are too few, all after the warm-ups."""
+        enough = len(self.undisturbed) >= self.repeats.least
+        return self.undisturbed if enough else tuple(self.all[self.warmup :])
+
+    @property
+    def numbers_disturbed(self) -> frozenset[int]:
+        """Numbers of the disturbed executions."""
+        return frozenset(repeat.number for repeat in self.disturbed)
+
 
 NO_PROBES: Mapping[Hop, Span] = {}
 

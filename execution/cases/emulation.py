@@ -1,38 +1,66 @@
 """Bring up one fabric with its agents, predict schedules, and yield their executions.
 
-This is the heart of a run. It stores nothing and prints nothing: it yields the measurements.
+This is the heart of a run. It stores nothing: it yields the measurements.
 """
 
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from execution.cases.seeding import BeforeExecution, unseeded
 from linux.machine.resources import provide_files
-from linux.processes.run_lock import RunLock, run_lock
-from model.fabric.link_probes import longest_detection_s
+from linux.processes.run_lock import RunLock, live_run_ids, run_lock
+from model.errors import EmulationError
+from model.fabric.link_probes import longest_detection_s, probe_interval_s
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, path_class, paths_of_pairs, predict
 from model.prediction.network import PathClass
+from model.routing.paths import Routing
+from model.workload.generator import Generator as Kind
 from model.workload.schedule import Steps
+from scenarios.planning.machine_profile import in_virtual_clock
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, deaths_told, testbed
+from testbed.virtual_machine import seed
 from traffic_gen.agents import agent
 from traffic_gen.agents.client import AgentClient, OnTick, agent_client, no_ticks
+from traffic_gen.generators.iperf3_flows import iperf3_flows
+from traffic_gen.generators.packet_replay import packet_replay
+from traffic_gen.iperf3 import Hosts, bytes_by_pair
 from traffic_gen.workloads.point_to_point import ping_pong
 
+BeforeExecution = Callable[[int], None]
+Tell = Callable[[str], None]
 AGENT = Path(agent.__file__)
 # A repeat is given up after `PATIENCE` times its modeled time and `PATIENCE_S` more, and after
 # twice the time until a gray failure is found and TCP sends again: TCP doubles its waits.
 PATIENCE = 5
 PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
+
+
+def unseeded(_number: int) -> None:
+    """Leave the machine as it is."""
+
+
+def seeding(machine_seed: int, case: str, topology: Topology) -> BeforeExecution:
+    """Return a callback that seeds the virtual machine before each execution of a case.
+
+    The seed shifts the phase of all periodic work in the machine: link probes, timers, samples. On
+    a real machine, the callback does nothing: phases are random there.
+    """
+    period_s = max(seed.PERIOD_S, probe_interval_s(topology))
+
+    def seed_execution(number: int) -> None:
+        seed.main(f"{machine_seed}/{case}/{number}", period_s)
+
+    return seed_execution if in_virtual_clock() else unseeded
 
 
 @dataclass
@@ -122,3 +150,109 @@ def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Exper
                 fabric = Experiment(agents, job_placement(spec), lock, topology, bed, up_s)
                 fabric.rearrange(fabric.placement)
                 yield fabric
+
+
+@dataclass(frozen=True)
+class Request:
+    """Executions to make, numbered from 0; `before` is called with the number of each."""
+
+    schedule: Steps
+    prediction: Prediction
+    count: int
+    check_data: bool
+    before: BeforeExecution
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the number of each execution, when it may begin."""
+        for number in range(self.count):
+            self.before(number)
+            yield number
+
+
+Executions = Generator[Repeat, None, None]
+
+
+def executions(kind: Kind, fabric: Experiment, request: Request) -> Executions:
+    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
+    match kind:
+        case Kind.AGENT:
+            return _by_agents(fabric, request)
+        case Kind.IPERF3:
+            return _by_iperf3(fabric, request)
+        case Kind.SCAPY:
+            return _by_scapy(fabric, request)
+
+
+def _by_agents(fabric: Experiment, request: Request) -> Executions:
+    yield from fabric.repeats(
+        request.schedule,
+        request.prediction,
+        request.count,
+        check_data=request.check_data,
+        before=request.before,
+    )
+
+
+def _by_iperf3(fabric: Experiment, request: Request) -> Executions:
+    placement, process_ids = fabric.placement, fabric.bed.process_ids
+    hosts = Hosts([process_ids[gpu.name] for gpu in placement.gpus], placement.addresses())
+    pairs = list(bytes_by_pair(request.schedule))
+    at_most_s = longest_s(request.prediction, placement.topology)
+    with iperf3_flows(hosts, pairs, fabric.bed.watch.check) as flows:
+        for number in request.numbers():
+            yield flows.run(request.schedule, number, at_most_s)
+
+
+def _by_scapy(fabric: Experiment, request: Request) -> Executions:
+    placement, process_ids = fabric.placement, fabric.bed.process_ids
+    routing = Routing(placement.topology, placement.health)
+    with packet_replay(placement.topology, placement.gpus, routing, process_ids) as replay:
+        for number in request.numbers():
+            repeat = replay.run(request.schedule, number)
+            fabric.bed.watch.check()
+            yield repeat
+
+
+def on_standard_error(sentence: str) -> None:
+    """Print a sentence for people."""
+    print(f"railbed: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def reporting_other_runs(
+    lock: RunLock, tell: Tell = on_standard_error, known: set[str] | None = None
+) -> Iterator[None]:
+    """Report other live runs at the beginning and at the end of the context.
+
+    The report at the end tells the earlier of two runs of the later one. Runs in `known` are not
+    reported again; reported runs are added to it.
+    """
+    known = set() if known is None else known
+    _report_other_runs(lock, tell, known)
+    yield
+    # A failed search for other runs must not discard the measurement.
+    with suppress(EmulationError):
+        _report_other_runs(lock, tell, known)
+
+
+@contextmanager
+def experiment_beside_others(
+    spec: FabricSpec,
+    kind: ProxyKind,
+    run_id: str,
+    tell: Tell = on_standard_error,
+    known: set[str] | None = None,
+) -> Iterator[Experiment]:
+    """Bring a fabric up as `experiment` does, and report other runs at both ends of the context."""
+    with (
+        experiment(spec, kind, run_id) as fabric,
+        reporting_other_runs(fabric.lock, tell, known),
+    ):
+        yield fabric
+
+
+def _report_other_runs(lock: RunLock, tell: Tell, known: set[str]) -> None:
+    others = live_run_ids() - {lock.run_id} - known
+    if others:
+        known.update(others)
+        tell(f"other runs disturb this one, and it disturbs them: {', '.join(sorted(others))}")

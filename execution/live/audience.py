@@ -79,10 +79,12 @@ def blackout_message(seen: FaultSeen) -> dict[str, Any]:
         "confirmed_ms": seen.times.confirmed_ms,
         "probed": bool(seen.blackouts),
         "blackout_ms": longest_ms if longest_ms is not None and isfinite(longest_ms) else None,
-        "pairs": [_span(name, found, seen.begun_ns) for name, found in seen.blackouts.items()],
+        "pairs": [
+            _span(name, blackout, seen.begun_ns) for name, blackout in seen.blackouts.items()
+        ],
     }
 
 
-def _span(name: str, found: Blackout | None, begun_ns: int) -> list[str | float | None]:
-    moments_ns = (found.begin_ns, found.end_ns) if found else (None, None)
+def _span(name: str, blackout: Blackout | None, begun_ns: int) -> list[str | float | None]:
+    moments_ns = (blackout.begin_ns, blackout.end_ns) if blackout else (None, None)
     return [name, *(None if ns is None else round((ns - begun_ns) / 1e6, 1) for ns in moments_ns)]

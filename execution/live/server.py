@@ -189,12 +189,12 @@ BEGUN_S = time.monotonic()
 
 async def _body(request: Request) -> bytes:
     """The beginning of a request's body, one byte more than the longest that is accepted."""
-    found = b""
+    sent = b""
     async for part in request.stream():
-        found += part
-        if len(found) > LONGEST:
+        sent += part
+        if len(sent) > LONGEST:
             break
-    return found
+    return sent
 
 
 def parse_asked(body: bytes) -> list[str] | None:

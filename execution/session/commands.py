@@ -146,8 +146,8 @@ class Commands:
         gpus = self._session.topology.gpu_by_name
         unknown = [word for word in words if word not in gpus]
         if unknown or len(words) != 2 or words[0] == words[1]:
-            found = f"{unknown[0]}, which is no GPU" if unknown else " ".join(words) or "nothing"
-            what = f"needs the names of two GPUs, got {found}"
+            given = f"{unknown[0]}, which is no GPU" if unknown else " ".join(words) or "nothing"
+            what = f"needs the names of two GPUs, got {given}"
             raise InputError(Problem(command, what, f"for example {command} {_example(gpus)}"))
         return gpus[words[0]], gpus[words[1]]
 

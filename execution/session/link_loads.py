@@ -25,7 +25,7 @@ def link_loads(bed: Testbed, health: Health, seconds: float) -> list[LinkLoad]:
     begun_s, before = time.monotonic(), bed.counters()
     time.sleep(seconds)
     after, elapsed_s = bed.counters(), time.monotonic() - begun_s
-    backlogs, found = _backlogs(bed), []
+    backlogs, loads = _backlogs(bed), []
     for link in bed.topology.links:
         old, new = before[link.name], after[link.name]
         upward = new.received_bytes - old.received_bytes
@@ -33,8 +33,8 @@ def link_loads(bed: Testbed, health: Health, seconds: float) -> list[LinkLoad]:
         for end, size_bytes in ((link.lower, upward), (link.upper, downward)):
             hop, carried_bps = Hop(link, end.node), size_bytes * 8 / elapsed_s
             use = carried_bps / health.rate_bps(hop)
-            found.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
-    return found
+            loads.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
+    return loads
 
 
 def _backlogs(bed: Testbed) -> dict[Port, int]:

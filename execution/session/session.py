@@ -65,7 +65,9 @@ class FaultSeen:
         """The longest blackout of all probed pairs; `None` if no pair was probed."""
         if not self.blackouts:
             return None
-        return max(found.duration_ms if found else 0.0 for found in self.blackouts.values())
+        return max(
+            blackout.duration_ms if blackout else 0.0 for blackout in self.blackouts.values()
+        )
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def at_most_s(order: Order) -> float:
         return VIRTUAL_S
     loaded = load(order.scenario)
     estimates = (estimate_of(case, loaded.spec_of(case.kind)) for case in loaded.cases)
-    longest_s = max(found.completion_s for found in estimates)
+    longest_s = max(estimate.completion_s for estimate in estimates)
     faulted_s = sum(_faulted_s(loaded, case.kind) for case in loaded.cases)
     return PATIENCE_S + PATIENCE * loaded.executions * longest_s + faulted_s
 

@@ -1,20 +1,93 @@
-"""Build the points of a sweep from lists of values; all are checked before any is run."""
+"""Build the points of a sweep from `--over KEY=V1,V2,...`; all are checked before any is run."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from typing import TypeVar
 
-from execution.sweep.axes import axes
 from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
-from model.sweep import REAL, Point, Setting, Sweep
+from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
+from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
+from scenarios.format.bounded_text import UNREADABLE, not_yaml, parser, value_of
 from scenarios.load import format_check, load
 from scenarios.scenario import Scenario
 from scenarios.standalone import with_files_in
+
+# 60 short points take an hour: more points than this are a typing error, and take days.
+MAX_POINTS = 1000
+
+Axis = tuple[Setting, ...]
+
+
+def axes(over: Sequence[str], overrides: Sequence[str]) -> tuple[Axis, ...]:
+    """The settings of every key; raises `InputError` with all problems."""
+    if not over:
+        what = "needs at least one key with its values"
+        raise InputError(Problem("--over", what, "such as --over fabric.domains=2,4,8"))
+    parsed: list[Axis] = []
+    problems: list[Problem] = []
+    for option in over:
+        try:
+            parsed.append(axis(option))
+        except ValueError as error:
+            problems.append(Problem(f"--over {option}", str(error)))
+    problems += [*_repeated_keys(parsed, overrides), *_too_many(parsed)]
+    if problems:
+        raise InputError(*problems)
+    return tuple(parsed)
+
+
+def axis(option: str) -> Axis:
+    """The settings that one `--over` lists; raises `ValueError` with a message.
+
+    The list is a YAML list without its brackets, so a value can be anything that `--set` takes.
+    """
+    key, equals, listed = option.partition("=")
+    if not equals or not key:
+        raise ValueError("must be key=value,value,... such as fabric.domains=2,4,8")
+    texts = _texts(listed)
+    if not texts:
+        raise ValueError("has no values: write them behind the =, with commas between them")
+    for text, count in Counter(texts).items():
+        if count > 1:
+            raise ValueError(f"has the value {text!r} {count} times: each makes points of its own")
+    return tuple(Setting(key, text, value_of(text)) for text in texts)
+
+
+def _texts(listed: str) -> list[str]:
+    """Split a list into its values, as written; raises `ValueError` if it is not YAML."""
+    text = f"[{listed}\n]"
+    try:
+        node = parser("safe").compose(text)
+    except UNREADABLE as error:
+        hint = "quote a value that has a comma or a bracket in it"
+        raise ValueError(f"{not_yaml('the list of values', error)} ({hint})") from None
+    return [text[value.start_mark.index : value.end_mark.index] for value in node.value]
+
+
+def _repeated_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Iterator[Problem]:
+    keys = Counter(settings[0].key for settings in parsed)
+    for key, count in keys.items():
+        if count > 1:
+            yield Problem(f"--over {key}", f"is there {count} times", "each key once")
+    for override in overrides:
+        key = override.partition("=")[0]
+        if key in keys:
+            yield Problem(f"--set {key}", "the key has its values from --over", "leave one out")
+
+
+def _too_many(parsed: Sequence[Axis]) -> Iterator[Problem]:
+    points = prod(map(len, parsed))
+    if points > MAX_POINTS:
+        shape = " x ".join(str(len(settings)) for settings in parsed)
+        hint = "sweep fewer values, or one part after the other"
+        yield Problem("--over", f"{shape} values are {points} points, more than {MAX_POINTS}", hint)
+
 
 NAMED_POINTS = 10
 # From this many points on, the first wrong one ends the check: 1000 points take seconds.
@@ -97,17 +170,17 @@ def _of_all(points: Sequence[Point], of: Callable[[Point], Result]) -> list[Resu
     Of many points, those behind the first wrong one are not checked.
     """
     results: dict[int, Result] = {}
-    found: dict[Problem, list[Point]] = {}
+    affected: dict[Problem, list[Point]] = {}
     for looked_at, point in enumerate(_values_first(points), 1):
         try:
             results[point.number] = of(point)
         except InputError as error:
             for problem in error.problems:
-                found.setdefault(problem, []).append(point)
-        if found and looked_at >= REFUSED_POINTS:
+                affected.setdefault(problem, []).append(point)
+        if affected and looked_at >= REFUSED_POINTS:
             break
-    if found:
-        raise InputError(*(_named(*entry, looked_at) for entry in found.items()))
+    if affected:
+        raise InputError(*(_named(*entry, looked_at) for entry in affected.items()))
     return [results[point.number] for point in points]
 
 
@@ -135,3 +208,59 @@ def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     more = f" and {len(points) - 1 - NAMED_POINTS} more" if len(points) > NAMED_POINTS + 1 else ""
     also = f", also {others}{more}" if others else ""
     return replace(problem, where=f"{points[0]}{also}: {problem.where}")
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """Arguments of the command; None or empty if not given."""
+
+    scenario: Path | None
+    over: tuple[str, ...]
+    overrides: tuple[str, ...]
+    proxies: str | None
+    name: str | None
+    resume: str | None
+    clock: str | None = None
+
+    def folder(self, store: Path, check: Check) -> SweepFolder:
+        """Return the sweep's folder, all points checked; raises `InputError` with all problems.
+
+        `check` asks this kernel. With the virtual clock, points have a kernel of their own.
+        """
+        problems = tuple(self._problems())
+        if problems:
+            raise InputError(*problems)
+        if self.scenario is None:
+            folder = find_sweep(store, self.resume or "latest")
+            check = check if folder.sweep.clock == REAL else anything_elsewhere
+            check_again(folder.sweep.points, folder.scenario, check)
+            return folder
+        clock = self.clock or REAL
+        check = check if clock == REAL else anything_elsewhere
+        proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
+        sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock)
+        return begin_sweep(store, self.name or sweep.name, sweep)
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.scenario is None and self.resume is None:
+            yield Problem(
+                "sweep", "needs a scenario, or --resume NAME", "see docs/guides/sweeps.md"
+            )
+        given = {
+            "SCENARIO": self.scenario,
+            "--over": self.over,
+            "--set": self.overrides,
+            "--proxies": self.proxies,
+            "--clock": self.clock,
+            "--name": self.name,
+        }
+        beside = [option for option, value in given.items() if value]
+        if self.resume is not None and beside:
+            what = f"goes without {', '.join(beside)}"
+            yield Problem("--resume", what, "a sweep goes on as it was begun")
+        if self.name is not None and (self.name == "latest" or not NAME.fullmatch(self.name)):
+            what = f"must be up to 80 letters, digits, '-', '_' and '.', got {self.name!r}"
+            yield Problem("--name", what, "and not 'latest', which is the sweep begun last")

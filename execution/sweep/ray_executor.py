@@ -162,13 +162,13 @@ class RayExecutor:
     def _outcomes(self, under_way: dict[Any, _Sent]) -> list[tuple[Any, Outcome | None]]:
         """Wait for ends; return each task with how its run ended, `None` if its machine is lost."""
         ended = self._ended(under_way)
-        found = [(task, self._outcome(task, under_way[task])) for task in ended]
+        outcomes = [(task, self._outcome(task, under_way[task])) for task in ended]
         for task, sent in under_way.items():
             if task not in ended and sent.is_overdue:
                 self._ray.cancel(task)
                 self._lose(sent)
-                found.append((task, None))
-        return found
+                outcomes.append((task, None))
+        return outcomes
 
     def _ended(self, under_way: dict[Any, _Sent]) -> list[Any]:
         ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)

@@ -32,8 +32,8 @@ def execute(
     The output is that of standard error, the run folders are a tar archive. On an interruption, or
     after `at_most_s` seconds, the run is told to take itself down, and killed a minute later.
     """
-    if (found := program_version(Path(program))) != digest:
-        what = f"railbed: {os.uname().nodename}: {program}: is version {found}, not {digest}"
+    if (present := program_version(Path(program))) != digest:
+        what = f"railbed: {os.uname().nodename}: {program}: is version {present}, not {digest}"
         return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
     with tempfile.TemporaryDirectory(prefix=f"{WORK_PREFIX}{os.getpid()}-") as place:
         file = Path(place, f"{name}.yaml")

@@ -38,7 +38,5 @@ def fitting(cores: int, memory_mib: float, gpus: int) -> int:
 
 def available_mib() -> float:
     """Memory that processes can have without swapping (proc(5), MemAvailable)."""
-    found = re.search(
-        r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE
-    )
-    return int(found[1]) / 1024 if found else 0.0
+    line = re.search(r"^MemAvailable:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(line[1]) / 1024 if line else 0.0

@@ -61,8 +61,8 @@ def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[s
                 stored(run, store, command.clock)
             else:
                 copied(run, store)
-        found = {**json.loads(result.output), "clock": _clock(command, result)}
-        return result.exit_code, found
+        measured = {**json.loads(result.output), "clock": _clock(command, result)}
+        return result.exit_code, measured
 
 
 def _clock(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:

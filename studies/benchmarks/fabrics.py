@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from execution.cases.emulation import Experiment
+from execution.cases.emulation import Experiment, experiment_beside_others
 from execution.cases.progress import SILENT
-from execution.machine.other_runs import experiment_beside_others
 from execution.run import run
 from model.fabric.spec import FabricSpec
 from scenarios.library_files import LIBRARY

@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
 
+from execution.live.feed import picture
 from execution.live.guard import LOOPBACK_NAMES
-from execution.live.picture import picture
 from execution.live.server import LiveServer
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from execution.cases.case import Executions, is_disturbed
 from execution.cases.emulation import Experiment
 from execution.cases.observer import observing
-from execution.cases.repeats import Executions, is_disturbed
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Steps

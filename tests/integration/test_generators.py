@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from execution.cases.emulation import Experiment
-from execution.cases.generators import Request, executions
+from execution.cases.emulation import Experiment, Request, executions, unseeded
 from execution.cases.observer import carried
-from execution.cases.seeding import unseeded
 from linux.network.namespaces import processes_beside
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind

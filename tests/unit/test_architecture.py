@@ -38,8 +38,8 @@ PARTS = {
     "results": "store verdicts tables figures report",
     "scenarios": "library format library_files scenario cases workload_issues planning resolve "
     "standalone load",
-    "execution": "cases machine capture faults link_check path_check program run virtual_clock "
-    "sweep session live",
+    "execution": "cases machine_costs capture faults link_check path_check program run "
+    "virtual_clock sweep session live",
     "studies": "decision paper twins benchmarks",
 }
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.live.picture import picture
+from execution.live.feed import picture
 from model.errors import InputError
 from model.fabric.health import without
 from model.fabric.spec import FabricKind, FabricSpec, Spares

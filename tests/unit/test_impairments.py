@@ -80,6 +80,6 @@ def test_it_is_told_before_a_fabric_comes_up(
 
     for name in ("up", "exec"):
         monkeypatch.setattr(f"commands.{name}.ready", lambda *_: ProxyKind.PROCESS)
-    monkeypatch.setattr("execution.machine.other_runs.experiment", comes_up)
+    monkeypatch.setattr("execution.cases.emulation.experiment", comes_up)
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
         command()

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 from commands.live_page import refuse_virtual
 from execution.live.audience import PageAudience, blackout_message
-from execution.live.feed import Address, LiveFeed, live_feed, parse_address
+from execution.live.feed import Address, LiveFeed, live_feed, parse_address, picture
 from execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
 from execution.live.link_reader import Reading
 from execution.live.page_state import PageState, cpu_verdict, event_line, frame
-from execution.live.picture import picture
 from execution.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
 from execution.session.fault_words import parse_fault
 from execution.session.session import MOST_PROBED, FaultSeen

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from execution.machine.other_runs import reporting_other_runs
+from execution.cases.emulation import reporting_other_runs
 from linux.processes import run_lock as locks
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.cases.repeats import DISTURBED_ABOVE, Executions, is_disturbed
+from execution.cases.case import DISTURBED_ABOVE, Executions, is_disturbed
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.summary import median_interval

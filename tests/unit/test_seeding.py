@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from execution.cases.seeding import seeding, unseeded
+from execution.cases.emulation import seeding, unseeded
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology

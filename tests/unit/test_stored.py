@@ -17,8 +17,7 @@ from commands.output import plain_console
 from commands.show import printed_whole
 from execution import run as execution
 from execution.cases.progress import SILENT
-from execution.machine.host_facts import environment
-from execution.run import recording_early_end
+from execution.run import environment, recording_early_end
 from linux.files import user_files
 from model.errors import InputError
 from results.store import sweeps

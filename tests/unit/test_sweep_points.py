@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from execution.sweep.axes import MAX_POINTS, axes, axis
-from execution.sweep.points import check_again, planned
+from execution.sweep.points import MAX_POINTS, axes, axis, check_again, planned
 from model.errors import InputError, Problem
 from model.sweep import Sweep
 from scenarios.format.bounded_text import value_of

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from commands.sweep import sweep
 from execution.sweep.executor import Ended, Order
+from execution.sweep.points import SweepRequest
 from execution.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
-from execution.sweep.request import SweepRequest
 from execution.sweep.runner import Sweeping
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep

@@ -163,8 +163,8 @@ function rateOf(link) {
 
 function level(use) {
   const limits = [10, 250, 500, 750, 950];
-  const found = limits.findIndex((limit) => use < limit);
-  return found < 0 ? 5 : found;
+  const step = limits.findIndex((limit) => use < limit);
+  return step < 0 ? 5 : step;
 }
 
 function setClass(element, name) {

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from execution.cases.emulation import Experiment
-from execution.machine.other_runs import experiment_beside_others
+from execution.cases.emulation import Experiment, experiment_beside_others
 from linux.machine.processor import busy_s, processes_s, timer_lateness_s
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork

@@ -1,1 +1,0 @@
-"""The machine of a run: its costs, its facts, other runs on it."""
