@@ -1,8 +1,9 @@
 """Benchmark what a fabric costs its machine: start-up, memory, processor time, the live view."""
 
+import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPConnection
@@ -14,18 +15,19 @@ from execution.cases.emulation import Experiment
 from execution.live.feed import Address, LiveFeed, live_feed
 from linux.machine.processor import busy_s, processes_s
 from linux.network.namespaces import namespace_of
+from linux.processes.run_lock import RunLock, run_processes
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks.fabrics import bench_fabric
-from studies.benchmarks.memory import MIB, kernel_bytes, proxy_bytes, run_bytes
 from studies.benchmarks.rows import SIXTEEN, Row, sized
-from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.gpu_proxies import Proxy, ProxyKind
 from traffic_gen.iperf3 import Hosts, Pair, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.sized_collective import SizedCollective
 
+MIB = 2**20
 # (domains, domain size), trials
 Sizes = tuple[tuple[tuple[int, int], int], ...]
 PROCESSES: Sizes = (((4, 4), 5), ((8, 8), 3), ((32, 8), 2))
@@ -75,6 +77,40 @@ def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, flo
         largest = max(proxy_bytes(process_id, proxies) for process_id in ids)
         leaving_s = time.monotonic()
     return up_s, time.monotonic() - leaving_s, largest, spent
+
+
+def kernel_bytes() -> int:
+    """Memory of the kernel itself: slab, kernel stacks, page tables and per-CPU data."""
+    table = Path("/proc/meminfo").read_text()
+    return sum(_field(table, name) for name in ("Slab", "KernelStack", "PageTables", "Percpu"))
+
+
+def run_bytes(lock: RunLock, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
+    """Memory of all processes of a run except this one."""
+    in_proxies = {proxy.process_id for proxy in proxies}
+    everyone = {process_id for process_id, run_id in run_processes() if run_id == lock.run_id}
+    others = everyone - in_proxies
+    return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
+
+
+def proxy_bytes(process_id: int, kind: ProxyKind) -> int:
+    """Memory of a GPU proxy; a container's includes its parent process, which is the engine's."""
+    if kind is ProxyKind.PROCESS:
+        return _proportional_bytes(process_id)
+    status = Path(f"/proc/{process_id}/status").read_text()
+    parent = re.search(r"^PPid:\s+(\d+)$", status, re.MULTILINE)
+    return _proportional_bytes(process_id) + (_proportional_bytes(int(parent[1])) if parent else 0)
+
+
+def _proportional_bytes(process_id: int) -> int:
+    """Memory of a process; shared pages count proportionally (proc(5), Pss)."""
+    return _field(Path(f"/proc/{process_id}/smaps_rollup").read_text(), "Pss")
+
+
+def _field(text: str, name: str) -> int:
+    """Value of one field of a proc(5) table in bytes; 0 if it is absent."""
+    value = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+    return 1024 * int(value[1]) if value else 0
 
 
 def growth(_store: Path) -> Iterator[Row]:

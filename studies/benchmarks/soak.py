@@ -17,8 +17,8 @@ from pathlib import Path
 from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
 from studies.benchmarks.command import Command
+from studies.benchmarks.costs import MIB
 from studies.benchmarks.fabrics import bench_fabric
-from studies.benchmarks.memory import MIB
 from studies.benchmarks.rows import Row, sized
 from testbed.nodes.gpu_proxies import ProxyKind
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from model.training.strategy import Wish
 from studies.paper import Finding, numbers, published
-from studies.paper.evaluation_claims import EVALUATION_CLAIMS
 from studies.paper.study import (
     DEFAULT,
     Setting,
@@ -15,7 +14,7 @@ from studies.paper.study import (
     of_ideal,
     slower_than_ideal,
 )
-from studies.paper.traffic_claims import TRAFFIC_CLAIMS
+from studies.paper.values import VALUES
 
 SCHEMA = "railbed.paper/1"
 # A claim is met if figures 8 to 10 differ by at most 3 points, and other values by at most 5 %, or
@@ -98,7 +97,7 @@ def finding(name: str) -> Finding:
     """Our value of a claim."""
     if name in STUDY:
         return Finding(STUDY[name](DEFAULT), f"{_study_note(name)}{SETTING_NOTE}")
-    return (TRAFFIC_CLAIMS | EVALUATION_CLAIMS)[name]()
+    return VALUES[name]()
 
 
 def _study_note(name: str) -> str:

@@ -8,7 +8,6 @@ from model.training.traffic import Dimension, Traffic
 from results.figures.curves import Bars, Curves, Panel, draw
 from results.figures.heat_map import draw_heat_map
 from studies.paper import numbers, published
-from studies.paper.evaluation_claims import modeled_hfu, published_hfu
 from studies.paper.study import (
     BATCHES,
     DEFAULT,
@@ -21,7 +20,13 @@ from studies.paper.study import (
     iteration_s,
     of_ideal,
 )
-from studies.paper.traffic_claims import FIG2_MODELS, gh200_traffic, shipped_traffic
+from studies.paper.values import (
+    FIG2_MODELS,
+    gh200_traffic,
+    modeled_hfu,
+    published_hfu,
+    shipped_traffic,
+)
 
 HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {
     "fig3": ("GPT-1T on DGX A100", lambda: shipped_traffic("gpt-1t")),

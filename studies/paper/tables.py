@@ -5,8 +5,8 @@ from typing import Any
 from model.fabric.network_cost import networks
 from model.fabric.platforms import PLATFORMS
 from scenarios.format.prices import load_prices
-from studies.paper.evaluation_claims import DOMAIN_SIZE, GPUS, RADICES
 from studies.paper.study import PLATFORM_NAMES
+from studies.paper.values import DOMAIN_SIZE, GPUS, RADICES
 
 
 def table1() -> list[dict[str, Any]]:

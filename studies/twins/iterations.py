@@ -7,7 +7,6 @@ from typing import Any
 
 from studies.paper import numbers, published
 from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration_s
-from studies.twins.order import same_order
 from studies.twins.points import (
     FIG8,
     FIG9,
@@ -23,6 +22,8 @@ from studies.twins.points import (
 )
 
 Row = dict[str, Any]
+# At the paper's scale, values that differ by less are equal: their order means nothing.
+SAME = 0.01
 PARTS = ("measured", "modeled", "at_scale")
 
 
@@ -126,3 +127,17 @@ def _curves(figure: str, rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]
     key = "model" if figure == FIG8 else "K"
     for value in dict.fromkeys(row["place"][key] for row in rows):
         yield f"{key} {value}", [row for row in rows if row["place"][key] == value]
+
+
+def same_order(values: Sequence[tuple[float, float]]) -> dict[str, int]:
+    """Count the pairs of points that have an order at scale, and those measured in the same one.
+
+    `values` has for each point the measured value, and the value at the paper's scale.
+    """
+    pairs = [
+        (one[0] < other[0]) == (one[1] < other[1])
+        for number, one in enumerate(values)
+        for other in values[:number]
+        if abs(one[1] / other[1] - 1) > SAME
+    ]
+    return {"same_order": sum(pairs), "pairs": len(pairs)}

@@ -7,7 +7,7 @@ from typing import Any
 from model.fabric.platforms import PLATFORMS
 from results.store.runs import without_fabric
 from studies.paper.tables import table2
-from studies.twins.order import same_order
+from studies.twins.iterations import same_order
 from studies.twins.points import ALL_TO_ALL, TABLE2, USUAL_DOMAINS
 
 Row = dict[str, Any]

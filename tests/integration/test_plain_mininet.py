@@ -14,8 +14,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.workload.transfers.collective import Collective
-from studies.benchmarks.plain_mininet import plain_mininet
-from studies.benchmarks.plain_services import plain_agents
+from studies.benchmarks.plain_mininet import plain_agents, plain_mininet
 from testbed.host.cleanup import clean
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from studies.benchmarks.side_by_side import CpuMeter
+from studies.benchmarks.mininet import CpuMeter
 
 
 def test_a_meter_adds_windows_and_takes_off_what_the_machine_does_anyway() -> None:

@@ -11,7 +11,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective
-from studies.benchmarks.side_by_side import (
+from studies.benchmarks.mininet import (
     Execution,
     Figures,
     medians,

@@ -26,7 +26,7 @@ from studies.twins import heat_maps
 from studies.twins.comparison import measured_object
 from studies.twins.drawings import DRAWINGS
 from studies.twins.heat_maps import HEAT_MAPS, HeatMap, draw_heat_maps
-from studies.twins.order import same_order
+from studies.twins.iterations import same_order
 from studies.twins.page import write_page
 from studies.twins.plan import Pace, measure, planned, scenario_of, to_run
 from studies.twins.points import (
