@@ -10,7 +10,15 @@ from model.fabric.addressing import rail_network
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.routing.paths import Routing
-from results.verdicts.path_check import FabricCheck, IsolationCheck, PairCheck, PathCheck
+from results.verdicts.path_check import (
+    FabricCheck,
+    IsolationCheck,
+    Mismatch,
+    PairCheck,
+    fabric_check,
+    isolation_check,
+    mismatch,
+)
 from scenarios.scenario import Scenario
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import RuleCount, rule_counters
@@ -32,11 +40,16 @@ def check_fabric(fabric: Experiment) -> FabricCheck:
 
     Probes come first: without traffic, isolation would prove nothing.
     """
-    return FabricCheck(fabric.topology.spec.kind, check_paths(fabric), check_isolation(fabric))
+    pairs, mismatches = check_paths(fabric)
+    kind, isolation = fabric.topology.spec.kind, check_isolation(fabric)
+    return fabric_check(kind, pairs, mismatches, isolation)
 
 
-def check_paths(fabric: Experiment) -> PathCheck:
-    """Compare the path of every ordered pair, spare GPUs included, with the intended path."""
+def check_paths(fabric: Experiment) -> tuple[int, list[Mismatch]]:
+    """Compare the path of every ordered pair, spare GPUs included, with the intended path.
+
+    Returns the number of pairs, and those with stray probes.
+    """
     routing, pairs = Routing(fabric.topology), 0
     mismatches = []
     with path_probes(fabric.topology, fabric.bed.process_ids) as probes:
@@ -46,18 +59,15 @@ def check_paths(fabric: Experiment) -> PathCheck:
                 pair = PairCheck(source, destination, intended, traces)
                 pairs += 1
                 if pair.stray:
-                    mismatches.append(pair)
-    return PathCheck(pairs, tuple(mismatches))
+                    mismatches.append(mismatch(pair))
+    return pairs, mismatches
 
 
-def check_isolation(fabric: Experiment) -> IsolationCheck | None:
-    """Count the bytes within and across rails since start-up.
-
-    `None` on rail-optimized, and with a single HB domain, whose rails carry nothing.
-    """
+def check_isolation(fabric: Experiment) -> IsolationCheck:
+    """Count the bytes within and across rails since start-up, where rails are to be isolated."""
     topology = fabric.topology
     if topology.spec.kind is not FabricKind.RAIL_ONLY or topology.spec.domains == 1:
-        return None
+        return IsolationCheck()
     return judge_isolation(
         topology, rule_counters(fabric.bed.open_vswitch, topology.openflow_switches)
     )
@@ -76,7 +86,7 @@ def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) 
                 own += rule.bytes
             else:
                 foreign += rule.bytes
-    return IsolationCheck(own_bytes=own, foreign_bytes=foreign)
+    return isolation_check(own_bytes=own, foreign_bytes=foreign)
 
 
 def rails_of(topology: Topology, switch: str) -> set[int]:

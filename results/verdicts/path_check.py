@@ -1,4 +1,4 @@
-"""Judge whether packets took the intended paths, and stayed on their rails; the JSON object."""
+"""Judge whether packets took the intended paths, and stayed on their rails."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from typing import Any
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop
 from model.measurement.records import Trace
+from results.verdicts.record import plain
 from results.verdicts.verdict import Verdict, worst
 
 SCHEMA = "railbed.verify/1"
@@ -36,92 +37,92 @@ class PairCheck:
 
 
 @dataclass(frozen=True)
-class PathCheck:
-    """The number of ordered pairs of a fabric, and the pairs with stray probes."""
+class Mismatch:
+    """A pair with stray probes, and the hops of most of these, in words."""
 
-    pairs: int
-    mismatches: tuple[PairCheck, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        """Fail if any pair has stray probes."""
-        return Verdict.FAIL if self.mismatches else Verdict.PASS
-
-
-@dataclass(frozen=True)
-class IsolationCheck:
-    """The bytes that switches forwarded to addresses of their own rails, and to all others."""
-
-    own_bytes: int
-    foreign_bytes: int
-
-    @property
-    def verdict(self) -> Verdict:
-        """Fail if any byte crossed rails; or if none was forwarded at all, which proves nothing."""
-        isolated = self.foreign_bytes == 0 and self.own_bytes > 0
-        return Verdict.PASS if isolated else Verdict.FAIL
+    source: str
+    destination: str
+    intended: tuple[str, ...]
+    found: tuple[str, ...]
+    probes: int
+    stray: int
+    arrived: int
 
 
-@dataclass(frozen=True)
-class FabricCheck:
-    """Both checks of a fabric; `isolation` is `None` where nothing is to be isolated.
-
-    Spine switches connect rails; with one HB domain, rails carry nothing.
-    """
-
-    kind: FabricKind
-    paths: PathCheck
-    isolation: IsolationCheck | None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worse verdict of both checks."""
-        return worst(check.verdict for check in (self.paths, self.isolation) if check is not None)
-
-
-def verify_object(scenario: str, fabrics: Sequence[FabricCheck]) -> dict[str, Any]:
-    """Return the object that `verify --json` prints and a run with path checks stores."""
-    return {
-        "schema": SCHEMA,
-        "scenario": scenario,
-        "verdict": worst(fabric.verdict for fabric in fabrics).value,
-        "fabrics": [_fabric_object(fabric) for fabric in fabrics],
-    }
-
-
-def _fabric_object(fabric: FabricCheck) -> dict[str, Any]:
-    pairs, mismatches = fabric.paths.pairs, fabric.paths.mismatches
-    return {
-        "kind": fabric.kind.value,
-        "verdict": fabric.verdict.value,
-        "pairs": pairs,
-        "as_intended": pairs - len(mismatches),
-        "mismatches": [_mismatch_object(pair) for pair in mismatches],
-        "rail_isolation": _isolation_object(fabric.isolation),
-    }
-
-
-def _mismatch_object(pair: PairCheck) -> dict[str, Any]:
-    return {
-        "source": pair.source.name,
-        "destination": pair.destination.name,
-        "intended": [_hop_name(hop) for hop in pair.intended],
-        "found": [_hop_name(hop) for hop in pair.found],
-        "probes": len(pair.traces),
-        "stray": len(pair.stray),
-        "arrived": sum(trace.arrived for trace in pair.traces),
-    }
+def mismatch(pair: PairCheck) -> Mismatch:
+    """Return what is wrong with a pair."""
+    return Mismatch(
+        source=pair.source.name,
+        destination=pair.destination.name,
+        intended=tuple(map(_hop_name, pair.intended)),
+        found=tuple(map(_hop_name, pair.found)),
+        probes=len(pair.traces),
+        stray=len(pair.stray),
+        arrived=sum(trace.arrived for trace in pair.traces),
+    )
 
 
 def _hop_name(hop: Hop) -> str:
     return f"{hop.sender}->{hop.receiver}"
 
 
-def _isolation_object(isolation: IsolationCheck | None) -> dict[str, Any]:
-    if isolation is None:
-        return {"verdict": NOT_APPLICABLE, "foreign_bytes": None, "own_bytes": None}
-    return {
-        "verdict": isolation.verdict.value,
-        "foreign_bytes": isolation.foreign_bytes,
-        "own_bytes": isolation.own_bytes,
-    }
+@dataclass(frozen=True)
+class IsolationCheck:
+    """The bytes that switches forwarded to addresses of other rails, and of their own.
+
+    Without bytes, it is not applicable: spine switches connect rails; with one HB domain, rails
+    carry nothing.
+    """
+
+    verdict: str = NOT_APPLICABLE
+    foreign_bytes: int | None = None
+    own_bytes: int | None = None
+
+
+def isolation_check(own_bytes: int, foreign_bytes: int) -> IsolationCheck:
+    """Fail if any byte crossed rails; or if none was forwarded at all, which proves nothing."""
+    isolated = foreign_bytes == 0 and own_bytes > 0
+    return IsolationCheck(Verdict.PASS if isolated else Verdict.FAIL, foreign_bytes, own_bytes)
+
+
+@dataclass(frozen=True)
+class FabricCheck:
+    """Both checks of a fabric: the paths of all ordered pairs, and the isolation of rails."""
+
+    kind: FabricKind
+    verdict: Verdict
+    pairs: int
+    as_intended: int
+    mismatches: tuple[Mismatch, ...]
+    rail_isolation: IsolationCheck
+
+
+def fabric_check(
+    kind: FabricKind, pairs: int, mismatches: Sequence[Mismatch], isolation: IsolationCheck
+) -> FabricCheck:
+    """Fail if a pair has stray probes, or rails are not isolated."""
+    failed = mismatches or isolation.verdict == Verdict.FAIL
+    return FabricCheck(
+        kind=kind,
+        verdict=Verdict.FAIL if failed else Verdict.PASS,
+        pairs=pairs,
+        as_intended=pairs - len(mismatches),
+        mismatches=tuple(mismatches),
+        rail_isolation=isolation,
+    )
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """The object that `verify --json` prints and a run with path checks stores."""
+
+    schema: str
+    scenario: str
+    verdict: Verdict
+    fabrics: Sequence[FabricCheck]
+
+
+def verify_object(scenario: str, fabrics: Sequence[FabricCheck]) -> dict[str, Any]:
+    """Return the JSON object of checked fabrics."""
+    verdict = worst(fabric.verdict for fabric in fabrics)
+    return plain(VerifyResult(SCHEMA, scenario, verdict, fabrics))

@@ -68,14 +68,15 @@ def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies:
     with fabric_up(spec, proxies) as fabric:
         for _ in range(2):
             found = check_fabric(fabric)
-            assert found.paths.mismatches == ()
+            assert found.mismatches == ()
             assert found.verdict == "pass"
     gpus = spec.domains * spec.domain_size
-    assert found.paths.pairs == gpus * (gpus - 1)
-    assert (found.isolation is None) == (spec.kind is RAIL_OPTIMIZED)
-    if found.isolation is not None and spec.nic.leaves == 1:
+    assert found.pairs == gpus * (gpus - 1)
+    own_bytes = found.rail_isolation.own_bytes
+    assert (own_bytes is None) == (spec.kind is RAIL_OPTIMIZED)
+    if own_bytes is not None and spec.nic.leaves == 1:
         across_domains = gpus * (gpus - spec.domain_size)
-        assert found.isolation.own_bytes >= 2 * across_domains * PROBES * PROBE_BYTES
+        assert own_bytes >= 2 * across_domains * PROBES * PROBE_BYTES
 
 
 def shape(spec: FabricSpec) -> str:
@@ -126,8 +127,7 @@ def test_a_rule_that_sends_a_pair_to_another_port_is_found() -> None:
     assert mismatch["intended"] == ["d0g0->rail0", "rail0->d1g0"]
     assert mismatch["found"] == ["d0g0->rail0", "rail0->d2g0", "d2g0->rail0"]
     assert (mismatch["stray"], mismatch["arrived"]) == (PROBES, 0)
-    assert found.isolation is not None
-    assert found.isolation.verdict == "pass", "the bytes have stayed on their rail"
+    assert found.rail_isolation.verdict == "pass", "the bytes have stayed on their rail"
 
 
 def test_another_spine_is_found_though_everything_arrives() -> None:
@@ -166,8 +166,7 @@ def test_a_route_by_a_peer_on_another_rail_is_found() -> None:
         *("d0g1->rail1", "rail1->d1g1"),
     ]
     assert mismatch["arrived"] == PROBES
-    assert found.isolation is not None
-    assert found.isolation.verdict == "pass"
+    assert found.rail_isolation.verdict == "pass"
 
 
 def test_without_a_route_nothing_is_found() -> None:
@@ -191,9 +190,8 @@ def test_bytes_that_cross_rails_are_counted() -> None:
         send_across_rails(fabric)
         found = check_fabric(fabric)
     assert only_mismatch(found)["found"] == ["d0g0->rail0", "rail0->d1g0", "d1g0->hb1", "hb1->d1g1"]
-    assert found.isolation is not None
-    assert found.isolation.verdict == "fail"
-    assert found.isolation.foreign_bytes == PROBES * PROBE_BYTES
+    assert found.rail_isolation.verdict == "fail"
+    assert found.rail_isolation.foreign_bytes == PROBES * PROBE_BYTES
 
 
 def test_bytes_crossed_earlier_are_not_forgotten() -> None:
@@ -205,9 +203,8 @@ def test_bytes_crossed_earlier_are_not_forgotten() -> None:
         with fabric.bed.links.netlink_of(fabric.topology.links_of(SOURCE.name)[0].lower) as netlink:
             netlink.route("del", dst=f"{nic_address(OTHER_RAIL)}/32", oif=out)
         found = check_fabric(fabric)
-    assert found.paths.verdict == "pass"
-    assert found.isolation is not None
-    assert found.isolation.verdict == "fail"
+    assert found.mismatches == ()
+    assert found.rail_isolation.verdict == "fail"
 
 
 def test_a_run_whose_packets_go_astray_fails(

@@ -27,7 +27,9 @@ from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
     PairCheck,
-    PathCheck,
+    fabric_check,
+    isolation_check,
+    mismatch,
     verify_object,
 )
 from results.verdicts.run import run_object
@@ -43,15 +45,15 @@ SOURCE, DESTINATION = Gpu(0, 0), Gpu(1, 1)
 INTENDED = Routing(TOPOLOGY).path(SOURCE, DESTINATION)
 ASTRAY = Routing(TOPOLOGY).path(SOURCE, Gpu(1, 0))
 AS_INTENDED = Trace(INTENDED, True)
-ISOLATED = IsolationCheck(own_bytes=100, foreign_bytes=0)
+ISOLATED = isolation_check(own_bytes=100, foreign_bytes=0)
 
 
 def pair(*traces: Trace) -> PairCheck:
     return PairCheck(SOURCE, DESTINATION, INTENDED, traces)
 
 
-def checked(*mismatches: PairCheck, isolation: IsolationCheck | None = ISOLATED) -> FabricCheck:
-    return FabricCheck(FabricKind.RAIL_ONLY, PathCheck(30, mismatches), isolation)
+def checked(*pairs: PairCheck, isolation: IsolationCheck = ISOLATED) -> FabricCheck:
+    return fabric_check(FabricKind.RAIL_ONLY, 30, [mismatch(one) for one in pairs], isolation)
 
 
 def printed(result: dict[str, Any]) -> str:
@@ -79,12 +81,12 @@ def test_the_path_of_most_stray_probes_is_reported() -> None:
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_rails_are_isolated_when_their_own_bytes_are_all_there_are(own: int, foreign: int) -> None:
-    passed = IsolationCheck(own, foreign).verdict is Verdict.PASS
+    passed = isolation_check(own, foreign).verdict is Verdict.PASS
     assert passed == (own > 0 and foreign == 0)
 
 
 def test_the_object_of_what_is_as_intended() -> None:
-    assert verify_object("x", [checked(), checked(isolation=None)]) == {
+    assert verify_object("x", [checked(), checked(isolation=IsolationCheck())]) == {
         "schema": "railbed.verify/1",
         "scenario": "x",
         "verdict": "pass",
@@ -129,10 +131,10 @@ def test_a_mismatch_is_named_with_both_paths() -> None:
 
 
 def test_bytes_across_rails_fail_and_are_said() -> None:
-    result = verify_object("x", [checked(isolation=IsolationCheck(100, 58))])
+    result = verify_object("x", [checked(isolation=isolation_check(100, 58))])
     assert result["verdict"] == "fail"
     assert "fail: rail-only: rails are not isolated: 58 bytes crossed" in printed(result)
-    nothing = verify_object("x", [checked(isolation=IsolationCheck(0, 0))])
+    nothing = verify_object("x", [checked(isolation=isolation_check(0, 0))])
     assert "isolation is not shown" in printed(nothing)
 
 
@@ -144,7 +146,7 @@ def test_not_more_mismatches_are_printed_than_can_be_read() -> None:
 
 
 def test_a_run_fails_with_its_paths_whatever_its_cases_say(tmp_path: Path) -> None:
-    for isolation, verdict in ((ISOLATED, "pass"), (IsolationCheck(100, 58), "fail")):
+    for isolation, verdict in ((ISOLATED, "pass"), (isolation_check(100, 58), "fail")):
         paths = verify_object("x", [checked(isolation=isolation)])
         result = run_object("id", "x", tmp_path, [], paths=paths)
         assert result["verdict"] == verdict
@@ -225,8 +227,8 @@ def test_rules_that_forward_are_read_with_what_they_counted() -> None:
 
 def test_what_a_rule_without_a_rail_forwards_is_foreign() -> None:
     rules = parse_rules(DUMP)
-    assert judge_isolation(TOPOLOGY, {"rail0": rules}) == IsolationCheck(3712, 166)
-    assert judge_isolation(TOPOLOGY, {"rail1": rules}) == IsolationCheck(116, 3762)
+    assert judge_isolation(TOPOLOGY, {"rail0": rules}) == isolation_check(3712, 166)
+    assert judge_isolation(TOPOLOGY, {"rail1": rules}) == isolation_check(116, 3762)
 
 
 @given(topologies())
@@ -244,4 +246,4 @@ def test_a_spare_rail_switch_has_no_rail_of_its_own() -> None:
     topology = build_topology(spares)
     assert rails_of(topology, "rail2") == set()
     counted = {"rail2": [RuleCount(rail_network(2), 7)]}
-    assert judge_isolation(topology, counted) == IsolationCheck(0, 7)
+    assert judge_isolation(topology, counted) == isolation_check(0, 7)
