@@ -58,5 +58,5 @@ def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
     return _known({**job, CASE: job["case"], **measured, **modeled}, INTERFERENCE)
 
 
-def _known(found: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    return {column: found.get(column) for column in columns}
+def _known(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    return {column: row[column] for column in columns}

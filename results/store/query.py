@@ -118,8 +118,8 @@ def _require_select(sql: str) -> None:
 
     kinds = [statement.type for statement in duckdb.extract_statements(sql)]
     if kinds != [duckdb.StatementType.SELECT]:
-        found = ", ".join(kind.name for kind in kinds) or "none"
-        raise InputError(Problem("query", f"must be one SELECT statement, got {found}", HINT))
+        given = ", ".join(kind.name for kind in kinds) or "none"
+        raise InputError(Problem("query", f"must be one SELECT statement, got {given}", HINT))
 
 
 def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
@@ -163,12 +163,12 @@ def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
         row["clock"] = clock_of(result)
         judged = judged_rows(result)
     for name, rows in judged.items():
-        runs.rows[name].extend({**found, "run": run.name} for found in rows)
+        runs.rows[name].extend({**row, "run": run.name} for row in rows)
     runs.complete.append(run)
 
 
-def _scalars(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if not isinstance(value, dict | list)}
+def _scalars(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if not isinstance(value, dict | list)}
 
 
 def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:

@@ -187,8 +187,8 @@ def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None
 
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     with reading(source):
-        found = JSON_ROWS[table.name](json.loads(read_record(source)))
-        rows = [{CASE: case, **row} for row in found]
+        content = JSON_ROWS[table.name](json.loads(read_record(source)))
+        rows = [{CASE: case, **row} for row in content]
     insert(memory, table.name, table.all_columns, rows)
 
 

@@ -58,8 +58,8 @@ def new_run_id(scenario: str) -> str:
 
 def scenario_of(run_id: str) -> str | None:
     """Return the scenario's name in a run id; `None` if a user has named the run's folder."""
-    found = RUN_ID.fullmatch(run_id)
-    return found["scenario"] if found else None
+    parts = RUN_ID.fullmatch(run_id)
+    return parts["scenario"] if parts else None
 
 
 def clock_of(result: Mapping[str, Any]) -> str:
@@ -218,10 +218,10 @@ def case_folders(run: Path) -> dict[str, Path]:
 
 def _case_names(result: Path) -> Iterator[str]:
     if result.is_file():
-        found = read_json(result)
+        content = read_json(result)
         with reading(result):
-            yield from (str(case["case"]) for case in found["cases"])
-            cases = [failure["case"] for failure in found["failures"]]
+            yield from (str(case["case"]) for case in content["cases"])
+            cases = [failure["case"] for failure in content["failures"]]
             yield from (f"{case}/{phase}" for case in cases for phase in PHASES)
 
 
@@ -231,8 +231,8 @@ def stored_runs(store: Path) -> list[Path]:
     Runs are ordered by their numbers, as a clock may be set back.
     """
     try:
-        found = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
-        runs = [place for place in found if _is_run(place)]
+        places = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
+        runs = [place for place in places if _is_run(place)]
     except OSError as error:
         raise InputError(Problem(str(store), f"cannot be read: {error.strerror}")) from None
     return sorted(runs, key=lambda run: (number_of(run), run.name))
@@ -244,7 +244,7 @@ def _is_run(place: Path) -> bool:
 
 
 def number_of(run: Path) -> int:
-    """Return the number of a run in its store; 0 if it has none, or is damaged."""
+    """Return the number of a run in its store; 0 if it is damaged."""
     try:
         number = read_json(run / "state.json").get("number")
     except InputError:
@@ -267,8 +267,8 @@ def find_run(store: Path, name: str) -> Path:
     runs = stored_runs(store)
     matches = _matching(runs, name)
     if len(matches) != 1:
-        found = "no run" if not matches else f"{len(matches)} runs"
-        where = f"{store}: {found} called {name!r}"
+        count = "no run" if not matches else f"{len(matches)} runs"
+        where = f"{store}: {count} called {name!r}"
         known = ", ".join(run.name for run in runs[-5:]) or "none"
         raise InputError(Problem(where, "name one run", f"the latest are: {known}"))
     return matches[0]

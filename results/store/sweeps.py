@@ -129,13 +129,13 @@ class SweepFolder:
     @property
     def damage(self) -> dict[int, str]:
         """The issue of each damaged point, by their numbers."""
-        found = {}
+        issues = {}
         for point in self.sweep.points:
             try:
                 self.result(point)
             except InputError as error:
-                found[point.number] = str(error)
-        return found
+                issues[point.number] = str(error)
+        return issues
 
     @property
     def unfinished(self) -> tuple[Point, ...]:
@@ -180,7 +180,7 @@ class SweepFolder:
             give(place)
         except OSError as error:
             what = f"the sweep cannot be locked: {error.strerror}"
-            hint = "go on with it as its owner, or with `sudo`"
+            hint = "resume it as its owner, or with `sudo`"
             raise InputError(Problem(str(place), what, hint)) from None
         return lock
 
@@ -220,8 +220,8 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
     if os.path.isfile(place / PLAN_FILE):
         folder = open_sweep(place)
         if folder.sweep.digest != sweep.digest:
-            what = "is there already, with another scenario, other values, proxies or clock"
-            hint = f"give another --name, or go on with the old one: --resume {name}"
+            what = "exists already, with another scenario, other values, proxies or clock"
+            hint = f"give another --name, or resume it: --resume {name}"
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
     folder = SweepFolder(place, sweep, program_version())
@@ -311,7 +311,7 @@ def _plans(store: Path) -> list[Path]:
 
 
 def _number(plan: Path) -> int:
-    """The number of a sweep in its store; 0 if it has none, or is damaged."""
+    """The number of a sweep in its store; 0 if it is damaged."""
     try:
         return _plan(plan).number
     except InputError:

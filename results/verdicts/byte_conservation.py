@@ -81,14 +81,14 @@ def payload_reasons(schedule: Steps, executions: Iterable[Repeat]) -> Iterator[R
 
 
 def _differences(
-    number: int, what: str, wanted: Mapping[int, int], found: tuple[int, ...]
+    number: int, what: str, wanted: Mapping[int, int], counted: tuple[int, ...]
 ) -> Iterator[Reason]:
-    wrong = [rank for rank, size in enumerate(found) if size != wanted[rank]]
+    wrong = [rank for rank, size in enumerate(counted) if size != wanted[rank]]
     others = f" (one of {len(wrong)} such ranks)" if len(wrong) > SHOWN else ""
     for rank in wrong[:SHOWN]:
         yield (
             Verdict.FAIL,
-            f"execution {number}: rank {rank} {what} {found[rank]} bytes of payload, not the "
+            f"execution {number}: rank {rank} {what} {counted[rank]} bytes of payload, not the "
             f"{wanted[rank]} of the schedule{others}",
         )
 
@@ -144,11 +144,11 @@ def spans(
             opening[hop] += framing.answer
             passing.note(hop, destination, source)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
-    found: dict[Hop, Span] = {}
+    explained: dict[Hop, Span] = {}
     for hop in hops:
         probes, more = carried.probed.get(hop, NOTHING), opening[hop] + passing.bytes_on(hop)
-        found[hop] = Span(sure[hop] + probes.least, sure[hop] + probes.most + more)
-    return found
+        explained[hop] = Span(sure[hop] + probes.least, sure[hop] + probes.most + more)
+    return explained
 
 
 class _Passing:
@@ -185,12 +185,12 @@ class _Pair:
 
 
 def _pairs(schedule: Steps, framing: Framing) -> dict[tuple[int, int], _Pair]:
-    found: dict[tuple[int, int], _Pair] = {}
+    pairs: dict[tuple[int, int], _Pair] = {}
     for transfer in schedule.transfers:
-        pair = found.setdefault((transfer.source, transfer.destination), _Pair())
+        pair = pairs.setdefault((transfer.source, transfer.destination), _Pair())
         pair.forth_bytes += framing.forth(transfer.size_bytes)
         pair.back_bytes += framing.confirmation + framing.ready * (transfer.ready is not None)
-    return found
+    return pairs
 
 
 def link_reasons(
@@ -211,10 +211,10 @@ def link_reasons(
         if hop.link.name not in epoch.health.failed
         and not span.least <= carried.payload(hop) <= span.most
     ]
-    for hop, span, found in wrong[:SHOWN]:
+    for hop, span, payload in wrong[:SHOWN]:
         yield (
             Verdict.FAIL,
-            f"{hop.sender} -> {hop.receiver} carried {found} bytes of payload, not "
+            f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload, not "
             f"{span.least:.0f} to {span.most:.0f}: forwarding and prediction disagree "
             f"({len(wrong)} such links)",
         )

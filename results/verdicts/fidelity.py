@@ -86,34 +86,34 @@ def machine_reasons(
     if seen.unobserved:
         what = f"{seen.unobserved} of {seen.executions} executions were not observed throughout"
         yield Verdict.FAIL, what
-    found = (*_waits(headroom, limits), *_delays(headroom, limits))
-    yield from (reason for reason in found if reason[0] is not Verdict.PASS)
+    judged = (*_waits(headroom, limits), *_delays(headroom, limits))
+    yield from (reason for reason in judged if reason[0] is not Verdict.PASS)
     if (left := headroom.packets.backlog_left_bytes) >= FULL_FRAME_BYTES:
-        yield Verdict.WARN, f"a queue still held {left} bytes when all had arrived"
+        yield Verdict.WARN, f"{left} bytes still queued after completion"
 
 
 def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
-    """Judge how long the switch and the agents waited for a processor."""
+    """Judge how long the switch and the agents waited for a core."""
     switch, agents = headroom.switch, headroom.agents
     mean, most = agents.agents_run_delay_mean, agents.agents_run_delay_max
     yield (
         _strained(headroom, limits.strain),
-        f"the switch never ran out of work in {switch.switch_never_done:.0%} of an execution, and "
-        f"was behind and waited for a processor in {switch.switch_starved:.0%}; agents waited in "
+        f"the switch was never idle in {switch.switch_never_done:.0%} of an execution, and "
+        f"backlogged without a core in {switch.switch_starved:.0%}; agents waited for a core in "
         f"{mean:.0%}",
     )
     yield (
         limits.full_switch.verdict(_full_without_idle_processor(headroom)),
-        f"the switch was full in {switch.switch_saturated:.0%} of an execution, and the processors "
+        f"the switch was saturated in {switch.switch_saturated:.0%} of an execution, and the cores "
         f"were idle for {headroom.processors.idle_mean:.0%} of the time",
     )
     yield (
         limits.agents_run_delay.verdict(mean),
-        f"agents waited {mean:.0%} of an execution for a processor",
+        f"agents waited for a core in {mean:.0%} of an execution",
     )
     yield (
         limits.one_agent_run_delay.verdict(most),
-        f"an agent waited {most:.0%} of an execution for a processor",
+        f"one agent waited for a core in {most:.0%} of an execution",
     )
 
 

@@ -11,8 +11,8 @@ from results.verdicts.record import FLAT
 
 # In a window (CPU sample), processors or the switch are saturated with less than this share left.
 SATURATED_SHARE = 0.05
-# Seconds without the switch running out of work, on average in a window: above the first value, it
-# never did in that window; above the second, it had fallen behind.
+# Seconds from one idle moment of the switch to the next, on average in a window. Above the first
+# value, it was never idle in that window; above the second, it was backlogged.
 NEVER_DONE_S, BEHIND_S = 0.085, 0.05
 # Time, or share of the execution, that may lie before and after its CPU samples.
 UNSAMPLED_S, UNSAMPLED_SHARE = 1.0, 0.1
@@ -242,7 +242,7 @@ def _packets(
 
 
 def _is_saturated(window: Window) -> bool:
-    """Whether the busiest switch ran or waited for a processor nearly all the time."""
+    """Whether the busiest switch ran or waited for a core nearly all the time."""
     return window.switch_busy + window.switch_delay > 1 - SATURATED_SHARE
 
 
@@ -258,7 +258,7 @@ def _beside(one: Observation) -> float:
 
 
 def _never_done(one: Observation) -> float:
-    """Return the share of windows in which the switch never ran out of work."""
+    """Return the share of windows in which the switch was never idle."""
     return _mean(window.switch_behind_s > NEVER_DONE_S for window in one.windows)
 
 

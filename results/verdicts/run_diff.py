@@ -106,10 +106,10 @@ def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
 def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     both = (first, second)
     other_work = list(differing(first.work, second.work))
-    found = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
+    differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
     return {
         "case": first.name,
-        "difference": found.value,
+        "difference": differ.value,
         "ratio": None if other_work else _ratio(first.measured_s, second.measured_s),
         "other_work": other_work,
         "measured_s": [_measured(case) for case in both],

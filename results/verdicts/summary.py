@@ -52,13 +52,13 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     Nonparametric Statistics, section 3.2). `None` if there are too few values to tell.
     """
     ordered, count = sorted(values), len(values)
-    found = None
+    interval = None
     for rank in range(count // 2):
         outside = sum(math.comb(count, below) for below in range(rank + 1)) / 2**count
         if 1 - 2 * outside < confidence:
             break
-        found = Interval(ordered[rank], ordered[-1 - rank], 1 - 2 * outside)
-    return found
+        interval = Interval(ordered[rank], ordered[-1 - rank], 1 - 2 * outside)
+    return interval
 
 
 def summarize(values: Sequence[float]) -> Summary:

@@ -266,7 +266,7 @@ def test_remaining_time_in_words(seconds: float | None, words: str) -> None:
 
 
 def test_changed_content_never_mixes_with_old_points(tmp_path: Path, folder: SweepFolder) -> None:
-    with pytest.raises(InputError, match="sweep night: is there already, with another scenario"):
+    with pytest.raises(InputError, match="sweep night: exists already, with another scenario"):
         begin_sweep(tmp_path, "night", a_sweep(text="another"))
     folder.scenario(folder.sweep.points[1]).write_text("edited\n")
     with pytest.raises(InputError, match=r"a point's scenario.yaml has changed"):
