@@ -29,7 +29,8 @@ CHANGED = "; **its code has changed since**"
 class Table:
     """The columns of a table by key, for all rows that have the last one.
 
-    With `across`, each value of that key is a column, whose cells have the values of the last key.
+    With `across`, each combination of those keys' values is a column, whose cells have the values
+    of the last key.
     """
 
     columns: str
@@ -41,8 +42,7 @@ class Table:
         keys = self.columns.split()
         mine = [row for row in self.of(rows) if keys[-1] in row]
         if self.across:
-            mine = [row for row in mine if {*keys, self.across} <= row.keys()]
-            keys, mine = _pivoted(keys, self.across, mine)
+            keys, mine = _pivoted(keys, self.across.split(), mine)
         yield f"| {' | '.join(map(_title, keys))} |"
         yield "|---" * len(keys) + "|"
         above: list[str] = []
@@ -55,16 +55,20 @@ class Table:
             above = cells
 
 
-def _pivoted(keys: list[str], across: str, rows: list[Row]) -> tuple[list[str], list[Row]]:
+def _pivoted(
+    keys: Sequence[str], across: Sequence[str], rows: Sequence[Row]
+) -> tuple[list[str], list[Row]]:
     """Return the keys and rows of a table in which the values of `across` are columns."""
     *places, value = keys
-    columns = {row[across]: _cell(across, row[across]) for row in rows}
+    columns: dict[str, None] = {}
     merged: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        place = tuple(row[key] for key in places)
-        new = merged.setdefault(place, dict(zip(places, place, strict=True)))
-        new[f"{value}@{columns[row[across]]}"] = row[value]
-    return [*places, *(f"{value}@{name}" for name in columns.values())], list(merged.values())
+        if {*keys, *across} <= row.keys():
+            column = f"{value}@{', '.join(_cell(key, row[key]) for key in across)}"
+            columns[column] = None
+            place = {key: row[key] for key in places}
+            merged.setdefault(tuple(place.values()), place)[column] = row[value]
+    return [*places, *columns], list(merged.values())
 
 
 # Titles that the key does not say, and keys whose values are shares.
@@ -136,20 +140,6 @@ def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
             }
 
 
-def _split(rows: Sequence[Row]) -> Iterator[Row]:
-    """Part the cases `FABRIC/WORK/ALGORITHM` into a place and an algorithm."""
-    for row in rows:
-        place, _, algorithm = row.get("case", "").rpartition("/")
-        yield {**row, "place": place, "algorithm": algorithm}
-
-
-def _on_fabrics(rows: Sequence[Row]) -> Iterator[Row]:
-    """Part the cases `FABRIC/WORK` into both, and name the size of the work with the fabric."""
-    for row in rows:
-        fabric, _, work = row.get("case", "").partition("/")
-        yield {**row, "work": work, "on": ", ".join(filter(None, (fabric, row.get("size"))))}
-
-
 def _largest(rows: Sequence[Row]) -> Iterator[Row]:
     most = max(row["gpus"] for row in rows)
     return (row for row in rows if row["gpus"] == most)
@@ -177,7 +167,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("scenario case measured_s modeled_s ratio"),
         Table("scenario measured modeled"),
     ),
-    "matrix": (Table("work ratio", across="on", of=_on_fabrics),),
+    "matrix": (Table("collective algorithm ratio", across="fabric size"),),
     "capacity": (
         Table("gpus proxies collective algorithm measured_s modeled_s ratio verdict"),
         Table("collective carried_gbit_per_s nominal_gbit_per_s"),
@@ -221,10 +211,10 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "gpus links updates_per_s server_share_of_a_core alone_s followed_s followed_over_alone"
         ),
     ),
-    "moe-skew": (Table("place measured_s", across="algorithm", of=_split),),
+    "moe-skew": (Table("variant fabric measured_s", across="algorithm"),),
     "paper-all-to-all": CASES,
-    "communicators": (Table("work ratio", across="on", of=_on_fabrics),),
-    "generators": (Table("place modeled_s measured_s", across="algorithm", of=_split),),
+    "communicators": (Table("variant algorithm ratio", across="fabric"),),
+    "generators": (Table("fabric collective algorithm modeled_s measured_s", across="generator"),),
     "training-iteration": CASES,
     "pipeline-schedules": CASES,
     "two-tier-domains": CASES,
@@ -270,9 +260,10 @@ def _origin(name: str, figure: Figure) -> str:
     machine = figure.machine
     cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
     size = f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}"
-    steal = _cell("steal", machine["steal"])
     data = f"../reference/figures/{name}.json"
-    where = f"commit {figure.commit}; {figure.date}; {size}; steal {steal}"
+    where = f"commit {figure.commit}; {figure.date}; {size}"
+    if machine["steal"] != UNKNOWN:
+        where += f"; steal {_cell('steal', machine['steal'])}"
     return f"`{figure.command}`; [data]({data}); {where}"
 
 

@@ -54,6 +54,8 @@ def seen(case: dict[str, Any]) -> Row:
     measured, fidelity = case["measured_s"], case["fidelity"]
     return {
         "case": case["case"],
+        "fabric": case["fabric"]["kind"],
+        **{key: case[key] for key in ("collective", "algorithm", "generator", "variant")},
         "measured_s": measured["median"],
         "modeled_s": case["modeled_s"],
         "ratio": case["ratio"],

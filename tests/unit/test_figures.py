@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from linux.machine import processor
 from studies.benchmarks import BENCHMARKS, figures
 from studies.benchmarks.figures import FOLDER, UNKNOWN, Figure, read, recording
 from studies.benchmarks.render import CHANGED, PAGES, TABLES, Table, page, rendered
@@ -42,7 +41,6 @@ def test_a_recorded_benchmark_is_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figures, "FOLDER", tmp_path)
-    monkeypatch.setattr(processor, "stolen_s", lambda: 0.0)
     with pytest.raises(RuntimeError), recording("routing", [{"gpus": 4}], record=True):
         raise RuntimeError
     with recording("routing", [{"gpus": 4}], record=False):
