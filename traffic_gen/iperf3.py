@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
+from linux.network.counters import listens
 from linux.network.namespaces import namespace_of
-from linux.network.proc_net import listens
 from linux.processes.lifetime import ANSWER_S, dies_with_us, end, wait_for
 from model.errors import EmulationError
 from model.workload.schedule import Steps

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from linux.network.qdisc_stats import read_queues
+from linux.network.counters import read_queues
 from model.fabric.health import Health
 from model.fabric.topology import Hop, Port
 from testbed.testbed import Testbed

@@ -10,8 +10,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import RankGpus, Topology
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
-from model.prediction.network import networks, pairs_of
-from model.prediction.overlap import overlap
+from model.prediction.network import networks, overlap, pairs_of
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective

@@ -12,8 +12,7 @@ from model.prediction.budget import Need, switch_ports
 from model.prediction.fluid import predict
 from model.prediction.load import Load, Profile, profile
 from model.prediction.machine import Machine
-from model.prediction.network import healthy_network
-from model.prediction.overlap import overlap
+from model.prediction.network import healthy_network, overlap
 from model.workload.schedule import Schedule
 from scenarios.cases import case_schedule
 from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest

@@ -27,8 +27,8 @@ from mininet.node import Host, OVSSwitch, RemoteController
 from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
 
+from linux.network.counters import connections, listens
 from linux.network.namespaces import namespace_of, private_namespace
-from linux.network.proc_net import connections, listens
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import last_words, output_of, running, wait_for, wait_until_begun
 from linux.processes.run_lock import RunLock

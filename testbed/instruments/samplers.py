@@ -16,7 +16,7 @@ from typing import Self
 
 from linux.files.user_files import cleared
 from linux.machine.processor import idle_and_steal_s, stalled_s, thread_time
-from linux.network.proc_net import parse_carried
+from linux.network.counters import parse_carried
 from linux.processes.lifetime import BEFORE_PROXIES
 from model.errors import EmulationError
 from model.fabric.topology import Link

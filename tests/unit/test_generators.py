@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from linux.network.borrowed_sockets import accepted_connections, received_bytes
-from linux.network.proc_net import packets_out_of_order, retransmitted_segments
+from linux.network.counters import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
 from model.fabric.spec import FabricKind

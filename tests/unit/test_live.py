@@ -26,7 +26,7 @@ from execution.live.page_state import PageState, cpu_verdict, event_line, frame
 from execution.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
 from execution.session.fault_words import parse_fault
 from execution.session.session import MOST_PROBED, FaultSeen
-from linux.network.proc_net import parse_carried
+from linux.network.counters import parse_carried
 from model.errors import InputError
 from model.fabric.health import HEALTHY
 from model.fabric.spec import FabricKind

@@ -10,8 +10,7 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.network import networks, pairs_of
-from model.prediction.overlap import _both_s, overlap
+from model.prediction.network import _both_s, networks, overlap, pairs_of
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies

@@ -22,7 +22,7 @@ from itertools import cycle, islice
 from linux.machine.processor import processes_s
 from linux.machine.resources import provide_more_files
 from linux.network.borrowed_sockets import accepted_connections, received_bytes
-from linux.network.proc_net import packets_out_of_order, retransmitted_segments
+from linux.network.counters import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped, wait_for
 from model.errors import EmulationError
 from model.measurement.records import Repeat
