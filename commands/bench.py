@@ -28,7 +28,9 @@ def bench(
     name: Annotated[str, typer.Argument(help=", ".join(BENCHMARKS))],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
-    minutes: Annotated[float, typer.Option(help="duration of soak")] = 20,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, max=MOST_MINUTES, help="duration of soak")
+    ] = 20,
     seed: Annotated[int, typer.Option(help="seed of soak's random numbers")] = 1,
     record: Annotated[
         bool, typer.Option("--record", help="write the rows to docs/reference/figures")
@@ -37,9 +39,6 @@ def bench(
     fresh: Fresh = False,
 ) -> None:
     """Measure a benchmark by one of the clocks; exit with its verdict."""
-    if not 0 < minutes <= MOST_MINUTES:
-        what = f"must be more than 0 and at most {MOST_MINUTES}, got {minutes:g}"
-        raise InputError(Problem("--minutes", what))
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))

@@ -64,7 +64,7 @@ def execute(
 def _require_startable(command: list[str], image: str, launcher: bool, proxies: str) -> None:
     """Raise `InputError` or `NotReady` if the command cannot be started in this manner."""
     if image and launcher:
-        what = "goes without --image: it starts its ranks with the programs of this machine"
+        what = "cannot be combined with --image: its ranks are programs of this machine"
         raise InputError(Problem("--launcher", what))
     if image and proxies != CONTAINER:
         what = "needs GPU proxies that are containers"

@@ -3,22 +3,21 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from commands.options import RunName, Store
 from commands.output import out, writing
-from model.errors import InputError, Problem
 from results.store.export import OPTIONS, export_tables
 from results.store.runs import DEFAULT_STORE, find_run
 
-FORMATS = (*OPTIONS, "chakra", "htsim", "nccl-tests")
+Format = Literal["csv", "parquet", "json", "chakra", "htsim", "nccl-tests"]
 
 
 def export(
     run_name: RunName,
-    form: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "csv",
+    form: Annotated[Format, typer.Option("--format", help="format of the files")] = "csv",
     to: Annotated[
         Path | None,
         typer.Option(
@@ -28,8 +27,6 @@ def export(
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Write a run's files in a format; print their paths."""
-    if form not in FORMATS:
-        raise InputError(Problem("--format", f"must be {' or '.join(FORMATS)}, got {form!r}"))
     run = find_run(store, run_name)
     folder = to or Path("export", run.name)
     with writing(folder):

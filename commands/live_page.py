@@ -27,7 +27,7 @@ DEFAULT_AT = "127.0.0.1"
 def refuse_virtual(asked: bool) -> None:
     """Raise `InputError` if the page is asked for under the virtual clock."""
     if asked:
-        what = "goes with the real clock alone: the page cannot look into the virtual machine"
+        what = "needs the real clock: the page cannot look into the virtual machine"
         raise InputError(Problem("--live", what))
 
 

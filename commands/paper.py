@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
@@ -16,12 +16,16 @@ from results.store.runs import DEFAULT_STORE
 if TYPE_CHECKING:
     from studies.twins.plan import Planned
 
-FIGURES_AND_TABLES = "fig2a, fig2b, fig3, fig4, fig5, fig7, fig8, fig9, fig10, table1, table2"
+# fmt: off
+Part = Literal[
+    "fig2a", "fig2b", "fig3", "fig4", "fig5", "fig7", "fig8", "fig9", "fig10", "table1", "table2"
+]
+# fmt: on
 
 
 def paper(
     part: Annotated[
-        str | None, typer.Argument(metavar="[PART]", help=f"one of {FIGURES_AND_TABLES}")
+        Part | None, typer.Argument(metavar="[PART]", help=f"one of {', '.join(get_args(Part))}")
     ] = None,
     to: Annotated[
         Path, typer.Option("--to", metavar="FOLDER", help="where figures are drawn")
@@ -41,8 +45,6 @@ def paper(
         from studies.paper.claims import paper_object
 
         print_result(paper_object(), as_json, print_paper)
-    elif part not in FIGURES_AND_TABLES.split(", "):
-        raise InputError(Problem("paper", f"must be one of {FIGURES_AND_TABLES}, got {part!r}"))
     elif part.startswith("table"):
         _print_part(part, as_json)
     else:

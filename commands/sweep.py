@@ -138,7 +138,7 @@ def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fre
     except KeyboardInterrupt:
         where = [] if store == DEFAULT_STORE else ["--store", str(store)]
         command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
-        err.print(f"The sweep goes on with `{command}`.", soft_wrap=True)
+        err.print(f"Resume the sweep with `{command}`.", soft_wrap=True)
         raise
 
 

@@ -94,7 +94,7 @@ def _modeled(
 
 def _recorded(run: str, case: str | None, store: Path, *, alone: bool) -> tuple[str, Traffic]:
     if not alone:
-        raise InputError(Problem("--run", "goes without a configuration and changes of it"))
+        raise InputError(Problem("--run", "cannot be combined with a configuration or its options"))
     return recorded_traffic(find_run(store, run), case)
 
 

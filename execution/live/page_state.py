@@ -144,7 +144,7 @@ def _machine(before: Reading, now: Reading) -> tuple[tuple[float, float], tuple[
 
 
 def cpu_verdict(idle: float) -> str:
-    """The light of the processors for their idle share, in the words of verdicts."""
+    """Map idle CPU share to pass, warn or fail."""
     if idle < SATURATED_SHARE:
         return "fail"
     return "warn" if idle < SCARCE_SHARE else "pass"

@@ -74,7 +74,7 @@ def _repeated_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Iterator
     keys = Counter(settings[0].key for settings in parsed)
     for key, count in keys.items():
         if count > 1:
-            yield Problem(f"--over {key}", f"is there {count} times", "each key once")
+            yield Problem(f"--over {key}", f"is given {count} times", "each key once")
     for override in overrides:
         key = override.partition("=")[0]
         if key in keys:
@@ -259,8 +259,8 @@ class SweepRequest:
         }
         beside = [option for option, value in given.items() if value]
         if self.resume is not None and beside:
-            what = f"goes without {', '.join(beside)}"
-            yield Problem("--resume", what, "a sweep goes on as it was begun")
+            what = f"cannot be combined with {', '.join(beside)}"
+            yield Problem("--resume", what, "a sweep is resumed as it was begun")
         if self.name is not None and (self.name == "latest" or not NAME.fullmatch(self.name)):
             what = f"must be up to 80 letters, digits, '-', '_' and '.', got {self.name!r}"
             yield Problem("--name", what, "and not 'latest', which is the sweep begun last")

@@ -111,7 +111,7 @@ def test_a_known_result_is_not_computed_again(
     [
         (("--set", "seed=-1"), "seed: must be at least 0, got -1"),
         (("--proxies", "container"), "--proxies: must be process with the virtual clock"),
-        (("--clock", "wall"), "--clock: must be real or virtual, got 'wall'"),
+        (("--clock", "wall"), "'wall' is not one of 'real', 'virtual'"),
     ],
 )
 def test_bad_input_is_refused_before_the_machine_boots(
@@ -136,7 +136,7 @@ def test_an_interrupted_sweep_ends_its_machines(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, machines_in(folder), list(folder.iterdir())) == (130, [], [])
-    assert "The sweep goes on with `railbed sweep --resume golden-" in said
+    assert "Resume the sweep with `railbed sweep --resume golden-" in said
 
 
 def machines_in(folder: Path) -> list[str]:

@@ -367,6 +367,6 @@ def test_a_page_that_reads_slowly_learns_it_too() -> None:
 
 
 def test_the_page_does_not_look_into_the_virtual_machine() -> None:
-    with pytest.raises(InputError, match="--live: goes with the real clock alone"):
+    with pytest.raises(InputError, match="--live: needs the real clock"):
         refuse_virtual(True)
     refuse_virtual(False)

@@ -138,7 +138,7 @@ def test_processes_of_the_machines_own_network_are_never_listed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--image", "a", "--launcher", "--", "true"), 2, "--launcher: goes without --image"),
+        (("--image", "a", "--launcher", "--", "true"), 2, "--launcher: cannot be combined with"),
         (("--image", "a", "--proxies", "process", "--", "true"), 2, "--image: needs GPU proxies"),
         (("--", "/etc/passwd"), 2, "/etc/passwd: is not executable"),
         (("--", "/etc"), 2, "/etc: is a folder"),

@@ -173,7 +173,7 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
         (("repeats=1,,2",), "--over repeats=1,,2: the list of values is not YAML"),
         (("repeats=1], [2",), "--over repeats=1], [2: the list of values is not YAML"),
         (("repeats=1,2,1",), "--over repeats=1,2,1: has the value '1' 2 times"),
-        (("repeats=1", "repeats=2"), "--over repeats: is there 2 times (each key once)"),
+        (("repeats=1", "repeats=2"), "--over repeats: is given 2 times (each key once)"),
         (("seed=1", "repeats=1"), "--set seed: the key has its values from --over"),
         ((f"seed={','.join(map(str, range(MAX_POINTS + 1)))}",), "--over: 1001 values are 1001"),
     ],

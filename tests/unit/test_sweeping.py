@@ -344,8 +344,11 @@ REQUEST: dict[str, Any] = {
     ("changes", "message"),
     [
         ({}, "sweep: needs a scenario, or --resume NAME"),
-        ({"resume": "x", "scenario": Path("y"), "over": ("k=1",)}, "goes without SCENARIO, --over"),
-        ({"resume": "x", "proxies": "process"}, "--resume: goes without --proxies"),
+        (
+            {"resume": "x", "scenario": Path("y"), "over": ("k=1",)},
+            "combined with SCENARIO, --over",
+        ),
+        ({"resume": "x", "proxies": "process"}, "--resume: cannot be combined with --proxies"),
         ({"scenario": Path("y"), "name": "latest"}, "--name: must be up to 80 letters"),
         ({"scenario": Path("y"), "name": "../y"}, "--name: must be up to 80 letters"),
     ],
