@@ -50,7 +50,7 @@ def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
 
 
 def _with_defaults(run: StoredRun) -> StoredRun:
-    """Return a run whose scenario has all keys; one that another version wrote stays as it is."""
+    """Return a run whose scenario has all keys; one that does not fit stays as it is."""
     # Importing the schema takes a third of a second.
     from pydantic import ValidationError
 

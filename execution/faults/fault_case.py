@@ -290,13 +290,13 @@ class FaultCase:
         self,
         during: FaultedExecution,
         epochs: Sequence[Epoch],
-        healthy_s: Mapping[PathClass, float],
+        baseline_s: Mapping[PathClass, float],
     ) -> CaseResult:
         """Compare the execution during the fault with a model of the states of the fabric.
 
-        `healthy_s` has the latencies of paths before; those of now are measured.
+        `baseline_s` has the latencies of paths before; those of now are measured.
         """
-        known_s = {**healthy_s, **self.fabric.path_latencies_s(self.schedule)}
+        known_s = {**baseline_s, **self.fabric.path_latencies_s(self.schedule)}
         latency_s = {**dict.fromkeys(self._classes(epochs), max(known_s.values())), **known_s}
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(
