@@ -1,6 +1,6 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -8,8 +8,7 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
 from model.job.recovery import RecoveryStrategy
 from model.workload.generator import Generator
-from results.verdicts.model_comparison import Thresholds
-from results.verdicts.summary import median_interval
+from results.verdicts.verdict import Thresholds
 from scenarios.format.keys import Expect, Job
 from traffic_gen.workloads.task import Task
 
@@ -63,15 +62,6 @@ class Repeats:
     def executions(self) -> int:
         """Largest number of executions, disturbed ones included."""
         return 2 * self.most
-
-    def are_enough(self, counted_s: Sequence[float]) -> bool:
-        """Whether these counted completion times in seconds are enough."""
-        if len(counted_s) < self.least:
-            return False
-        if len(counted_s) >= self.most:
-            return True
-        interval = median_interval(counted_s)
-        return interval is not None and interval.half_width <= self.precision
 
 
 # Six values are the fewest that give an interval with 95 % confidence.

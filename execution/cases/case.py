@@ -1,6 +1,6 @@
 """Measure a schedule on a fabric as it is now: predict, execute, record; judge it then or later."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -18,14 +18,9 @@ from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from results.store.runs import RunFolder, phase_in_words
 from results.verdicts.byte_conservation import Carried, Span
-from results.verdicts.model_comparison import (
-    CaseObservations,
-    CaseResult,
-    Measured,
-    Thresholds,
-    compare,
-)
-from results.verdicts.verdict import Reason
+from results.verdicts.model_comparison import CaseObservations, CaseResult, Measured, compare
+from results.verdicts.summary import median_interval
+from results.verdicts.verdict import Reason, Thresholds
 from scenarios.scenario import Repeats, Scenario
 from testbed.fabric.links import Reading
 from traffic_gen.agents.client import Incomplete
@@ -41,6 +36,14 @@ def is_disturbed(pauses: PauseLog, depth_s: float) -> bool:
     `False` if pauses were not watched: the verdict reports that instead.
     """
     return pauses.beyond_s(depth_s) > DISTURBED_ABOVE * pauses.seconds
+
+
+def are_enough(repeats: Repeats, counted_s: Sequence[float]) -> bool:
+    """Whether these counted completion times in seconds are enough."""
+    if not repeats.least <= len(counted_s) < repeats.most:
+        return len(counted_s) >= repeats.most
+    interval = median_interval(counted_s)
+    return interval is not None and interval.half_width <= repeats.precision
 
 
 @dataclass
@@ -77,7 +80,7 @@ class Executions:
     @property
     def are_enough(self) -> bool:
         """Whether the undisturbed executions suffice."""
-        return self.repeats.are_enough([repeat.completion_s for repeat in self.undisturbed])
+        return are_enough(self.repeats, [repeat.completion_s for repeat in self.undisturbed])
 
     @property
     def counted(self) -> tuple[Repeat, ...]:

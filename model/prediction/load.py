@@ -153,7 +153,7 @@ def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, float], I
     rates_bps = net.rate[net.paths].min(axis=1) * 8
     return {
         (kind, rate_bps): np.where(rates_bps == rate_bps, some, 0)
-        for rate_bps in np.unique(rates_bps).tolist()
+        for rate_bps in sorted(set(rates_bps.tolist()))
         for kind, some in times.items()
     }
 

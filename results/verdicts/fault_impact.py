@@ -8,9 +8,9 @@ from typing import Any
 from model.measurement.records import Repeat
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
-from results.verdicts.model_comparison import CaseResult, Thresholds, data_reasons, ratio_reasons
+from results.verdicts.model_comparison import CaseResult, data_reasons, ratio_reasons
 from results.verdicts.record import plain
-from results.verdicts.verdict import Judgement, Reason, Verdict, with_verdict
+from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 
 # Seconds beyond the job's restart time after which a restart is late.
 LATE_S = 0.001

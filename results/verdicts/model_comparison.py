@@ -20,15 +20,7 @@ from results.verdicts.fidelity import Fidelity, machine_reasons
 from results.verdicts.machine_headroom import Observation, machine_headroom
 from results.verdicts.record import FLAT, OPTIONAL
 from results.verdicts.summary import Summary, summarize
-from results.verdicts.verdict import Judgement, Reason, Verdict, with_verdict
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Distance of measured / modeled from 1: above `within`, warn; above `limit`, fail."""
-
-    within: float
-    limit: float
+from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 
 
 @dataclass(frozen=True)

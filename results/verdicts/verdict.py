@@ -14,6 +14,14 @@ class Verdict(StrEnum):
     FAIL = "fail"
 
 
+@dataclass(frozen=True)
+class Thresholds:
+    """Distance of measured / modeled from 1: above `within`, warn; above `limit`, fail."""
+
+    within: float
+    limit: float
+
+
 # A verdict and the sentence that says why.
 Reason = tuple[Verdict, str]
 

@@ -23,8 +23,8 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from results.verdicts.byte_conservation import Carried, Irregular, link_reasons, spans
-from results.verdicts.model_comparison import Measured, Thresholds
-from results.verdicts.verdict import Reason, Verdict
+from results.verdicts.model_comparison import Measured
+from results.verdicts.verdict import Reason, Thresholds, Verdict
 from tests.unit.fabrics import spec
 from tests.unit.test_fidelity import executed, faithful, planned
 from traffic_gen.probes.blackout import PairRecord

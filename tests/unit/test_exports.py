@@ -20,8 +20,9 @@ from model.measurement.records import CaseExecutions, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Steps
 from model.workload.trace import Trace, trace_of
-from results.verdicts.model_comparison import Measured, Thresholds, compare
+from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.run import run_object
+from results.verdicts.verdict import Thresholds
 from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

@@ -42,10 +42,10 @@ from results.verdicts.fidelity import (
     machine_reasons,
 )
 from results.verdicts.machine_headroom import MachineHeadroom, Observation, machine_headroom
-from results.verdicts.model_comparison import CaseObservations, Measured, Thresholds, compare
+from results.verdicts.model_comparison import CaseObservations, Measured, compare
 from results.verdicts.record import plain
 from results.verdicts.summary import summarize
-from results.verdicts.verdict import Verdict, worst
+from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.sized_collective import SizedCollective
 

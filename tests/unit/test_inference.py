@@ -25,8 +25,9 @@ from model.workload.transfers.proof import ScheduleError
 from results.report.run_article import _latencies
 from results.tables.measured.run import print_run
 from results.verdicts.breakdown import request_result
-from results.verdicts.model_comparison import Measured, Thresholds, compare
+from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.run import run_object
+from results.verdicts.verdict import Thresholds
 from scenarios.cases import case_schedule
 from scenarios.format.training import load_configuration
 from scenarios.library_files import LIBRARY

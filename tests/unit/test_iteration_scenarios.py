@@ -14,8 +14,9 @@ from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import IterationSteps, begins_s
 from results.tables.measured.run import print_run
-from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
+from results.verdicts.verdict import Thresholds
 from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

@@ -23,9 +23,9 @@ from model.workload.transfers.proof import ScheduleError
 from results.report.run_article import answer
 from results.store.judged_tables import judged_rows
 from results.tables.measured.run import print_run
-from results.verdicts.model_comparison import CaseResult, Measured, Thresholds, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
-from results.verdicts.verdict import Verdict
+from results.verdicts.verdict import Thresholds, Verdict
 from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.cases.case import DISTURBED_ABOVE, Executions, is_disturbed
+from execution.cases.case import DISTURBED_ABOVE, Executions, are_enough, is_disturbed
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.summary import median_interval
@@ -98,14 +98,14 @@ def test_the_interval_is_as_sure_as_it_says(count: int) -> None:
 
 
 def test_auto_goes_on_until_the_median_is_known_or_a_limit_is_reached() -> None:
-    assert not AUTO.are_enough([1.0] * 5)
-    assert AUTO.are_enough([1.0] * 6)
+    assert not are_enough(AUTO, [1.0] * 5)
+    assert are_enough(AUTO, [1.0] * 6)
     wide = [1.0, 1.1] * 20
-    assert not AUTO.are_enough(wide[:29])
-    assert AUTO.are_enough(wide[:30])
-    assert AUTO.are_enough([0.9, *[1.0] * 7, 1.2])
+    assert not are_enough(AUTO, wide[:29])
+    assert are_enough(AUTO, wide[:30])
+    assert are_enough(AUTO, [0.9, *[1.0] * 7, 1.2])
 
 
 @given(st.lists(times, max_size=12), st.integers(1, 10))
 def test_a_number_of_repeats_is_that_number(values: list[float], count: int) -> None:
-    assert Repeats.exactly(count).are_enough(values) == (len(values) >= count)
+    assert are_enough(Repeats.exactly(count), values) == (len(values) >= count)

@@ -29,17 +29,10 @@ from results.store.runs import (
 )
 from results.tables.measured.run import human_bytes, print_run
 from results.tables.style import human_seconds
-from results.verdicts.model_comparison import (
-    CaseResult,
-    Measured,
-    Mismatch,
-    Thresholds,
-    busbw_factor,
-    compare,
-)
+from results.verdicts.model_comparison import CaseResult, Measured, Mismatch, busbw_factor, compare
 from results.verdicts.run import run_object
 from results.verdicts.summary import summarize
-from results.verdicts.verdict import Verdict, worst
+from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective

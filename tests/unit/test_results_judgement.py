@@ -19,15 +19,9 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective
 from results.store.runs import find_run
 from results.tables.measured.run import print_run
-from results.verdicts.model_comparison import (
-    CaseObservations,
-    CaseResult,
-    Measured,
-    Thresholds,
-    compare,
-)
+from results.verdicts.model_comparison import CaseObservations, CaseResult, Measured, compare
 from results.verdicts.run import run_object
-from results.verdicts.verdict import Verdict
+from results.verdicts.verdict import Thresholds, Verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -189,8 +189,10 @@ class SizedCollective(Task):
     def pairs(self, spec: FabricSpec) -> Ints:
         """Return a column for each pair of ranks that sends."""
         del spec
-        sent = _real_transfers(self)
-        return np.unique(np.stack([sent.source, sent.destination]), axis=1)
+        sent, gpus = _real_transfers(self), prod(self.shape)
+        is_sent = np.zeros((gpus, gpus), bool)
+        is_sent[sent.source, sent.destination] = True
+        return np.stack(np.nonzero(is_sent))
 
     def crossing(self, pairs: Ints, domain_size: int) -> str:
         """Say which communicator no algorithm can serve along rails; else as of any work."""

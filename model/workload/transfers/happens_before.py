@@ -55,7 +55,7 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
 
 def _numbers_at_sender(transfers: Transfers, chain: Ints) -> Ints:
     """The number of each transfer's chain among those of its sender, from 0."""
-    heads = np.unique(chain)
+    heads = np.flatnonzero(chain == np.arange(len(chain)))
     heads = heads[np.argsort(transfers.source[heads], kind="stable")]
     senders = transfers.source[heads]
     number = np.zeros(len(transfers), np.int64)
