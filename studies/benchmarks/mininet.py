@@ -196,7 +196,7 @@ def compared_load(
     names = {
         "collective": collective.value,
         "algorithm": algorithm,
-        "bandwidth_scale": spec.bandwidth_scale,
+        "nic_mbit_per_s": spec.emulated_nic_bps / 1e6,
     }
     for traffic in (AGENTS, IPERF3):
         load = spec, schedule, background_cores, traffic

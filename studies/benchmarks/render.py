@@ -2,8 +2,8 @@
 
     python -m studies.benchmarks.render
 
-Writes each table of the pages anew, between its markers. A table whose
-benchmark has changed since its commit says so.
+Writes each table of the pages anew, between its markers. A table whose benchmark has changed since
+its commit says so.
 """
 
 import re
@@ -82,6 +82,9 @@ TITLES = {
     "replay_ratio": "of its replay",
     "cpu_s_per_gigabyte_ratio": "CPU ratio",
     "gpus": "GPUs",
+    "mbit_per_s": "rate, Mbit/s",
+    "carried_gbit_per_s": "carried, Gbit/s",
+    "nominal_gbit_per_s": "nominal, Gbit/s",
     "nic_mbps": "NIC, Mbit/s",
     "nic_mbit_per_s": "NIC, Mbit/s",
     "up_s_ratio": "up ratio",
@@ -94,7 +97,7 @@ SHARES = re.compile(
     r"acknowledgements|probes|latency)"
 )
 RATIOS = re.compile(r"(\w*ratio\w*|\w+_over_\w+|\w*interference|uneven\w*)")
-UNITS = {"us": "µs", "mib": "MiB", "gib": "GiB", "percent": "%"}
+UNITS = {"s": "s", "ms": "ms", "mib": "MiB", "gib": "GiB"}
 
 
 def _title(key: str) -> str:
@@ -104,11 +107,8 @@ def _title(key: str) -> str:
         return value if name == "ratio" else f"{value}: {_title(name)}"
     if name in TITLES:
         return TITLES[name]
-    rate = re.fullmatch(r"(?:(\w+)_)?([mg]bit)_per_s", name)
-    if rate:
-        return f"{(rate[1] or 'rate').replace('_', ' ')}, {rate[2].capitalize()}/s"
-    words, unit = re.fullmatch(r"(\w+?)(?:_(s|ms|us|mib|gib))?", name).groups()  # type: ignore[union-attr]
-    return words.replace("_", " ") + (f", {UNITS.get(unit, unit)}" if unit else "")
+    words, _, unit = name.rpartition("_")
+    return f"{words}, {UNITS[unit]}".replace("_", " ") if unit in UNITS else name.replace("_", " ")
 
 
 def _cell(key: str, value: object) -> str:
@@ -180,21 +180,20 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "calibration": (Table("kind mbit_per_s wrong", across="left_percent", of=_hard),),
     "blackout": (
         Table(
-            "fault fabric trials blackout_median_ms blackout_worst_ms detected_median_ms "
+            "fault fabric blackout_median_ms blackout_worst_ms detected_median_ms "
             "confirmed_median_ms lost_probes_unaffected probes_unaffected"
         ),
     ),
     "experiments": (Table("fault strategy fabric blackout_ms replay_ratio ratio verdict"),),
     "sharing": (
         Table(
-            "case fabric forwarded weight spread ratio ratio_least ratio_most uneven_least "
+            "case fault forwarded weight spread ratio ratio_least ratio_most uneven_least "
             "uneven_most uneven"
         ),
     ),
     "mininet": (
         Table(
-            "algorithm nic_mbit_per_s traffic fabric measured_s modeled_s error error_max "
-            "cpu_s_per_gigabyte"
+            "algorithm nic_mbit_per_s traffic fabric measured_s modeled_s error cpu_s_per_gigabyte"
         ),
         Table("algorithm nic_mbit_per_s traffic error_ratio cpu_s_per_gigabyte_ratio"),
         Table("gpus fabric connected_s up_s"),
@@ -234,7 +233,9 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         ),
     ),
     "schedules": (
-        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
+        Table(
+            "collective algorithm fabric transfers schedule_and_proof_s prediction_s", of=_largest
+        ),
     ),
     "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
