@@ -6,7 +6,7 @@ from typing import Any
 
 # Exit code of a point that was ended because it took too long, as of timeout(1).
 HANGING = 124
-REAL, VIRTUAL = CLOCKS = ("real", "virtual")
+REAL, VIRTUAL = "real", "virtual"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,13 @@ from contextlib import suppress
 from typing import Protocol
 
 from linux.network.namespaces import namespace_of
+from linux.network.socket_options import (
+    ETH_P_ALL,
+    PACKET_IGNORE_OUTGOING,
+    SO_ATTACH_FILTER,
+    SO_RCVBUFFORCE,
+    SOL_PACKET,
+)
 from model.fabric.link_probes import (
     DETECTION_ROUNDS,
     LOST_PROBES,
@@ -33,11 +40,7 @@ HEADER = struct.Struct("!6s6sHI")
 FRAME = struct.Struct(f"{HEADER.format}{PROBE_BYTES - HEADER.size}x")
 LINKS_AT_ONCE = 8
 # After a pause, probes arrive at once; those beyond the buffer are lost, as if the link had failed.
-SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-ETH_P_ALL = 0x0003
-SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
-SO_ATTACH_FILTER = 26
 # Classic BPF (linux/filter.h): code, jump if true, jump if false, operand.
 INSTRUCTION = struct.Struct("HBBI")
 LOAD_HALF_WORD, JUMP_IF_EQUAL, RETURN = 0x28, 0x15, 0x06

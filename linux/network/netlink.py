@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from linux.network.socket_options import SO_RCVBUFFORCE
 from model.errors import EmulationError
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -27,7 +28,6 @@ BUFFER_BYTES = 1 << 18
 # The answers to this many requests fit into a socket's receive buffer.
 REQUESTS_A_CALL = 64
 # A starting fabric causes thousands of notifications, faster than they are read.
-SO_RCVBUFFORCE = 33
 NOTIFICATIONS_BUFFER_BYTES = 16 * 1024 * 1024
 # For thousands of requests on a busy machine; as struct timeval.
 ANSWER_S = 30

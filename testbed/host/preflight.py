@@ -12,6 +12,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.network.namespaces import private_namespace
 from linux.network.route_socket import RouteSocket
+from linux.network.socket_options import ETH_P_ALL
 from model.errors import NotReady, RailbedError
 from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS
@@ -31,7 +32,6 @@ CONTAINER_VARIABLE = "RAILBED_CONTAINER"
 # Numbers of capabilities(7), as in linux/capability.h.
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 LOOPBACK = 1  # its index in every network namespace
-ETH_P_ALL = 0x0003
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,22 @@ from typing import Any, BinaryIO
 
 from linux.files.user_files import cleared, write_text
 from linux.machine.clocks import Timestamps
+from linux.network.socket_options import (
+    ETH_P_ALL,
+    PACKET_OUTGOING,
+    SO_RCVBUFFORCE,
+    SO_TIMESTAMPNS,
+    dropped_frames,
+)
 
 # The capture file format of libpcap with nanoseconds (draft-ietf-opsawg-pcap, sections 4 and 5).
 MAGIC, MAJOR, MINOR, ETHERNET = 0xA1B23C4D, 2, 4, 1
 FILE_HEADER, RECORD_HEADER = struct.Struct("=IHHiIII"), struct.Struct("=IIII")
 # Bytes kept of each frame: the headers, and the begin of the payload.
 SNAPSHOT_BYTES = 128
-# packet(7), socket(7).
-ETH_P_ALL, PACKET_OUTGOING = 3, 4
-SOL_PACKET, PACKET_STATISTICS = 263, 6
-SO_RCVBUFFORCE, SO_TIMESTAMPNS = 33, 35
 BUFFER_BYTES = 16 * 2**20
 SECOND_NS = 1_000_000_000
-TIMESTAMP, STATISTICS = struct.Struct("@qq"), struct.Struct("=II")
+TIMESTAMP = struct.Struct("@qq")
 # Python repeats select(2) after a signal, which is therefore noticed up to this much later.
 END_SEEN_S = 0.1
 
@@ -103,8 +106,7 @@ class LinkCapture:
     def close(self, timestamps: Timestamps) -> dict[str, Any]:
         """Read waiting frames, and close; return what was captured, and what was dropped."""
         self.read(timestamps)
-        counted = self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, STATISTICS.size)
-        _, dropped = STATISTICS.unpack(counted)
+        dropped = dropped_frames(self.socket)
         self.socket.close()
         return {
             "link": self.link,

@@ -15,6 +15,14 @@ from contextlib import contextmanager, nullcontext, suppress
 
 from linux.machine.clocks import SET_BY_NS, wall_clock_ahead_ns
 from linux.network.namespaces import namespace_of
+from linux.network.socket_options import (
+    ETH_P_ALL,
+    PACKET_IGNORE_OUTGOING,
+    SO_RCVBUFFORCE,
+    SO_SNDBUFFORCE,
+    SO_TIMESTAMPNS,
+    SOL_PACKET,
+)
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Hop, Port
@@ -32,10 +40,7 @@ PATIENCE_S = 1.0
 # Most attempts: a measurement during which the clock is set is repeated.
 MEASUREMENTS = 3
 
-# packet(7), socket(7) and the kernel's headers; Python has no names for these.
-ETH_P_ALL = 0x0003
-SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
-SO_SNDBUFFORCE, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 32, 33, 35
+# struct timespec.
 TIMESPEC = struct.Struct("@qq")
 # Buffer charged for a full frame (struct sk_buff and data), halved: the kernel doubles the sizes.
 CHARGED_BYTES = 2304 // 2

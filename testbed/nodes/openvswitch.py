@@ -14,6 +14,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from linux.network.borrowed_sockets import borrowed_sockets, closing_together
+from linux.network.socket_options import SO_SNDBUFFORCE
 from linux.processes.lifetime import (
     BEFORE_PROXIES,
     LAST_WORDS_LINES,
@@ -36,7 +37,6 @@ CONTROLLER = "tcp:127.0.0.1:6653"
 RECONNECT_MS = 1000
 # Open vSwitch drops packets that the kernel does not accept at once: accept a whole queue of them.
 SEND_BUFFER_BYTES = 16 * 1024 * 1024
-SO_SNDBUFFORCE = 32
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
 # Open vSwitch begins with a limit of 10000 flows, and lowers it after slow rounds of its

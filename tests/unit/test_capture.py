@@ -11,6 +11,7 @@ from scapy.utils import RawPcapReader
 
 from execution.capture import require_links
 from linux.machine.clocks import Timestamps
+from linux.network.socket_options import STATISTICS
 from model.errors import InputError
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -18,7 +19,6 @@ from testbed.instruments.capture_program import (
     ETHERNET,
     SECOND_NS,
     SNAPSHOT_BYTES,
-    STATISTICS,
     LinkCapture,
     PcapFile,
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from linux.network.namespaces import namespace_of
+from linux.network.socket_options import SO_RCVBUFFORCE
 from model.fabric.addressing import address_of
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Repeat
@@ -26,7 +27,6 @@ from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, 
 from traffic_gen.probes.packet import ROCE_PORT
 from traffic_gen.probes.path_tracer import (
     BUFFER_BYTES,
-    SO_RCVBUFFORCE,
     Flow,
     PortCapture,
     port_capture,

@@ -16,6 +16,7 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from linux.network.namespaces import namespace_of
+from linux.network.socket_options import ETH_P_ALL, PACKET_OUTGOING, SO_RCVBUFFORCE, dropped_frames
 from model.errors import EmulationError
 from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
 from model.fabric.topology import BETWEEN_SWITCHES, Gpu, Hop, Topology
@@ -30,10 +31,6 @@ DESTINATIONS_AT_ONCE = 8
 # Missing probes are lost when nothing has arrived for this long.
 IDLE_TIMEOUT_S = 0.5
 DEADLINE_S = 10
-ETH_P_ALL = 3
-PACKET_OUTGOING = 4
-SOL_PACKET, PACKET_STATISTICS = 263, 6
-SO_RCVBUFFORCE = 33
 # Room for thousands of short frames, each with 768 bytes of kernel overhead.
 BUFFER_BYTES = 32 * 1024 * 1024
 # Ethernet, IPv4 without options (RFC 791), the ports of UDP (RFC 768).
@@ -85,9 +82,7 @@ class PortCapture:
 
     def _check_that_nothing_is_missing(self) -> None:
         """Raise `EmulationError` if the kernel has dropped frames, as the buffer was full."""
-        counted = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
-        _, dropped = struct.unpack("=II", counted)
-        if dropped:
+        if dropped := dropped_frames(self._socket):
             raise EmulationError(f"{dropped} frames at the switches' ports were not read in time")
 
 

@@ -41,11 +41,10 @@ from typing import Any
 from linux.files.user_files import cleared
 from linux.machine.clocks import Timestamps
 from linux.network.namespaces import namespace_of
+from linux.network.socket_options import SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_TIMESTAMPNS
 
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 TIMER_SLACK_NS = 1000
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h: may exceed net.core.?mem_max
-SO_TIMESTAMPNS = 35  # the same; a struct timespec of CLOCK_REALTIME comes with each packet
 BUFFER_BYTES = 4 * 1024 * 1024
 IP_HEADER_BYTES, UDP_HEADER_BYTES, PSN_BYTES = 20, 8, 3
 PSN_MASK = (1 << 8 * PSN_BYTES) - 1
