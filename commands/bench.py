@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
 from commands.options import CONTAINER, AsJson, Store, ready
 from commands.output import err, exit_with, out, print_result
 from execution.virtual_clock.run import bench_virtually
 from model.errors import EmulationError, InputError, Problem
+from results.sections.section import Section, clock_section
 from results.store.runs import DEFAULT_STORE
-from results.tables.style import print_clock
 from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks import BENCHMARKS, Benchmark, Needs
 from studies.benchmarks.figures import recording
@@ -63,7 +62,7 @@ def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, reco
         try:
             for row in measured:
                 rows.append(row)
-                _print_row(row, err if as_json else out)
+                (err if as_json else out).print(_line(row), soft_wrap=True)
         finally:
             if as_json:
                 print(json.dumps({"rows": rows}))
@@ -91,16 +90,13 @@ def _bench_virtually(
     with recording(name, rows, record=record, clock="virtual"):
         exit_code, result = bench_virtually(name, store, fresh=fresh)
         rows += result["rows"]
-    print_result(result, as_json, _print_rows)
+    print_result(result, as_json, _sections)
     exit_with(failed=exit_code != 0)
 
 
-def _print_rows(result: Mapping[str, Any], console: Console) -> None:
-    for row in result["rows"]:
-        _print_row(row, console)
-    print_clock(result, console)
+def _sections(result: Mapping[str, Any]) -> list[Section]:
+    return [Section("", remarks=tuple(map(_line, result["rows"]))), clock_section(result)]
 
 
-def _print_row(row: Mapping[str, Any], console: Console) -> None:
-    facts = (f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())
-    console.print("  ".join(facts), soft_wrap=True)
+def _line(row: Mapping[str, Any]) -> str:
+    return "  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items())

@@ -8,9 +8,9 @@ from commands.options import AsJson, RunName, Store
 from commands.output import out, print_result
 from commands.show import printed_whole
 from model.errors import InputError, Problem
+from results.sections.comparison import comparison_sections
 from results.store.records import read_json, read_record, reading
 from results.store.runs import DEFAULT_STORE, clock_of, find_run, read_result
-from results.tables.measured.run_diff import print_comparison
 from results.verdicts.run_diff import StoredRun, comparison_object
 from scenarios.format.bounded_text import value_of
 
@@ -23,7 +23,7 @@ def compare(
 ) -> None:
     """Print the comparison of two runs, or nothing if one of them is damaged."""
     with printed_whole(out, store):
-        print_result(compared(store, first, second), as_json, print_comparison)
+        print_result(compared(store, first, second), as_json, comparison_sections)
 
 
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:

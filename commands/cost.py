@@ -9,7 +9,7 @@ from commands.options import AsJson
 from commands.output import print_result
 from model.errors import InputError, Problem
 from model.fabric.network_cost import networks
-from results.tables.modeled.networks import print_cost
+from results.sections.modeled import cost_sections
 from scenarios.format.prices import DEFAULT, load_prices
 
 SCHEMA = "railbed.cost/1"
@@ -31,7 +31,7 @@ def cost(
     _require_sizes(gpus, radix, domain_size)
     asked = {"schema": SCHEMA, "gpus": gpus, "radix": radix, "domain_size": domain_size}
     costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
-    print_result({**asked, **costs}, as_json, print_cost)
+    print_result({**asked, **costs}, as_json, cost_sections)
 
 
 def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from commands.options import AsJson
 from commands.output import draw_figure, print_result
-from results.tables.modeled.networks import print_decision
+from results.sections.modeled import decision_sections
 from studies.decision.cluster_file import load_cluster
 from studies.decision.decide import decide_object
 
@@ -22,7 +22,7 @@ def decide(
     """Print the networks of a cluster beside each other, and draw them if asked."""
     result = decide_object(load_cluster(cluster))
     if figure is not None:
-        from results.figures.decision import draw_decision
+        from results.figures.curves import draw_decision
 
         draw_figure(figure, lambda path: draw_decision(result, path))
-    print_result(result, as_json, print_decision)
+    print_result(result, as_json, decision_sections)

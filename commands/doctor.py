@@ -8,8 +8,9 @@ from rich.text import Text
 from commands.options import CONTAINER, Proxies, proxy_kind
 from commands.output import err, out
 from model.errors import NotReady
+from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
-from scenarios.planning.plan_table import print_machine
+from scenarios.planning.plan_table import machine_section
 from testbed.host import preflight
 from testbed.nodes.datapath import default_datapath
 
@@ -33,7 +34,7 @@ def doctor(
     missing = [item for item in needed if not item.ready]
     if missing:
         raise NotReady(f"{len(missing)} of {len(needed)} checks failed; each says how to fix it")
-    print_machine(_measured(again=measure), out)
+    print_sections([machine_section(_measured(again=measure))], out)
 
 
 def _measured(*, again: bool) -> "Machine":

@@ -20,7 +20,7 @@ from commands.options import (
 )
 from commands.output import err, exit_with, print_result
 from model.errors import InputError, NotReady, Problem, RailbedError
-from results.tables.measured.program import print_program
+from results.sections.links import program_sections
 from results.verdicts.record import plain
 from scenarios.planning.kernel_support import require_fabrics
 
@@ -55,7 +55,7 @@ def execute(
     program = Program(command, timeout, image, launcher)
     show = shown_on_error if as_json else shown
     run = executed(loaded.name, loaded.fabrics[0], kind, program, show)
-    print_result(plain(run), as_json, print_program)
+    print_result(plain(run), as_json, program_sections)
     if run.sentence:
         err.print(f"railbed: {run.sentence}", style="red", soft_wrap=True)
     exit_with(failed=bool(run.sentence))

@@ -9,8 +9,8 @@ from commands.options import CONTAINER, AsJson, Proxies, Store, ready
 from commands.output import err, exit_with, print_result
 from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
+from results.sections.failures import failures_section
 from results.store.runs import DEFAULT_STORE
-from results.tables.measured.fault_impact import print_failures
 from scenarios.library_files import library
 from scenarios.load import load
 
@@ -41,7 +41,7 @@ def failures(
         )
     finally:
         if rows:
-            print_result(rows, as_json, print_failures)
+            print_result(rows, as_json, lambda failed: [failures_section(failed)])
     exit_with(failed=any(row["verdict"] == "fail" for row in rows))
 
 

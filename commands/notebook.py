@@ -76,9 +76,9 @@ class StoredRun:
 
     def plot(self) -> "Figure":
         """Completion times of all cases, measured beside modeled; a notebook shows the figure."""
-        from results.figures.completion_times import completion_times
+        from results.report.charts import completion
 
-        return completion_times(judged_rows(self.result)["cases"])
+        return completion(self.result["cases"]).figure
 
 
 def _column(values: Sequence[Any]) -> NDArray[Any]:

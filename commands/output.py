@@ -1,15 +1,18 @@
 """The output of commands: results on standard output or in files, all else on standard error."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from results.sections.section import Section
 
 EXIT_FAILED = 1
 # Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
@@ -32,12 +35,16 @@ out = table_console()
 err = plain_console(stderr=True)
 
 
-def print_result(result: Any, as_json: bool, as_table: Callable[[Any, Console], None]) -> None:
-    """Print a result as one JSON object, or as tables."""
+def print_result(
+    result: Any, as_json: bool, sections: "Callable[[Any], Iterable[Section]]"
+) -> None:
+    """Print a result as one JSON object, or as sections."""
     if as_json:
         print(json.dumps(result, default=str))
     else:
-        as_table(result, out)
+        from results.render.terminal import print_sections
+
+        print_sections(sections(result), out)
 
 
 def exit_with(*, failed: bool) -> NoReturn:
@@ -57,11 +64,11 @@ def writing(place: Path, option: str = "--to") -> Iterator[None]:
 
 def draw_figure(path: Path, draw: Callable[[Path], None]) -> None:
     """Draw a figure as PATH.svg and PATH.png, and say so; PATH may have one of these endings."""
-    from results.figures.canvas import FORMATS, files
+    from results.figures.kit import PRINTED, printed_files
 
-    stem = path.with_suffix("") if path.suffix.removeprefix(".") in FORMATS else path
+    stem = path.with_suffix("") if path.suffix.removeprefix(".") in PRINTED else path
     if stem.name in ("", ".."):
         raise InputError(Problem("--figure", f"must name a file, got {str(path)!r}"))
     with writing(path, "--figure"):
         draw(stem)
-    err.print(f"Drawn: {', '.join(map(str, files(stem)))}", soft_wrap=True)
+    err.print(f"Drawn: {', '.join(map(str, printed_files(stem)))}", soft_wrap=True)

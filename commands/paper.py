@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
-from rich.console import Console
 
 from commands.clock import NEEDS_NO_ROOT
 from commands.options import CONTAINER, AsJson, Proxies, Store
@@ -41,10 +40,10 @@ def paper(
     if measured:
         _measure(part, to, proxies or CONTAINER, store, as_json)
     elif part is None:
-        from results.tables.modeled.paper import print_paper
+        from results.sections.modeled import paper_sections
         from studies.paper.claims import paper_object
 
-        print_result(paper_object(), as_json, print_paper)
+        print_result(paper_object(), as_json, paper_sections)
     elif part.startswith("table"):
         _print_part(part, as_json)
     else:
@@ -56,7 +55,7 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     from commands.options import ready
     from execution.cases.progress import Lines
     from execution.run import run
-    from results.tables.modeled.paper import print_measured
+    from results.sections.modeled import twins_sections
     from studies.twins.comparison import measured_object
     from studies.twins.heat_maps import draw_heat_maps
     from studies.twins.page import write_page
@@ -73,7 +72,7 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     with writing(to):
         draw_heat_maps(result["points"], store, to)
         result["page"] = str(write_page(result, to))
-    print_result(result, as_json, print_measured)
+    print_result(result, as_json, twins_sections)
     exit_with(failed=result["verdict"] == "fail")
 
 
@@ -91,33 +90,20 @@ def _print_plan(plan: "Sequence[Planned]") -> None:
 
 
 def _print_part(part: str, as_json: bool) -> None:
+    from results.sections.modeled import plain_sections
     from studies.paper.tables import TABLES
 
     result = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
-    print_result(result, as_json, _print_rows)
-
-
-def _print_rows(result: dict[str, Any], out: Console) -> None:
-    from results.tables.style import figures_table
-
-    first, *others = result["rows"][0]
-    table = figures_table(first, *others)
-    for row in result["rows"]:
-        table.add_row(*(f"{value}" for value in row.values()))
-    out.print(table)
+    print_result(result, as_json, plain_sections)
 
 
 def _draw_part(part: str, to: Path, as_json: bool) -> None:
-    from results.figures.canvas import files
+    from results.figures.kit import printed_files
+    from results.sections.section import Section
     from studies.paper.figures import draw_figure
 
     with writing(to):
         draw_figure(part, to / part)
-    drawn = [str(file) for file in files(to / part)]
+    drawn = [str(file) for file in printed_files(to / part)]
     result = {"schema": "railbed.paper-figure/1", "figure": part, "files": drawn}
-    print_result(result, as_json, _print_files)
-
-
-def _print_files(result: dict[str, Any], out: Console) -> None:
-    for file in result["files"]:
-        out.print(file, soft_wrap=True)
+    print_result(result, as_json, lambda _: [Section("", remarks=drawn)])

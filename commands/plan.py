@@ -2,14 +2,15 @@
 
 from commands.options import Overrides, ScenarioPath, load_for_this_machine
 from commands.output import out
+from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
 from scenarios.planning.plan import plan as planned
-from scenarios.planning.plan_table import print_chosen, print_crossings, print_plan
+from scenarios.planning.plan_table import plan_section, print_chosen, print_crossings
 
 
 def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Print the load of each fabric, the values chosen for `auto`, and crossings of rails."""
     machine, loaded = machine_profile.known_machine(), load_for_this_machine(scenario, overrides)
-    print_plan(planned(loaded, machine), machine, out)
+    print_sections([plan_section(planned(loaded, machine), machine)], out)
     print_chosen(loaded, out)
     print_crossings(loaded, out)

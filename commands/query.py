@@ -1,15 +1,17 @@
 """The command `query`: SQL over all stored runs."""
 
+import json
 from typing import Annotated, Any
 
 import typer
 
 from commands.options import AsJson, Store
-from commands.output import err, print_result
-from results.store.query import TABLES
+from commands.output import err, out, print_result
+from results.render.terminal import print_whole
+from results.sections.section import Cell, Marked, Section
+from results.store.query import TABLES, Answer
 from results.store.query import query as answered
 from results.store.runs import DEFAULT_STORE
-from results.tables.query import print_answer, print_tables
 
 SCHEMA = "railbed.query/1"
 
@@ -22,10 +24,37 @@ def query(
     """Print the rows that a statement selects, or the tables and their columns."""
     if sql is None:
         tables = {name: list(columns) for name, columns in TABLES.items()}
-        print_result({"schema": SCHEMA, "tables": tables}, as_json, print_tables)
+        print_result({"schema": SCHEMA, "tables": tables}, as_json, _tables)
         return
     answer = answered(store, sql)
     for line in answer.unread:
         err.print(f"not read: {line}", soft_wrap=True)
-    result: dict[str, Any] = {"schema": SCHEMA, "columns": answer.columns, "rows": answer.rows}
-    print_result(result, as_json, print_answer)
+    if as_json:
+        whole = {"schema": SCHEMA, "columns": answer.columns, "rows": answer.rows}
+        print(json.dumps(whole, default=str))
+    else:
+        print_whole(answer_section(answer), out)
+
+
+def _tables(result: dict[str, Any]) -> list[Section]:
+    rows = [(name, ", ".join(columns)) for name, columns in result["tables"].items()]
+    return [Section("Tables", ("table", "columns"), rows, names=2)]
+
+
+def answer_section(answer: Answer) -> Section:
+    """The rows under the names of their columns; a column of numbers alone is at the right."""
+    numbers = [all(map(_is_number, values)) for values in zip(*answer.rows, strict=True)]
+    rows = [
+        [_cell(value, is_number) for value, is_number in zip(row, numbers, strict=True)]
+        for row in answer.rows
+    ]
+    return Section("Answer", answer.columns, rows, names=0)
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _cell(value: object, is_number: bool) -> Cell:
+    text = f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+    return text if is_number else Marked(text)

@@ -10,12 +10,12 @@ from commands.options import Store
 from commands.output import err, out, writing
 from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
-from results.report.article import render
+from results.render.page import render
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, case_folders, find_run
 
 if TYPE_CHECKING:
-    from results.report.article import Article
+    from results.render.page import Article
 
 # Largest records of a prober, with a thousand probes a second and pair.
 MOST_BYTES = 2**28
@@ -64,10 +64,9 @@ def report(
 def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
     """Yield the sweep's article, the comparison of two runs, and the articles of all runs."""
     from commands.compare import compared
-    from results.report.comparison_article import comparison_article
-    from results.report.data.run_data import read_run
-    from results.report.run_article import run_article
-    from results.report.sweep_article import sweep_article
+    from results.report.run import run_article
+    from results.report.run_data import read_run
+    from results.report.several_runs import comparison_article, sweep_article
     from results.store.sweeps import find_sweep
     from results.verdicts.sweep import sweep_object
 
@@ -88,7 +87,7 @@ def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iter
 
 
 def _formats(figures: str) -> list[str]:
-    from results.report.drawings.pictures import FORMATS
+    from results.figures.kit import FORMATS
 
     named = [form for form in figures.split(",") if form]
     if unknown := [form for form in named if form not in FORMATS]:

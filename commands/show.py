@@ -9,9 +9,9 @@ from rich.console import Console
 
 from commands.options import AsJson, RunName, Store
 from commands.output import out, print_result
+from results.sections.run import run_sections
 from results.store.records import reading
 from results.store.runs import DEFAULT_STORE, find_run, read_result
-from results.tables.measured.run import print_run
 
 
 def show(
@@ -27,7 +27,7 @@ def show(
 
 def show_run(result: dict[str, Any], as_json: bool) -> None:
     """Print a run, and where its records are."""
-    print_result(result, as_json, print_run)
+    print_result(result, as_json, run_sections)
     if not as_json:
         kept = f"\nEverything that was measured: {result['folder']}"
         out.print(kept, soft_wrap=True)

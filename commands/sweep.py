@@ -54,7 +54,7 @@ def sweep(
 ) -> None:
     """Begin or resume a sweep; exit with the verdict of all its points."""
     from execution.sweep.points import SweepRequest, anything_elsewhere
-    from results.tables.sweep import print_sweep
+    from results.sections.sweep import sweep_section
     from results.verdicts.sweep import sweep_object
     from scenarios.planning.kernel_support import require_possible
 
@@ -80,7 +80,7 @@ def sweep(
     else:
         err.print("All points have results already; another --name measures them again.")
     result = sweep_object(folder)
-    print_result(result, as_json, print_sweep)
+    print_result(result, as_json, lambda swept: [sweep_section(swept)])
     exit_with(failed=result["verdict"] == "fail")
 
 

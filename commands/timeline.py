@@ -9,7 +9,7 @@ import typer
 from commands.options import RunName, Store
 from commands.output import out, writing
 from linux.files.user_files import make_folder
-from results.report.data.run_data import read_run
+from results.report.run_data import read_run
 from results.report.timeline import timeline as traced
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run

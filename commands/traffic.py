@@ -11,8 +11,8 @@ from commands.train import Batch, DomainSize, Gpus, PlatformName, Search, evalua
 from model.errors import InputError, Problem
 from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
+from results.sections.modeled import traffic_sections
 from results.store.runs import DEFAULT_STORE, find_run
-from results.tables.modeled.training import print_traffic
 from scenarios.format.training import Configuration
 from studies.twins.recorded_traffic import recorded_traffic
 
@@ -58,7 +58,7 @@ def traffic(
         from results.figures.heat_map import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
-    print_result(_traffic_object(name, flows), as_json, print_traffic)
+    print_result(_traffic_object(name, flows), as_json, traffic_sections)
 
 
 def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:

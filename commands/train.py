@@ -11,7 +11,7 @@ from commands.output import print_result
 from model.errors import InputError, Problem
 from model.training.job import Job
 from model.training.search import Evaluation
-from results.tables.modeled.training import print_train
+from results.sections.modeled import train_sections
 from scenarios.format.training import (
     MOST_BATCH,
     MOST_COUNT,
@@ -53,7 +53,7 @@ def train(
 ) -> None:
     """Print the modeled time of a configuration with these changes."""
     name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
-    print_result(_train_object(name, configuration.job, best), as_json, print_train)
+    print_result(_train_object(name, configuration.job, best), as_json, train_sections)
 
 
 def _train_object(name: str, job: Job, best: Evaluation) -> dict[str, Any]:

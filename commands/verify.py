@@ -15,8 +15,8 @@ from commands.options import (
     ready,
 )
 from commands.output import err, exit_with, print_result
+from results.sections.links import verify_sections
 from results.store.runs import DEFAULT_STORE
-from results.tables.measured.path_check import print_verify
 
 
 def verify(
@@ -50,5 +50,5 @@ def verify(
         return verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
 
     result = by_clock(clock, proxies, fresh=fresh, real=really, virtual=virtually)
-    print_result(result, as_json, print_verify)
+    print_result(result, as_json, verify_sections)
     exit_with(failed=result["verdict"] == "fail")

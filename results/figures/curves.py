@@ -1,14 +1,19 @@
-"""Curves and bars: series over one axis, told apart by marker, dash and hatch."""
+"""Figures for a paper: curves, bars, and designs, told apart by marker, dash and hatch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
+from typing import Any
 
 from matplotlib.axes import Axes
 
-from results.figures.canvas import DASHES, FILLS, GREYS, HATCHES, MARKERS, drawing
+from results.figures.kit import DASHES, MARKERS, printed
 
+# Greys and hatches that distinguish series in print.
+GREYS = ("0.0", "0.45")
+FILLS = ("0.9", "0.7", "1.0", "0.8")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
 MOST_TICKS = 7
 # Three names of more characters are wider than a column.
 LONG_NAME = 14
@@ -45,10 +50,10 @@ Panel = Curves | Bars
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
     """Draw panels side by side, as PATH.svg and PATH.png."""
-    with drawing(path, panels=len(panels)) as all_axes:
+    with printed(path, len(panels)) as all_axes:
         for axes, panel in zip(all_axes, panels, strict=True):
             _curves(axes, panel) if isinstance(panel, Curves) else _bars(axes, panel)
-            axes.set_title(panel.title, fontsize=8)
+            axes.set_title(panel.title)
             axes.set_ylabel(panel.y_label)
 
 
@@ -79,9 +84,9 @@ def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker
     values: dict[float, list[float]] = {}
     for x, y in points:
         values.setdefault(x, []).append(y)
-    medians = {x: median(found) for x, found in values.items()}
-    below = [medians[x] - min(found) for x, found in values.items()]
-    above = [max(found) - medians[x] for x, found in values.items()]
+    medians = {x: median(several) for x, several in values.items()}
+    below = [medians[x] - min(several) for x, several in values.items()]
+    above = [max(several) - medians[x] for x, several in values.items()]
     axes.errorbar(
         list(medians),
         list(medians.values()),
@@ -108,3 +113,23 @@ def _bars(axes: Axes, panel: Bars) -> None:
     middle = (len(panel.series) - 1) * width / 2
     axes.set_xticks([group + middle for group in range(len(panel.groups))], panel.groups)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
+
+
+def draw_decision(result: dict[str, Any], path: Path) -> None:
+    """Draw each design's price against the time of iterations; efficient ones are filled."""
+    with printed(path, height=3.6) as (axes,):
+        for index, design in enumerate(result["designs"]):
+            times = [model["iteration_s"] for model in design["models"]]
+            axes.scatter(
+                [geometric_mean(times)],
+                [design["usd"] / 1e6],
+                marker=MARKERS[index % len(MARKERS)],
+                facecolors="black" if design["efficient"] else "none",
+                edgecolors="black",
+                label=design["design"] + (" (efficient)" if design["efficient"] else ""),
+            )
+        axes.set_xlabel("iteration time (s), geometric mean")
+        axes.set_ylabel("network (million USD)")
+        axes.set_ylim(bottom=0)
+        axes.margins(x=0.2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1)

@@ -7,53 +7,72 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import MaxNLocator
 
+from model.arrays import Floats
 from model.training.traffic import Traffic
-from results.figures.canvas import drawing
+from results.figures.kit import printed
+from results.sections.formats import human_bytes
 
 # In print, no more rows than these can be seen.
 MOST_ROWS = 512
-GIGA = 1e9
 # Up to this number of GPUs, a dot is smaller than a pair.
 SMALL = 64
 
 
-def draw_heat_map(found: Traffic, title: str, path: Path) -> None:
-    """Draw all GPUs, and the first GPUs with their HB domains and rails marked.
+def draw_pairs(axes: Axes, size_bytes: Floats, gpus: int, domain_size: int, colours: str) -> None:
+    """Draw the bytes from GPUs (rows) to GPUs (columns), and the borders of domains.
 
-    Pairs without traffic are white. A few GPUs are drawn once, marked.
+    Shades are of the logarithm; pairs without bytes stay empty. A domain size of 0 has no borders.
     """
-    shown = min(found.gpus, max(2 * found.domain_size, 32))
-    with drawing(path, panels=1 if shown == found.gpus else 2, height=3) as panels:
-        if shown < found.gpus:
-            _draw(panels[0], found, -(-found.gpus // MOST_ROWS), found.gpus)
-            panels[0].set_title(f"{title}: all {found.gpus} GPUs")
-        _draw(panels[-1], found, 1, shown)
-        which = f"the first {shown};" if shown < found.gpus else f"{title}, {shown} GPUs\n"
-        panels[-1].set_title(f"{which} lines: HB domains, dots: rails")
-        _mark(panels[-1], found.domain_size, shown)
-
-
-def _draw(axes: Axes, found: Traffic, block: int, shown: int) -> None:
-    gigabytes = found.matrix(block, shown) / GIGA
-    masked = np.ma.masked_equal(gigabytes, 0)
+    masked = np.ma.masked_equal(size_bytes, 0)
     if masked.count():
-        norm = LogNorm(masked.min() * 0.99, masked.max() * 1.01)
-        extent = (-0.5, shown - 0.5, shown - 0.5, -0.5)
-        image = axes.imshow(masked, cmap="Greys", norm=norm, extent=extent, interpolation="nearest")
-        image.set_clim(masked.min() / 10, masked.max())
-        axes.figure.colorbar(image, ax=axes, label="GB of an iteration", shrink=0.7)
-    axes.set_xlabel("receiving GPU")
-    axes.set_ylabel("sending GPU")
+        low, high = float(masked.min()), float(masked.max())
+        image = axes.imshow(
+            masked,
+            cmap=colours,
+            norm=LogNorm(low / 4, high * 1.01),
+            extent=(-0.5, gpus - 0.5, gpus - 0.5, -0.5),
+            interpolation="nearest",
+        )
+        ticks = np.unique([low, np.sqrt(low * high), high])
+        bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format=_bytes, shrink=0.8)
+        bar.minorticks_off()
+    for border in range(domain_size, gpus, domain_size) if domain_size else ():
+        axes.axhline(border - 0.5, color="0.5", linewidth=0.4)
+        axes.axvline(border - 0.5, color="0.5", linewidth=0.4)
+    axes.grid(visible=False)
+    axes.set_xlabel("receives")
+    axes.set_ylabel("sends")
+
+
+def _bytes(size: float, _position: float) -> str:
+    return human_bytes(size)
+
+
+def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
+    """Draw an iteration's bytes of all GPUs, and of the first with HB domains and rails marked.
+
+    A few GPUs are drawn once, marked.
+    """
+    gpus = traffic.gpus
+    shown = min(gpus, max(2 * traffic.domain_size, 32))
+    with printed(path, panels=1 if shown == gpus else 2, height=3) as panels:
+        if shown < gpus:
+            _draw(panels[0], traffic, -(-gpus // MOST_ROWS), gpus, 0)
+            panels[0].set_title(f"{title}: all {gpus} GPUs")
+        _draw(panels[-1], traffic, 1, shown, traffic.domain_size)
+        which = f"the first {shown};" if shown < gpus else f"{title}, {shown} GPUs\n"
+        panels[-1].set_title(f"{which} lines: HB domains, dots: rails")
+        _mark_rails(panels[-1], traffic.domain_size, shown)
+
+
+def _draw(axes: Axes, traffic: Traffic, block: int, shown: int, domain_size: int) -> None:
+    draw_pairs(axes, traffic.matrix(block, shown), shown, domain_size, "Greys")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(visible=False)
 
 
-def _mark(axes: Axes, domain_size: int, shown: int) -> None:
-    """Draw the borders of domains, and a dot for every pair of different domains on one rail."""
-    for border in range(domain_size, shown, domain_size):
-        axes.axhline(border - 0.5, color="0.5", linewidth=0.5)
-        axes.axvline(border - 0.5, color="0.5", linewidth=0.5)
+def _mark_rails(axes: Axes, domain_size: int, shown: int) -> None:
+    """Draw a dot for every pair of different domains on one rail."""
     domain, rail = np.divmod(np.arange(shown), domain_size)
     on_rail = (rail[:, None] == rail) & (domain[:, None] != domain)
     row, column = np.nonzero(on_rail)

@@ -14,7 +14,7 @@ import numpy as np
 from model.arrays import Floats
 from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
-from results.report.data.analysis import (
+from results.report.analysis import (
     DIRECTIONS,
     NS_PER_S,
     paths_of,
@@ -23,7 +23,7 @@ from results.report.data.analysis import (
     step_numbers,
     throughput_bps,
 )
-from results.report.data.run_data import CaseData, Columns, RunData, rows
+from results.report.run_data import CaseData, Columns, RunData, rows
 from results.store.records import read_record, reading
 from results.store.runs import DURING
 

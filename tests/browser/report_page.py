@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from results.report.article import render
-from results.report.data.run_data import read_run
-from results.report.run_article import run_article
+from results.render.page import render
+from results.report.run import run_article
+from results.report.run_data import read_run
 from tests.browser.chromium import WIDTHS, opened
 from tests.unit.stored_runs import stored_run
 

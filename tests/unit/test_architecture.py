@@ -35,7 +35,7 @@ PARTS = {
     "controller": "journal forwarding interfaces southbound detection rollout "
     "reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
-    "results": "store verdicts tables figures report",
+    "results": "store verdicts sections figures render report",
     "scenarios": "library format library_files scenario cases workload_issues planning resolve "
     "standalone load",
     "execution": "cases machine_costs capture faults link_check path_check program run "

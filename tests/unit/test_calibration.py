@@ -37,8 +37,9 @@ from model.measurement.link_quality import (
     representatives,
 )
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
-from results.tables.measured.link_calibration import calibration_table
-from results.tables.measured.run import print_run
+from results.render.terminal import print_sections
+from results.sections.links import calibration_section
+from results.sections.run import run_sections
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from studies.benchmarks.accuracy import rows_by_class
@@ -312,7 +313,7 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     assert [len(link["trials"]) for link in fabric["links"]] == [1, 1]
     assert [link["outcome"] for link in fabric["links"]] == ["right", "right"]
     text = StringIO()
-    print_run(result, Console(file=text, width=80))
+    print_sections(run_sections(result), Console(file=text, width=80))
     (row,) = [line.split() for line in text.getvalue().splitlines() if "nic-link" in line]
     assert row[:4] == ["nic-link", "20", "Mbit/s", "-0.50%"]
     assert row[-4:] == ["1", "0", "ms", "right"]
@@ -333,7 +334,7 @@ def test_links_of_a_run_with_faults_are_under_the_name_of_their_case() -> None:
     assert (fabric["fabric"], fabric["case"]) == (case.replace("/", "_"), case)
     assert "case" not in calibration_objects({"rail-only": []})[0]
     text = StringIO()
-    Console(file=text, width=80).print(calibration_table([fabric]))
+    print_sections([calibration_section([fabric])], Console(file=text, width=80))
     header, heading, row = (line.rstrip() for line in text.getvalue().splitlines())
     assert heading == case
     assert header.index("nominal") + len("nominal") == row.index("Mbit/s") + len("Mbit/s")

@@ -16,6 +16,7 @@ from model.fabric.spec import FabricKind
 from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
+from results.render.terminal import print_sections
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import (
@@ -27,7 +28,7 @@ from scenarios.planning.auto import (
 )
 from scenarios.planning.load_estimate import real_task
 from scenarios.planning.plan import plan
-from scenarios.planning.plan_table import print_chosen, print_machine, print_plan
+from scenarios.planning.plan_table import machine_section, plan_section, print_chosen
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
@@ -238,8 +239,8 @@ def test_the_tables_cut_nothing() -> None:
     text = io.StringIO()
     console = Console(file=text, width=80)
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
-    print_machine(TWO_CORES, console)
-    print_plan(plan(scenario, TWO_CORES), TWO_CORES, console)
+    sections = [machine_section(TWO_CORES), plan_section(plan(scenario, TWO_CORES), TWO_CORES)]
+    print_sections(sections, console)
     print_chosen(scenario, console)
     for word in ("forwarding GPU", "of all cores", "yes", "switch thread", "auto is"):
         assert word in text.getvalue()
@@ -255,7 +256,7 @@ def test_the_plan_names_chunks_and_overlap_of_each_schedule() -> None:
     assert (whole.chunks, sliced.chunks) == (16 * 16, 16 * 16 * 4)
     assert whole.overlap == pytest.approx(0, abs=0.001)
     assert sliced.overlap == pytest.approx(0.08, abs=0.02)
-    print_plan([whole, sliced], None, Console(file=text, width=80))
+    print_sections([plan_section([whole, sliced], None)], Console(file=text, width=80))
     assert f"s, 256 chunks, {whole.overlap:.1%} overlap)" in text.getvalue()
     assert f"s, 1024 chunks, {sliced.overlap:.1%} overlap)" in text.getvalue()
 
@@ -269,9 +270,10 @@ def test_a_plan_that_is_estimated_has_no_schedule() -> None:
 def test_the_plan_wraps_no_name_of_a_case_and_has_one_table() -> None:
     text = io.StringIO()
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
-    print_plan(plan(scenario, TWO_CORES), TWO_CORES, Console(file=text, width=80))
+    section = plan_section(plan(scenario, TWO_CORES), TWO_CORES)
+    print_sections([section], Console(file=text, width=80))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
     for case in scenario.cases:
         assert any(line.startswith(f"{case.name} (") and line.endswith(")") for line in lines)
-    ends = {line.index("%") for line in lines if line.startswith("  ") and "%" in line}
+    ends = {line.index("%") for line in lines if line.startswith(" ") and "%" in line}
     assert len(ends) == 1

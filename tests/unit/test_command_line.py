@@ -15,7 +15,8 @@ from commands.app import app, main
 from commands.options import configuration_names, run_names
 from commands.output import table_console
 from commands.table import COMMANDS
-from results.tables.style import figures_table
+from results.render.terminal import print_sections
+from results.sections.section import Section
 from scenarios.library_files import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check
@@ -291,9 +292,9 @@ def test_a_narrow_terminal_loses_no_column(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    table = figures_table("network", "switches", "transceivers", "million USD")
-    table.add_row("rail-optimized", "48", "4096", "2.9")
-    table_console().print(table)
+    columns = ("network", "switches", "transceivers", "million USD")
+    section = Section("Networks", columns, [("rail-optimized", "48", "4096", "2.9")])
+    print_sections([section], table_console())
     assert capsys.readouterr().out.splitlines()[1].split() == [
         "rail-optimized",
         "48",

@@ -7,41 +7,42 @@ import numpy as np
 import pytest
 from matplotlib.patches import StepPatch
 
-from results.report.article import Article
-from results.report.data.analysis import failed_links, throughput_bps
-from results.report.data.fault_phases import phases_as_cases
-from results.report.data.run_data import CaseData, read_run
-from results.report.drawings.fault_strip import moments
-from results.report.drawings.link_throughput import links_shown
-from results.report.run_article import run_article
+from results.render.page import Article
+from results.report.analysis import failed_links, throughput_bps
+from results.report.fault_pictures import links_shown, moments
+from results.report.run import phases_as_cases, run_article
+from results.report.run_data import CaseData, RunData, read_run
 from results.store.raw_tables import LINK_SAMPLES, sealed
-from tests.unit.articles import failure_article
+from tests.unit.articles import failure_article, failure_run
 from tests.unit.stored_runs import stored_run
 
 
 @pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> Article:
-    return failure_article(tmp_path_factory.mktemp("runs"))
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    return failure_run(tmp_path_factory.mktemp("runs"))
 
 
-def test_the_answer_of_a_failure_tells_its_moments(failed: Article) -> None:
+@pytest.fixture(scope="module")
+def failed(run: RunData) -> Article:
+    return failure_article(run)
+
+
+def test_the_answer_of_a_failure_tells_its_moments(run: RunData, failed: Article) -> None:
     assert failed.answer.startswith(
         "Nic-link down at d0g0--rail0 on rail-only: detected after 1 ms, new paths confirmed "
         "after 10 ms; longest blackout 14 ms; with it, an execution takes 1.01 times as long "
         "(modeled: 1.00)."
     )
-    assert failed.run is not None
-    failure = failed.run.result["failures"][0]
+    failure = run.result["failures"][0]
     events, seconds = zip(*moments(failure), strict=True)
     assert events == ("begins", "detected", "confirmed")
     assert seconds == pytest.approx((0.3, 0.3012, 0.3098))
 
 
-def test_the_phases_of_a_failure_are_measured_beside_modeled(failed: Article) -> None:
-    assert failed.sections[0].heading == "Completion time by phase"
-    assert failed.run is not None
-    failure = failed.run.result["failures"][0]
-    (picture,) = failed.sections[0].pictures
+def test_the_phases_of_a_failure_are_measured_beside_modeled(run: RunData, failed: Article) -> None:
+    assert failed.parts[0].section.title == "Completion time by phase"
+    failure = run.result["failures"][0]
+    (picture,) = failed.parts[0].pictures
     axes = picture.figure.axes[0]
     names = [label.get_text().rpartition("/")[2] for label in axes.get_yticklabels()]
     assert names == ["baseline", "degraded", "recovered"]
@@ -53,24 +54,23 @@ def test_the_phases_of_a_failure_are_measured_beside_modeled(failed: Article) ->
     assert shown["|"] == modeled
 
 
-def test_a_restarted_job_is_measured_beside_its_model(failed: Article) -> None:
-    assert failed.run is not None
-    (failure,) = failed.run.result["failures"]
+def test_a_restarted_job_is_measured_beside_its_model(run: RunData) -> None:
+    (failure,) = run.result["failures"]
     restarted = {
         **failure,
         "during_fault_s": 2.9,
         "modeled_during_fault_s": 2.8,
         "recovered_s": None,
     }
-    run = replace(failed.run, result={**failed.run.result, "failures": [restarted]})
-    during = phases_as_cases(run)[1]
+    changed = replace(run, result={**run.result, "failures": [restarted]})
+    during = phases_as_cases(changed)[1]
     assert during["case"].endswith("/during_fault")
     assert during["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
     assert during["ratio"] == pytest.approx(2.9 / 2.8)
 
 
-def test_links_carried_what_their_samples_say(failed: Article) -> None:
-    during = _during(failed)
+def test_links_carried_what_their_samples_say(run: RunData) -> None:
+    during = _during(run)
     edges_s = np.array([0.0, 0.255, 0.9, 1.1, 2.0])
     for link in during.topology.links:
         shares = throughput_bps(during, link, "up", edges_s) / link.rate_bps
@@ -78,8 +78,8 @@ def test_links_carried_what_their_samples_say(failed: Article) -> None:
         assert not throughput_bps(during, link, "down", edges_s).any()
 
 
-def test_a_frame_is_spread_over_the_time_that_its_link_needs(failed: Article) -> None:
-    during = _during(failed)
+def test_a_frame_is_spread_over_the_time_that_its_link_needs(run: RunData) -> None:
+    during = _during(run)
     (link, *_) = during.topology.links
     times_s, start_ns = np.linspace(0, 0.08, 9), during.executions["start_ns"].min()
     # Two frames of two hundredths each are counted at once, after one hundredth.
@@ -90,8 +90,8 @@ def test_a_frame_is_spread_over_the_time_that_its_link_needs(failed: Article) ->
     assert found == pytest.approx([1, 1, 1, 1, 0, 0, 0, 0], abs=1e-9)
 
 
-def test_failed_links_come_first_then_those_whose_bytes_changed_most(failed: Article) -> None:
-    during = _during(failed)
+def test_failed_links_come_first_then_those_whose_bytes_changed_most(run: RunData) -> None:
+    during = _during(run)
     counters = during.counters
     more = counters["sent_bytes"] * np.where(counters["link"] == "d1g1--hb1", 3, 1)
     changed = replace(during, counters={**counters, "sent_bytes": more})
@@ -113,8 +113,8 @@ def test_failed_links_come_first_then_those_whose_bytes_changed_most(failed: Art
         ("controller", set()),
     ],
 )
-def test_a_broken_part_breaks_its_links(failed: Article, where: str, links: set[str]) -> None:
-    assert failed_links(_during(failed).topology, {"where": where}) == links
+def test_a_broken_part_breaks_its_links(run: RunData, where: str, links: set[str]) -> None:
+    assert failed_links(_during(run).topology, {"where": where}) == links
 
 
 def test_the_throughput_of_links_is_drawn_with_the_moments_of_the_fault(failed: Article) -> None:
@@ -143,7 +143,6 @@ def test_a_failure_run_of_an_older_railbed_has_no_throughput(tmp_path: Path) -> 
     assert "fault-links-0" not in names
 
 
-def _during(article: Article) -> CaseData:
-    """The execution during the fault, of an article about one failure."""
-    assert article.run is not None
-    return next(case for name, case in article.run.cases.items() if name.endswith("/during_fault"))
+def _during(run: RunData) -> CaseData:
+    """The execution during the fault, of a run with one failure."""
+    return next(case for name, case in run.cases.items() if name.endswith("/during_fault"))

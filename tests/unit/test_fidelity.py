@@ -26,7 +26,8 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from results.tables.measured.observations import executions_table, headroom_table
+from results.render.terminal import print_sections
+from results.sections.machine import executions_section, headroom_section
 from results.verdicts.byte_conservation import (
     Carried,
     Irregular,
@@ -493,7 +494,7 @@ def test_the_table_has_a_line_for_each_observed_case() -> None:
         {"case": "rail-only/unseen", "fabric": {"kind": "rail-only"}, "fidelity": {}},
     ]
     text = io.StringIO()
-    Console(file=text, width=80).print(headroom_table(cases))
+    print_sections([headroom_section(cases)], Console(file=text, width=80))
     lines = text.getvalue().splitlines()
     (line,) = [line for line in lines if "all-reduce/hierarchical" in line]
     assert line.split()[1:] == ["80%", "20%", "0%", "0%", "1.5%", "0", "pass"]
@@ -513,7 +514,7 @@ def test_the_table_of_executions_has_counts_and_the_interval_beside_a_long_name(
     }
     kept = json.loads(json.dumps([case, {**case, "disturbed_counted": True}]))
     text = io.StringIO()
-    Console(file=text, width=80).print(executions_table(kept))
+    print_sections([executions_section(kept)], Console(file=text, width=80))
     one, other = (line.split() for line in text.getvalue().splitlines() if "pipelined" in line)
     assert one[1:] == ["6", "2", "0.50%", "0.2%", "4.0", "ms"]
     assert other[1:5] == ["6", "2,", "all", "count"]

@@ -27,7 +27,8 @@ from model.measurement.records import CaseExecutions
 from model.workload.generator import FRAMINGS, PATH_MTU_BYTES, Generator, packet_bytes, packets_of
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
-from results.tables.measured.run import print_run
+from results.render.terminal import print_sections
+from results.sections.run import run_sections
 from results.verdicts.case_ratios import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
@@ -432,7 +433,7 @@ def test_the_table_says_what_generators_did() -> None:
         case_of(Generator.SCAPY, 50),
     ]
     console = Console(file=io.StringIO(), width=200)
-    print_run(run_object("id", "name", Path("runs/id"), cases), console)
+    print_sections(run_sections(run_object("id", "name", Path("runs/id"), cases)), console)
     shown = cast(io.StringIO, console.file).getvalue()
     assert "packets: all came whole, on their intended paths." in shown
     assert "case/iperf3: 1.0100" in shown

@@ -22,8 +22,8 @@ from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
-from results.report.run_article import _latencies
-from results.tables.measured.run import print_run
+from results.render.terminal import print_sections
+from results.sections.run import run_sections
 from results.verdicts.breakdown import request_result
 from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.run import run_object
@@ -263,9 +263,10 @@ def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> Non
     assert shown["count"] == 5
     for value in shown["latency_s"].values():
         assert value["measured"] == pytest.approx(1.25 * value["modeled"], rel=1e-6)
-    assert [row[2] for row in _latencies(result["cases"][0])] == ["p50", "p90", "p99"]
+    (section,) = (one for one in run_sections(result) if one.title.startswith("Requests"))
+    assert [row[0] for row in section.rows[1:]] == ["p50", "p90", "p99"]
     out = io.StringIO()
-    print_run(result, Console(file=out, width=120))
+    print_sections(run_sections(result), Console(file=out, width=120))
     assert "5 requests" in out.getvalue()
     assert "1.250" in out.getvalue()
 

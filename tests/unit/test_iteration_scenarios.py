@@ -13,7 +13,8 @@ from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import IterationSteps, begins_s
-from results.tables.measured.run import print_run
+from results.render.terminal import print_sections
+from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds
@@ -200,7 +201,7 @@ def test_the_parts_of_an_iteration_are_in_the_result_and_in_the_table(file: Path
             assert part["measured"] == pytest.approx(1.01 * part["modeled"], abs=1e-6)
     assert result["slowdowns"][0]["measured"] == pytest.approx(0.0)
     out = io.StringIO()
-    print_run(result, Console(file=out, width=120))
+    print_sections(run_sections(result), Console(file=out, width=120))
     for shown in ("iteration/gpt-146b", "waiting", "gpt-146b: reduced: gpus 1536 -> 8"):
         assert shown in out.getvalue()
 

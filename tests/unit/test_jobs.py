@@ -20,9 +20,10 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from results.report.run_article import answer
+from results.render.terminal import print_sections
+from results.report.run import answer
+from results.sections.run import run_sections
 from results.store.judged_tables import judged_rows
-from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds, Verdict
@@ -30,7 +31,7 @@ from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
-from scenarios.planning.plan_table import print_plan
+from scenarios.planning.plan_table import plan_section
 from scenarios.scenario import Case, Scenario
 from tests.unit.fabrics import accepts, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
@@ -279,7 +280,7 @@ def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
     out = io.StringIO()
     describe(scenario, Console(file=out, width=200))
     assert "    top: all-to-all/pairwise on domains 0-1, rails 0-3\n" in out.getvalue()
-    print_plan(plan(scenario, None), None, Console(file=out, width=200))
+    print_sections([plan_section(plan(scenario, None), None)], Console(file=out, width=200))
     text = out.getvalue()
     for case, slower in (
         ("rail-only/jobs/top+bottom (", "1.00"),
@@ -334,7 +335,7 @@ def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None
     assert found["interference"]["measured"] == pytest.approx(1.1)
     assert found["interference"]["modeled"] == pytest.approx(1.0)
     out = io.StringIO()
-    print_run(result, Console(file=out, width=120))
+    print_sections(run_sections(result), Console(file=out, width=120))
     assert "job bottom: 10.0% away from the model" in out.getvalue()
     assert "interference: together over alone" in out.getvalue()
     slowest = "Together, jobs take up to 1.10 times (modeled: 1.00) as long as alone on rail-only."

@@ -21,8 +21,9 @@ from model.fabric.spec import FabricKind, Spares
 from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
 from model.measurement.records import Trace
 from model.routing.paths import Routing
-from results.tables.measured.path_check import print_verify
-from results.tables.measured.run import print_run
+from results.render.terminal import print_sections
+from results.sections.links import verify_sections
+from results.sections.run import run_sections
 from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
@@ -58,7 +59,7 @@ def checked(*pairs: PairCheck, isolation: IsolationCheck = ISOLATED) -> FabricCh
 
 def printed(result: dict[str, Any]) -> str:
     text = io.StringIO()
-    print_verify(result, Console(file=text, width=80))
+    print_sections(verify_sections(result), Console(file=text, width=80))
     return text.getvalue()
 
 
@@ -152,7 +153,7 @@ def test_a_run_fails_with_its_paths_whatever_its_cases_say(tmp_path: Path) -> No
         assert result["verdict"] == verdict
         assert result["paths"] == paths
         text = io.StringIO()
-        print_run(result, Console(file=text, width=80))
+        print_sections(run_sections(result), Console(file=text, width=80))
         assert ("58 bytes crossed" in text.getvalue()) == (verdict == "fail")
 
 

@@ -24,7 +24,8 @@ from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
-from results.tables.measured.program import print_program
+from results.render.terminal import print_sections
+from results.sections.links import program_sections
 from results.verdicts.record import plain
 from results.verdicts.verdict import Verdict
 from testbed.programs.environment import open_mpi_environment, rank_environment
@@ -176,7 +177,7 @@ def test_the_table_has_every_link(kind: FabricKind) -> None:
     result = program_result(kind)
     assert result["schema"] == "railbed.exec/1"
     console = Console(file=io.StringIO(), width=100)
-    print_program(result, console)
+    print_sections(program_sections(result), console)
     shown = cast(io.StringIO, console.file).getvalue()
     for link in result["links"]:
         name = link["lower"] if link["kind"] != "uplink" else link["link"]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
+from commands.query import answer_section
 from model.errors import InputError
-from results.store.query import TABLES, query
+from results.render.terminal import print_whole
+from results.store.query import TABLES, Answer, query
 from results.store.raw_tables import TRANSFERS, quoted, seal, sealed
-from results.tables.query import print_answer
 from tests.unit.run_folders import begun_run
 from tests.unit.test_raw_tables import CASES, run_folder
 
@@ -165,7 +166,7 @@ def test_no_text_ends_a_quoted_one(text: str) -> None:
 
 
 ROW = ("20261125-212153-quickstart-2569", "rail-only/all-reduce/hierarchical", 1.5)
-ANSWER = {"columns": ["run", "case_name", "ratio"], "rows": [ROW, ROW]}
+ANSWER = Answer(("run", "case_name", "ratio"), [ROW, ROW], ())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,8 @@ ANSWER = {"columns": ["run", "case_name", "ratio"], "rows": [ROW, ROW]}
 )
 def test_an_answer_has_whole_values(width: int, is_terminal: bool, lines: int) -> None:
     out = io.StringIO()
-    print_answer(ANSWER, Console(file=out, width=width, force_terminal=is_terminal))
+    console = Console(file=out, width=width, force_terminal=is_terminal)
+    print_whole(answer_section(ANSWER), console)
     told = Text.from_ansi(out.getvalue()).plain
     assert told.count(ROW[0]) == told.count(ROW[1]) == 2
     assert len(told.strip().splitlines()) == lines

@@ -16,9 +16,10 @@ from execution.cases.emulation import Experiment
 from execution.run import Run
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import build_topology
-from results.report.data.run_data import read_run
-from results.report.run_article import run_article
-from results.tables.measured.run import print_run
+from results.render.terminal import print_sections
+from results.report.run import run_article
+from results.report.run_data import read_run
+from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.run import run_object
 from scenarios.load import load
@@ -109,13 +110,14 @@ def test_the_object_and_the_table_of_a_run_have_it() -> None:
     assert found["cases"][0]["rail_crossings"] == [SHARE]
     assert "rail_crossings" not in found["cases"][1]
     text = io.StringIO()
-    print_run(found, Console(file=text, width=200))
-    assert f"\n  rail-only/all-to-all/two-step: {SHARE}\n" in text.getvalue()
+    print_sections(run_sections(found), Console(file=text, width=200))
+    assert f"\nrail-only/all-to-all/two-step: {SHARE}\n" in text.getvalue()
 
 
 def test_the_report_of_a_run_has_it(tmp_path: Path) -> None:
     run = read_run(stored_run(tmp_path))
-    assert "Crossed rails" not in [section.heading for section in run_article(run, {}).sections]
+    title = "Rails that are crossed, though no spine switch joins them"
+    assert title not in [section.title for section in run_article(run, {}).sections]
     run.result["cases"][1]["rail_crossings"] = [SHARE]
-    (section,) = (one for one in run_article(run, {}).sections if one.heading == "Crossed rails")
-    assert section.rows == [["rail-only/all-to-all/direct", SHARE]]
+    (section,) = (one for one in run_article(run, {}).sections if one.title == title)
+    assert section.remarks == [f"rail-only/all-to-all/direct: {SHARE}"]

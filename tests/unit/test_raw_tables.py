@@ -17,7 +17,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
-from results.report.data.run_data import read_run
+from results.report.run_data import read_run
 from results.store import raw_tables
 from results.store.export import export_tables
 from results.store.raw_tables import (

@@ -15,24 +15,24 @@ from hypothesis import strategies as st
 from commands.report import articles_about, report
 from model.errors import InputError
 from model.workload.transfers.collective import Collective
-from results.report.article import Article, render
-from results.report.comparison_article import comparison_article
-from results.report.data.analysis import (
+from results.figures.kit import FORMATS
+from results.render.page import Article, render
+from results.report.analysis import (
     link_use,
     pair_bytes,
     step_numbers,
     steps,
 )
-from results.report.data.run_data import RunData, read_run
-from results.report.drawings.charts import transfer_times
-from results.report.drawings.fault_strip import sent_rates
-from results.report.drawings.pictures import FORMATS
-from results.report.machine_sections import fidelity_section
-from results.report.run_article import run_article
-from results.report.sweep_article import sweep_article
+from results.report.charts import transfer_times
+from results.report.fault_pictures import sent_rates
+from results.report.run import run_article
+from results.report.run_data import RunData, read_run
+from results.report.several_runs import comparison_article, sweep_article
+from results.sections.machine import fidelity_section
+from results.sections.section import is_heading
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
-from results.store.runs import stored_runs
-from tests.unit.articles import failure_article
+from results.store.runs import stored_runs, without_fabric
+from tests.unit.articles import failure_article, failure_run
 from tests.unit.stored_runs import stored_run
 
 OFF = 1.01
@@ -56,8 +56,13 @@ def page(run: RunData) -> Article:
 
 
 @pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> Article:
-    return failure_article(tmp_path_factory.mktemp("runs"))
+def broken(tmp_path_factory: pytest.TempPathFactory) -> RunData:
+    return failure_run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def failed(broken: RunData) -> Article:
+    return failure_article(broken)
 
 
 @pytest.fixture(scope="module")
@@ -137,29 +142,33 @@ def test_pictures_show_what_was_measured(run: RunData, page: Article, failed: Ar
     assert shown == medians
     off = [line for line in drawn["residuals"].axes[0].lines if line.get_marker() == "o"]
     assert np.concatenate([line.get_xdata() for line in off]) == pytest.approx(100 * (OFF - 1))
-    broken = {picture.name: picture for picture in failed.pictures}
-    assert "failed: d0g0--rail0" in broken["fabric-rail-only"].sentence
-    assert {"fault-0", "fabric-rail-only", "bytes-0"} <= broken.keys()
+    drawn_failed = {picture.name: picture for picture in failed.pictures}
+    assert "failed: d0g0--rail0" in drawn_failed["fabric-rail-only"].sentence
+    assert {"fault-0", "fabric-rail-only", "bytes-0"} <= drawn_failed.keys()
 
 
 def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
-    assert [section.heading for section in page.sections] == [
+    assert [section.title for section in page.sections] == [
         "Completion time by case",
+        "Scales, and the measured time, emulated and on the real platform",
+        "Chunks of the data, and the overlap of HB domains and NICs",
+        "What rail-only costs, against rail-optimized",
+        "Bus bandwidth",
         "The fabrics and the use of their links",
         "Time by step, and the bottleneck link",
         "Bytes between GPUs",
         "Times of transfers",
-        "Bus bandwidth",
         "Fidelity",
+        "Executions, and pauses of the machine",
     ]
 
 
 def test_each_case_has_its_chunks_and_overlap(run: RunData, page: Article) -> None:
-    section = page.sections[0]
-    places = [list(section.columns).index(name) for name in ("case", "chunks", "overlap")]
-    shown = [tuple(row[place] for place in places) for row in section.rows]
+    (section,) = (one for one in page.sections if one.title.startswith("Chunks"))
+    assert section.columns == ("case", "chunks", "overlap")
+    shown = [row for row in section.rows if not is_heading(row)]
     assert shown == [
-        (case["case"], str(case["chunks"]), f"{case['overlap']:.1%}")
+        (without_fabric(case["case"]), str(case["chunks"]), f"{case['overlap']:.1%}")
         for case in run.result["cases"]
     ]
     assert [chunks for _, chunks, _ in shown] == ["4", "16"] * 2
@@ -290,26 +299,31 @@ def test_cases_of_other_work_have_no_ratio() -> None:
         "measured_s": [{"median": 1.0, "min": None, "max": None}] * 2,
         **{"verdicts": ["pass", "warn"], "reasons": [[], []]},
     }
-    runs = [{"run_id": name} for name in "ab"]
+    runs = [{"run_id": name, "verdict": "pass"} for name in "ab"]
     warning = "the machines differ in cores: 2 against 4"
     both = {"cases": [case], "runs": runs, "warnings": [warning]}
     article = comparison_article({**both, "only_in_first": ["c/d"], "only_in_second": []})
     assert article.answer == "0 of 1 cases differ by more than their executions do."
-    assert article.sections[0].rows == [
-        ["a/b", "1.000", "1.000", "other work", "-", "1.0000", "-", "pass", "warn"]
+    _, both_runs, others = article.sections
+    assert [" ".join(map(str, row)) for row in both_runs.rows] == [
+        "a",
+        "b 1.000 s 1.000 s other work - 1.0000 - pass warn",
     ]
-    assert [row[0] for row in article.sections[1].rows] == [
-        warning,
-        "a/b: gpus: 4 against 8",
-        "c/d is in A only",
+    assert [str(remark) for remark in others.remarks] == [
+        f"warning: {warning}",
+        "warning: a/b is not the same work, and is not compared: gpus: 4 against 8",
+        "warning: c/d is in A only",
     ]
 
 
 def test_a_sweep_has_a_picture_for_each_case(run: RunData) -> None:
     points = [
         {
+            "point": 1,
             "parameters": {"fabric.domains": domains, "seed": seed},
             "run_id": "r",
+            "verdict": "pass",
+            "failures": [],
             "cause": "",
             "cases": run.result["cases"],
         }
@@ -317,8 +331,11 @@ def test_a_sweep_has_a_picture_for_each_case(run: RunData) -> None:
         for seed in ("a", "b")
     ]
     lost: dict[str, Any] = {
+        "point": 5,
         "parameters": {"fabric.domains": 16, "seed": "a"},
         "run_id": None,
+        "verdict": "fail",
+        "failures": [],
         "cases": [],
         "cause": "<it died>",
     }
@@ -338,8 +355,11 @@ def _swept(run: RunData, *scales: int) -> Article:
     """The article of a sweep over sizes, of cases whose times are as many times longer."""
     points = [
         {
+            "point": 1,
             "parameters": {"workloads.0.size_scale": scale},
             "run_id": "r",
+            "verdict": "pass",
+            "failures": [],
             "cause": "",
             "cases": cases,
         }
@@ -396,15 +416,14 @@ def test_iterations_have_their_parts_and_no_bandwidth(run: RunData) -> None:
     cases = [{**case, **none, "iteration": parts} for case in run.result["cases"]]
     text = render([run_article(replace(run, result={**run.result, "cases": cases}), {})])
     assert "Bus bandwidth" not in text
-    assert "Where the time of iterations went" in text
+    assert "Training iterations: compute, traffic that it does not hide, waiting" in text
     assert "1.250" in text
     configurations = len({case["algorithm"] for case in cases})
-    for word in ("reduced", "kept", "24"):
-        assert text.count(f"<td>{word}</td>") == configurations
+    assert text.count("reduced: data 24 -&gt; 2<") == configurations
 
 
 def test_the_machine_is_shown_below_the_limits_that_judge_it(run: RunData) -> None:
-    section = fidelity_section(run)
+    section = fidelity_section(run.result)
     assert [row[0] for row in section.rows[:2]] == ["warn above", "fail above"]
     column = section.columns.index("latest start")
     assert [row[column] for row in section.rows[:2]] == ["1.0%", "5.0%"]
@@ -422,22 +441,16 @@ def test_calibrated_links_are_shown_by_class(run: RunData) -> None:
     uplink = {**good, "kind": "uplink", "gap_error_p95": None}
     calibration = [{"fabric": "rail-only", "links": [good, late, uplink]}]
     page = run_article(replace(run, result={**run.result, "calibration": calibration}), {})
-    (section,) = (one for one in page.sections if one.heading == "Calibration")
-    assert section.rows == [
-        [
-            "rail-only",
-            "nic-link",
-            "20 Mbit/s",
-            "-2.00%",
-            "5 µs",
-            "1.0%",
-            "2",
-            "12 ms",
-            "inconclusive",
-        ],
-        ["rail-only", "uplink", "20 Mbit/s", "+0.10%", "2 µs", "-", "1", "0 ms", "right"],
+    (section,) = (
+        one for one in page.sections if one.title.startswith("Links, each measured alone")
+    )
+    (fabric,), *rows = section.rows
+    assert fabric == "rail-only"
+    assert [" ".join(map(str, row)) for row in rows] == [
+        "nic-link 20 Mbit/s -2.00% 5 µs 1.0% 2 12 ms inconclusive",
+        "uplink 20 Mbit/s +0.10% 2 µs - 1 0 ms right",
     ]
-    assert all(len(row) == len(section.columns) for row in section.rows)
+    assert all(len(row) == len(section.columns) for row in rows)
 
 
 def _answer_of(run: RunData, **changed: Any) -> Article:
@@ -462,17 +475,18 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
     assert "residuals" not in {picture.name for picture in page.pictures}
 
 
-def test_a_verdict_has_its_reasons(run: RunData, failed: Article) -> None:
+def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Article) -> None:
     reasons = [f"execution {number} did not complete" for number in range(5)]
     article = _answer_of(run, verdict="fail", reasons=reasons)
     name = run.result["cases"][0]["case"]
     told = "; ".join(f"{name}: {reason}" for reason in reasons[:3])
     assert article.answer.endswith(f"The verdict is fail: {told}; 2 more in the tables.")
-    assert "; ".join(reasons) in render([article])
-    assert failed.run is not None
-    (fault,) = (s for s in failed.sections if s.heading == "The fault, moment by moment")
-    expected = ["; ".join(failure["reasons"]) for failure in failed.run.result["failures"]]
-    assert [row[-1] for row in fault.rows] == expected
+    assert all(f"fail: {name}: {reason}" in render([article]) for reason in reasons)
+    (faults,) = (one for one in failed.sections if one.title == "Failure experiments")
+    remarks = "\n".join(map(str, faults.remarks))
+    assert all(
+        reason in remarks for failure in broken.result["failures"] for reason in failure["reasons"]
+    )
 
 
 @pytest.mark.parametrize("table", [TRANSFERS, EXECUTIONS], ids=lambda table: table.name)

@@ -19,6 +19,9 @@ from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
+from results.render.terminal import print_sections
+from results.sections.formats import human_bytes, human_seconds
+from results.sections.run import run_sections
 from results.store.runs import (
     SCHEMA,
     find_run,
@@ -27,8 +30,6 @@ from results.store.runs import (
     read_state,
     stored_runs,
 )
-from results.tables.measured.run import human_bytes, print_run
-from results.tables.style import human_seconds
 from results.verdicts.model_comparison import CaseResult, Measured, Mismatch, busbw_factor, compare
 from results.verdicts.run import run_object
 from results.verdicts.summary import summarize
@@ -209,7 +210,7 @@ def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() 
     found = run_object("id", "scenario", Path(), [overlapping(case, 0.251)])
     assert (found["cases"][0]["chunks"], found["cases"][0]["overlap"]) == (16, 0.251)
     text = io.StringIO()
-    print_run(found, Console(file=text, width=80))
+    print_sections(run_sections(found), Console(file=text, width=80))
     lines = [line.split() for line in text.getvalue().splitlines()]
     assert ["all-to-all/two-step", "16", "25.1%"] in lines
 
@@ -217,7 +218,7 @@ def test_chunks_and_the_modeled_overlap_are_in_the_object_and_under_the_table() 
 def test_a_run_without_a_known_overlap_has_no_table_of_it() -> None:
     text = io.StringIO()
     found = run_object("id", "scenario", Path(), [overlapping(result(), None)])
-    print_run(found, Console(file=text, width=80))
+    print_sections(run_sections(found), Console(file=text, width=80))
     assert "overlap" not in text.getvalue().lower()
 
 
@@ -225,8 +226,8 @@ def test_a_run_without_a_known_overlap_has_no_table_of_it() -> None:
 def test_the_table_shows_all_and_cuts_nothing(width: int) -> None:
     text = io.StringIO()
     found = run_object("id", "scenario", Path("/folder"), both_fabrics())
-    print_run(found, Console(file=text, width=width))
-    for word in ("two-step", "direct", "pass", "against direct", "rates / 20000", "size / 10"):
+    print_sections(run_sections(found), Console(file=text, width=width))
+    for word in ("two-step", "direct", "pass", "against direct", "/ 20000", "/ 10"):
         assert word in text.getvalue()
     assert "…" not in text.getvalue()
 
@@ -236,7 +237,7 @@ def test_what_auto_chose_is_in_the_object_and_under_the_table() -> None:
     found = run_object("id", "scenario", Path(), both_fabrics(), scales=scales)
     assert found["scales"] == scales
     text = io.StringIO()
-    print_run(found, Console(file=text, width=120))
+    print_sections(run_sections(found), Console(file=text, width=120))
     assert "bandwidth_scale: auto is 15000: data takes 49%" in text.getvalue()
 
 

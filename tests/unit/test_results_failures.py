@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from model.measurement.records import Repeat
-from results.tables.measured.fault_impact import print_failures
+from results.render.terminal import print_sections
+from results.sections.failures import failures_section
 from results.verdicts.fault_impact import (
     DuringFault,
     FaultImpact,
@@ -140,7 +141,7 @@ def test_a_replay_is_not_shown_as_a_prediction() -> None:
     assert (row["ratio"], row["modeled_degraded_s"]) == (None, None)
     assert (row["replay_ratio"], row["replay_verdict"]) == (pytest.approx(1.03), "warn")
     text = io.StringIO()
-    print_failures([row], Console(file=text, width=80))
+    print_sections([failures_section([row])], Console(file=text, width=80))
     line = next(line for line in text.getvalue().splitlines() if "during / replay" in line)
     assert line.startswith("rail-only: replay ")
     assert line.endswith("during / replay 1.030 warn")
@@ -154,10 +155,10 @@ def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
         lost_experiment("hb-link-down", "no rules today"),
     ]
     text = io.StringIO()
-    print_failures(rows, Console(file=text, width=80))
+    print_sections([failures_section(rows)], Console(file=text, width=80))
     lines = text.getvalue().splitlines()
-    assert lines[0] == "nic-link-down: nic-link down · d0g0--rail0 · reroute"
-    assert sum("blackout" in line for line in lines) == 2 + 0
-    assert any(line.startswith("rail-only") and "14 ms" in line for line in lines)
+    assert lines[1] == "nic-link-down: nic-link down · d0g0--rail0 · reroute"
+    assert sum("blackout" in line for line in lines) == 1
+    assert any(line.startswith(" rail-only") and "14 ms" in line for line in lines)
     assert any("fail: hb-link-down" in line and "no rules today" in line for line in lines)
     assert max(map(len, lines)) <= 80

@@ -17,8 +17,9 @@ from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective
+from results.render.terminal import print_sections
+from results.sections.run import run_sections
 from results.store.runs import find_run
-from results.tables.measured.run import print_run
 from results.verdicts.model_comparison import CaseObservations, CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds, Verdict
@@ -197,7 +198,9 @@ def test_data_that_was_not_checked_is_not_called_right() -> None:
 
 def printed(cases: list[CaseResult], width: int) -> list[str]:
     text = io.StringIO()
-    print_run(run_object("id", "s", Path("/f"), cases), Console(file=text, width=width))
+    print_sections(
+        run_sections(run_object("id", "s", Path("/f"), cases)), Console(file=text, width=width)
+    )
     return text.getvalue().splitlines()
 
 
@@ -224,10 +227,9 @@ def on_rail_optimized(case: CaseResult, slower: float, algorithm: str) -> CaseRe
 def test_both_times_and_the_answer_fit_a_line(width: int) -> None:
     case = result(repeat())
     lines = printed([case, on_rail_optimized(case, 0.111, "direct")], width)
-    scales = [line for line in lines if "rates /" in line]
-    assert len(scales) == 2
-    assert all("size / 10" in line and "real" in line for line in scales)
-    answer = "  all-to-all/two-step, against direct: as fast (modeled: 11.1% slower)"
+    scales = [line.split() for line in lines if " / " in line]
+    assert [line[3:5] for line in scales] == [["/", "10"]] * 2
+    answer = "all-to-all/two-step, against direct: as fast (modeled: 11.1% slower)"
     assert [line.rstrip() for line in lines].count(answer) == 1
     assert max(map(len, lines)) <= width
 

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from commands.compare import compared
 from model.errors import InputError
-from results.tables.measured.run_diff import print_comparison
+from results.render.terminal import print_sections
+from results.sections.comparison import comparison_sections
 from results.verdicts.run import run_object
 from results.verdicts.run_diff import (
     Difference,
@@ -136,7 +137,7 @@ def test_the_table_has_both_runs_verdicts_and_reasons(width: int) -> None:
     slower = run_object("b-run", "quick", Path("/b"), [result(1.04)])
     found = comparison_object(stored("a-run"), stored("b-run", result=slower))
     text = io.StringIO()
-    print_comparison(found, Console(file=text, width=width))
+    print_sections(comparison_sections(found), Console(file=text, width=width))
     said = " ".join(text.getvalue().split())
     order = ["a-run", "b-run", "few repeats", "1.0297", "1.0100", "1.0400", "pass", "warn"]
     places = [

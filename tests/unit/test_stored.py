@@ -20,6 +20,8 @@ from execution.cases.progress import SILENT
 from execution.run import environment, recording_early_end
 from linux.files import user_files
 from model.errors import InputError
+from results.render.terminal import print_sections
+from results.sections.run import run_sections
 from results.store import sweeps
 from results.store.crash import REPORT, report_bug
 from results.store.runs import (
@@ -33,7 +35,6 @@ from results.store.runs import (
     stored_runs,
 )
 from results.store.sweeps import begin_sweep, find_sweep
-from results.tables.measured.run import print_run
 from results.verdicts.sweep import sweep_object
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -159,7 +160,7 @@ def test_a_result_of_another_form_is_refused_before_a_word_is_printed(
 
     def show() -> None:
         with printed_whole(out, tmp_path):
-            print_run(result, out)
+            print_sections(run_sections(result), out)
             out.print(result["folder"])
 
     with pytest.raises(InputError, match="cannot be understood"):
@@ -171,7 +172,7 @@ def test_a_stored_name_that_looks_like_markup_is_printed_as_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     case = {**RESULT["cases"][0], "case": "[/red]/[bold]:smile:"}
-    print_run({**RESULT, "cases": [case]}, plain_console())
+    print_sections(run_sections({**RESULT, "cases": [case]}), plain_console())
     printed = capsys.readouterr().out
     assert "[/red]" in printed
     assert "[bold]:smile:" in printed

@@ -21,9 +21,10 @@ from execution.sweep.progress import SweepLines, human_remaining, remaining, swe
 from execution.sweep.runner import Sweeping
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
+from results.render.terminal import print_sections
+from results.sections.sweep import short_names, sweep_section
 from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
-from results.tables.sweep import print_sweep, short_names
 from results.verdicts.sweep import sweep_object
 from scenarios.scenario import Scenario
 from tests.unit.run_folders import begun_run
@@ -185,7 +186,7 @@ def test_the_report_names_failed_points_with_their_cause(folder: SweepFolder) ->
     assert result["points"][0]["parameters"] == {"workloads.0.size": "1 MB"}
     json.dumps(result)
     text = io.StringIO()
-    print_sweep(result, Console(file=text, width=80))
+    print_sections([sweep_section(result)], Console(file=text, width=80))
     said = " ".join(text.getvalue().split())
     assert "1 1 MB rail-only/all-to-all/two-step 2.000 s 1.600 s 1.2500 fail" in said
     assert "2 2 MB no result - - - fail" in said
@@ -199,7 +200,7 @@ def test_the_report_says_what_is_doubtful(folder: SweepFolder) -> None:
     result = sweep_object(folder)
     result["points"][1]["cases"][0]["verdict"] = "warn"
     text = io.StringIO()
-    print_sweep(result, Console(file=text))
+    print_sections([sweep_section(result)], Console(file=text))
     point = "warn: point 2 (workloads.0.size=2 MB): rail-only/all-to-all/two-step: 25.0% away"
     assert point in text.getvalue()
     assert "3 of 3 points did not fail" in text.getvalue()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commands.timeline import timeline as write_timeline
 from model.errors import InputError
-from results.report.data.run_data import RunData, read_run
+from results.report.run_data import RunData, read_run
 from results.report.timeline import LINKS, gaps, lanes, timeline
 from tests.unit.stored_runs import stored_run
 

@@ -16,8 +16,9 @@ from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps
+from results.render.terminal import print_sections
+from results.sections.modeled import twins_sections
 from results.store.runs import digest_of
-from results.tables.modeled.paper import print_measured
 from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Scenario
@@ -280,15 +281,15 @@ def test_the_page_has_every_point_beside_the_model_at_both_sizes(tmp_path: Path)
     page = write_page(found, tmp_path / "figures")
     text = page.read_text()
     case = "rail-only/iteration/paper-gpt-1t"
-    assert f"| fig8 | model gpt-1t, K 2 | {case} | 36.360 s | 3.0% | 36.000 s | 1.0100 |" in text
+    assert f"| fig8, model gpt-1t, K 2: {case} | 36.360 s | 3.0% | 36.000 s | 1.0100 |" in text
     assert "| dgx-h100 | 4 | 11.1% | 0.0% | 3.1% | 0.0% | 0.0% |" in text
     assert "| 8 | NIC bandwidth | 0.0 % | 0.0 % | 8.2 % | 256 | 8 % |" in text
-    assert text.count(f"| {ALL_TO_ALL} | platform ") == 3 * len(found["all_to_all"])
+    assert text.count(f"| {ALL_TO_ALL}, platform ") == 3 * len(found["all_to_all"])
     drawn = re.findall(r"\(measured-(.*)\.svg\)", text)
     assert all((page.parent / f"measured-{name}.svg").exists() for name in DRAWINGS)
     assert set(drawn) == {*DRAWINGS, *HEAT_MAPS}
     out = io.StringIO()
-    print_measured({**found, "page": str(page)}, Console(file=out, width=160))
+    print_sections(twins_sections({**found, "page": str(page)}), Console(file=out, width=160))
     assert "fig8, model gpt-1t, K 2: rail-only/iteration/paper-gpt-1t" in out.getvalue()
 
 

@@ -1,0 +1,137 @@
+"""The kit of all figures: style, sizes, files, and SVG inside a page."""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from linux.files.user_files import give, make_folder, require_replaceable, write_bytes
+
+FORMATS = ("svg", "png", "pdf")
+# A figure for a paper is written in these, a column of the paper wide, with letters of 8 points.
+PRINTED = ("svg", "png")
+COLUMN, HEIGHT, PRINT_POINTS = 3.5, 2.7, 8
+# Inches: the width of a picture beside others, and the least width that takes a row of its own.
+WIDTH, WIDE, POINTS = 4.6, 6.0, 9
+DPI = 300
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "axes.titlesize": "medium",
+    "axes.labelsize": "medium",
+    "legend.fontsize": "small",
+    "legend.frameon": False,
+    "xtick.labelsize": "small",
+    "ytick.labelsize": "small",
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.linewidth": 0.4,
+    "grid.color": "0.85",
+    "axes.axisbelow": True,
+    # Names of users are plain text, neither formulas nor paths.
+    "text.parse_math": False,
+}
+# Colours that differ in lightness, too: for print without colour, and for red-green blindness.
+MEASURED, MODELED = "#1a5f9e", "#111111"
+SERIES = ("#1a5f9e", "#c75b12", "#5b3f8c", "#2f7d4f", "#8a6d00", "#9c2c54")
+DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture with its file's name, and its content in a sentence for blind readers."""
+
+    name: str
+    sentence: str
+    figure: Figure
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has a row of the page to itself."""
+        return float(self.figure.get_figwidth()) > WIDE
+
+    def svg(self, prefix: str) -> str:
+        """Return the picture as an element of an HTML page; its names begin with `prefix`."""
+        with _style(self.name), mpl.rc_context({"svg.fonttype": "none"}):
+            text = io.StringIO()
+            self.figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+        return _inline(text.getvalue(), prefix)
+
+    def save(self, folder: Path, formats: Sequence[str]) -> list[Path]:
+        """Write the picture in each format; return the files."""
+        make_folder(folder)
+        files = [folder / f"{self.name}.{form}" for form in formats]
+        for file in files:
+            require_replaceable(file)
+        _lay_out(self.figure)
+        for file, form in zip(files, formats, strict=True):
+            # Without a date, the same picture is the same file.
+            date, content = {"svg": "Date", "pdf": "CreationDate"}.get(form), io.BytesIO()
+            with _style(self.name):
+                metadata = {date: None} if date else {}
+                self.figure.savefig(content, format=form, dpi=DPI, metadata=metadata)
+            write_bytes(file, content.getvalue())
+            give(file)
+        return files
+
+
+def _lay_out(figure: Figure) -> None:
+    """Lay a figure out for good: with a layout engine, it is drawn twice for each format."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine(None)
+
+
+@contextmanager
+def _style(name: str, points: float = POINTS) -> Iterator[None]:
+    """Set the style; names of parts inside an SVG picture differ from those of other pictures."""
+    with mpl.rc_context({**STYLE, "font.size": points, "svg.hashsalt": name}):
+        yield
+
+
+@contextmanager
+def drawing(height: float, width: float = WIDTH, points: float = POINTS) -> Iterator[Figure]:
+    """Yield an empty figure of this size in inches, with letters of this size."""
+    with _style("", points):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+@contextmanager
+def printed(path: Path, panels: int = 1, height: float = HEIGHT) -> Iterator[list[Axes]]:
+    """Yield `panels` side by side, for a paper; write them as PATH.svg and PATH.png afterwards."""
+    with drawing(height, COLUMN * panels, PRINT_POINTS) as figure:
+        yield list(figure.subplots(1, panels, squeeze=False)[0])
+    Picture(path.name, path.name, figure).save(path.parent, PRINTED)
+
+
+def printed_files(path: Path) -> list[Path]:
+    """The files of a figure for a paper."""
+    return [Path(f"{path}.{kind}") for kind in PRINTED]
+
+
+def plain(value: float, _position: float) -> str:
+    """Format a label of a logarithmic axis: matplotlib's own is a formula."""
+    return f"{value:g}"
+
+
+def _inline(svg: str, prefix: str) -> str:
+    """Return an SVG file's drawing alone: without prologue, metadata, unused names and size."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg)
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg)
+    svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
+    return svg.replace("<svg", '<svg aria-hidden="true"', 1)

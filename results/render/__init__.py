@@ -1,0 +1,1 @@
+"""Sections rendered: for a terminal, as an HTML page, as Markdown."""

@@ -1,0 +1,109 @@
+"""Sections at a terminal: tables in columns, verdicts in colour."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from results.sections.section import Cell, Marked, Row, Section, is_heading
+from results.verdicts.path_check import NOT_APPLICABLE
+
+COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
+
+
+def print_sections(sections: Iterable[Section], console: Console) -> None:
+    """Print sections below their titles, but for the first title: the command says what it is."""
+    for number, section in enumerate(one for one in sections if one.has_content):
+        if number:
+            console.print(Text(f"\n{section.title}:", "bold"), soft_wrap=True)
+        for table in _tables(section, console.width):
+            console.print(table)
+        if section.text:
+            console.print(Text(section.text, "dim"))
+        for remark in section.remarks:
+            console.print(_text(remark), soft_wrap=True)
+
+
+def print_whole(section: Section, console: Console) -> None:
+    """Print rows with whole values: as a table, or a block for each row if it is too wide.
+
+    A file or a pipe gets the table, whatever its width.
+    """
+    width = _total(_widths(section), gap=2)
+    if width <= console.width or not console.is_terminal:
+        console.width = max(width, console.width)
+        console.print(_table(section, section.rows, console.width))
+        return
+    for row in section.rows:
+        block = Table.grid(padding=(0, 2, 0, 0))
+        block.add_column(no_wrap=True, style="bold")
+        block.add_column(overflow="fold")
+        for column, cell in zip(section.columns, row, strict=True):
+            block.add_row(Text(column), _text(cell))
+        console.print(block)
+        console.print()
+
+
+def _text(cell: Cell) -> Text:
+    return Text(str(cell), COLOURS.get(cell.verdict, "") if isinstance(cell, Marked) else "")
+
+
+def _tables(section: Section, width: int) -> Iterator[Table | Text]:
+    """Yield the headings with the rows of no group, then the heading and the rows of each group."""
+    groups = [(Text(), list[Row]())]
+    for row in section.rows:
+        if is_heading(row):
+            groups.append((Text(str(row[0]), "bold"), []))
+        else:
+            groups[-1][1].append(row if len(groups) == 1 else (f" {row[0]}", *row[1:]))
+    for number, (heading, rows) in enumerate(groups if section.rows else ()):
+        if number:
+            yield heading
+        if rows or not number:
+            yield _table(section, rows, width, show_header=not number)
+
+
+def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bool = True) -> Table:
+    """Some rows of a section in columns; those of all its groups have the same widths."""
+    widths = _widths(section)
+    gap = 2 if _total(widths, 2) <= width else 1
+    table = Table(
+        box=None,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        show_header=show_header,
+    )
+    # The names of groups' rows have what the figures leave.
+    left = max(1, min(widths[0], width - _total(widths, gap) + widths[0]))
+    for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
+        if number < section.names:
+            table.add_column(
+                Text(heading), overflow="fold", width=left if section.is_grouped else None
+            )
+        else:
+            justify: JustifyMethod = "left" if _has_words(section, number) else "right"
+            table.add_column(Text(heading), justify=justify, no_wrap=True, min_width=least)
+    for row in rows:
+        table.add_row(*map(_text, row))
+    return table
+
+
+def _widths(section: Section) -> list[int]:
+    """The width that each column needs; names below the heading of a group are indented."""
+    rows = [section.columns, *(row for row in section.rows if not is_heading(row))]
+    first, *others = (
+        max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)
+    )
+    return [first + section.is_grouped, *others]
+
+
+def _total(widths: Sequence[int], gap: int) -> int:
+    return sum(widths) + gap * (len(widths) - 1)
+
+
+def _has_words(section: Section, column: int) -> bool:
+    cells = [row[column] for row in section.rows if not is_heading(row)]
+    return any(isinstance(cell, Marked) for cell in cells)

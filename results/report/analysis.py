@@ -1,0 +1,205 @@
+"""Bytes, rates and times of a run's records: by link, by pair of GPUs, by step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model.arrays import Floats, Ints
+from model.fabric.topology import Hop, Link, LinkKind, RankGpus, Topology
+from model.faults import domain_name
+from model.routing.paths import Routing
+from results.report.run_data import CaseData, Columns
+
+NS_PER_S = 1e9
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step k of a case: the k-th transfer that each GPU sends.
+
+    `measured_s` is when the last of them has arrived, the median of the executions; `modeled_s` is
+    the model's time for that. `busiest` is the link direction that needs the longest for the bytes
+    of this step, by the model's paths, and `seconds` the time that it needs.
+    """
+
+    number: int
+    transfers: int
+    measured_s: float
+    modeled_s: float
+    busiest: str
+    seconds: float
+
+
+def steps(case: CaseData) -> list[Step]:
+    """Return the steps of a case without faults."""
+    number = step_numbers(case.one["source"])
+    every = case.measured
+    arrived_s = every["arrived_ns"] / NS_PER_S
+    step_of = number[every["transfer"]]
+    modeled_s = np.asarray(case.arrival_s)
+    paths = paths_of(case)
+    found = []
+    for step in range(int(number.max(initial=-1)) + 1):
+        chosen = number == step
+        busiest, seconds = _busiest(paths, case.one, chosen)
+        ends = _last_by_execution(every["repeat"], arrived_s, step_of == step)
+        modeled = float(modeled_s[chosen].max())
+        found.append(Step(step + 1, int(chosen.sum()), ends, modeled, busiest, seconds))
+    return found
+
+
+def step_numbers(sources: Ints) -> Ints:
+    """Number each GPU's transfers from 0, in the order of the schedule."""
+    order = np.argsort(sources, kind="stable")
+    first = np.searchsorted(sources[order], sources[order])
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(order)) - first
+    return numbers
+
+
+def _last_by_execution(repeat: Ints, arrived_s: Floats, chosen: np.ndarray) -> float:
+    """The median over executions of the last arrival."""
+    ends = [arrived_s[chosen & (repeat == one)].max() for one in np.unique(repeat)]
+    return float(np.median(ends)) if ends else float("nan")
+
+
+Paths = Mapping[tuple[int, int], tuple[Hop, ...]]
+
+
+def paths_of(case: CaseData) -> Paths:
+    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults."""
+    routing, gpus = Routing(case.topology), case.topology.job_gpus
+    pairs = set(zip(case.one["source"].tolist(), case.one["destination"].tolist(), strict=True))
+    return {pair: routing.path(gpus[pair[0]], gpus[pair[1]]) for pair in pairs}
+
+
+def _busiest(paths: Paths, transfers: Columns, chosen: np.ndarray) -> tuple[str, float]:
+    """The link direction that needs the longest for some transfers, and how long."""
+    needs_s: dict[Hop, float] = {}
+    columns = (transfers[name][chosen].tolist() for name in ("source", "destination", "size_bytes"))
+    for source, destination, size_bytes in zip(*columns, strict=True):
+        for hop in paths[source, destination]:
+            needs_s[hop] = needs_s.get(hop, 0.0) + size_bytes * 8 / hop.link.rate_bps
+    if not needs_s:
+        return "none", 0.0
+    busiest = max(needs_s, key=lambda hop: needs_s[hop])
+    return f"{busiest.sender} to {busiest.receiver}", needs_s[busiest]
+
+
+def pair_bytes(case: CaseData) -> Floats:
+    """Return the bytes from each rank (row) to each other rank in an execution."""
+    ranks = len(case.topology.job_gpus)
+    matrix = np.zeros((ranks, ranks))
+    np.add.at(matrix, (case.one["source"], case.one["destination"]), case.one["size_bytes"])
+    return matrix
+
+
+def spread_rates(
+    transfers: Columns, row: Ints, row_count: int, slice_s: float, slices: int
+) -> Floats:
+    """Return the rate of each row in each slice of time, in bit/s; a transfer is in one row.
+
+    Bytes of a transfer are spread evenly from its start to its last byte.
+    """
+    arrived = transfers["arrived_ns"] > 0
+    begin = transfers["started_ns"][arrived] / NS_PER_S / slice_s
+    end = np.maximum(transfers["arrived_ns"][arrived] / NS_PER_S / slice_s, begin + 1e-9)
+    bps = transfers["size_bytes"][arrived] * 8 / (end - begin) / slice_s
+    rates = np.zeros((row_count, slices))
+    for number in range(slices):
+        share = np.clip(np.minimum(end, number + 1) - np.maximum(begin, number), 0, None)
+        np.add.at(rates[:, number], row[arrived], share * bps)
+    return rates
+
+
+# The column of a sample that counts each direction: up is away from the GPUs, down towards them.
+DIRECTIONS = {"up": "received_bytes", "down": "sent_bytes"}
+
+
+def sample_times_s(case: CaseData) -> Floats:
+    """The moment of each sample of a link, in seconds since the first execution's start."""
+    seconds: Floats = (case.link_samples["ns"] - case.executions["start_ns"].min()) / NS_PER_S
+    return seconds
+
+
+def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) -> Floats:
+    """The mean rate in bit/s of one direction of a link in each slice between `edges_s`.
+
+    A counter counts a frame of up to 64 KiB when the link begins to carry it. Its bytes are spread
+    over the time that the link's rate needs for them, behind those of the frame before.
+    """
+    chosen = case.link_samples["link"] == link.name
+    counted = case.link_samples[DIRECTIONS[direction]][chosen].astype(float)
+    seconds = sample_times_s(case)[chosen]
+    # The bytes that a link of this rate has carried by each edge, of those it was given by then.
+    in_time = seconds * link.rate_bps / 8
+    carried = np.interp(edges_s, seconds, in_time + np.minimum.accumulate(counted - in_time))
+    bps: Floats = np.diff(carried) * 8 / np.diff(edges_s)
+    return bps
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """The busier direction of a link over all executions of some cases.
+
+    `share` is its use: bytes over what its rate carries in the time of the executions.
+    """
+
+    name: str
+    kind: LinkKind
+    size_bytes: int
+    share: float
+    dropped: int
+
+
+def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
+    """Return the use of every link, by the counters at its upper end before and after each case."""
+    carried: dict[str, list[int]] = {}
+    for case in cases:
+        counters = case.counters
+        after, before = counters["moment"] == "after", counters["moment"] == "before"
+        columns = ("sent_bytes", "received_bytes", "dropped_packets")
+        deltas = [(counters[name][after] - counters[name][before]).tolist() for name in columns]
+        for link, *found in zip(counters["link"][after], *deltas, strict=True):
+            carried[link] = [
+                a + b for a, b in zip(carried.get(link, [0, 0, 0]), found, strict=True)
+            ]
+    seconds = sum(float(case.executions["completion_s"].sum()) for case in cases)
+    return {
+        link.name: _use(link.name, link.kind, link.rate_bps * seconds / 8, carried[link.name])
+        for link in cases[0].topology.links
+        if link.name in carried
+    }
+
+
+def _use(name: str, kind: LinkKind, capacity_bytes: float, carried: list[int]) -> LinkUse:
+    sent, received, dropped = carried
+    size = max(sent, received)
+    return LinkUse(name, kind, size, size / capacity_bytes if capacity_bytes else 0.0, dropped)
+
+
+def failed_parts(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the links, switches and GPUs that a failure broke; of a domain, all its GPUs."""
+    domains = {
+        domain_name(domain): [gpu.name for gpu in topology.domain(domain)]
+        for domain in range(topology.spec.domains)
+    }
+    named = str(failure["where"]).split(", ")
+    return frozenset(part for name in named for part in domains.get(name, [name]))
+
+
+def failed_links(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the links that a failure broke, or cut off from an end that it broke."""
+    parts = failed_parts(topology, failure)
+    return frozenset(
+        link.name
+        for link in topology.links
+        if not parts.isdisjoint((link.name, link.lower.node, link.upper.node))
+    )
+
+
+def rank_names(gpus: RankGpus) -> list[str]:
+    """The names of the GPUs of all ranks."""
+    return [gpu.name for gpu in gpus]

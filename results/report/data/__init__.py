@@ -1,1 +1,0 @@
-"""The data of a report, and where its bytes and time went."""

@@ -1,0 +1,152 @@
+"""A fabric drawn: rails as columns, HB domains as rows, links by their use, failed parts marked."""
+
+from collections.abc import Collection, Mapping
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+
+from model.fabric.topology import Link, LinkKind, Topology
+from results.figures.kit import Picture, drawing
+from results.report.analysis import LinkUse
+
+Place = tuple[float, float]
+COLOURS = "viridis_r"
+FAILED = "#b00020"
+# In points: a link in full use, of a fabric whose columns have room for it.
+WIDEST = 3.0
+# The column of HB switches, left of the GPUs, and how far below GPUs their leaf is.
+LEFT, LEAF_BELOW = -0.9, 0.36
+# Between the columns of a large fabric, links get less room, and names none.
+NAMED_UP_TO = 64
+
+
+def fabric_picture(
+    topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str], name: str
+) -> Picture:
+    """Draw a fabric; the wider a link, the more of its rate was used.
+
+    `failed` has names of links, GPUs and switches.
+    """
+    places = _places(topology)
+    rows, columns = topology.spec.domains, _columns(topology)
+    width, height = min(9.0, 1.8 + 0.95 * columns), min(9.0, 1.9 + 0.72 * rows)
+    with drawing(height, width) as figure:
+        axes = figure.add_subplot()
+        axes.set_axis_off()
+        scale = ScalarMappable(Normalize(0, 1), COLOURS)
+        for link in topology.links:
+            _draw_link(axes, topology, link, places, use.get(link.name), failed)
+        _draw_nodes(axes, topology, places, failed)
+        figure.colorbar(scale, ax=axes, label="share of the rate in use", shrink=0.6, pad=0.01)
+    return Picture(name, _sentence(topology, use, failed), figure)
+
+
+def _columns(topology: Topology) -> int:
+    return max(topology.spec.domain_size, len(topology.rail_switches), len(topology.spine_switches))
+
+
+def _places(topology: Topology) -> dict[str, Place]:
+    """Put every node in a grid: spines on top, rail switches below them, then a row a domain."""
+    rows = topology.spec.domains
+    places: dict[str, Place] = {gpu.name: (gpu.rail, rows - gpu.domain) for gpu in topology.gpus}
+    places |= _hb_places(topology, rows)
+    places |= _spread(topology.rail_switches, topology.spec.domain_size, rows + 1.1)
+    return places | _spread(topology.spine_switches, topology.spec.domain_size, rows + 2.2)
+
+
+def _hb_places(topology: Topology, rows: int) -> dict[str, Place]:
+    """Put HB switches left of their row, leaves of two tiers below their GPUs."""
+    places: dict[str, Place] = {
+        name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)
+    }
+    for name in topology.hb_leaves:
+        gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
+        middle = (gpus[0].rail + gpus[-1].rail) / 2
+        places[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
+    return places
+
+
+def _spread(names: Collection[str], columns: int, height: float) -> dict[str, Place]:
+    """Put nodes beside each other over all columns; as many as columns stand over these."""
+    step = columns / max(1, len(names))
+    return {name: ((n + 0.5) * step - 0.5, height) for n, name in enumerate(names)}
+
+
+def _draw_link(
+    axes: Axes,
+    topology: Topology,
+    link: Link,
+    places: Mapping[str, Place],
+    use: LinkUse | None,
+    failed: Collection[str],
+) -> None:
+    points = _line(topology, link, places)
+    x, y = zip(*points, strict=True)
+    share = min(1.0, use.share) if use else 0.0
+    widest = WIDEST / max(1, topology.spec.domains / 4)
+    if link.name in failed:
+        axes.plot(x, y, color=FAILED, linewidth=2, linestyle=(0, (2, 2)), zorder=3)
+        middle = points[len(points) // 2]
+        axes.plot(*middle, "X", color=FAILED, markersize=10, markeredgecolor="white", zorder=5)
+        return
+    axes.plot(x, y, color=colormaps[COLOURS](share), linewidth=0.8 + widest * share, zorder=1)
+
+
+def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[Place]:
+    """The corners of a link: NIC links go up beside their column, HB links or trunks left."""
+    (x, y), (to_x, to_y) = places[link.lower.node], places[link.upper.node]
+    if link.kind is LinkKind.UPLINK or (link.kind is LinkKind.HB and topology.hb_leaves):
+        return [(x, y), (to_x, to_y)]
+    if link.kind is LinkKind.HB_TRUNK:
+        lane = y - 0.12 - 0.1 * (link.upper.number - 0.5) / topology.spec.hb.leaves
+        return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
+    gpu = topology.gpu_by_name[link.lower.node]
+    if link.kind is LinkKind.NIC:
+        lane = x + 0.16 + 0.6 * (gpu.domain + 0.5) / topology.spec.domains
+        return [(x, y), (lane, y + 0.12), (lane, to_y - 0.25), (to_x, to_y)]
+    lane = y - 0.14 - 0.3 * (gpu.rail + 0.5) / topology.spec.domain_size
+    return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
+
+
+def _draw_nodes(
+    axes: Axes, topology: Topology, places: Mapping[str, Place], failed: Collection[str]
+) -> None:
+    gpus = [gpu.name for gpu in topology.gpus]
+    named = len(gpus) <= NAMED_UP_TO
+    for names, shape in ((gpus, "circle"), ([n for n in places if n not in gpus], "round")):
+        for node in names:
+            broken = node in failed
+            box = {
+                "boxstyle": f"{shape},pad=0.25",
+                "facecolor": FAILED if broken else "white",
+                "edgecolor": FAILED if broken else "0.3",
+                "linewidth": 0.8,
+            }
+            text = f"{node} ✕" if broken else node if named or shape == "round" else ""
+            colour = "white" if broken else "black"
+            axes.annotate(
+                text,
+                places[node],
+                ha="center",
+                va="center",
+                fontsize=7,
+                color=colour,
+                bbox=box,
+                zorder=4,
+            )
+    axes.set_xlim(LEFT - 0.5, topology.spec.domain_size)
+    top = 2.7 if topology.spine_switches else 1.6
+    axes.set_ylim(0.3, topology.spec.domains + top)
+
+
+def _sentence(topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str]) -> str:
+    spec = topology.spec
+    found = f"{spec.kind.value}: {spec.domains} HB domains of {spec.domain_size} GPUs"
+    if use:
+        busiest = max(use.values(), key=lambda link: link.share)
+        found += f"; the busiest link, {busiest.name}, used {busiest.share:.0%} of its rate"
+    if failed:
+        found += f"; failed: {', '.join(sorted(failed))}"
+    return f"{found}."

@@ -1,0 +1,213 @@
+"""A fault moment by moment: traffic of each GPU, lost probes, throughput of links."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+
+from model.arrays import Floats
+from model.fabric.topology import Link
+from results.figures.kit import SERIES, WIDE, Picture, drawing
+from results.report.analysis import (
+    NS_PER_S,
+    failed_links,
+    link_use,
+    rank_names,
+    sample_times_s,
+    spread_rates,
+    throughput_bps,
+)
+from results.report.run_data import CaseData, rows
+from results.sections.formats import human_bytes
+
+BINS = 240
+# Number of links drawn: of the failed ones, of the most changed, and of the least changed.
+MOST_FAILED, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2
+ROW = 0.68
+STYLES = {
+    "begins": ("-", "#b00020"),
+    "detected": ("--", SERIES[1]),
+    "confirmed": (":", SERIES[2]),
+    "ends": ("-", SERIES[3]),
+}
+
+
+def fault_strip(
+    failure: Mapping[str, Any], case: CaseData, lost_s: Mapping[str, Sequence[float]], name: str
+) -> Picture:
+    """Draw the execution during the fault; `lost_s` has the seconds at which probes were lost."""
+    end_s = max(float(case.transfers["confirmed_ns"].max()) / NS_PER_S, 1e-9)
+    rates = sent_rates(case, end_s)
+    ranks = len(rates)
+    heights = [max(1.4, 0.16 * min(ranks, 32)), max(0.7, 0.16 * len(lost_s))]
+    with drawing(2.0 + sum(heights), WIDE + 0.4) as figure:
+        top, below = figure.subplots(2, 1, height_ratios=heights)
+        image = top.imshow(
+            rates / 1e6,
+            aspect="auto",
+            extent=(0, end_s, ranks - 0.5, -0.5),
+            cmap="Greys",
+            interpolation="nearest",
+            # NIC links have a twentieth of the rate of HB links.
+            norm=PowerNorm(0.4, 0),
+        )
+        ticks = range(0, ranks, max(1, ranks // 16))
+        names = rank_names(case.topology.job_gpus)
+        top.set_yticks(ticks, [names[n] for n in ticks], fontsize=7)
+        top.grid(visible=False)
+        top.set_xlabel("emulated s since the execution's start")
+        figure.colorbar(image, ax=top, label="sends (Mbit/s)", pad=0.01)
+        _lost_probes(below, lost_s, moments(failure))
+        mark(top, moments(failure), 1.0)
+        mark(below, moments(failure), 1e3)
+        figure.legend(*top.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return Picture(name, sentence(failure), figure)
+
+
+def _lost_probes(
+    axes: Axes, lost_s: Mapping[str, Sequence[float]], happened: Sequence[tuple[str, float]]
+) -> None:
+    """Draw the lost probes of each pair, in the time around the faults alone."""
+    for row, seconds in enumerate(lost_s.values()):
+        axes.plot([1e3 * s for s in seconds], [row] * len(seconds), "|", color="#b00020")
+    axes.set_yticks(range(len(lost_s)), list(lost_s), fontsize=7)
+    axes.set_ylim(max(1, len(lost_s)) - 0.5, -0.5)
+    if happened:
+        first, last = happened[0][1], max(moment_s for _, moment_s in happened)
+        around = max(0.02, 0.3 * (last - first))
+        axes.set_xlim(1e3 * (first - around), 1e3 * (last + around))
+    axes.set_xlabel("emulated ms since the execution's start; a stroke is a lost probe")
+
+
+def mark(axes: Axes, happened: Sequence[tuple[str, float]], scale: float) -> None:
+    """Mark the events of a fault; each kind is named once."""
+    named: set[str] = set()
+    for event, moment_s in happened:
+        dash, colour = STYLES[event]
+        label = None if event in named else _WORDS[event]
+        axes.axvline(moment_s * scale, linestyle=dash, color=colour, linewidth=1.4, label=label)
+        named.add(event)
+
+
+_WORDS = {
+    "begins": "the fault begins",
+    "detected": "the controller detects it",
+    "confirmed": "all new rules are confirmed",
+    "ends": "the fault ends",
+}
+
+
+def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the events of a fault, in seconds since the execution's start."""
+    found = []
+    for times in failure["times"]:
+        begun_s = times["begun_s"]
+        found.append(("begins", begun_s))
+        for event in ("detected", "confirmed"):
+            if times[f"{event}_ms"] is not None:
+                found.append((event, begun_s + times[f"{event}_ms"] / 1e3))
+        if times["ended_s"] is not None:
+            found.append(("ends", times["ended_s"]))
+    return found
+
+
+def sentence(failure: Mapping[str, Any]) -> str:
+    """Describe a failure in a sentence."""
+    blackout_ms, times = failure["blackout_ms"], failure["times"]
+    told = f"{failure['fault']} at {failure['where']} on {failure['fabric']}"
+    if times and times[0]["detected_ms"] is not None:
+        told += f": detected after {times[0]['detected_ms']:.0f} ms"
+    if times and times[0]["confirmed_ms"] is not None:
+        told += f", new paths confirmed after {times[0]['confirmed_ms']:.0f} ms"
+    return told + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
+
+
+def sent_rates(case: CaseData, end_s: float) -> Floats:
+    """Return the sending rate of each rank (row) in each slice of the first execution, in bit/s."""
+    found = case.transfers
+    first = rows(found, found["repeat"] == found["repeat"].min())
+    return spread_rates(first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS)
+
+
+@dataclass(frozen=True)
+class LinkShown:
+    """A link that is drawn, with its bytes in an execution during the fault and in one before it.
+
+    The bytes are those of the link's busier direction.
+    """
+
+    link: Link
+    is_failed: bool
+    size_bytes: float
+    before_bytes: float
+
+    @property
+    def label(self) -> str:
+        """Its name, whether it failed, and its bytes."""
+        carried = f"{human_bytes(self.size_bytes)}, {human_bytes(self.before_bytes)} without fault"
+        return f"{self.link.name}{' (failed)' if self.is_failed else ''}: {carried}"
+
+
+def link_throughput(
+    failure: Mapping[str, Any], baseline: CaseData, during: CaseData, name: str
+) -> Picture:
+    """Draw the throughput of links during the fault; `during` must have link samples."""
+    shown, happened = links_shown(failure, baseline, during), moments(failure)
+    edges_s = np.linspace(0, float(sample_times_s(during).max()), BINS + 1)
+    with drawing(1.2 + ROW * len(shown), WIDE + 0.4) as figure:
+        grid = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, one in zip(grid, shown, strict=True):
+            _draw(axes, during, one.link, edges_s)
+            mark(axes, happened, 1.0)
+            axes.set_title(one.label, loc="left")
+        grid[0].set_ylim(0, 110)
+        grid[0].set_yticks([0, 100])
+        grid[0].set_xlim(0, edges_s[-1])
+        grid[-1].set_xlabel("emulated s since the execution's start")
+        figure.supylabel("throughput, % of the link's rate", fontsize=9)
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return Picture(name, links_in_words(shown), figure)
+
+
+def links_in_words(shown: Sequence[LinkShown]) -> str:
+    """Name the links that are drawn, with their bytes."""
+    told = "; ".join(one.label for one in shown)
+    return f"Bytes of links in an execution during the fault: {told}."
+
+
+def links_shown(
+    failure: Mapping[str, Any], baseline: CaseData, during: CaseData
+) -> list[LinkShown]:
+    """Choose failed links, and of the others those whose bytes changed most and least."""
+    failed = failed_links(during.topology, failure)
+    before, after = (bytes_per_execution(case) for case in (baseline, during))
+    changes = {
+        link: (after[link] - before[link]) / during.topology.link_by_name[link].rate_bps
+        for link in before.keys() & after.keys()
+    }
+    used = [link for link in before if link in changes and before[link] + after[link] > 0]
+    order = sorted(set(used) - failed, key=lambda link: (-abs(changes[link]), link))
+    chosen = [*sorted(failed & changes.keys())[:MOST_FAILED], *order[:MOST_CHANGED]]
+    chosen += order[MOST_CHANGED:][-LEAST_CHANGED:]
+    return [
+        LinkShown(during.topology.link_by_name[k], k in failed, after[k], before[k]) for k in chosen
+    ]
+
+
+def bytes_per_execution(case: CaseData) -> dict[str, float]:
+    """The bytes of each link's busier direction in an execution, by its counters."""
+    executions = len(case.executions["number"])
+    return {name: used.size_bytes / executions for name, used in link_use([case]).items()}
+
+
+def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:
+    """Draw both directions of a link."""
+    for direction, words, colour, dash in (
+        ("up", "up, away from the GPUs", SERIES[0], "-"),
+        ("down", "down, towards the GPUs", SERIES[4], "--"),
+    ):
+        share = 100 * throughput_bps(case, link, direction, edges_s) / link.rate_bps
+        axes.stairs(share, edges_s, color=colour, linestyle=dash, linewidth=1.1, label=words)

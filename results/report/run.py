@@ -1,0 +1,280 @@
+"""The article about a run: the answer, then sections with pictures and tables of records."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from model.sweep import VIRTUAL
+from results.figures.kit import Picture
+from results.render.page import Article, Part, Repetition
+from results.report.analysis import LinkUse, Step, failed_parts, link_use, steps
+from results.report.charts import (
+    bus_bandwidth,
+    completion,
+    heat_map,
+    ratios,
+    step_times,
+    transfer_times,
+)
+from results.report.fabric_picture import fabric_picture
+from results.report.fault_pictures import fault_strip, link_throughput, sentence
+from results.report.run_data import CaseData, RunData
+from results.sections.failures import failures_section
+from results.sections.formats import human_bytes, range_of
+from results.sections.machine import fidelity_section
+from results.sections.run import (
+    cases_section,
+    is_checked,
+    machine_sections,
+    slowdown_in_words,
+    work_sections,
+)
+from results.sections.section import Row, Section
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, clock_of
+
+Lost = Mapping[str, Mapping[str, Sequence[float]]]
+"""Seconds at which probes were lost, by case and pair."""
+MOST_STEPS = 10
+# The tables have all reasons; the answer has this many.
+MOST_REASONS = 3
+
+
+def run_article(run: RunData, lost: Lost) -> Article:
+    """Return the article about a run: its answer, and sections with its pictures and tables."""
+    scenario = str(run.result["scenario"])
+    parts = [part for part in _parts(run, lost) if part.section.has_content or part.pictures]
+    repetition = Repetition(run.scenario, _command(run.result), run.result.get("machine", {}))
+    return Article(scenario, run.run_id, " ".join(answer(run.result)), parts, repetition)
+
+
+def _command(result: Mapping[str, Any]) -> str:
+    """The command that repeats a run."""
+    if clock_of(result) == VIRTUAL:
+        return "./railbed run scenario.yaml --clock virtual"
+    proxies = result.get("machine", {}).get("proxies", "container")
+    return f"sudo ./railbed run scenario.yaml --proxies {proxies}"
+
+
+def answer(result: Mapping[str, Any]) -> Iterator[str]:
+    """State the findings of a run: effects first, then the distance from the model, the verdict."""
+    if result["slowdowns"]:
+        effects = "; ".join(slowdown_in_words(one) for one in result["slowdowns"])
+        yield f"Rail-only against rail-optimized: {effects}."
+    if slowed := result.get("interference"):
+        yield f"Together, jobs take up to {'; '.join(_slowest(slowed))}."
+    for failure in result["failures"]:
+        yield _failed(failure)
+    off = [case["ratio"] for case in _judged(result["cases"])]
+    off += [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
+    if off:
+        yield f"Measured over modeled is {range_of(off)}."
+    yield f"The verdict is {result['verdict']}{_because(result)}."
+
+
+def _slowest(jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield for each fabric the largest interference of a job."""
+    for kind, on_fabric in groupby(jobs, lambda job: str(job["case"]).partition("/")[0]):
+        slower = max((job["interference"] for job in on_fabric), key=itemgetter("measured"))
+        times = f"{slower['measured']:.2f} times (modeled: {slower['modeled']:.2f})"
+        yield f"{times} as long as alone on {kind}"
+
+
+def _judged(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The cases whose times are held against the model: those whose data was not checked."""
+    return [case for case in cases if not is_checked(case)]
+
+
+def _because(result: Mapping[str, Any]) -> str:
+    """The first reasons behind a run's verdict, of its cases, faults and paths."""
+    verdict = result["verdict"]
+    if verdict == "pass":
+        return ""
+    judged = [one for one in (*result["cases"], *result["failures"]) if one["verdict"] == verdict]
+    reasons = [f"{one['case']}: {reason}" for one in judged for reason in one["reasons"]]
+    if result.get("paths", {}).get("verdict") == verdict:
+        reasons.insert(0, "not all pairs of GPUs use their intended paths")
+    more = [f"{len(reasons) - MOST_REASONS} more in the tables"] * (len(reasons) > MOST_REASONS)
+    return ": " * bool(reasons) + "; ".join(reasons[:MOST_REASONS] + more)
+
+
+def _failed(failure: Mapping[str, Any]) -> str:
+    told = sentence(failure).removesuffix(".")
+    if failure["degraded_s"] and failure["baseline_s"]:
+        slower = failure["degraded_s"] / failure["baseline_s"]
+        modeled = failure["modeled_degraded_s"] / failure["modeled_baseline_s"]
+        told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
+    return f"{told[0].upper()}{told[1:]}."
+
+
+def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
+    result, cases = run.result, run.result["cases"]
+    if cases:
+        judged = _judged(cases)
+        drawn = [completion(cases), *([ratios(judged)] if judged else [])]
+        yield Part(cases_section(result), drawn)
+    if phases := phases_as_cases(run):
+        yield _phases(phases)
+    yield Part(failures_section(result["failures"]))
+    yield _moments(run, lost)
+    yield from map(Part, work_sections(result))
+    if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
+        yield _bus_bandwidth(collectives)
+    yield _fabrics(run)
+    faultless = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
+    yield _steps(faultless)
+    yield _bytes_of_pairs(
+        faultless or [case for name, case in run.cases.items() if name.endswith(f"/{BASELINE}")]
+    )
+    yield Part(
+        Section(
+            "Times of transfers",
+            text="Of all executions that count. A steep curve: all transfers take as long.",
+        ),
+        [transfer_times(kind, _repeated(cases)) for kind, cases in run.fabrics.items()],
+    )
+    yield Part(fidelity_section(result))
+    yield from map(Part, machine_sections(result))
+
+
+def _phases(phases: Sequence[Mapping[str, Any]]) -> Part:
+    text = (
+        "Baseline is before the fault; during fault, the execution in which it happens, is shown "
+        "if the job began again; degraded is with the fault throughout, recovered after its end. "
+        "The verdict is that of the experiment."
+    )
+    return Part(Section("Completion time by phase", text=text), [completion(phases)])
+
+
+def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
+    """Return the phases of all failures whose time is modeled, with measured and modeled times.
+
+    The time of an execution during the fault is modeled only if the job begins again.
+    """
+    return [phase for failure in run.result["failures"] for phase in _phases_of(run, failure)]
+
+
+def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for phase, model in (
+        (BASELINE, BASELINE),
+        (DURING, DURING),
+        (DEGRADED, DEGRADED),
+        (RECOVERED, BASELINE),
+    ):
+        median_s, modeled_s = failure[f"{phase}_s"], failure[f"modeled_{model}_s"]
+        if median_s is not None and modeled_s is not None:
+            name = f"{failure['case']}/{phase}"
+            # A job that begins again is executed twice: neither execution lasts as long as both.
+            values = [median_s] if phase == DURING else _values(run, name) or [median_s]
+            yield {
+                "case": name,
+                "measured_s": {"median": median_s, "min": min(values), "max": max(values)},
+                "modeled_s": modeled_s,
+                "ratio": median_s / modeled_s,
+                "verdict": failure["verdict"],
+            }
+
+
+def _values(run: RunData, name: str) -> list[float]:
+    """The completion times of a phase's executions that count."""
+    case = run.cases.get(name)
+    return case.completion_s.tolist() if case is not None else []
+
+
+def _bytes_of_pairs(cases: Sequence[CaseData]) -> Part:
+    text = (
+        "The bytes that each GPU sends to each other one in one execution, by the schedule. "
+        "Lines part the HB domains."
+    )
+    drawn = [heat_map(case, f"bytes-{n}") for n, case in enumerate(cases)]
+    return Part(Section("Bytes between GPUs", text=text), drawn)
+
+
+def _bus_bandwidth(collectives: Sequence[Mapping[str, Any]]) -> Part:
+    text = (
+        "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
+        "it as often as the best algorithm needs. In figures of the real platform."
+    )
+    return Part(Section("Bus bandwidth", text=text), [bus_bandwidth(collectives)])
+
+
+def _repeated(cases: Sequence[CaseData]) -> Sequence[CaseData]:
+    """Leave out cases of which no execution counts."""
+    return [case for case in cases if len(case.measured["repeat"])]
+
+
+def _moments(run: RunData, lost: Lost) -> Part:
+    failures = run.result["failures"]
+    text = (
+        "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time. The "
+        "throughput of links is measured, by counters that were read about a hundred times a "
+        "second: of failed links, of those whose bytes changed most against the executions before "
+        "the fault, and of some that changed least. A frame of up to 64 KiB is counted when a "
+        "link begins to carry it; its bytes are spread over the time that the rate needs for them."
+    )
+    drawn = [strip for n, one in enumerate(failures) for strip in _strips(run, one, lost, n)]
+    return Part(Section("The fault, moment by moment", text=text), drawn)
+
+
+def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -> Iterator[Picture]:
+    """Draw the execution during the fault: GPUs and probes, then links if they were sampled."""
+    case = failure["case"]
+    during, baseline = (run.cases.get(f"{case}/{phase}") for phase in (DURING, BASELINE))
+    if during is None:
+        return
+    yield fault_strip(failure, during, lost.get(during.name, {}), f"fault-{number}")
+    if baseline is not None and len(during.link_samples["ns"]):
+        yield link_throughput(failure, baseline, during, f"fault-links-{number}")
+
+
+def _fabrics(run: RunData) -> Part:
+    drawn, rows = [], list[Row]()
+    for kind, cases in run.fabrics.items():
+        degraded = [case for case in cases if case.name.endswith((f"/{DEGRADED}", f"/{DURING}"))]
+        shown = degraded or cases
+        use = link_use(shown)
+        broken = [f for f in run.result["failures"] if f["fabric"] == kind] if degraded else []
+        failed = frozenset[str]().union(*(failed_parts(shown[0].topology, f) for f in broken))
+        drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
+        busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
+        rows += [(kind,), *map(_use_row, busiest)]
+    section = Section(
+        "The fabrics and the use of their links",
+        ("link", "kind", "in use", "bytes", "dropped packets"),
+        rows,
+        "Rails are columns, HB domains rows. The wider a link, the more of its rate was in use, "
+        "over the time of all executions, by the counters of its upper end; colours say the same. "
+        "Failed parts are crossed. The table has the five busiest links of each fabric.",
+    )
+    return Part(section, drawn)
+
+
+def _use_row(used: LinkUse) -> Row:
+    size = human_bytes(used.size_bytes)
+    return used.name, used.kind.value, f"{used.share:.1%}", size, f"{used.dropped}"
+
+
+def _steps(cases: Sequence[CaseData]) -> Part:
+    drawn, rows = [], list[Row]()
+    for number, case in enumerate(cases):
+        every = steps(case)
+        drawn.append(step_times(case, every, f"steps-{number}"))
+        longest = sorted(every, key=lambda step: -step.seconds)[:MOST_STEPS]
+        rows += [(case.name,), *map(_step_row, sorted(longest, key=lambda step: step.number))]
+    section = Section(
+        "Time by step, and the bottleneck link",
+        ("step", "transfers", "ended", "modeled", "bottleneck", "needs"),
+        rows,
+        "Step k is the k-th transfer of every GPU, and ends when the last of them has arrived. The "
+        "bottleneck is the link direction that needs the longest for the bytes of the step, by the "
+        f"paths of the model. The table has the {MOST_STEPS} steps of each case with the longest "
+        "need. A step may end sooner than that: the buckets of links that were idle let its first "
+        "bytes leave at once.",
+    )
+    return Part(section, drawn)
+
+
+def _step_row(step: Step) -> Row:
+    times = (f"{step.measured_s:.4f} s", f"{step.modeled_s:.4f} s")
+    need = (step.busiest, f"{step.seconds:.4f} s")
+    return f"{step.number}", f"{step.transfers}", *times, *need

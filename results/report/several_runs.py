@@ -1,0 +1,209 @@
+"""The articles about several runs: two compared, significance before ratio; a sweep's curves."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from results.figures.kit import DASHES, MARKERS, MODELED, SERIES, WIDE, Picture, drawing, plain
+from results.render.page import Article, Part
+from results.report.charts import bus_bandwidth
+from results.sections.comparison import NAMES, comparison_sections, in_words
+from results.sections.formats import range_of
+from results.sections.run import is_checked
+from results.sections.section import Section
+from results.sections.sweep import sweep_section
+from results.store.runs import without_fabric
+from results.verdicts.run_diff import Difference
+
+ROW = 0.5
+Point = Mapping[str, Any]
+# A picture with more lines than this is illegible.
+MOST_LINES = 6
+# Values whose extremes differ by this factor have a logarithmic axis.
+DECADES = 20
+
+
+def comparison_article(result: Mapping[str, Any]) -> Article:
+    """Return the article of a comparison, from its JSON object."""
+    cases, (runs, both, *others) = result["cases"], comparison_sections(result)
+    parts = [Part(runs), Part(both, [_compared(cases)]), *map(Part, others)]
+    names = " and ".join(run["run_id"] for run in result["runs"])
+    return Article("Comparison", names, _compared_answer(cases), parts)
+
+
+def _compared_answer(cases: Sequence[Mapping[str, Any]]) -> str:
+    different = [case for case in cases if case["difference"] == Difference.LARGER.value]
+    effects = "; ".join(
+        f"{case['case']}: B is {abs(case['ratio'] - 1):.1%} {in_words(case)}" for case in different
+    )
+    counted = f"{len(different)} of {len(cases)} cases differ by more than their executions do"
+    return f"{counted}: {effects}." if effects else f"{counted}."
+
+
+def _compared(cases: Sequence[Mapping[str, Any]]) -> Picture:
+    with drawing(1.1 + ROW * len(cases), WIDE + 0.4) as figure:
+        axes = figure.add_subplot()
+        for row, case in enumerate(cases):
+            for which in (0, 1):
+                _draw_run(axes, case["measured_s"][which], row + 0.24 * which - 0.12, which)
+            axes.annotate(
+                _at_the_right(case),
+                (1.01, row),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=8,
+            )
+        for which, name in enumerate(NAMES):
+            axes.plot([], [], MARKERS[which], color=SERIES[which], label=name)
+        axes.set_yticks(range(len(cases)), [case["case"] for case in cases])
+        axes.set_ylim(len(cases) - 0.5, -0.5)
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("completion time (emulated s)", color=MODELED)
+        figure.legend(loc="outside upper left", ncols=2)
+    return Picture("comparison", f"Completion times of both runs in {len(cases)} cases.", figure)
+
+
+def _draw_run(axes: Axes, measured: Mapping[str, Any], height: float, which: int) -> None:
+    """Draw the median and the range of one run's executions, if they are known."""
+    colour, ends = SERIES[which], [measured["min"], measured["max"]]
+    if measured["min"] is not None:
+        axes.plot(ends, [height] * 2, color=colour, linewidth=4, alpha=0.5)
+    if measured["median"] is not None:
+        axes.plot(measured["median"], height, MARKERS[which], color=colour)
+
+
+def _at_the_right(case: Mapping[str, Any]) -> str:
+    ratio = "" if case["ratio"] is None else f"{case['ratio']:.3f} "
+    return f"{ratio}{in_words(case)}"
+
+
+def sweep_article(result: Mapping[str, Any]) -> Article:
+    """Return the article of a sweep, from its JSON object."""
+    points = result["points"]
+    drawn = [_swept(points, name, number) for number, name in enumerate(_names(points))]
+    parts = [Part(sweep_section(result), drawn)]
+    if sizes := _over_sizes(points):
+        text = "As nccl-tests print it, in figures of the real platform."
+        section = Section("Bus bandwidth against size", text=text)
+        parts.append(Part(section, [bus_bandwidth(sizes)]))
+    return Article(f"Sweep of {result['scenario']}", result["sweep"], _swept_answer(result), parts)
+
+
+def _names(points: Sequence[Point]) -> list[str]:
+    """The names of all cases; those of one workload on several fabrics are neighbours."""
+    names = dict.fromkeys(case["case"] for point in points for case in point["cases"])
+    workloads = list(dict.fromkeys(map(without_fabric, names)))
+    return sorted(names, key=lambda name: workloads.index(without_fabric(name)))
+
+
+def _over_sizes(points: Sequence[Point]) -> list[Mapping[str, Any]]:
+    """The collectives whose size the first parameter changes, named by the other parameters."""
+    collectives = [
+        {**case, "case": ", ".join(filter(None, (case["case"], _others(point))))}
+        for point in points
+        for case in point["cases"]
+        if case["busbw_gbyte_per_s"] is not None
+    ]
+    sizes: dict[str, set[float]] = {}
+    for case in collectives:
+        sizes.setdefault(case["case"], set()).add(case["bytes"] * case["size_scale"])
+    return [case for case in collectives if len(sizes[case["case"]]) > 1]
+
+
+def _others(point: Point) -> str:
+    """The parameters of a point but the first."""
+    return ", ".join(f"{key} = {value}" for key, value in list(point["parameters"].items())[1:])
+
+
+def _swept_answer(result: Mapping[str, Any]) -> str:
+    points = result["points"]
+    cases = [case for point in points for case in point["cases"]]
+    ratios = [case["ratio"] for case in cases if not is_checked(case)]
+    ended = sum(point["run_id"] is not None for point in points)
+    told = f"{ended} of {len(points)} points have a result."
+    if ratios:
+        told += f" Measured over modeled is {range_of(ratios)}."
+    return f"{told} The verdict is {result['verdict']}."
+
+
+def _swept(points: Sequence[Point], name: str, number: int) -> Picture:
+    """Draw a case over the first parameter, with a line for each setting of the others."""
+    key = next(iter(points[0]["parameters"]))
+    places = _places([point["parameters"][key] for point in points])
+    lines: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    for point in points:
+        for case in (case for case in point["cases"] if case["case"] == name):
+            place = places[str(point["parameters"][key])]
+            lines.setdefault(_others(point), []).append((place, case))
+    with drawing(2.8) as figure:
+        axes = figure.add_subplot()
+        for index, (others, cases) in enumerate(list(lines.items())[:MOST_LINES]):
+            _line(axes, sorted(cases, key=lambda pair: pair[0]), others, index)
+        axes.plot([], [], color=MODELED, linewidth=0.8, label="modeled")
+        if _spans_decades(places.values()):
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        axes.set_xticks(list(places.values()), list(places))
+        axes.set_xlabel(key)
+        axes.set_ylabel("completion time (s)")
+        _scale_times(axes, _times_s(points, without_fabric(name)))
+        figure.legend(loc="outside upper left", ncols=2)
+    hidden = max(0, len(lines) - MOST_LINES)
+    more = f" Not drawn: {hidden} more settings of the other parameters." if hidden else ""
+    return Picture(f"sweep-{number}", f"{name} over {key}.{more}", figure)
+
+
+def _spans_decades(values: Collection[float]) -> bool:
+    return min(values) > 0 and max(values) >= DECADES * min(values)
+
+
+def _times_s(points: Sequence[Point], workload: str) -> list[float]:
+    """All times of a workload on any fabric, measured and modeled."""
+    return [
+        seconds
+        for point in points
+        for case in point["cases"]
+        if without_fabric(case["case"]) == workload
+        for seconds in (case["measured_s"]["min"], case["measured_s"]["max"], case["modeled_s"])
+    ]
+
+
+def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
+    """Begin at 0, or have a logarithmic axis if the times span decades."""
+    if _spans_decades(times_s):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(plain)
+        axes.set_ylim(min(times_s) / 1.5, max(times_s) * 1.5)
+    else:
+        axes.set_ylim(0, 1.05 * max(times_s))
+
+
+def _places(values: Sequence[object]) -> dict[str, float]:
+    """Return the position of each value on the axis: numbers by value, others side by side."""
+    shown = list(dict.fromkeys(values))
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in shown):
+        return {str(value): float(str(value)) for value in shown}
+    return {str(value): float(place) for place, value in enumerate(shown)}
+
+
+def _line(
+    axes: Axes, placed: Sequence[tuple[float, Mapping[str, Any]]], others: str, index: int
+) -> None:
+    x = [place for place, _ in placed]
+    cases = [case for _, case in placed]
+    colour, medians = SERIES[index], [case["measured_s"]["median"] for case in cases]
+    below = [m - case["measured_s"]["min"] for m, case in zip(medians, cases, strict=True)]
+    above = [case["measured_s"]["max"] - m for m, case in zip(medians, cases, strict=True)]
+    axes.errorbar(
+        x,
+        medians,
+        (below, above),
+        color=colour,
+        marker=MARKERS[index],
+        linestyle=DASHES[index],
+        capsize=3,
+        label=others or "measured",
+    )
+    axes.plot(x, [case["modeled_s"] for case in cases], color=MODELED, linewidth=0.8)

@@ -1,0 +1,1 @@
+"""What results say: titles, tables and remarks, as text, before any rendering."""

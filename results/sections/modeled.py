@@ -1,0 +1,227 @@
+"""The sections of modeled results: training iterations, networks, decisions, the paper's claims."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from results.sections.formats import number_or_dash, three_digits
+from results.sections.section import Case, Cell, Marked, Result, Row, Section, verdict
+
+GIGA = 1e9
+
+
+def train_sections(result: Result) -> list[Section]:
+    """The terms of an iteration's time, then its configuration, strategy and utilization."""
+    seconds_s = result["iteration_s"]
+    rows: list[Row] = [
+        (term, f"{seconds:.4f}", f"{100 * seconds / seconds_s:.1f} %")
+        for term, seconds in result["terms_s"].items()
+    ]
+    rows.append(("iteration", f"{seconds_s:.4f}", ""))
+    return [
+        Section(
+            "Time of an iteration",
+            ("term", "seconds", "share"),
+            rows,
+            remarks=(_configuration(result), _strategy(result), _utilization(result)),
+        )
+    ]
+
+
+def _configuration(result: Result) -> str:
+    size = f"{result['parameters'] / GIGA:.1f} billion parameters"
+    where = f"{result['gpus']} GPUs in HB domains of {result['domain_size']}"
+    filled = prod(result["in_domain"].values())
+    if filled < min(result["domain_size"], result["gpus"]):
+        where += f", of which the degrees fill {filled}"
+    return f"{result['configuration']}: {size}, {where}, batch {result['batch']}"
+
+
+def _strategy(result: Result) -> str:
+    inside = {key: f" ({count} in a domain)" for key, count in result["in_domain"].items()}
+    degrees = (f"{key} {value}{inside.get(key, '')}" for key, value in result["strategy"].items())
+    return f"strategy: {', '.join(degrees)}"
+
+
+def _utilization(result: Result) -> str:
+    fits = "" if result["fits"] else ": too much"
+    memory = f"{result['memory_bytes'] / GIGA:.0f} GB a GPU{fits}"
+    return f"MFU {result['mfu']:.1f} %, HFU {result['hfu']:.1f} %, memory {memory}"
+
+
+def traffic_sections(result: Result) -> list[Section]:
+    """Bytes by parallel dimension and by links, and the shares of pairs."""
+    gpus, total = result["gpus"], sum(result["bytes"].values())
+    links = {
+        "in HB domains": result["hb_bytes"],
+        "by NICs": result["nic_bytes"],
+        "by NICs, across rails": result["cross_rail_nic_bytes"],
+    }
+    rows = [
+        (
+            name,
+            f"{size / GIGA:.1f} GB",
+            f"{size / gpus / GIGA:.2f} GB",
+            f"{100 * size / (total or 1):.1f} %",
+        )
+        for name, size in (*result["bytes"].items(), *links.items())
+    ]
+    pairs = (
+        f"{result['pairs']} ordered pairs: {100 * result['idle_pairs']:.2f} % idle, "
+        f"{100 * result['tensor_pairs']:.3f} % with tensor-parallel traffic"
+    )
+    columns = (result["configuration"], "all GPUs", "each GPU", "share")
+    return [Section("Bytes of an iteration", columns, rows, remarks=(pairs,))]
+
+
+NETWORK = ("switches", "transceivers", "million USD", "MW")
+
+
+def cost_sections(result: Result) -> list[Section]:
+    """A row for each fabric, and one for what rail-only saves."""
+    names = ("rail-optimized", "rail-only", "saved")
+    keys = ("switches", "transceivers", "usd", "watts")
+    shares = [f"{result['saved'][f'{key}_percent']:.1f} %" for key in keys]
+    rows = [*((name, *_counts_and_costs(result[name])) for name in names), ("in percent", *shares)]
+    return [Section("Networks", ("network", *NETWORK), rows)]
+
+
+def _counts_and_costs(row: Result) -> tuple[str, ...]:
+    """Format switches, transceivers, million USD and MW."""
+    usd, megawatts = three_digits(row["usd"] / 1e6), three_digits(row["watts"] / 1e6)
+    return f"{row['switches']}", f"{row['transceivers']}", usd, megawatts
+
+
+def decision_sections(result: Result) -> list[Section]:
+    """Each design's cost and power, each model on it, the answer and its sensitivities."""
+    designs = result["designs"]
+    rows = [
+        (
+            design["design"],
+            *_counts_and_costs(design),
+            Marked("efficient" if design["efficient"] else ""),
+        )
+        for design in designs
+    ]
+    names = (model["configuration"] for model in designs[0]["models"])
+    return [
+        Section("Networks", ("design", *NETWORK, ""), rows),
+        *(_model(name, designs, index) for index, name in enumerate(names)),
+        _decision(result),
+    ]
+
+
+def _decision(result: Result) -> Section:
+    changes = [
+        f"With {row['input']}: {row['answer']}."
+        for row in result["sensitivities"]
+        if row["changes"]
+    ]
+    none = "No price, power, lifetime or tariff a quarter or four times as large changes it."
+    measured = "All figures are modeled. On an emulated twin, these commands measure:"
+    commands = (f"  {what}: {command}" for what, command in result["measured_by"].items())
+    remarks = (result["sentence"], *(changes or [none]), measured, *commands)
+    return Section("The decision", remarks=remarks)
+
+
+def _model(name: str, designs: Sequence[Case], index: int) -> Section:
+    headings = ("iteration", "HFU", "all-to-all", "lost NIC link", "lost GPU", "USD/10⁶ tokens")
+    rows = [(design["design"], *_modeled(design["models"][index])) for design in designs]
+    return Section(name, ("design", *headings), rows)
+
+
+def _modeled(model: Result) -> tuple[str, ...]:
+    losses = model["losses_percent"]
+    return (
+        f"{model['iteration_s']:.3f} s",
+        f"{model['hfu']:.1f} %",
+        number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", " %"),
+        number_or_dash(losses["nic_link"], "+.2f", " %"),
+        number_or_dash(losses["gpu"], "+.2f", " %"),
+        three_digits(model["network_usd_per_million_tokens"]),
+    )
+
+
+def paper_sections(result: Result) -> list[Section]:
+    """Every claim with both values, the reasons of differences, and the sensitivities."""
+    claims = result["claims"]
+    rows = [
+        (one["id"], _shown(one["paper"]), _shown(one["ours"]), one["unit"], _met(one))
+        for one in claims
+    ]
+    differing = [
+        f"  {one['id']}: {one['claim']}: {one['why']}"
+        for one in claims
+        if one["verdict"] == "differs"
+    ]
+    met = f"{len(claims) - len(differing)} of {len(claims)} claims are met. What differs:"
+    return [
+        Section(
+            "Claims",
+            ("claim", "paper", "ours", "unit", "verdict"),
+            rows,
+            remarks=(met, *differing),
+        ),
+        _sensitivities(result),
+    ]
+
+
+def _met(claim: Result) -> Marked:
+    return Marked(claim["verdict"], "pass" if claim["verdict"] == "met" else "warn")
+
+
+def _sensitivities(result: Result) -> Section:
+    rows = result["sensitivities"]
+    keys = [key for key in rows[0] if key != "setting"]
+    return Section(
+        "Figures 8 to 10 with other assumptions, one changed at a time",
+        ("setting", *(key.removeprefix("fig") for key in keys)),
+        [(row["setting"], *(_shown(row[key]) for key in keys)) for row in rows],
+        remarks=(result["assumptions"],),
+    )
+
+
+def _shown(value: float | list[float]) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_shown, value))
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def twins_sections(result: Result) -> list[Section]:
+    """Every measured point of the paper's figures against the model at its size."""
+    page = f"The page: {result['page']}"
+    return [points_section(result["points"], remarks=(page,))]
+
+
+def points_section(points: Sequence[Case], remarks: Sequence[Cell] = ()) -> Section:
+    """A row for each point: measured, its spread, modeled."""
+    return Section(
+        "Every point against the model at its size",
+        ("figure, place, case", "measured", "spread", "modeled", "ratio", ""),
+        [(_point_name(point), *_point(point)) for point in points],
+        "Medians, emulated seconds.",
+        remarks,
+    )
+
+
+def _point_name(point: Result) -> str:
+    where = "".join(f", {key} {value}" for key, value in point["place"].items())
+    return f"{point['figure']}{where}: {point['case']}"
+
+
+def _point(point: Result) -> tuple[Cell, ...]:
+    measured: Mapping[str, Any] = point["measured_s"]
+    values = measured["values"]
+    return (
+        f"{measured['median']:.3f} s",
+        f"{(max(values) - min(values)) / measured['median']:.1%}",
+        f"{point['modeled_s']:.3f} s",
+        f"{point['ratio']:.4f}",
+        verdict(point),
+    )
+
+
+def plain_sections(result: Result) -> list[Section]:
+    """Rows of which each has its headings, as in the paper's tables."""
+    rows = result["rows"]
+    return [Section("", tuple(rows[0]), [tuple(map(str, row.values())) for row in rows])]

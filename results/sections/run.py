@@ -1,0 +1,234 @@
+"""The sections of a run, from its JSON object."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from model.training.reduction import reduction_in_words
+from results.sections.failures import failures_section
+from results.sections.formats import human_bytes, human_seconds, number_or_dash
+from results.sections.links import calibration_section, paths_section
+from results.sections.machine import executions_section, headroom_section
+from results.sections.section import (
+    Case,
+    Cell,
+    Columns,
+    Marked,
+    Result,
+    Row,
+    Section,
+    case_section,
+    clock_section,
+    reasons,
+    verdict,
+)
+from results.store.runs import without_fabric
+
+# Parts that are shorter are rounding errors.
+SHOWN_S = 1e-9
+
+
+def run_sections(result: Result) -> list[Section]:
+    """All that a run found: faults, cases, what they did, the machine, its links and paths."""
+    sections = (
+        failures_section(result["failures"]),
+        cases_section(result),
+        *work_sections(result),
+        *machine_sections(result),
+    )
+    return [section for section in sections if section.has_content]
+
+
+def work_sections(result: Result) -> Iterator[Section]:
+    """Scales, schedules, iterations, requests, jobs; effects of fabrics and generators."""
+    cases = result["cases"]
+    yield _scales(result)
+    yield case_section(
+        "Chunks of the data, and the overlap of HB domains and NICs",
+        SCHEDULE,
+        (case for case in cases if case["overlap"] is not None),
+        "Chunks: parts of a collective's data, slices counted. Overlap: the part of the modeled "
+        "time in which HB domains and NICs carry data at once.",
+    )
+    yield _crossings(cases)
+    yield _iterations([case for case in cases if "iteration" in case])
+    yield _requests([case for case in cases if "inference" in case])
+    yield _jobs(result.get("interference", ()))
+    yield Section(
+        "Completion times of other generators, against the agents'",
+        remarks=[f"{one['case']}: {one['ratio']:.4f}" for one in result.get("generators", ())],
+    )
+    if not any(map(is_checked, cases)):
+        told = tuple(map(slowdown_in_words, result["slowdowns"]))
+        yield Section("What rail-only costs, against rail-optimized", remarks=told)
+
+
+def machine_sections(result: Result) -> Iterator[Section]:
+    """Executions, the machine's headroom, links measured alone, paths, the virtual clock."""
+    yield executions_section(result["cases"])
+    yield headroom_section(result["cases"])
+    yield calibration_section(result.get("calibration", ()))
+    yield clock_section(result)
+    if "paths" in result:
+        yield paths_section(result["paths"])
+
+
+def _spread(case: Case) -> str:
+    measured = case["measured_s"]
+    if len(measured["values"]) == 1:
+        return "-"
+    return f"{(measured['max'] - measured['min']) / measured['median']:.1%}"
+
+
+CASES: Columns = (
+    ("bytes", lambda case: human_bytes(case["bytes"])),
+    ("measured", lambda case: f"{case['measured_s']['median']:.3f} s"),
+    ("spread", _spread),
+    ("modeled", lambda case: f"{case['modeled_s']:.3f} s"),
+    ("ratio", lambda case: f"{case['ratio']:.4f}"),
+    ("algbw", lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f")),
+    ("busbw", lambda case: number_or_dash(case["busbw_gbyte_per_s"], ".1f")),
+    ("", verdict),
+)
+SCALES: Columns = (
+    ("rates", lambda case: f"/ {case['bandwidth_scale']:g}"),
+    ("size", lambda case: f"/ {case['size_scale']:g}"),
+    ("emulated", lambda case: human_seconds(case["measured_s"]["median"])),
+    ("real", lambda case: human_seconds(case["real_s"])),
+)
+SCHEDULE: Columns = (
+    ("chunks", lambda case: number_or_dash(case["chunks"], "d")),
+    ("overlap", lambda case: f"{case['overlap']:.1%}"),
+)
+
+
+def cases_section(result: Result) -> Section:
+    """Measured and modeled time of each case, and the reasons of verdicts."""
+    cases = result["cases"]
+    return case_section(
+        "Completion time by case",
+        CASES,
+        cases,
+        "Times are emulated; bandwidths are GB/s of the real platform.",
+        (*_checks(cases), *reasons(cases, lambda case: case["case"])),
+    )
+
+
+def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
+    """Say whether data and crafted packets are right, and that such times mean nothing."""
+    checked = [case for case in cases if is_checked(case)]
+    for what, right, wrong, how, some in (
+        (
+            "data",
+            "all elements of all results are right",
+            "not all results are right",
+            "The agents checked them meanwhile",
+            [case for case in checked if case["generator"] != "scapy"],
+        ),
+        (
+            "packets",
+            "all came whole, on their intended paths",
+            "not all came as intended",
+            "They were crafted one by one",
+            [case for case in cases if case["generator"] == "scapy"],
+        ),
+    ):
+        lost = [case["case"] for case in some if not case["data_is_right"]]
+        told = f"{wrong}, in {', '.join(lost)}" if lost else right
+        times = f"{how}: the times mean nothing, and no ratio is judged."
+        if some:
+            yield Marked(f"{what}: {told}. {times}", "fail" if lost else "pass")
+
+
+def is_checked(case: Result) -> bool:
+    """Whether the data was checked."""
+    return case["data_is_right"] is not None
+
+
+def _scales(result: Result) -> Section:
+    chosen = (
+        f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in result.get("scales", ())
+    )
+    title = "Scales, and the measured time, emulated and on the real platform"
+    return case_section(title, SCALES, result["cases"], remarks=chosen)
+
+
+def _crossings(cases: Iterable[Case]) -> Section:
+    """The traffic between rails of rail-only fabrics, which GPUs forward."""
+    title = "Rails that are crossed, though no spine switch joins them"
+    told = [f"{case['case']}: {how}" for case in cases for how in case.get("rail_crossings", ())]
+    return Section(title, remarks=told)
+
+
+def _iterations(cases: Sequence[Case]) -> Section:
+    rows = list[Row]()
+    for case in cases:
+        rows.append((case["case"],))
+        rows += (
+            (name, *(f"{part[of]:.3f} s" for of in ("measured", "modeled")))
+            for name, part in case["iteration"]["parts_s"].items()
+            if max(part.values()) > SHOWN_S
+        )
+    changed = {case["algorithm"]: case["iteration"]["reduction"] for case in cases}
+    return Section(
+        "Training iterations: compute, traffic that it does not hide, waiting",
+        ("of a GPU's time", "measured", "modeled"),
+        rows,
+        remarks=[f"{name}: {reduction_in_words(changes)}" for name, changes in changed.items()],
+    )
+
+
+def _requests(cases: Iterable[Case]) -> Section:
+    rows = list[Row]()
+    for case in cases:
+        load = case["inference"]
+        offered = f"{load['count']} requests, {load['offered_load']:.0%} of the NICs' rate"
+        rows.append((f"{case['case']}: {offered}",))
+        rows += (
+            (name, *_latency(value, case["time_dilation"]))
+            for name, value in load["latency_s"].items()
+        )
+    return Section(
+        "Requests, from arrival to the last byte of their KV cache",
+        ("of requests' latencies", "measured", "modeled", "ratio", "real"),
+        rows,
+    )
+
+
+def _latency(seconds: Mapping[str, float], time_dilation: float) -> Iterator[str]:
+    measured, modeled = seconds["measured"], seconds["modeled"]
+    yield from (f"{measured:.4f} s", f"{modeled:.4f} s", f"{measured / modeled:.3f}")
+    yield human_seconds(measured / time_dilation)
+
+
+def _jobs(interference: Iterable[Case]) -> Section:
+    rows = list[Row]()
+    for case, jobs in groupby(interference, lambda job: str(job["case"])):
+        rows.append((case,))
+        rows += ((job["job"], *_interference(job)) for job in jobs)
+    return Section(
+        "Jobs at once, and the interference: together over alone",
+        ("job", "alone", "together", "interference", "modeled", ""),
+        rows,
+    )
+
+
+def _interference(job: Case) -> Iterator[Cell]:
+    yield from (f"{job[key]['measured']:.3f} s" for key in ("alone_s", "together_s"))
+    yield from (f"{job['interference'][of]:.3f}" for of in ("measured", "modeled"))
+    yield verdict(job)
+
+
+def slowdown_in_words(slowdown: Result) -> str:
+    """Say how much slower rail-only is in a case, measured and modeled."""
+    case, baseline = without_fabric(slowdown["case"]), without_fabric(slowdown["baseline"])
+    against = "" if case == baseline else f", against {baseline.split('/')[1]}"
+    measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])
+    return f"{case}{against}: {measured} (modeled: {modeled})"
+
+
+def _slower(slowdown: float) -> str:
+    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
+    size = f"{abs(slowdown):.1%}"
+    if size == "0.0%":
+        return "as fast"
+    return f"{size} {'slower' if slowdown > 0 else 'faster'}"

@@ -1,1 +1,0 @@
-"""The tables for the terminal, from the JSON objects."""

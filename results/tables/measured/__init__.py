@@ -1,1 +1,0 @@
-"""The tables of a run."""

@@ -1,0 +1,23 @@
+"""Figures: one layout for all files of a figure."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from results.figures.kit import PRINTED, printed, printed_files
+
+
+def test_a_figure_is_laid_out_once_and_drawn_once_for_each_format(tmp_path: Path) -> None:
+    lay_out, draw = ConstrainedLayoutEngine.execute, Figure.draw
+    with (
+        patch.object(
+            ConstrainedLayoutEngine, "execute", autospec=True, side_effect=lay_out
+        ) as laid,
+        patch.object(Figure, "draw", autospec=True, side_effect=draw) as drawn,
+        printed(tmp_path / "x", panels=2) as panels,
+    ):
+        panels[0].plot([0, 1], [0, 1])
+    assert (laid.call_count, drawn.call_count) == (1, len(PRINTED))
+    assert all(file.stat().st_size for file in printed_files(tmp_path / "x"))
