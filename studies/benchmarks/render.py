@@ -22,6 +22,8 @@ DOCS = ROOT / "docs"
 # The pages with figures.
 PAGES = (DOCS / "reference" / "measurements.md", DOCS / "explanation" / "model.md")
 MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
+# A line of code that imports nothing: modules that move change no figure.
+CODE = "^([^fi]|f[^r]|i[^m])"
 CHANGED = "; **its code has changed since**"
 
 
@@ -269,13 +271,13 @@ def _origin(name: str, figure: Figure) -> str:
 
 
 def _has_changed(name: str, commit: str) -> bool:
-    """Whether a commit after this one has changed the benchmark's module or its scenario."""
+    """Whether a later commit has changed code of the benchmark's module, or its scenario."""
     if commit == UNKNOWN or name not in BENCHMARKS:
         return False
     module = ROOT / "studies" / "benchmarks" / f"{BENCHMARKS[name].module}.py"
     files = [str(module), str(LIBRARY / f"{name}.yaml")]
-    since = f"{commit.removesuffix('-dirty')}.."
-    return bool(first_line("git", "-C", str(ROOT), "log", "--oneline", since, "--", *files))
+    log = ["git", "-C", str(ROOT), "log", "--oneline", "-G", CODE]
+    return bool(first_line(*log, f"{commit.removesuffix('-dirty')}..", "--", *files))
 
 
 def page(text: str) -> str:
