@@ -11,7 +11,6 @@ from scenarios.cases import case_transfers
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
-from scenarios.format.workloads.work import Work
 from scenarios.scenario import Case
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
@@ -24,12 +23,11 @@ MAX_TRANSFER_BYTES = 2**32 - 1
 
 
 def workload_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Yield issues of workloads that are found without building a fabric or a schedule."""
+    """Yield issues of workloads that no fabric and no schedule has to be built for."""
     for number, workload in enumerate(file.workloads):
         place = "workloads", number
         yield from _key_issues(file, place, workload)
         yield from workload.early_issues(place, _grid(file))
-        yield from _generator_issues(file, place, workload.generator)
     excluded = {key: why for workload in file.workloads for key, why in workload.excludes.items()}
     yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
 
@@ -39,17 +37,13 @@ def _grid(file: ScenarioFile) -> Shape:
 
 
 def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iterator[Issue]:
-    """Yield issues of a workload on no fabric, or with two scales."""
+    """Yield issues of a workload on no fabric, with two scales, or of what only agents can do."""
     if not set(workload.kinds) & set(file.fabric.kinds):
         hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
         yield Issue((*place, "kinds"), "matches none of the scenario's fabrics", hint)
     if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
         yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
-
-
-def _generator_issues(file: ScenarioFile, place: Place, generator: Generator) -> Iterator[Issue]:
-    """Refuse faults and data checks with generators other than the agents."""
-    where = (*place, "generator")
+    where, generator = (*place, "generator"), workload.generator
     if generator is not Generator.AGENT and file.faults:
         yield Issue(where, f"{generator} executes no faults", ONLY_AGENTS)
     if generator is not Generator.AGENT and file.check_data:
@@ -58,22 +52,16 @@ def _generator_issues(file: ScenarioFile, place: Place, generator: Generator) ->
 
 def given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Yield issues of sizes and scales that are both in the file."""
-    for place, work, shape in _parts(file):
-        if (task := work.given_size(shape)) is not None:
-            scale = _given_scale(file, file.workloads[int(place[1])])
+    for number, workload in enumerate(file.workloads):
+        scale = _given_scale(file, workload)
+        for place, task in workload.given_sizes(("workloads", number), _grid(file)):
             yield from _size_issues(place, task.name, scale, task.largest_bytes / scale)
 
 
 def schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Yield issues of all work on its grid of GPUs."""
-    for place, work, shape in _parts(file):
-        yield from work.issues(place, shape)
-
-
-def _parts(file: ScenarioFile) -> Iterator[tuple[Place, Work, Shape]]:
-    """Yield each workload, or each of its jobs, with its place and its grid."""
     for number, workload in enumerate(file.workloads):
-        yield from workload.parts(("workloads", number), _grid(file))
+        yield from workload.issues(("workloads", number), _grid(file))
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:

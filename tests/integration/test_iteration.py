@@ -15,7 +15,7 @@ from scenarios.format.training import evaluated, load_configuration
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, small_spec
-from traffic_gen.workloads.training_iteration import Emulated, build_iteration
+from traffic_gen.workloads.training_iteration import Iteration
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -31,7 +31,7 @@ def steps_of(name: str, wanted: Wanted, time_dilation: float, size_scale: float)
     configuration = load_configuration(Path(name))
     full = evaluated(name, configuration).strategy
     small = reduced(configuration.job, full, DOMAINS, SIZE, wanted)
-    return build_iteration(name, small, Emulated(time_dilation, size_scale, KIND))
+    return Iteration(name, small, KIND).steps(size_scale, time_dilation)
 
 
 def test_an_iteration_takes_as_long_as_modeled_and_so_does_each_part() -> None:
@@ -55,7 +55,7 @@ def test_one_domain_of_all_gpus_is_the_ideal_network() -> None:
     configuration = load_configuration(Path("gpt-146b"))
     full = evaluated("gpt-146b", configuration).strategy
     small = reduced(configuration.job, full, 1, 4, Wanted(2, 1, microbatches=1))
-    steps = build_iteration("gpt-146b", small, Emulated(1.0, 1000.0, KIND))
+    steps = Iteration("gpt-146b", small, KIND).steps(1000.0)
     spec = replace(small_spec(KIND, 1, 4), bucket_depth_s=0.001)
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         assert check_fabric(fabric).verdict is Verdict.PASS

@@ -34,9 +34,9 @@ from model.workload.transfers.proof import ScheduleError
 from scenarios.format.training import evaluated, load_configuration, names
 from tests.unit.fabrics import spec
 from traffic_gen.workloads import training_iteration
-from traffic_gen.workloads.training_iteration import Emulated, build_iteration
+from traffic_gen.workloads.training_iteration import Iteration
 
-REAL = Emulated(1.0, 1.0, FabricKind.RAIL_OPTIMIZED)
+KIND = FabricKind.RAIL_OPTIMIZED
 SECOND_NS = 10**9
 
 
@@ -113,7 +113,7 @@ def test_without_traffic_the_time_is_that_of_the_pipeline(
     iteration: ReducedIteration, kind: FabricKind, zero: bool
 ) -> None:
     """Passes of all microbatches, the bubble (p-1)/v, the optimizer (MegatronLM, section 2.2)."""
-    steps = build_iteration("some", iteration, Emulated(1.0, 1.0, kind), zero=zero)
+    steps = Iteration("some", iteration, kind, zero).steps()
     strategy = iteration.strategy
     layer_s = iteration.forward_s + iteration.again_s + iteration.backward_s
     stage_s = strategy.interleave * iteration.layers * layer_s
@@ -125,7 +125,7 @@ def test_without_traffic_the_time_is_that_of_the_pipeline(
 @settings(max_examples=30)
 def test_the_parts_of_the_time_sum_up_to_it(iteration: ReducedIteration, kind: FabricKind) -> None:
     """On any fabric, whatever the placement; compute takes what it was told to take."""
-    steps = build_iteration("some", iteration, Emulated(0.01, 1.0, kind))
+    steps = Iteration("some", iteration, kind).steps(1.0, 0.01)
     topology = build_topology(spec(kind, *_grid(iteration), spines=2))
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
     latency_s = {path_class(hops): 1e-4 for hops in paths if hops}
@@ -146,7 +146,7 @@ def _grid(iteration: ReducedIteration) -> tuple[int, int]:
 def test_exposed_traffic_is_what_arrives_while_a_rank_does_not_compute() -> None:
     """Two stages, one microbatch: 1 s forward, 2 s backward, half a second for each hop."""
     iteration = two_stages()
-    steps = build_iteration("some", iteration, REAL)
+    steps = Iteration("some", iteration, KIND).steps()
     end_s = ends_s(steps, 0.5)
     parts = exposure_s(steps, begins_s(steps, end_s), end_s)
     # The first stage: F 0-1, B 5-7. The second: F 1.5-2.5, B 2.5-4.5.
@@ -179,7 +179,7 @@ def two_stages() -> ReducedIteration:
 def test_a_step_that_does_not_wait_for_what_it_uses_is_refused(
     iteration: ReducedIteration, data: st.DataObject
 ) -> None:
-    steps = build_iteration("some", iteration, REAL)
+    steps = Iteration("some", iteration, KIND).steps()
     later, _ = steps.uses
     step = int(data.draw(st.sampled_from(later.tolist())))
     with pytest.raises(ScheduleError, match=f"step {step} does not wait for"):
@@ -195,14 +195,14 @@ def _without_waiting(transfers: Transfers, step: int) -> Transfers:
 
 
 def test_compute_that_takes_no_time_is_refused() -> None:
-    steps = build_iteration("some", two_stages(), REAL)
+    steps = Iteration("some", two_stages(), KIND).steps()
     none = np.zeros_like(steps.transfers.compute_ns)
     with pytest.raises(ScheduleError, match="step 0: is neither a transfer nor compute"):
         replace(steps, transfers=replace(steps.transfers, compute_ns=none))
 
 
 def test_a_result_of_another_rank_is_refused() -> None:
-    steps = build_iteration("some", two_stages(), REAL)
+    steps = Iteration("some", two_stages(), KIND).steps()
     elsewhere = np.flatnonzero(steps.transfers.source == 1)[[-1]], np.array([0])
     with pytest.raises(ScheduleError, match="which is at another rank"):
         replace(steps, uses=elsewhere)
@@ -220,7 +220,7 @@ def large(iteration: ReducedIteration) -> ReducedIteration:
 def test_a_transfer_without_its_bytes_is_refused(
     iteration: ReducedIteration, data: st.DataObject
 ) -> None:
-    steps = build_iteration("some", large(iteration), REAL)
+    steps = Iteration("some", large(iteration), KIND).steps()
     moving = np.flatnonzero(steps.dimensions != COMPUTE).tolist()
     assume(moving)
     forgotten = data.draw(st.sampled_from(moving))
@@ -239,10 +239,10 @@ def test_a_builder_that_forgets_a_collective_is_found_out(
     method: str, dimension: str, zero: bool
 ) -> None:
     mixture = reduced(*WHOLE[-1], 4, 4, Wanted())
-    assert build_iteration("some", mixture, REAL, zero=zero).gpus == 16
+    assert Iteration("some", mixture, KIND, zero).steps().gpus == 16
     forget = patch.object(training_iteration._Build, method, lambda *_: None)
     with forget, pytest.raises(ScheduleError, match=f"{dimension}-parallel ranks send 0 bytes"):
-        build_iteration("some", mixture, REAL, zero=zero)
+        Iteration("some", mixture, KIND, zero).steps()
 
 
 def job(experts: Experts | None = None, batch: int = 16) -> Job:
@@ -267,7 +267,7 @@ def test_what_is_not_reduced_sends_what_the_model_of_traffic_counts(
     wanted = Wanted(strategy.tensor, strategy.pipeline, microbatches, layers)
     iteration = reduced(whole, strategy, 4, 4, wanted)
     assert not [c for c in iteration.changes if c.full != c.reduced]
-    steps, sent = build_iteration("whole", iteration, REAL), Counter[int]()
+    steps, sent = Iteration("whole", iteration, KIND).steps(), Counter[int]()
     for step, dimension in zip(steps.transfers, steps.dimensions.tolist(), strict=True):
         sent[dimension] += step.size_bytes
     counted = traffic(whole, iteration.strategy)
@@ -293,7 +293,7 @@ def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
     counted = traffic(configuration.job, full).flows
     before = configuration.batch // (full.data * full.microbatch)
     sent = Counter[int]()
-    steps = build_iteration(name, small, REAL)
+    steps = Iteration(name, small, KIND).steps()
     for step, number in zip(steps.transfers, steps.dimensions.tolist(), strict=True):
         sent[number] += step.size_bytes
     for dimension in (Dimension.TENSOR, Dimension.EXPERT, Dimension.DATA):

@@ -88,16 +88,12 @@ class Replay(Task):
     `algorithm` is the name of the trace.
     """
 
+    key = "trace"
     trace: Trace
     algorithm: str
     gpu_of: Ints
     gpus: int
     domain_size: int
-
-    @property
-    def name(self) -> str:
-        """The name of the trace, after the kind."""
-        return f"trace/{self.algorithm}"
 
     @property
     def origin(self) -> str:

@@ -45,20 +45,17 @@ class Arrivals:
 class RequestLoad(Task):
     """Requests on the GPUs of a job, which are numbered domain after domain.
 
-    `token_bytes` is the KV cache of a token over all `tensor` GPUs of a replica.
+    `algorithm` is the name of the model that is served, `token_bytes` the KV cache of a token over
+    all `tensor` GPUs of a replica.
     """
 
+    key = "inference"
     algorithm: str
     arrivals: Arrivals
     token_bytes: float
     tensor: int
     domains: int
     domain_size: int
-
-    @property
-    def name(self) -> str:
-        """The name of the model that is served, after the kind."""
-        return f"inference/{self.algorithm}"
 
     @property
     def size_name(self) -> str:

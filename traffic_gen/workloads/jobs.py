@@ -31,13 +31,9 @@ class Job:
 class Jobs(Task):
     """Jobs on a grid of GPUs, which begin together."""
 
+    key = "jobs"
     shape: Shape
     jobs: tuple[Job, ...]
-
-    @property
-    def name(self) -> str:
-        """The names of the jobs, after their kind."""
-        return f"jobs/{self.algorithm}"
 
     @property
     def algorithm(self) -> str:
@@ -82,7 +78,7 @@ class Jobs(Task):
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how each job crosses rails."""
-        pairs = self.followed_pairs(spec)
+        pairs = self.pairs(spec)
         for job in self.jobs:
             own = np.isin(pairs[0], job.partition.ranks(spec.domain_size))
             if sentence := job.task.crossing(pairs[:, own], spec.domain_size):

@@ -6,7 +6,6 @@ The grid has `domains` x `domain_size` GPUs, with rank `domain * domain_size + r
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -15,11 +14,9 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import build_topology
 from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators, label
 from model.prediction.closed_forms import Grid
-from model.prediction.load import SLICES, Profile, profile
-from model.prediction.network import healthy_network
+from model.prediction.load import SLICES, Profile
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective, Demand, demand_of
 from model.workload.transfers.columns import Transfers
@@ -27,7 +24,7 @@ from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm, Named
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
-from traffic_gen.workloads.task import Task
+from traffic_gen.workloads.task import Task, followed
 
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -159,11 +156,9 @@ class SizedCollective(Task):
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
-        if not self.is_regular:
-            return self._profile(spec)
-        small = self.stand_in()
+        small = self.stand_in() if self.is_regular else self
         smaller = _smaller(spec, small.shape)
-        small_profile = small._profile(smaller)
+        small_profile = followed(small, smaller).profile
         if (small, smaller) == (self, spec):
             return small_profile
         stretch = self.full_s(spec) / small.full_s(smaller)
@@ -185,14 +180,6 @@ class SizedCollective(Task):
             return self.estimate(spec).completion_s / wire_bytes(1)
         form, grid = self.how.closed_form, self._grid(spec)
         return form.completion_s(spec.kind, grid, self.scaled_bytes())
-
-    def pairs(self, spec: FabricSpec) -> Ints:
-        """Return a column for each pair of ranks that sends."""
-        del spec
-        sent, gpus = _real_transfers(self), prod(self.shape)
-        is_sent = np.zeros((gpus, gpus), bool)
-        is_sent[sent.source, sent.destination] = True
-        return np.stack(np.nonzero(is_sent))
 
     def crossing(self, pairs: Ints, domain_size: int) -> str:
         """Say which communicator no algorithm can serve along rails; else as of any work."""
@@ -231,10 +218,6 @@ class SizedCollective(Task):
         """The collective, its algorithm and its grid, in words."""
         grid = "{} x {} GPUs".format(*self.shape)
         return f"{self.collective} with the algorithm {self.algorithm!r} on {grid}"
-
-    def _profile(self, spec: FabricSpec) -> Profile:
-        topology, sent = build_topology(spec), _real_transfers(self)
-        return profile(sent, *healthy_network(sent, topology), topology)
 
     def _grid(self, spec: FabricSpec) -> Grid:
         """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
@@ -281,12 +264,6 @@ class SizedCollective(Task):
         if not first:
             raise ScheduleError("no GPU sends anything")
         return Transfers.joined(parts)
-
-
-# Cached: a case is followed for its load on each fabric, and again for its rail crossings.
-@lru_cache(maxsize=8)
-def _real_transfers(task: SizedCollective) -> Transfers:
-    return task.transfers()
 
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:

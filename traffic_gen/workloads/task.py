@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -29,8 +29,10 @@ MOST_FOLLOWED_GPUS = 256
 class Task(ABC):
     """Work on a grid of GPUs, in its real size; fabrics have real rates, and no spares.
 
-    A kind says its name, its sizes and its steps; all else follows, unless the kind knows better.
+    A kind says its names, its sizes and its steps; all else follows, unless the kind knows better.
     """
+
+    key: ClassVar[str]
 
     if TYPE_CHECKING:  # Fields of some kinds, which a property of this class would hide.
 
@@ -45,9 +47,9 @@ class Task(ABC):
             """The real size."""
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """The kind of work, and what distinguishes it: `all-to-all/direct`, `trace/layers.txt`."""
+        """The kind of work, and what distinguishes it: `trace/layers.txt`."""
+        return f"{self.key}/{self.algorithm}"
 
     @property
     @abstractmethod
@@ -89,25 +91,23 @@ class Task(ABC):
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Profile the load on a fabric as if no flows shared a link."""
-        return _followed(self, spec).profile
+        return followed(self, spec).profile
 
     def full_s(self, spec: FabricSpec) -> float:
         """Return a lower bound of the completion time, by each rank and each link."""
-        return _followed(self, spec).least_s
-
-    def pairs(self, spec: FabricSpec) -> Ints:
-        """Return a column for each pair of ranks that sends."""
-        pairs = np.stack(_followed(self, spec).pairs)
-        return pairs[:, pairs[0] != pairs[1]]
+        return followed(self, spec).least_s
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
-        """Yield how the work crosses rails; pairs are counted on fabrics of up to 256 GPUs."""
-        if sentence := self.crossing(self.followed_pairs(spec), spec.domain_size):
+        """Yield how the work crosses rails."""
+        if sentence := self.crossing(self.pairs(spec), spec.domain_size):
             yield sentence
 
-    def followed_pairs(self, spec: FabricSpec) -> Ints:
-        """Return the pairs that send, none on a fabric of too many GPUs."""
-        return self.pairs(spec) if spec.gpus <= MOST_FOLLOWED_GPUS else np.empty((2, 0), np.int64)
+    def pairs(self, spec: FabricSpec) -> Ints:
+        """Return a column for each pair of ranks that sends; none for too many GPUs to follow."""
+        if spec.gpus > MOST_FOLLOWED_GPUS:
+            return np.empty((2, 0), np.int64)
+        pairs = np.stack(followed(self, spec).pairs)
+        return pairs[:, pairs[0] != pairs[1]]
 
     def crossing(self, pairs: Ints, domain_size: int) -> str:
         """Say how many pairs share neither domain nor rail; empty if all share one."""
@@ -124,7 +124,7 @@ class Task(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class _Followed:
+class Followed:
     """A profile, the least completion time in seconds, and the pairs with a transfer or compute."""
 
     profile: Profile
@@ -134,7 +134,7 @@ class _Followed:
 
 # Cached: the estimate, the least time and the pairs of a task are asked apart.
 @lru_cache(maxsize=16)
-def _followed(task: Task, spec: FabricSpec) -> _Followed:
+def followed(task: Task, spec: FabricSpec) -> Followed:
     """Follow each step of a task."""
     topology = build_topology(spec)
     sent, gpus = task.transfers(), topology.job_gpus
@@ -142,4 +142,4 @@ def _followed(task: Task, spec: FabricSpec) -> _Followed:
     (net,) = networks([Epoch(topology)], gpus, pairs)
     profiled = profile(sent, pair, net, topology)
     least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
-    return _Followed(profiled, least_s, pairs)
+    return Followed(profiled, least_s, pairs)

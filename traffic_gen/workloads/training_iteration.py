@@ -47,17 +47,17 @@ class Emulated:
 
 @dataclass(frozen=True)
 class Iteration(Task):
-    """A reduced iteration on a kind of fabric; `algorithm` is the name of its configuration."""
+    """A reduced iteration on a kind of fabric; `algorithm` is the name of its configuration.
 
+    With `zero`, gradients are reduced and scattered, and weights gathered after the optimizer's
+    step (ZeRO-1); else all gradients are reduced before it. The step takes equally long in both.
+    """
+
+    key = "iteration"
     algorithm: str
     iteration: ReducedIteration
     kind: FabricKind
-    zero: bool
-
-    @property
-    def name(self) -> str:
-        """The name of the configuration, after the kind."""
-        return f"iteration/{self.algorithm}"
+    zero: bool = True
 
     @property
     def size_name(self) -> str:
@@ -84,29 +84,18 @@ class Iteration(Task):
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> IterationSteps:
         """Build and prove the steps, with bytes and seconds scaled."""
         emulated = Emulated(time_dilation, size_scale, self.kind)
-        return build_iteration(self.algorithm, self.iteration, emulated, zero=self.zero)
-
-
-def build_iteration(
-    name: str, iteration: ReducedIteration, emulated: Emulated, *, zero: bool = True
-) -> IterationSteps:
-    """Build and prove the steps of an iteration.
-
-    With `zero`, gradients are reduced and scattered, and weights gathered after the optimizer's
-    step (ZeRO-1); else all gradients are reduced before it. The step takes equally long in both.
-    """
-    build = _Build(iteration, emulated)
-    build.passes()
-    build.gradients(zero=zero)
-    return IterationSteps(
-        algorithm=name,
-        gpus=iteration.gpus,
-        size_bytes=emulated.size(iteration.size_bytes),
-        transfers=build.steps.transfers,
-        dimensions=build.steps.dimensions,
-        uses=build.steps.uses,
-        reduction=iteration,
-    )
+        build = _Build(self.iteration, emulated)
+        build.passes()
+        build.gradients(zero=self.zero)
+        return IterationSteps(
+            algorithm=self.algorithm,
+            gpus=self.iteration.gpus,
+            size_bytes=emulated.size(self.iteration.size_bytes),
+            transfers=build.steps.transfers,
+            dimensions=build.steps.dimensions,
+            uses=build.steps.uses,
+            reduction=self.iteration,
+        )
 
 
 class _Build:

@@ -119,9 +119,9 @@ class CollectiveWork(Work):
         """Return the collective on a fabric."""
         return self.on_grid(spec.job_shape)
 
-    def given_size(self, shape: Shape) -> SizedCollective:
-        """Return the collective; building the schedule of a refused one would take seconds."""
-        return self.on_grid(shape)
+    def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
+        """Yield the collective: building the schedule of a refused one would take seconds."""
+        yield place, self.on_grid(shape)
 
     def size_name(self, task: Task) -> str:
         """Return the size as the file says it."""

@@ -19,7 +19,7 @@ from scenarios.format.workloads.iteration import IterationJob, IterationWorkload
 from scenarios.format.workloads.trace import TraceJob, TraceWorkload
 from scenarios.format.workloads.work import Excludes, OnFabrics, TimeDilation, Work
 from traffic_gen.workloads.jobs import Job, Jobs
-from traffic_gen.workloads.task import MOST_FOLLOWED_GPUS
+from traffic_gen.workloads.task import MOST_FOLLOWED_GPUS, Task
 
 MOST_JOBS = 16
 
@@ -78,15 +78,15 @@ class JobsWorkload(Work):
         """Return all jobs on a fabric."""
         return Jobs(spec.job_shape, tuple(_placed(job, spec) for job in self.jobs))
 
-    def parts(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Work, Shape]]:
-        """Yield the jobs, each with the grid of its partition."""
-        for which, job in enumerate(self.jobs):
-            yield (*place, "jobs", which), job, job.partition(*shape).shape
-
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield the issues of the jobs."""
-        for part, job, grid in self.parts(place, shape):
-            yield from job.issues(part, grid)
+        for which, job in enumerate(self.jobs):
+            yield from job.issues((*place, "jobs", which), job.partition(*shape).shape)
+
+    def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
+        """Yield the tasks of the jobs whose sizes are in the file."""
+        for which, job in enumerate(self.jobs):
+            yield from job.given_sizes((*place, "jobs", which), job.partition(*shape).shape)
 
     def early_issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield issues of too many GPUs, and of wrong partitions."""

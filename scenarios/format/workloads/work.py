@@ -46,14 +46,10 @@ class Work(Strict):
         del place, shape
         yield from ()
 
-    def given_size(self, shape: Shape) -> Task | None:
-        """Return the task if its size is in the file itself, so that it can be checked early."""
-        del shape
-        return None
-
-    def parts(self, place: Place, shape: Shape) -> Iterator[tuple[Place, "Work", Shape]]:
-        """Yield all that it executes, each with its place in the file and its grid of GPUs."""
-        yield place, self, shape
+    def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
+        """Yield the tasks whose sizes are in the file itself, so that they can be checked early."""
+        del place, shape
+        yield from ()
 
     def size_name(self, task: Task) -> str:
         """Return the size as the file says it, for the names of cases that differ in it."""
