@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from controller.forwarding.planner import Route, Rule
+from controller.planner import Route, Rule
 from model.fabric.topology import Topology
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from controller.detection.fabric_state import ObservedFabric
-from controller.forwarding.planner import DesiredState, Planner
 from controller.interfaces import Clock, Log, Probes, ProxyRoutes, Switch
+from controller.planner import DesiredState, Planner
 from controller.rollout import (
     Rules,
     UpdateRounds,

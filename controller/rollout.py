@@ -13,7 +13,7 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from itertools import chain
 
-from controller.forwarding.planner import Route, Rule
+from controller.planner import Route, Rule
 from model.fabric import addressing
 from model.fabric.topology import Gpu
 from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances

@@ -23,7 +23,7 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
 from model.fabric.topology import LinkKind
 from model.measurement.pauses import profile
-from model.prediction.budget import switch_ports
+from model.prediction.load import switch_ports
 from model.prediction.machine import (
     HopCost,
     HopKind,

@@ -5,8 +5,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network
 
-from controller.forwarding.diff import difference, vacated
-from controller.forwarding.planner import Route
+from controller.planner import Route, difference, vacated
 from linux.network.namespaces import namespace_of
 from linux.network.netlink import (
     NLM_F_ACK,

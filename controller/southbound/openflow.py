@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network
 from typing import Any
 
-from controller.forwarding.diff import Difference, difference, vacated
-from controller.forwarding.planner import Rule
 from controller.interfaces import Signal
+from controller.planner import Difference, Rule, difference, vacated
 
 # The upper half of a cookie marks rules as ours, the lower is the controller's generation.
 COOKIE_MARK = 0x5241494C << 32  # "RAIL"

@@ -1,8 +1,8 @@
-"""Load of an execution on each kind of hop: bytes over time, and packets computed from them.
+"""Load of an execution on each kind of hop, and the processor time that it needs.
 
-Computed from when each transfer is active and which hops it crosses. Times are those of a
-prediction, or, much cheaper, those of flows that never share a link. The latter are never slower
-than real flows, so they give an upper bound for the busiest second.
+Bytes over time, and packets, are computed from when each transfer is active and which hops it
+crosses. Times are those of a prediction, or, much cheaper, those of flows that never share a link.
+The latter are never slower than real flows, so they give an upper bound for the busiest second.
 """
 
 from bisect import bisect_right
@@ -15,8 +15,9 @@ import numpy as np
 
 from model.arrays import Floats, Ints
 from model.fabric.shaping import wire_bytes
+from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
-from model.prediction.machine import HopKind
+from model.prediction.machine import HopKind, Machine
 from model.prediction.network import Network
 from model.workload.critical_path import begins_s, ends_s, longest_chain
 from model.workload.transfers.columns import Transfers
@@ -34,6 +35,17 @@ PACKETS = ((5e6, 3_200.0), (20e6, 12_500.0), (180e6, 30_000.0))
 
 # One number, or an array with one for each of several loads.
 Number = Any
+# Shares that `auto` may use of all cores, and of one core for the switches' only thread. Sixteen
+# GPUs at 15 to 55 % of two cores are within 1 % of their model
+# (docs/reference/measurements.md, "Quickstart").
+CPU_BUDGET = 0.5
+THREAD_BUDGET = 0.6
+# Estimates are conservative: 256 GPUs, estimated at 107 % of all cores, were within 3 % of their
+# model (docs/reference/measurements.md, "Capacity"). Loads that may still work are not
+# refused.
+REFUSED_ABOVE = 1.5
+# Share of all cores for the agents' own work, which is smaller in longer executions.
+TRANSFER_BUDGET = 0.1
 
 
 @dataclass(frozen=True)
@@ -195,3 +207,55 @@ def packet_bytes(rate_bps: float) -> float:
     (slow_bps, small), (fast_bps, large) = PACKETS[place - 1], PACKETS[place]
     part = log(rate_bps / slow_bps) / log(fast_bps / slow_bps)
     return exp(log(small) + part * (log(large) - log(small)))
+
+
+@dataclass(frozen=True)
+class Need:
+    """Needs of a load: shares of all cores, and of one core for the switches' `thread`."""
+
+    by_hop: Mapping[HopKind, float]
+    transfers: float
+    thread: float
+
+    @property
+    def data(self) -> float:
+        """The share of all cores for packets and bytes."""
+        return sum(self.by_hop.values())
+
+    @property
+    def cpu(self) -> float:
+        """The share of all cores, including the agents' work for each transfer."""
+        return self.data + self.transfers
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the machine cannot carry the load."""
+        return max(self.data, self.thread) > REFUSED_ABOVE
+
+    @property
+    def is_within_budget(self) -> bool:
+        """Whether data leaves enough machine headroom; the number of transfers is not judged."""
+        return self.data <= CPU_BUDGET and self.thread <= THREAD_BUDGET
+
+
+def switch_ports(spec: FabricSpec) -> int:
+    """The number of ports of all rail and spine switches, which one daemon's thread serves."""
+    leaves = (spec.domain_size + spec.spares.rail_switches) * spec.nic.leaves
+    uplinks = leaves * spec.nic.spines if spec.has_spines else 0
+    return spec.domains * spec.domain_size + 2 * uplinks
+
+
+def need(load: Load, machine: Machine, ports: int) -> Need:
+    """Return the needs of a load on a machine whose switches have `ports` ports in all."""
+    cores, threads = machine.key.cores, machine.threads
+    by_hop = {
+        kind: machine.hop_cost(kind).cpu_s(load.packets[kind], load.size_bytes[kind]) / cores
+        for kind in HopKind
+    }
+    packets, size = load.packets[HopKind.SWITCH], load.size_bytes[HopKind.SWITCH]
+    by_hop[HopKind.SWITCH] += threads.wakeup_share(packets, ports) / cores
+    return Need(
+        by_hop=by_hop,
+        transfers=load.transfers * machine.transfer_s / cores,
+        thread=threads.cost.cpu_s(packets, size),
+    )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from model.fabric.spec import FabricKind, FabricSpec
-from model.prediction.budget import Need, switch_ports
+from model.prediction.load import Need, switch_ports
 from model.prediction.machine import Machine
 from scenarios.format.issues import Issue
 from scenarios.format.keys import ScenarioFile

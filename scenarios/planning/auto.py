@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
 from model.fabric.spec import FabricSpec
-from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
+from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.prediction.machine import Machine
 from scenarios.planning.load_estimate import RealTask, estimate, heaviest
 from scenarios.scenario import Chosen

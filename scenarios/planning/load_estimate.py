@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from model.fabric.spec import FabricSpec, Spares
-from model.prediction.budget import Need, need
-from model.prediction.load import Load, Profile
+from model.prediction.load import Load, Need, Profile, need
 from model.prediction.machine import Machine
 from scenarios.scenario import Case
 from traffic_gen.workloads.task import Task

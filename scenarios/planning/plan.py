@@ -8,9 +8,8 @@ import numpy as np
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
-from model.prediction.budget import Need, switch_ports
 from model.prediction.fluid import predict
-from model.prediction.load import Load, Profile, profile
+from model.prediction.load import Load, Need, Profile, profile, switch_ports
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, overlap
 from model.workload.schedule import Schedule

@@ -6,7 +6,7 @@ from math import isfinite
 from rich.console import Console
 
 from model.fabric.spec import FabricKind
-from model.prediction.budget import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
+from model.prediction.load import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from results.sections.section import Marked, Row, Section
 from scenarios.planning.auto import NOT_MEASURED

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from controller.forwarding.planner import DesiredState, Planner
+from controller.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind, Topology, build_topology

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from controller.forwarding.planner import Route, Rule
+from controller.planner import Route, Rule
 from controller.southbound.host_routes import PROTOCOL
 from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
 from execution.cases.emulation import Experiment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.forwarding.planner import Route
+from controller.planner import Route
 from controller.southbound.host_routes import HostRoutes
 from linux.processes.lifetime import running
 from model.fabric.addressing import GATEWAY, nic_address

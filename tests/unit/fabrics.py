@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from controller.forwarding.planner import DesiredState, Planner
+from controller.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.platforms import GBIT
 from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork, SpineSelection

@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Address
 
-from controller.forwarding.planner import DesiredState, Route, Rule
+from controller.planner import DesiredState, Route, Rule
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, LinkKind, Topology

@@ -32,8 +32,7 @@ PARTS = {
     "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
     "training",
     "testbed": "virtual_machine nodes fabric testbed programs faults instruments host",
-    "controller": "journal forwarding interfaces southbound detection rollout "
-    "reconciler app __main__",
+    "controller": "journal planner interfaces southbound detection rollout reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "store verdicts sections figures render report",
     "scenarios": "library format library_files scenario cases workload_issues planning resolve "

@@ -13,7 +13,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import FabricKind
-from model.prediction.budget import CPU_BUDGET, THREAD_BUDGET
+from model.prediction.load import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections

@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.forwarding.diff import difference
-from controller.forwarding.planner import Planner
+from controller.planner import Planner, difference
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind

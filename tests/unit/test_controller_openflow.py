@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.forwarding.diff import Difference, difference
-from controller.forwarding.planner import Rule
+from controller.planner import Difference, Rule, difference
 from controller.southbound import openflow
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Topology

@@ -10,10 +10,9 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Hop, Topology, build_topology
-from model.prediction.budget import Need, switch_ports
 from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.load import Profile, packet_bytes, profile
+from model.prediction.load import Need, Profile, packet_bytes, profile, switch_ports
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.critical_path import longest_chain

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from controller.detection.fabric_state import HOLD_DOWN_S
-from controller.forwarding.planner import Planner, Route, Rule
 from controller.interfaces import Clock
+from controller.planner import Planner, Route, Rule
 from controller.reconciler import (
     BARRIER_DEADLINE_S,
     CONNECT_DEADLINE_S,

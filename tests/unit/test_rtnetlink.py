@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
-from controller.forwarding.planner import Route
+from controller.planner import Route
 from controller.southbound import host_routes as rtnetlink
 from linux.network.netlink import HEADER, messages_in
 

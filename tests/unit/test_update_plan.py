@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.forwarding.planner import DesiredState
+from controller.planner import DesiredState
 from controller.rollout import immediate, make_before_break, transit_routes_to_remove
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind

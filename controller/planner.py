@@ -1,4 +1,4 @@
-"""Compute the desired rules of the switches and host routes of the proxies.
+"""The desired rules of switches and host routes of proxies, and what differs in the installed.
 
 The desired state is a pure function of topology and health: `Routing` (`model.routing.paths`) has
 the paths, `EcmpSelection` (`model.routing.ecmp`) selects among those of the same distance. The
@@ -7,39 +7,17 @@ after a failure, only those whose routing changed are recomputed.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from itertools import permutations
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from model.fabric import addressing
 from model.fabric.health import Health
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 from model.routing.paths import Routing, bits
-
-Place = TypeVar("Place")
-Inputs = TypeVar("Inputs")
-Result = TypeVar("Result")
-
-
-class LastResultCache(Generic[Place, Inputs, Result]):
-    """A pure function of a place and inputs, which keeps the last result for each place.
-
-    Equal inputs return the same object, so comparing results is fast, too.
-    """
-
-    def __init__(self, function: Callable[[Place, Inputs], Result]) -> None:
-        self._function = function
-        self._last: dict[Place, tuple[Inputs, Result]] = {}
-
-    def __call__(self, place: Place, inputs: Inputs) -> Result:
-        """Return the result, from the cache if the inputs are unchanged."""
-        last = self._last.get(place)
-        if last is None or last[0] != inputs:
-            last = self._last[place] = inputs, self._function(place, inputs)
-        return last[1]
 
 
 @dataclass(frozen=True)
@@ -136,6 +114,58 @@ class SwitchPart:
 
     rules: frozenset[Rule]
     onward: dict[str, int]
+
+
+class Placed(Protocol):
+    """A table entry with its place, such as a rule."""
+
+    @property
+    def place(self) -> object:
+        """The key of the entry: a table has one entry for each place."""
+
+
+Entry = TypeVar("Entry")
+PlacedEntry = TypeVar("PlacedEntry", bound=Placed)
+Place = TypeVar("Place")
+Inputs = TypeVar("Inputs")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Difference(Generic[Entry]):
+    """Entries to add, then entries to remove; in the reverse order, packets would be lost."""
+
+    additions: frozenset[Entry]
+    removals: frozenset[Entry]
+
+
+def difference(installed: Set[Entry], desired: Set[Entry]) -> Difference[Entry]:
+    """Compute the additions and removals that turn `installed` into `desired`."""
+    return Difference(frozenset(desired - installed), frozenset(installed - desired))
+
+
+def vacated(change: Difference[PlacedEntry]) -> frozenset[PlacedEntry]:
+    """The removals whose place no addition takes: an addition replaces the entry at its place."""
+    taken = {entry.place for entry in change.additions}
+    return frozenset(entry for entry in change.removals if entry.place not in taken)
+
+
+class LastResultCache(Generic[Place, Inputs, Result]):
+    """A pure function of a place and inputs, which keeps the last result for each place.
+
+    Equal inputs return the same object, so comparing results is fast, too.
+    """
+
+    def __init__(self, function: Callable[[Place, Inputs], Result]) -> None:
+        self._function = function
+        self._last: dict[Place, tuple[Inputs, Result]] = {}
+
+    def __call__(self, place: Place, inputs: Inputs) -> Result:
+        """Return the result, from the cache if the inputs are unchanged."""
+        last = self._last.get(place)
+        if last is None or last[0] != inputs:
+            last = self._last[place] = inputs, self._function(place, inputs)
+        return last[1]
 
 
 class Planner:

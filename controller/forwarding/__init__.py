@@ -1,1 +1,0 @@
-"""Desired rules and host routes for any health, and their difference to the installed ones."""
