@@ -1,7 +1,10 @@
 """`python -m commands`: the command line, as the `railbed` script starts it."""
 
+import gc
 import signal
 
+# Until the command begins: imports leave no garbage, and the search for it takes a tenth of them.
+gc.disable()
 # Until the command listens to signals there is nothing to take down: Ctrl-C ends it at once.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 

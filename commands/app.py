@@ -4,6 +4,7 @@ Exit codes: 0 ok, 1 an expectation failed, 2 bad input, 3 the machine is not rea
 emulation failed, 130 interrupted.
 """
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ class Listed(TyperCommand):
 
     def _loaded(self) -> Any:
         module = import_module(f"commands.{self.name}")
+        # `commands/__main__.py` has disabled it.
+        gc.enable()
         alone = typer.Typer(add_completion=False)
         alone.command(
             self.name,

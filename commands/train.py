@@ -12,12 +12,12 @@ from model.errors import InputError, Problem
 from model.training.job import Job
 from model.training.search import Evaluation
 from results.sections.modeled import train_sections
+from scenarios.format.files import configuration_name
 from scenarios.format.training import (
     MOST_BATCH,
     MOST_COUNT,
     MOST_GPUS,
     Configuration,
-    configuration_name,
     evaluated,
     load_configuration,
 )

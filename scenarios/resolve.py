@@ -12,7 +12,7 @@ from model.prediction.machine import Machine
 from scenarios.format.faults import entry_issues, faults_on, recovery_issues
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, Fabric, ScenarioFile
-from scenarios.planning.admission import admission_issues
+from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.emulated_fabric import (
     asked_datapath,
     bandwidth_scale,
@@ -20,7 +20,6 @@ from scenarios.planning.emulated_fabric import (
     fabric_spec,
     sized_cases,
 )
-from scenarios.planning.late_faults import late_faults
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
 from scenarios.workload_issues import (
     generator_load_issues,

@@ -83,7 +83,7 @@ def _hint(details: Any) -> str:
 
 
 def wording(details: Any) -> str:
-    """Describe a pydantic error: the value required, and the value found."""
+    """Describe a pydantic error: the value required, and the value given."""
     given, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "missing":

@@ -7,11 +7,12 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.issues import Refused, did_you_mean
-from scenarios.format.training import ENDINGS
 from scenarios.format.units import MOST_PAIR_BYTES
 from traffic_gen.traces.formats.byte_matrix import row_of
 from traffic_gen.workloads.algorithms.matrices import Preset
 
+# Of the names of training configurations' files.
+ENDINGS = (".yaml", ".yml")
 MOST_PATH = 4096
 MOST_MATRIX_BYTES = 2**20
 # Most rows of a matrix of bytes. A file has at most 10 000 values.
@@ -22,6 +23,11 @@ PRESETS = [str(preset) for preset in Preset]
 def in_folder(path: str, info: ValidationInfo) -> str:
     """Return the whole path of a file; without a context, the path is from the current folder."""
     return str((info.context or Path()) / path)
+
+
+def configuration_name(path: Path) -> str:
+    """The name of a shipped training configuration, or that of a file without its ending."""
+    return path.stem if path.suffix in ENDINGS else path.name
 
 
 def _configuration(name: str, info: ValidationInfo) -> str:

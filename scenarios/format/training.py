@@ -1,23 +1,26 @@
 """Training configurations, YAML files with model, batch, machine and strategy; their iteration."""
 
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from model.errors import InputError, Problem
+from model.job.communicators import Shape
 from model.training.job import Cluster, Job, cluster_of
+from model.training.reduction import ReducedIteration, Wanted, reduced
 from model.training.search import Evaluation, best
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
+from scenarios.format.files import ENDINGS
 from scenarios.format.issues import meant
 from scenarios.format.units import Platform
 
 SHIPPED = Path(__file__).parent / "configurations"
-ENDINGS = (".yaml", ".yml")
 
 MOST_COUNT, MOST_GPUS, MOST_BATCH = 10**6, 2**20, 2**24
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT, strict=True)]
@@ -113,11 +116,6 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def configuration_name(path: Path) -> str:
-    """The name of a shipped configuration, or that of a file without its ending."""
-    return path.stem if path.suffix in ENDINGS else path.name
-
-
 def load_configuration(path: Path) -> Configuration:
     """Read a file, or a shipped configuration by its name; raises `InputError`."""
     shipped = SHIPPED / f"{path.name}.yaml"
@@ -133,6 +131,15 @@ def load_configuration(path: Path) -> Configuration:
         "docs/reference/training.md",
     )
     return load_as(path, Configuration, kind)
+
+
+@lru_cache(maxsize=64)
+def reduced_iteration(
+    name: str, configuration: Configuration, shape: Shape, wanted: Wanted
+) -> ReducedIteration:
+    """Reduce an iteration to a grid of GPUs; raises `NoReduction`, or `InputError`."""
+    strategy = evaluated(name, configuration).strategy
+    return reduced(configuration.job, strategy, *shape, wanted)
 
 
 def evaluated(name: str, configuration: Configuration, *, search: bool = False) -> Evaluation:

@@ -17,7 +17,7 @@ from model.job.recovery import RecoveryStrategy
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import library
 from scenarios.load import load
-from scenarios.planning.late_faults import estimated_end_s, latest_end_s
+from scenarios.planning.admission import estimated_end_s, latest_end_s
 from scenarios.planning.plan import predicted_profile
 from scenarios.scenario import Case, Scenario
 from tests.unit.fabrics import assume_accepted, spec, topologies

@@ -13,10 +13,10 @@ from commands.check import describe
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from scenarios.cases import case_schedule
-from scenarios.format.workloads import trace
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.machines import TWO_CORES
+from traffic_gen.traces import reading
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
@@ -89,7 +89,7 @@ def test_only_a_placement_is_blamed_on_the_placement(scenario: Path) -> None:
     def broken(*_: object) -> NoReturn:
         raise ValueError("none of a placement's")
 
-    with patch.object(trace, "read_trace", broken), pytest.raises(ValueError, match="none of a"):
+    with patch.object(reading, "read_trace", broken), pytest.raises(ValueError, match="none of a"):
         load(scenario)
 
 

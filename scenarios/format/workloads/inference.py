@@ -9,9 +9,8 @@ from pydantic import Field
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import Shape
 from model.workload.generator import Generator
-from scenarios.format.files import ConfigurationFile
+from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
-from scenarios.format.training import configuration_name, load_configuration
 from scenarios.format.units import MOST_PAIR_BYTES, MOST_S, Degree, Scale, Seed, Size, size_in_bytes
 from scenarios.format.workloads.work import Excludes, OnFabrics, Work, no_result
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
@@ -84,6 +83,9 @@ class InferenceWorkload(Work):
             yield Issue((*place, key), what, hint)
 
     def _load(self, domains: int, domain_size: int) -> RequestLoad:
+        # The model of training is imported only where there is a request load.
+        from scenarios.format.training import load_configuration
+
         path, token = Path(self.inference), self.token_size
         model = load_configuration(path).transformer
         arrivals = self.requests, self.rate, self.prompt, self.prompt_variation, self.seed

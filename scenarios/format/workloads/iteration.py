@@ -1,24 +1,16 @@
 """Training iterations: a configuration, reduced to the GPUs of a fabric."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import Shape
-from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
 from model.workload.generator import Generator
-from scenarios.format.files import ConfigurationFile
+from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
-from scenarios.format.training import (
-    Configuration,
-    configuration_name,
-    evaluated,
-    load_configuration,
-)
 from scenarios.format.units import Batch, Degree
 from scenarios.format.workloads.work import (
     Excludes,
@@ -28,14 +20,20 @@ from scenarios.format.workloads.work import (
     Work,
     no_result,
 )
-from traffic_gen.workloads.training_iteration import Iteration
+
+if TYPE_CHECKING:
+    from model.training.reduction import ReducedIteration
+    from traffic_gen.workloads.training_iteration import Iteration
 
 # Keys by which two cases of the same iteration may differ, beside its degrees.
 VARIANT_KEYS = ("batch", "layers", "zero")
 
 
 class IterationWork(Work):
-    """A training iteration, and how it is reduced to the GPUs."""
+    """A training iteration, and how it is reduced to the GPUs.
+
+    The model of training is imported only where there is one.
+    """
 
     key = "iteration"
     file_keys = ("iteration",)
@@ -65,13 +63,17 @@ class IterationWork(Work):
         "`false`: AllReduce, then the step",
     )
 
-    def task(self, spec: FabricSpec) -> Iteration:
+    def task(self, spec: FabricSpec) -> "Iteration":
         """Return the iteration on a fabric; raises `NoReduction`, or `InputError`."""
+        from traffic_gen.workloads.training_iteration import Iteration
+
         name = configuration_name(Path(self.iteration))
         return Iteration(name, self._reduced(spec.job_shape), spec.kind, self.zero)
 
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield an issue of an iteration that cannot be reduced to its grid."""
+        from model.training.reduction import NoReduction
+
         try:
             self._reduced(shape)
         except NoReduction as error:
@@ -84,12 +86,15 @@ class IterationWork(Work):
         given = self.model_dump(include=set(VARIANT_KEYS), exclude_defaults=True)
         return "-".join(f"{key}-{value}".lower() for key, value in given.items())
 
-    def _reduced(self, shape: Shape) -> ReducedIteration:
+    def _reduced(self, shape: Shape) -> "ReducedIteration":
+        from model.training.reduction import Wanted
+        from scenarios.format.training import load_configuration, reduced_iteration
+
         configuration = load_configuration(Path(self.iteration))
         if self.batch is not None:
             configuration = configuration.model_copy(update={"batch": self.batch})
         wanted = Wanted(self.tensor, self.pipeline, self.microbatches, self.layers)
-        return _reduced(self.iteration, configuration, *shape, wanted)
+        return reduced_iteration(self.iteration, configuration, shape, wanted)
 
 
 class IterationWorkload(IterationWork):
@@ -109,11 +114,3 @@ class IterationWorkload(IterationWork):
 
 class IterationJob(IterationWork, JobPlace):
     """A job that executes a training iteration."""
-
-
-@lru_cache(maxsize=64)
-def _reduced(
-    name: str, configuration: Configuration, domains: int, domain_size: int, wanted: Wanted
-) -> ReducedIteration:
-    strategy = evaluated(name, configuration).strategy
-    return reduced(configuration.job, strategy, domains, domain_size, wanted)

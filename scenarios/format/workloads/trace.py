@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -25,16 +25,19 @@ from scenarios.format.workloads.work import (
     Work,
     no_result,
 )
-from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.rank_placement import PlacementRule, placed
-from traffic_gen.traces.reading import files_of, read_trace
-from traffic_gen.traces.replay import Replay
 from traffic_gen.workloads.task import Task
+
+if TYPE_CHECKING:
+    from traffic_gen.traces.replay import Replay
 
 
 class TraceWork(Work):
-    """A trace of another tool, and the GPUs of its ranks."""
+    """A trace of another tool, and the GPUs of its ranks.
+
+    Formats and replay of traces are imported only where there is one.
+    """
 
     key = "trace"
     file_keys = ("trace",)
@@ -52,7 +55,7 @@ class TraceWork(Work):
         default=None, description="MSCCL XML: the size of the collective, as for a collective"
     )
 
-    def task(self, spec: FabricSpec) -> Replay:
+    def task(self, spec: FabricSpec) -> "Replay":
         """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
         return self._replay(*spec.job_shape)
 
@@ -63,6 +66,8 @@ class TraceWork(Work):
 
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
+        from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
+
         trace = self._read(prod(shape))
         if self.size is not None and trace.format != MSCCL:
             what = f"{trace.format} names bytes of its own"
@@ -80,9 +85,11 @@ class TraceWork(Work):
     @classmethod
     def files(cls, path: Path) -> list[Path]:
         """Return the files of all ranks."""
+        from traffic_gen.traces.reading import files_of
+
         return files_of(path)
 
-    def _replay(self, domains: int, domain_size: int) -> Replay:
+    def _replay(self, domains: int, domain_size: int) -> "Replay":
         trace, name = self._read(domains * domain_size), Path(self.trace).name
         return _placed(trace, name, self.placement, domains, domain_size)
 
@@ -90,7 +97,7 @@ class TraceWork(Work):
         """Read the trace for a job of `gpus` GPUs."""
         path = Path(self.trace)
         size_bytes = None if self.size is None else round(size_in_bytes(self.size))
-        versions = tuple(map(_version, files_of(path)))
+        versions = tuple(map(_version, self.files(path)))
         return _read(path, versions, Defaults(gpus, size_bytes))
 
 
@@ -127,6 +134,8 @@ def _version(path: Path) -> Version:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Trace:
+    from traffic_gen.traces.reading import read_trace
+
     return read_trace(path, defaults)
 
 
@@ -137,6 +146,8 @@ def _placed(
     rule: PlacementRule | tuple[int, ...],
     domains: int,
     domain_size: int,
-) -> Replay:
+) -> "Replay":
+    from traffic_gen.traces.replay import Replay
+
     gpu_of = placed(rule, trace.ranks, domains, domain_size)
     return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
