@@ -22,32 +22,6 @@ PATH_MTU_BYTES = 1024
 WORD_BYTES = 4
 
 
-def packets_of(size_bytes: Ints) -> Ints:
-    """How many packets messages of these sizes have."""
-    return -(-size_bytes // PATH_MTU_BYTES)
-
-
-def payload_bytes(size_bytes: int) -> list[int]:
-    """Payload bytes of each packet of a message: full ones, then the rest."""
-    full, rest = divmod(size_bytes, PATH_MTU_BYTES)
-    return [PATH_MTU_BYTES] * full + ([rest] if rest else [])
-
-
-def padding_bytes(payload: int) -> int:
-    """Bytes that pad a payload to whole words."""
-    return -payload % WORD_BYTES
-
-
-def packet_bytes(size_bytes: int) -> list[int]:
-    """Bytes of each IP packet of a message; the first one has the RETH."""
-    around = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
-    payloads = payload_bytes(size_bytes)
-    return [
-        around + (RETH_BYTES if number == 0 else 0) + payload + padding_bytes(payload)
-        for number, payload in enumerate(payloads)
-    ]
-
-
 class Generator(StrEnum):
     """The program that sends the transfers of a schedule."""
 
@@ -100,3 +74,29 @@ FRAMINGS = {
     Generator.IPERF3: IPERF3,
     Generator.SCAPY: _CraftedPackets(opening=0, answer=0),
 }
+
+
+def packets_of(size_bytes: Ints) -> Ints:
+    """How many packets messages of these sizes have."""
+    return -(-size_bytes // PATH_MTU_BYTES)
+
+
+def payload_bytes(size_bytes: int) -> list[int]:
+    """Payload bytes of each packet of a message: full ones, then the rest."""
+    full, rest = divmod(size_bytes, PATH_MTU_BYTES)
+    return [PATH_MTU_BYTES] * full + ([rest] if rest else [])
+
+
+def padding_bytes(payload: int) -> int:
+    """Bytes that pad a payload to whole words."""
+    return -payload % WORD_BYTES
+
+
+def packet_bytes(size_bytes: int) -> list[int]:
+    """Bytes of each IP packet of a message; the first one has the RETH."""
+    around = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
+    payloads = payload_bytes(size_bytes)
+    return [
+        around + (RETH_BYTES if number == 0 else 0) + payload + padding_bytes(payload)
+        for number, payload in enumerate(payloads)
+    ]

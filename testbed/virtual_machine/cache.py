@@ -26,42 +26,6 @@ _held: set[Path] = set()
 LOCK_DEADLINE_S = 1800.0
 
 
-@contextmanager
-def locked(place: Path, deadline_s: float = LOCK_DEADLINE_S) -> Iterator[None]:
-    """Hold the lock for as long as the context lasts.
-
-    Prints a message while another process holds it; raises `EmulationError` at the deadline.
-    """
-    with open(place, "a", opener=unfollowed) as lock:
-        if not _take(lock):
-            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
-            what = f"release of the lock {place} by another Railbed"
-            wait_for(lambda: _take(lock), what, deadline_s)
-        yield
-
-
-def hold(place: Path) -> None:
-    """Share the lock with others until this process ends, however it ends."""
-    flock(unfollowed(str(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), LOCK_SH)
-
-
-def is_held(place: Path) -> bool:
-    """Whether a process holds the lock, alone or with others."""
-    if not place.exists():
-        return False
-    with place.open("r+") as lock:
-        return not _take(lock)
-
-
-def _take(lock: IO[str]) -> bool:
-    """Take the lock and return true, unless another process holds it."""
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def cache_folder() -> Path:
     """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
@@ -147,3 +111,39 @@ def clear() -> int:
 def size_of(folder: Path) -> int:
     """Bytes of all files of a folder; 0 if it is missing."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+@contextmanager
+def locked(place: Path, deadline_s: float = LOCK_DEADLINE_S) -> Iterator[None]:
+    """Hold the lock for as long as the context lasts.
+
+    Prints a message while another process holds it; raises `EmulationError` at the deadline.
+    """
+    with open(place, "a", opener=unfollowed) as lock:
+        if not _take(lock):
+            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
+            what = f"release of the lock {place} by another Railbed"
+            wait_for(lambda: _take(lock), what, deadline_s)
+        yield
+
+
+def hold(place: Path) -> None:
+    """Share the lock with others until this process ends, however it ends."""
+    flock(unfollowed(str(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), LOCK_SH)
+
+
+def is_held(place: Path) -> bool:
+    """Whether a process holds the lock, alone or with others."""
+    if not place.exists():
+        return False
+    with place.open("r+") as lock:
+        return not _take(lock)
+
+
+def _take(lock: IO[str]) -> bool:
+    """Take the lock and return true, unless another process holds it."""
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

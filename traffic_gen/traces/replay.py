@@ -39,31 +39,6 @@ ALGORITHM_OF = {
 }
 
 
-@lru_cache(maxsize=32)
-def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
-    """Return the proved transfers of a collective operation between places of a grid."""
-    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
-    return whole.steps().transfers.objects
-
-
-def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Shape]:
-    """Return the ranks by their place on a grid, and the grid.
-
-    Ranks that have a GPU each, on the same rails of some domains, are on the grid of these GPUs;
-    rings then cross domains along rails. All others are in a row, in the order of the trace. The
-    first of the ranks is at the first place.
-    """
-    domain, rail = np.divmod(gpu_of[list(ranks)], domain_size)
-    domains, rails = np.unique(domain), np.unique(rail)
-    distinct = len(np.unique(gpu_of[list(ranks)]))
-    if not len(domains) * len(rails) == distinct == len(ranks):
-        return list(ranks), (1, len(ranks))
-    row = (np.searchsorted(domains, domain) - np.searchsorted(domains, domain[0])) % len(domains)
-    column = (np.searchsorted(rails, rail) - np.searchsorted(rails, rail[0])) % len(rails)
-    order = np.argsort(row * len(rails) + column)
-    return [ranks[place] for place in order.tolist()], (len(domains), len(rails))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replayed(WorkSteps):
     """The steps of a trace on a job; raises `ScheduleError` unless they replay all of it.
@@ -311,3 +286,28 @@ def union(parts: Sequence[Ends]) -> Ends:
     if not filled:
         return ()
     return filled[0] if len(filled) == 1 else tuple(sorted(set().union(*filled)))
+
+
+@lru_cache(maxsize=32)
+def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
+    """Return the proved transfers of a collective operation between places of a grid."""
+    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
+    return whole.steps().transfers.objects
+
+
+def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Shape]:
+    """Return the ranks by their place on a grid, and the grid.
+
+    Ranks that have a GPU each, on the same rails of some domains, are on the grid of these GPUs;
+    rings then cross domains along rails. All others are in a row, in the order of the trace. The
+    first of the ranks is at the first place.
+    """
+    domain, rail = np.divmod(gpu_of[list(ranks)], domain_size)
+    domains, rails = np.unique(domain), np.unique(rail)
+    distinct = len(np.unique(gpu_of[list(ranks)]))
+    if not len(domains) * len(rails) == distinct == len(ranks):
+        return list(ranks), (1, len(ranks))
+    row = (np.searchsorted(domains, domain) - np.searchsorted(domains, domain[0])) % len(domains)
+    column = (np.searchsorted(rails, rail) - np.searchsorted(rails, rail[0])) % len(rails)
+    order = np.argsort(row * len(rails) + column)
+    return [ranks[place] for place in order.tolist()], (len(domains), len(rails))
