@@ -8,7 +8,7 @@ from commands.options import AsJson, RunName, Store
 from commands.output import out, print_result
 from commands.show import printed_whole
 from model.errors import InputError, Problem
-from results.sections.comparison import comparison_sections
+from results.sections.several_runs import comparison_sections
 from results.store.records import read_json, read_record, reading
 from results.store.runs import DEFAULT_STORE, clock_of, find_run, read_result
 from results.verdicts.run_diff import StoredRun, comparison_object

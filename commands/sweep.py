@@ -54,7 +54,7 @@ def sweep(
 ) -> None:
     """Begin or resume a sweep; exit with the verdict of all its points."""
     from execution.sweep.points import SweepRequest, anything_elsewhere
-    from results.sections.sweep import sweep_section
+    from results.sections.several_runs import sweep_section
     from results.verdicts.sweep import sweep_object
     from scenarios.planning.kernel_support import require_possible
 

@@ -49,11 +49,15 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with its file's name, and its content in a sentence for blind readers."""
+    """A picture with its file's name, and its content in a sentence for blind readers.
+
+    `points` is the size of its letters.
+    """
 
     name: str
     sentence: str
     figure: Figure
+    points: float = POINTS
 
     @property
     def is_wide(self) -> bool:
@@ -62,7 +66,7 @@ class Picture:
 
     def svg(self, prefix: str) -> str:
         """Return the picture as an element of an HTML page; its names begin with `prefix`."""
-        with _style(self.name), mpl.rc_context({"svg.fonttype": "none"}):
+        with _style(self.name, self.points), mpl.rc_context({"svg.fonttype": "none"}):
             text = io.StringIO()
             self.figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
         return _inline(text.getvalue(), prefix)
@@ -73,20 +77,22 @@ class Picture:
         files = [folder / f"{self.name}.{form}" for form in formats]
         for file in files:
             require_replaceable(file)
-        _lay_out(self.figure)
-        for file, form in zip(files, formats, strict=True):
-            # Without a date, the same picture is the same file.
-            date, content = {"svg": "Date", "pdf": "CreationDate"}.get(form), io.BytesIO()
-            with _style(self.name):
+        with _style(self.name, self.points):
+            _lay_out(self.figure)
+            for file, form in zip(files, formats, strict=True):
+                # Without a date, the same picture is the same file.
+                date, content = {"svg": "Date", "pdf": "CreationDate"}.get(form), io.BytesIO()
                 metadata = {date: None} if date else {}
                 self.figure.savefig(content, format=form, dpi=DPI, metadata=metadata)
-            write_bytes(file, content.getvalue())
-            give(file)
+                write_bytes(file, content.getvalue())
+                give(file)
         return files
 
 
 def _lay_out(figure: Figure) -> None:
     """Lay a figure out for good: with a layout engine, it is drawn twice for each format."""
+    # Letters are hinted for these dots.
+    figure.set_dpi(DPI)
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -112,7 +118,7 @@ def printed(path: Path, panels: int = 1, height: float = HEIGHT) -> Iterator[lis
     """Yield `panels` side by side, for a paper; write them as PATH.svg and PATH.png afterwards."""
     with drawing(height, COLUMN * panels, PRINT_POINTS) as figure:
         yield list(figure.subplots(1, panels, squeeze=False)[0])
-    Picture(path.name, path.name, figure).save(path.parent, PRINTED)
+    Picture(path.name, path.name, figure, PRINT_POINTS).save(path.parent, PRINTED)
 
 
 def printed_files(path: Path) -> list[Path]:

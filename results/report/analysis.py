@@ -40,14 +40,14 @@ def steps(case: CaseData) -> list[Step]:
     step_of = number[every["transfer"]]
     modeled_s = np.asarray(case.arrival_s)
     paths = paths_of(case)
-    found = []
+    every_step = []
     for step in range(int(number.max(initial=-1)) + 1):
         chosen = number == step
         busiest, seconds = _busiest(paths, case.one, chosen)
         ends = _last_by_execution(every["repeat"], arrived_s, step_of == step)
         modeled = float(modeled_s[chosen].max())
-        found.append(Step(step + 1, int(chosen.sum()), ends, modeled, busiest, seconds))
-    return found
+        every_step.append(Step(step + 1, int(chosen.sum()), ends, modeled, busiest, seconds))
+    return every_step
 
 
 def step_numbers(sources: Ints) -> Ints:
@@ -162,9 +162,9 @@ def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
         after, before = counters["moment"] == "after", counters["moment"] == "before"
         columns = ("sent_bytes", "received_bytes", "dropped_packets")
         deltas = [(counters[name][after] - counters[name][before]).tolist() for name in columns]
-        for link, *found in zip(counters["link"][after], *deltas, strict=True):
+        for link, *delta in zip(counters["link"][after], *deltas, strict=True):
             carried[link] = [
-                a + b for a, b in zip(carried.get(link, [0, 0, 0]), found, strict=True)
+                a + b for a, b in zip(carried.get(link, [0, 0, 0]), delta, strict=True)
             ]
     seconds = sum(float(case.executions["completion_s"].sum()) for case in cases)
     return {

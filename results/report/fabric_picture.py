@@ -143,10 +143,10 @@ def _draw_nodes(
 
 def _sentence(topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str]) -> str:
     spec = topology.spec
-    found = f"{spec.kind.value}: {spec.domains} HB domains of {spec.domain_size} GPUs"
+    told = f"{spec.kind.value}: {spec.domains} HB domains of {spec.domain_size} GPUs"
     if use:
         busiest = max(use.values(), key=lambda link: link.share)
-        found += f"; the busiest link, {busiest.name}, used {busiest.share:.0%} of its rate"
+        told += f"; the busiest link, {busiest.name}, used {busiest.share:.0%} of its rate"
     if failed:
-        found += f"; failed: {', '.join(sorted(failed))}"
-    return f"{found}."
+        told += f"; failed: {', '.join(sorted(failed))}"
+    return f"{told}."

@@ -102,16 +102,16 @@ _WORDS = {
 
 def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Return the events of a fault, in seconds since the execution's start."""
-    found = []
+    happened = []
     for times in failure["times"]:
         begun_s = times["begun_s"]
-        found.append(("begins", begun_s))
+        happened.append(("begins", begun_s))
         for event in ("detected", "confirmed"):
             if times[f"{event}_ms"] is not None:
-                found.append((event, begun_s + times[f"{event}_ms"] / 1e3))
+                happened.append((event, begun_s + times[f"{event}_ms"] / 1e3))
         if times["ended_s"] is not None:
-            found.append(("ends", times["ended_s"]))
-    return found
+            happened.append(("ends", times["ended_s"]))
+    return happened
 
 
 def sentence(failure: Mapping[str, Any]) -> str:
@@ -127,8 +127,8 @@ def sentence(failure: Mapping[str, Any]) -> str:
 
 def sent_rates(case: CaseData, end_s: float) -> Floats:
     """Return the sending rate of each rank (row) in each slice of the first execution, in bit/s."""
-    found = case.transfers
-    first = rows(found, found["repeat"] == found["repeat"].min())
+    every = case.transfers
+    first = rows(every, every["repeat"] == every["repeat"].min())
     return spread_rates(first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS)
 
 

@@ -84,9 +84,9 @@ class CaseData:
     @property
     def _counted(self) -> Any:
         """A mask of the executions that count; of all complete ones if none counts."""
-        found = self.executions
-        counted = found["complete"] & ~found["warmup"] & ~found["disturbed"]
-        return counted if counted.any() else found["complete"]
+        of = self.executions
+        counted = of["complete"] & ~of["warmup"] & ~of["disturbed"]
+        return counted if counted.any() else of["complete"]
 
     @cached_property
     def one(self) -> Columns:
@@ -112,10 +112,10 @@ class RunData:
     @property
     def fabrics(self) -> dict[str, list[CaseData]]:
         """The cases and phases on each kind of fabric."""
-        found: dict[str, list[CaseData]] = {}
+        by_kind: dict[str, list[CaseData]] = {}
         for case in self.cases.values():
-            found.setdefault(case.kind, []).append(case)
-        return found
+            by_kind.setdefault(case.kind, []).append(case)
+        return by_kind
 
 
 def read_run(folder: Path) -> RunData:

@@ -95,9 +95,9 @@ def _gpu_names(run: RunData) -> Iterator[Event]:
 
 
 def _executions(case: CaseData) -> Iterator[dict[str, Any]]:
-    found = case.executions
-    for row in range(len(found["number"])):
-        yield {name: found[name][row] for name in ("number", "start_ns", "completion_s", "warmup")}
+    every = case.executions
+    for row in range(len(every["number"])):
+        yield {name: every[name][row] for name in ("number", "start_ns", "completion_s", "warmup")}
 
 
 def _execution(case: CaseData, execution: Mapping[str, Any]) -> Iterator[Event]:
@@ -105,13 +105,13 @@ def _execution(case: CaseData, execution: Mapping[str, Any]) -> Iterator[Event]:
     end_ns = start_ns + round(float(execution["completion_s"]) * NS_PER_S)
     name = f"{case.name} #{number}" + (" (warm-up)" if execution["warmup"] else "")
     yield _slice(RUN, EXECUTIONS, name, start_ns, end_ns)
-    found = rows(case.transfers, case.transfers["repeat"] == number)
-    found = rows(found, np.argsort(found["transfer"]))
-    yield from _steps(found, start_ns)
+    transfers = rows(case.transfers, case.transfers["repeat"] == number)
+    transfers = rows(transfers, np.argsort(transfers["transfer"]))
+    yield from _steps(transfers, start_ns)
     for rank in range(len(case.topology.job_gpus)):
-        yield from _gpu(case, rank, found, start_ns, end_ns)
+        yield from _gpu(case, rank, transfers, start_ns, end_ns)
     if case.is_intact:
-        yield from _link_use(case, found, start_ns, end_ns)
+        yield from _link_use(case, transfers, start_ns, end_ns)
 
 
 def _steps(transfers: Columns, start_ns: int) -> Iterator[Event]:
@@ -148,12 +148,12 @@ def _gpu(
 
 def lanes(begins: Sequence[int], ends: Sequence[int]) -> list[int]:
     """Give each span the first lane that is free when it begins."""
-    found, free_at = [0] * len(begins), list[int]()
+    taken, free_at = [0] * len(begins), list[int]()
     for span in sorted(range(len(begins)), key=lambda number: begins[number]):
         lane = next((n for n, end in enumerate(free_at) if end <= begins[span]), len(free_at))
         free_at[lane : lane + 1] = [ends[span]]
-        found[span] = lane
-    return found
+        taken[span] = lane
+    return taken
 
 
 def gaps(busy: Iterable[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,7 @@ from typing import Any
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import first_line
 from model.measurement.link_quality import Outcome
+from results.render.markdown import table
 from scenarios.library_files import LIBRARY
 from studies.benchmarks import BENCHMARKS
 from studies.benchmarks.figures import UNKNOWN, Figure, Row, read
@@ -45,16 +46,19 @@ class Table:
         mine = [row for row in self.of(rows) if keys[-1] in row]
         if self.across:
             keys, mine = _pivoted(keys, self.across.split(), mine)
-        yield f"| {' | '.join(map(_title, keys))} |"
-        yield "|---" * len(keys) + "|"
-        above: list[str] = []
-        for row in mine:
-            cells = [_cell(key, row.get(key)) for key in keys]
-            same = 0
-            while above and same < len(cells) - 1 and cells[same] == above[same]:
-                same += 1
-            yield f"| {' | '.join([''] * same + cells[same:])} |"
-            above = cells
+        cells = ([_cell(key, row.get(key)) for key in keys] for row in mine)
+        yield from table([_title(key) for key in keys], _without_repetition(cells))
+
+
+def _without_repetition(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Leave the leading cells empty that repeat those of the row above."""
+    above: list[str] = []
+    for row in rows:
+        same = 0
+        while above and same < len(row) - 1 and row[same] == above[same]:
+            same += 1
+        yield [""] * same + row[same:]
+        above = row
 
 
 def _pivoted(
@@ -283,11 +287,11 @@ def _has_changed(name: str, commit: str) -> bool:
 def page(text: str) -> str:
     """The text of a page with all its tables rendered anew."""
 
-    def table(match: re.Match[str]) -> str:
+    def anew(match: re.Match[str]) -> str:
         name = match[1]
         return f"<!--figure:{name}-->\n{rendered(name, read(name))}\n<!--end-->\n"
 
-    return MARKER.sub(table, text)
+    return MARKER.sub(anew, text)
 
 
 if __name__ == "__main__":

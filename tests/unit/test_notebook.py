@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.container import BarContainer
 
 from commands.notebook import TABLES, load, open_run
 from model.errors import InputError
@@ -41,12 +40,14 @@ def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:
     assert "transfers" in TABLES
 
 
-def test_a_plot_has_a_bar_for_each_time(tmp_path: Path) -> None:
+def test_a_plot_has_a_mark_for_each_time(tmp_path: Path) -> None:
     folder = begun_run(tmp_path, "20260105-120000-quickstart-abcd", "", {})
     folder.complete(RESULT)
     figure = open_run("latest", tmp_path).plot()
     (axes,) = figure.axes
-    groups = [bars for bars in axes.containers if isinstance(bars, BarContainer)]
-    measured, modeled = ([bar.get_width() for bar in bars] for bars in groups)
-    assert measured == [case["measured_s"]["median"] for case in RESULT["cases"]]
-    assert modeled == [case["modeled_s"] for case in RESULT["cases"]]
+    measured, modeled = (
+        np.concatenate([line.get_xdata() for line in axes.lines if line.get_marker() == mark])
+        for mark in ("o", "|")
+    )
+    assert measured.tolist() == [case["measured_s"]["median"] for case in RESULT["cases"]]
+    assert modeled.tolist() == [case["modeled_s"] for case in RESULT["cases"]]

@@ -14,7 +14,7 @@ from rich.console import Console
 from commands.compare import compared
 from model.errors import InputError
 from results.render.terminal import print_sections
-from results.sections.comparison import comparison_sections
+from results.sections.several_runs import comparison_sections
 from results.verdicts.run import run_object
 from results.verdicts.run_diff import (
     Difference,

@@ -22,7 +22,7 @@ from execution.sweep.runner import Sweeping
 from model.errors import InputError
 from model.sweep import Point, Setting, Sweep
 from results.render.terminal import print_sections
-from results.sections.sweep import short_names, sweep_section
+from results.sections.several_runs import short_names, sweep_section
 from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
 from results.verdicts.sweep import sweep_object

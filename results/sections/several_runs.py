@@ -1,0 +1,158 @@
+"""The sections about several runs: two side by side, and a sweep, from their JSON objects."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from results.sections.formats import number_or_dash
+from results.sections.section import (
+    Case,
+    Cell,
+    Columns,
+    Marked,
+    Result,
+    Row,
+    Section,
+    case_section,
+    verdict,
+)
+from results.store.runs import without_fabric
+from results.verdicts.case_outcome import outcomes
+from results.verdicts.run_diff import Difference
+
+NAMES = ("A", "B")
+# A parameter that names the fabric, as names of cases do.
+KINDS = "fabric.kinds"
+FIGURES = ("measured", "modeled", "ratio", "")
+
+
+def comparison_sections(result: Result) -> list[Section]:
+    """Both runs, their common cases with the reasons of verdicts, other differences if any."""
+    runs = [
+        Marked(f"{name}: {run['run_id']} {run['verdict']}", run["verdict"])
+        for name, run in zip(NAMES, result["runs"], strict=True)
+    ]
+    cases = case_section(
+        "Both runs, case by case",
+        COMPARED,
+        result["cases"],
+        "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
+        "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; other work: "
+        "not compared. The spread of a run's repeats does not show the differences between two "
+        "set-ups.",
+        _reasons(result["cases"]),
+    )
+    warnings = [Marked(f"warning: {line}", "warn") for line in _differences(result)]
+    others = Section("Differences apart from the measurements", remarks=warnings)
+    return [Section("Runs", remarks=runs), cases, *([others] if warnings else [])]
+
+
+COMPARED: Columns = (
+    *(
+        (name, lambda case, of=of: number_or_dash(case["measured_s"][of]["median"], ".3f", " s"))
+        for of, name in enumerate(NAMES)
+    ),
+    ("B is", lambda case: Marked(in_words(case))),
+    ("B/A", lambda case: number_or_dash(case["ratio"], ".4f")),
+    *(
+        (f"{name}/model", lambda case, of=of: number_or_dash(case["ratio_to_model"][of], ".4f"))
+        for of, name in enumerate(NAMES)
+    ),
+    *(
+        (name, lambda case, of=of: Marked(case["verdicts"][of], case["verdicts"][of]))
+        for of, name in enumerate(NAMES)
+    ),
+)
+
+
+def in_words(case: Result) -> str:
+    """Say whether the second run differs by more than the spread."""
+    match Difference(case["difference"]):
+        case Difference.WITHIN:
+            return "same"
+        case Difference.UNKNOWN:
+            return "few repeats"
+        case Difference.OTHER_WORK:
+            return "other work"
+        case Difference.LARGER:
+            return "slower" if case["ratio"] > 1 else "faster"
+
+
+def _differences(result: Result) -> Iterator[str]:
+    yield from result["warnings"]
+    for case in result["cases"]:
+        if case["other_work"]:
+            differences = "; ".join(case["other_work"])
+            yield f"{case['case']} is not the same work, and is not compared: {differences}"
+    for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
+        yield from (f"{case} is in {name} only" for case in result[key])
+
+
+def _reasons(cases: list[Case]) -> Iterator[Marked]:
+    """Yield a line for every reason, with its verdict."""
+    for case in cases:
+        for name, judged, why in zip(NAMES, case["verdicts"], case["reasons"], strict=True):
+            for reason in why:
+                yield Marked(f"{judged}: {name}: {case['case']}: {reason}", judged)
+
+
+def sweep_section(result: Result) -> Section:
+    """A row for each case of each point, then the failed points with their causes."""
+    points = result["points"]
+    good = sum(point["verdict"] != "fail" for point in points)
+    parameters = short_names(list(points[0]["parameters"]))
+    return Section(
+        "Completion time by point",
+        ("", *parameters, "case", *FIGURES),
+        [row for point in points for row in _rows(point)],
+        "Times are emulated seconds.",
+        (
+            *(remark for point in points for remark in _remarks(point)),
+            f"{good} of {len(points)} points did not fail.",
+        ),
+        names=2 + len(parameters),
+    )
+
+
+def _remarks(point: Result) -> Iterator[Marked]:
+    """Yield a line for each case that warns, and for the point if it fails."""
+    label = ", ".join(f"{key}={_shown(value)}" for key, value in point["parameters"].items())
+    lines = [("warn", case.sentence) for case in outcomes(point) if case.verdict == "warn"]
+    lines += [("fail", point["cause"])] * (point["verdict"] == "fail")
+    for judged, why in lines:
+        yield Marked(f"{judged}: point {point['point']} ({label}): {why}", judged)
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Shorten each dotted key to the fewest last parts that distinguish it from the others."""
+    return [_short(key, keys) for key in keys]
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    parts = key.split(".")
+    for count in range(1, len(parts)):
+        name = ".".join(parts[-count:])
+        if Counter(other == name or other.endswith(f".{name}") for other in keys)[True] == 1:
+            return name
+    return key
+
+
+def _rows(point: Result) -> Iterator[Row]:
+    start = (str(point["point"]), *map(_shown, point["parameters"].values()))
+    names_fabric = KINDS in point["parameters"]
+    cases = outcomes(point)
+    for case in cases:
+        figures: list[Cell] = [
+            number_or_dash(case.measured_s, ".3f", " s"),
+            number_or_dash(case.modeled_s, ".3f", " s"),
+            number_or_dash(case.ratio, ".4f"),
+            Marked(case.verdict, case.verdict),
+        ]
+        yield [*start, without_fabric(case.name) if names_fabric else case.name, *figures]
+    if not cases:
+        yield [*start, "no result", "-", "-", "-", verdict(point)]
+
+
+def _shown(value: object) -> str:
+    """Format a parameter's value as one line of YAML."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,57 @@
+"""Sections: what one says is in each rendering."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markupsafe import escape
+from rich.console import Console
+
+from results.render.markdown import markdown
+from results.render.page import Article, Part, render
+from results.render.terminal import print_sections
+from results.sections import run
+from results.sections.run import cases_section, run_sections
+from results.sections.section import Section
+
+SAMPLE = Path(__file__).parents[1] / "samples" / "result.json"
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    """A stored run that has cases, a failure, calibrated links and checked paths."""
+    stored: dict[str, Any] = json.loads(SAMPLE.read_text())
+    return stored
+
+
+def renderings(section: Section) -> tuple[str, str, str]:
+    """A section at a terminal below another one, as a page, and as Markdown."""
+    text = io.StringIO()
+    print_sections([Section("Before", remarks=("-",)), section], Console(file=text, width=1000))
+    page = render([Article("", "", "", [Part(section)])]).replace("<wbr>", "")
+    return text.getvalue(), page, "\n".join(markdown(section))
+
+
+def test_all_that_a_section_says_is_in_each_rendering(result: dict[str, Any]) -> None:
+    sections = run_sections(result)
+    assert len(sections) == 10
+    for section in sections:
+        cells = [cell for row in section.rows for cell in row]
+        told = [section.title, *section.columns, *cells, section.text, *section.remarks]
+        terminal, page, text = renderings(section)
+        for one in map(str, told):
+            assert one in terminal
+            assert str(escape(one)) in page
+            assert one in text
+
+
+def test_a_new_column_is_in_each_rendering(
+    result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column = ("best", lambda case: f"{min(case['measured_s']['values']):.5f}")
+    monkeypatch.setattr(run, "CASES", (*run.CASES, column))
+    cells = [f"{min(case['measured_s']['values']):.5f}" for case in result["cases"]]
+    for rendering in renderings(cases_section(result)):
+        assert all(word in rendering for word in ("best", *cells))
