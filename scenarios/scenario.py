@@ -31,11 +31,6 @@ class Case:
     where: str = field(default="", compare=False)
 
     @property
-    def algorithm(self) -> str:
-        """The algorithm of a collective; the name of any other task."""
-        return self.task.algorithm
-
-    @property
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.task.size_bytes / self.size_scale))

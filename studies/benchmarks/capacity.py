@@ -66,7 +66,7 @@ def _collectives(
     proxies: ProxyKind, overrides: Sequence[str], algorithms: Sequence[str], store: Path
 ) -> Iterator[Row]:
     scenario = load(LIBRARY / "capacity.yaml", list(overrides))
-    cases = tuple(case for case in scenario.cases if case.algorithm in algorithms)
+    cases = tuple(case for case in scenario.cases if case.task.algorithm in algorithms)
     for case in run(replace(scenario, cases=cases), proxies, store, SILENT)["cases"]:
         yield {
             "gpus": case["gpus"],

@@ -49,7 +49,7 @@ def test_noise_costs_no_result_and_the_verdict_is_right(tmp_path: Path) -> None:
 def cases_beside_noise(store: Path) -> list[dict[str, Any]]:
     """Execute the scenario beside noise; return its cases, all judged rightly."""
     quickstart = load(LIBRARY / "quickstart.yaml", list(SHORT))
-    cases = tuple(case for case in quickstart.cases if case.algorithm in ALGORITHMS)
+    cases = tuple(case for case in quickstart.cases if case.task.algorithm in ALGORITHMS)
     scenario = replace(quickstart, cases=cases)
     with noise(TAKEN, at_most_s=120):
         found: list[dict[str, Any]] = run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"]

@@ -56,12 +56,12 @@ def result_of(scenario: Scenario) -> dict[str, Any]:
         "cases": [
             {
                 "case": case.name,
-                "algorithm": case.algorithm,
+                "algorithm": case.task.algorithm,
                 "measured_s": {
                     "median": 1.01 * modeled_s,
                     "values": [part * modeled_s for part in (1.0, 1.01, 1.03)],
                 },
-                "modeled_s": modeled_s + (case.algorithm == "two-step"),
+                "modeled_s": modeled_s + (case.task.algorithm == "two-step"),
                 "ratio": 1.01,
                 "time_dilation": 20.0,
                 "verdict": "pass",
