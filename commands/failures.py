@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
 from commands.options import CONTAINER, AsJson, Proxies, Store, ready
 from commands.output import err, exit_with, print_result
+from execution.cases.progress import Lines
+from execution.sweep.executor import LocalExecutor
+from execution.sweep.runner import run_several
+from execution.virtual_clock.machines import machines_at_once
 from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
 from results.sections.failures import failures_section
 from results.store.runs import DEFAULT_STORE
+from results.verdicts.fault_impact import lost_experiment
 from scenarios.library_files import library
 from scenarios.load import load
+from scenarios.planning.kernel_support import require_possible
+from testbed.virtual_machine.program import program
 
 if TYPE_CHECKING:
     from execution.sweep.runner import Causes, Results
@@ -49,10 +56,7 @@ def _one_by_one(
     experiments: Sequence["Scenario"], proxies: str, store: Path
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments on this machine; yield the rows of each."""
-    from execution.cases.progress import Lines
     from execution.run import run
-    from results.verdicts.fault_impact import lost_experiment
-    from scenarios.planning.kernel_support import require_possible
 
     for experiment in experiments:
         require_possible(experiment)
@@ -68,12 +72,6 @@ def _virtually(
     experiments: Sequence["Scenario"], store: Path, *, fresh: bool
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; yield the rows of all."""
-    from execution.cases.progress import Lines
-    from execution.sweep.executor import LocalExecutor
-    from execution.sweep.runner import run_several
-    from execution.virtual_clock.machines import machines_at_once
-    from testbed.virtual_machine.program import program
-
     program()
     options = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
     executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
@@ -84,8 +82,6 @@ def _virtually(
 
 def _rows(name: str, results: "Results", causes: "Causes") -> list[dict[str, Any]]:
     """The rows of an experiment, each with its clock."""
-    from results.verdicts.fault_impact import lost_experiment
-
     if name in causes:
         return [lost_experiment(name, causes[name])]
     return [{**row, "clock": results[name]["clock"]} for row in results[name]["failures"]]

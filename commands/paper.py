@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 import typer
 
 from commands.clock import NEEDS_NO_ROOT
-from commands.options import CONTAINER, AsJson, Proxies, Store
+from commands.options import CONTAINER, AsJson, Proxies, Store, ready
 from commands.output import err, exit_with, print_result, writing
+from execution.cases.progress import Lines
+from execution.sweep.progress import human_remaining
 from model.errors import InputError, Problem
+from results.sections.modeled import paper_sections, plain_sections, twins_sections
+from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
+from studies.paper.claims import paper_object
+from studies.paper.tables import TABLES
+from studies.twins.comparison import measured_object
+from studies.twins.plan import measure, planned, to_run
+from studies.twins.points import TWINS
 
 if TYPE_CHECKING:
     from studies.twins.plan import Planned
@@ -40,9 +49,6 @@ def paper(
     if measured:
         _measure(part, to, proxies or CONTAINER, store, as_json)
     elif part is None:
-        from results.sections.modeled import paper_sections
-        from studies.paper.claims import paper_object
-
         print_result(paper_object(), as_json, paper_sections)
     elif part.startswith("table"):
         _print_part(part, as_json)
@@ -52,15 +58,9 @@ def paper(
 
 def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: bool) -> None:
     """Measure the twins that are not stored, and write the page."""
-    from commands.options import ready
-    from execution.cases.progress import Lines
     from execution.run import run
-    from results.sections.modeled import twins_sections
-    from studies.twins.comparison import measured_object
     from studies.twins.heat_maps import draw_heat_maps
     from studies.twins.page import write_page
-    from studies.twins.plan import measure, planned
-    from studies.twins.points import TWINS
 
     if part is not None:
         raise InputError(Problem("--measure", f"measures all figures, got {part!r}"))
@@ -78,9 +78,6 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
 
 def _print_plan(plan: "Sequence[Planned]") -> None:
     """Print the points that will be run, with their estimated times."""
-    from execution.sweep.progress import human_remaining
-    from studies.twins.plan import to_run
-
     points = to_run(plan).values()
     for point in points:
         err.print(f"{point.estimated_s:5.0f} s  {point.twin.name}", soft_wrap=True)
@@ -90,16 +87,12 @@ def _print_plan(plan: "Sequence[Planned]") -> None:
 
 
 def _print_part(part: str, as_json: bool) -> None:
-    from results.sections.modeled import plain_sections
-    from studies.paper.tables import TABLES
-
     result = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
     print_result(result, as_json, plain_sections)
 
 
 def _draw_part(part: str, to: Path, as_json: bool) -> None:
     from results.figures.kit import printed_files
-    from results.sections.section import Section
     from studies.paper.figures import draw_figure
 
     with writing(to):

@@ -21,8 +21,10 @@ from commands.options import (
 )
 from commands.output import err, exit_with
 from commands.show import show_run
+from execution.cases.progress import Bar, Lines
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
+from scenarios.planning.kernel_support import require_possible
 
 if TYPE_CHECKING:
     from execution.live.feed import LiveFeed
@@ -74,9 +76,6 @@ def _run(
     feed: "LiveFeed | None",
     capture: list[str],
 ) -> dict[str, Any]:
-    from execution.cases.progress import Bar, Lines
-    from scenarios.planning.kernel_support import require_possible
-
     scenario = load_for_this_machine(path, overrides)
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)

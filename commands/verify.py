@@ -15,8 +15,11 @@ from commands.options import (
     ready,
 )
 from commands.output import err, exit_with, print_result
+from execution.cases.progress import Lines
 from results.sections.links import verify_sections
 from results.store.runs import DEFAULT_STORE
+from results.verdicts.path_check import verify_object
+from scenarios.planning.kernel_support import require_datapaths
 
 
 def verify(
@@ -32,10 +35,6 @@ def verify(
     changes = [*overrides, *datapath_override(datapath)]
 
     def really() -> dict[str, Any]:
-        from execution.cases.progress import Lines
-        from results.verdicts.path_check import verify_object
-        from scenarios.planning.kernel_support import require_datapaths
-
         loaded = load_for_this_machine(scenario, changes)
         kind = ready(proxies or CONTAINER, NEEDS_NO_ROOT)
         require_datapaths(loaded)

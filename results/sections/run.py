@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from model.training.reduction import reduction_in_words
 from results.sections.failures import failures_section
 from results.sections.formats import human_bytes, human_seconds, number_or_dash
 from results.sections.links import calibration_section, paths_section
@@ -173,8 +172,15 @@ def _iterations(cases: Sequence[Case]) -> Section:
         "Training iterations: compute, traffic that it does not hide, waiting",
         ("of a GPU's time", "measured", "modeled"),
         rows,
-        remarks=[f"{name}: {reduction_in_words(changes)}" for name, changes in changed.items()],
+        remarks=[f"{name}: {_reduced(changes)}" for name, changes in changed.items()],
     )
+
+
+def _reduced(changes: Iterable[Case]) -> str:
+    # Imports NumPy, which the table of a run without iterations does not need.
+    from model.training.reduction import reduction_in_words
+
+    return reduction_in_words(changes)
 
 
 def _requests(cases: Iterable[Case]) -> Section:

@@ -308,9 +308,16 @@ def test_names_of_configurations_and_runs_are_completed() -> None:
     assert run_names("la") == ["latest"]
 
 
+def test_commands_check_their_input_before_they_import_what_a_fabric_needs() -> None:
+    modules = ", ".join(f"commands.{name}" for name in COMMANDS)
+    heavy = ["mininet", "scapy", "ray", "testbed.testbed"]
+    ask = f"import {modules}, sys; print([m for m in {heavy} if m in sys.modules])"
+    assert executed(ask).stdout == "[]\n"
+
+
 def test_commands_about_stored_runs_do_not_import_what_runs_need() -> None:
     heavy = ["numpy", "pydantic", "duckdb", "matplotlib", "model.prediction", "testbed"]
-    light = "commands.app, commands.list, commands.query, commands.export"
+    light = "commands.app, commands.list, commands.show, commands.query, commands.export"
     ask = f"import {light}, sys; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-P", "-c", ask],

@@ -23,7 +23,7 @@ def test_rows_are_printed_whatever_becomes_of_the_rest(
         return {"failures": [lost_experiment(experiment.name, "measured")]}
 
     monkeypatch.setattr("execution.run.run", run)
-    monkeypatch.setattr("scenarios.planning.kernel_support.require_possible", lambda _: None)
+    monkeypatch.setattr("commands.failures.require_possible", lambda _: None)
     monkeypatch.setattr("commands.failures.ready", lambda *_: "process")
     with pytest.raises(KeyboardInterrupt):
         failures(as_json=True, proxies="process", store=tmp_path)
