@@ -43,8 +43,8 @@ EXECUTIONS: Columns = (
 HEADROOM: Columns = (
     ("idle", lambda case: f"{case['fidelity']['idle_mean']:.0%}"),
     ("switch", lambda case: f"{case['fidelity']['switch_share_mean']:.0%}"),
-    ("backlogged", lambda case: f"{case['fidelity']['switch_never_done']:.0%}"),
-    ("waited", lambda case: f"{case['fidelity']['switch_starved']:.0%}"),
+    ("never idle", lambda case: f"{case['fidelity']['switch_never_done']:.0%}"),
+    ("backlogged", lambda case: f"{case['fidelity']['switch_starved']:.0%}"),
     ("agents", lambda case: f"{case['fidelity']['agents_run_delay_mean']:.1%}"),
     ("retx", lambda case: f"{case['fidelity']['retransmits']}"),
     ("", lambda case: verdict(case["fidelity"])),
@@ -81,10 +81,10 @@ def headroom_section(cases: Sequence[Case]) -> Section:
         "Machine headroom",
         HEADROOM,
         (case for case in cases if "windows" in case["fidelity"]),
-        "Idle: of all cores. Switch: the busiest one's share of a core; backlogged: share of the "
-        "CPU samples in which it was; waited: share of the time in which it was behind and waited "
-        "for a core. Agents: waited for a core. Retx: segments that TCP retransmitted, in all "
-        "executions that count; all else is of the worst one.",
+        "Idle: of all cores. Switch: the busiest one's share of a core; never idle: share of the "
+        "CPU samples; backlogged: share of the time, without a core. Agents: waited for a core. "
+        "Retx: segments that TCP retransmitted, in all executions that count; all else is of the "
+        "worst one.",
     )
 
 

@@ -1,6 +1,7 @@
 """The page of the measured figures: Markdown, with the drawings beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def _lines(result: Result) -> Lines:
         (_losses(result), ""),
         (_experiments(result), ""),
         (_heat_maps(), ""),
-        (points_section(result["points"]), ""),
+        (_points(result["points"]), ""),
     ):
         yield from markdown(section, f"measured-{drawing}.svg" if drawing else "")
 
@@ -247,3 +248,10 @@ def _heat_maps() -> Section:
         "all-to-alls take two steps, so that no pair of different rails has traffic by NICs.",
         remarks=drawn,
     )
+
+
+def _points(points: Sequence[Result]) -> Section:
+    """The points, each with the run that has its records."""
+    section = points_section(points)
+    rows = [(*row, point["run_id"]) for row, point in zip(section.rows, points, strict=True)]
+    return replace(section, columns=(*section.columns, "run"), rows=rows)
