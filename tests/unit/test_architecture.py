@@ -2,9 +2,13 @@
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
+
+from commands.table import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
@@ -41,6 +45,8 @@ PARTS = {
     "virtual_clock sweep session live",
     "studies": "decision paper twins benchmarks",
 }
+# A module of fewer lines has two users, or is an entry point.
+LEAST_LINES = 80
 MODULES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 IMPORTED: dict[Path, list[str]] = {}
 
@@ -65,14 +71,33 @@ def imported(path: Path) -> set[str]:
     return {one.partition(".")[0] for one in imported_names(path)}
 
 
-def module_of(dotted: str) -> str:
+def module_of(imported_name: str) -> str:
     """The module of an imported name; empty if it is none of the product's."""
-    while dotted:
-        place = ROOT.joinpath(*dotted.split("."))
+    while imported_name:
+        place = ROOT.joinpath(*imported_name.split("."))
         if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
-            return dotted
-        dotted = dotted.rpartition(".")[0]
+            return imported_name
+        imported_name = imported_name.rpartition(".")[0]
     return ""
+
+
+def dotted(path: Path) -> str:
+    """The name by which a module is imported."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return the modules that each module of the product imports."""
+    return {
+        dotted(path): {module_of(one) for one in imported_names(path)} - {dotted(path), ""}
+        for path in MODULES
+    }
+
+
+def is_entry_point(path: Path) -> bool:
+    """Whether a module is a program, or the module of a command."""
+    is_command = path.parent.name == "commands" and path.stem in COMMANDS
+    return is_command or path.stem == "__main__" or '__name__ == "__main__"' in path.read_text()
 
 
 def python_commands(path: Path) -> Iterator[list[ast.expr]]:
@@ -112,11 +137,19 @@ def test_dependencies_point_down_inside_a_room() -> None:
 
 def test_no_two_modules_import_each_other() -> None:
     """Not even through others, nor inside a function."""
-    graph: dict[str, set[str]] = {}
-    for path in MODULES:
-        own = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        graph[own] = {module_of(one) for one in imported_names(path)} - {own, ""}
-    assert list(TopologicalSorter(graph).static_order())
+    assert list(TopologicalSorter(import_graph()).static_order())
+
+
+def test_a_small_module_has_two_users_or_is_an_entry_point() -> None:
+    """Any other one stands with its user, or with a sibling of the same idea."""
+    users = Counter(chain.from_iterable(import_graph().values()))
+    alone = [
+        f"{name(path)} has {users[dotted(path)]} users"
+        for path in MODULES
+        if path.stem != "__init__" and users[dotted(path)] < 2 and not is_entry_point(path)
+        if len(path.read_text().splitlines()) < LEAST_LINES
+    ]
+    assert alone == []
 
 
 def test_large_libraries_stay_in_their_room() -> None:
