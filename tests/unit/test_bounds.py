@@ -30,13 +30,6 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(
 )
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -37,13 +37,6 @@ workloads:
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 def loaded(file: Path, faults: str, job: str = "", extra: str = "") -> Scenario:
     jobs = f"job: {job}\n" if job else ""
     file.write_text(FABRIC.format(extra=extra) + f"faults: {faults}\n" + jobs)

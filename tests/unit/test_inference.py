@@ -149,13 +149,6 @@ def test_requests_that_come_at_once_wait_for_each_other() -> None:
     assert 2 * found[0] <= found[2] <= 2 * (found[0] + topology.least_depth_s + LATENCY_S)
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 ENTRY = "{inference: gpt-1.7b, requests: 5, rate: 100, time_dilation: 20"
 
 

@@ -40,13 +40,6 @@ strategy: {tensor: 2, pipeline: 2, interleave: 1, microbatch: 1}
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 def loaded(file: Path, entry: str, more: str = "") -> Scenario:
     file.write_text(f"{HEAD}workloads:\n  - {entry}\n{more}")
     return load(file)

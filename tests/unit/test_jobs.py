@@ -43,13 +43,6 @@ TOP = "{name: top, domains: 0-1, collective: all-to-all, algorithm: pairwise, si
 BOTTOM = "{name: bottom, domains: 2-3, collective: all-gather, algorithm: ring, size: 1 MB}"
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 def loaded(file: Path, *jobs: str, more: str = "") -> Scenario:
     listed = "".join(f"    - {job}\n" for job in jobs)
     file.write_text(f"{HEAD}workloads:\n- time_dilation: 10000\n  jobs:\n{listed}{more}")

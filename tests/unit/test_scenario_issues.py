@@ -25,13 +25,6 @@ workloads:
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 def problems(file: Path, text: str, *overrides: str) -> list[str]:
     file.write_text(text)
     with pytest.raises(InputError) as caught:

@@ -52,13 +52,6 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Enter:
     return entered
 
 
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path x.yaml in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path("x.yaml")
-
-
 def write(file: Path, algorithm: str, domains: int = 4, domain_size: int = 2) -> Path:
     file.write_text(SCENARIO.format(algorithm=algorithm, domains=domains, domain_size=domain_size))
     return file
