@@ -6,7 +6,7 @@ from rich.console import Console
 
 from commands.options import Overrides, ScenarioPath, load_for_this_machine
 from commands.output import out
-from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import PLATFORMS
 from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.plan_table import print_chosen, print_crossings
 from scenarios.scenario import Case, Scenario

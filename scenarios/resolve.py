@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
-from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MAX_RATE_BPS, MIN_RATE_BPS
-from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
 from model.prediction.machine import Machine
 from scenarios.format.faults import entry_issues, faults_on, recovery_issues
 from scenarios.format.issues import Issue

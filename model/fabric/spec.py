@@ -1,4 +1,4 @@
-"""The specification of a fabric, as resolved from a scenario, and its flat fields in JSON."""
+"""The specification of a fabric, as resolved from a scenario; its flat fields; known platforms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,32 +8,7 @@ from typing import Any
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment
 
-# The fields in their order, each with its place in the records.
-PLACES = {
-    "kind": "kind",
-    "domains": "domains",
-    "domain_size": "domain_size",
-    "platform": "platform",
-    "hb_rate_bps": "hb.rate_bps",
-    "nic_rate_bps": "nic.rate_bps",
-    "bandwidth_scale": "bandwidth_scale",
-    "spines": "nic.spines",
-    "oversubscription": "nic.oversubscription",
-    "seed": "seed",
-    "rail_leaves": "nic.leaves",
-    "spare_domains": "spares.domains",
-    "spare_gpus": "spares.gpus",
-    "spare_rail_switches": "spares.rail_switches",
-    "bucket_depth_s": "bucket_depth_s",
-    "datapath": "datapath",
-    "hb_delay_s": "hb.impairment.delay_s",
-    "hb_loss": "hb.impairment.loss",
-    "nic_delay_s": "nic.impairment.delay_s",
-    "nic_loss": "nic.impairment.loss",
-    "spine_selection": "nic.spine_selection",
-    "hb_leaves": "hb.leaves",
-    "hb_oversubscription": "hb.oversubscription",
-}
+GBIT = 1_000_000_000
 
 
 class FabricKind(StrEnum):
@@ -176,6 +151,60 @@ class FabricSpec:
         """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s."""
         downlinks_bps = self.domains / self.nic.leaves * self.emulated_nic_bps
         return downlinks_bps / (self.nic.spines * self.nic.oversubscription)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Bandwidths of a GPU in bit/s per direction: to its HB domain (C_F), and of its NIC (C_S).
+
+    An HB domain has `domain_size` GPUs.
+    """
+
+    name: str
+    hb_rate_bps: int
+    nic_rate_bps: int
+    domain_size: int
+
+
+# Those of arXiv 2307.12169, section II-A. DGX A100: 600 GB/s bidirectional NVLink 3 and HDR
+# InfiniBand.
+PLATFORMS = {
+    platform.name: platform
+    for platform in (
+        Platform("dgx-a100", 2400 * GBIT, 200 * GBIT, 8),
+        Platform("dgx-h100", 3600 * GBIT, 400 * GBIT, 8),
+        Platform("mi300x", 3600 * GBIT, 400 * GBIT, 8),
+        Platform("gh200", 3600 * GBIT, 400 * GBIT, 256),
+        Platform("gb200-nvl72", 7200 * GBIT, 400 * GBIT, 72),
+    )
+}
+
+# The fields in their order, each with its place in the records.
+PLACES = {
+    "kind": "kind",
+    "domains": "domains",
+    "domain_size": "domain_size",
+    "platform": "platform",
+    "hb_rate_bps": "hb.rate_bps",
+    "nic_rate_bps": "nic.rate_bps",
+    "bandwidth_scale": "bandwidth_scale",
+    "spines": "nic.spines",
+    "oversubscription": "nic.oversubscription",
+    "seed": "seed",
+    "rail_leaves": "nic.leaves",
+    "spare_domains": "spares.domains",
+    "spare_gpus": "spares.gpus",
+    "spare_rail_switches": "spares.rail_switches",
+    "bucket_depth_s": "bucket_depth_s",
+    "datapath": "datapath",
+    "hb_delay_s": "hb.impairment.delay_s",
+    "hb_loss": "hb.impairment.loss",
+    "nic_delay_s": "nic.impairment.delay_s",
+    "nic_loss": "nic.impairment.loss",
+    "spine_selection": "nic.spine_selection",
+    "hb_leaves": "hb.leaves",
+    "hb_oversubscription": "hb.oversubscription",
+}
 
 
 def flat(spec: FabricSpec) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from model.fabric.platforms import PLATFORMS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.transformer import Recomputation, Transformer
 
 BITS_PER_BYTE = 8

@@ -12,9 +12,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
-from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import MOST_DELAY_S, MOST_LOSS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import PLATFORMS, FabricKind
 from scenarios.format.issues import did_you_mean
 
 # Units of quantities: `400 Gbit/s`, `12 MB`.

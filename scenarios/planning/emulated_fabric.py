@@ -2,9 +2,16 @@
 
 from dataclasses import replace
 
-from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import DEFAULT_DEPTH_S, Impairment
-from model.fabric.spec import Datapath, FabricKind, FabricSpec, HbNetwork, NicNetwork, Spares
+from model.fabric.spec import (
+    PLATFORMS,
+    Datapath,
+    FabricKind,
+    FabricSpec,
+    HbNetwork,
+    NicNetwork,
+    Spares,
+)
 from model.prediction.machine import Machine
 from scenarios.cases import alone, full_size_case
 from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile

@@ -8,9 +8,8 @@ from execution.cases.emulation import Experiment
 from execution.cases.observer import Observer
 from execution.cases.progress import SILENT
 from execution.run import run
-from model.fabric.platforms import GBIT
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import GBIT, FabricSpec
 from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
 from results.verdicts.fidelity import machine_reasons

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from model.errors import EmulationError, NotReady
-from model.fabric.platforms import GBIT
-from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
+from model.fabric.spec import GBIT, FabricKind, FabricSpec, HbNetwork, NicNetwork
 
 Row = dict[str, Any]
 # Key of a row whose part of a benchmark ended early; its value is the cause.

@@ -12,8 +12,7 @@ from model.fabric.network_cost import (
     equipment,
     rails_on_a_switch,
 )
-from model.fabric.platforms import PLATFORMS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import iteration
 from model.training.job import Job, cluster_of
 from model.training.search import Evaluation, best

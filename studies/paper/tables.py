@@ -3,7 +3,7 @@
 from typing import Any
 
 from model.fabric.network_cost import networks
-from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import PLATFORMS
 from scenarios.format.prices import load_prices
 from studies.paper.study import PLATFORM_NAMES
 from studies.paper.values import DOMAIN_SIZE, GPUS, RADICES

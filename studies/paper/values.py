@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from model.fabric.network_cost import networks
-from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import PLATFORMS
 from model.training.job import cluster_of
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, Traffic, traffic

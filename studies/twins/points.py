@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from model.fabric.platforms import PLATFORMS, Platform
+from model.fabric.spec import PLATFORMS, Platform
 from studies.paper.study import (
     BATCHES,
     DOMAIN_SIZES,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import PLATFORMS
 from results.store.runs import without_fabric
 from studies.paper.tables import table2
 from studies.twins.iterations import same_order

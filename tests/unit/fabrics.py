@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from controller.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
-from model.fabric.platforms import GBIT
-from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork, SpineSelection
+from model.fabric.spec import GBIT, FabricKind, FabricSpec, HbNetwork, NicNetwork, SpineSelection
 from model.fabric.topology import Topology, build_topology
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError

@@ -4,7 +4,7 @@ import re
 import tomllib
 
 from linux.files.program_files import ROOMS, ROOT
-from model.fabric.platforms import PLATFORMS
+from model.fabric.spec import PLATFORMS
 from model.workload.transfers.collective import Collective
 from scenarios.format.units import PUBLISHED_SIZES
 from traffic_gen.workloads.algorithms.collectives import algorithms_of

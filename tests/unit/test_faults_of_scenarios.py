@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.fabric.platforms import GBIT
-from model.fabric.spec import FabricKind
+from model.fabric.spec import GBIT, FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.faults import Component, Fault, FaultMode, loses_links
 from model.job.recovery import RecoveryStrategy

@@ -23,9 +23,8 @@ from model.fabric.link_probes import (
     longest_detection_s,
     probe_interval_s,
 )
-from model.fabric.platforms import GBIT
 from model.fabric.shaping import MIN_RATE_BPS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import GBIT, FabricKind
 from model.fabric.topology import Link, Port, Topology, build_topology
 from tests.unit.fabrics import spec, topologies
 

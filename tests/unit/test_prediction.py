@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from model.arrays import Floats, Ints
 from model.fabric.health import Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.platforms import PLATFORMS
 from model.fabric.shaping import (
     ETHERNET_HEADER_BYTES,
     LEAST_SEGMENT_PACKETS,
@@ -25,7 +24,7 @@ from model.fabric.shaping import (
     switch_depth_s,
     wire_bytes,
 )
-from model.fabric.spec import FabricKind
+from model.fabric.spec import PLATFORMS, FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.closed_forms import Direct, Grid, TwoStep
 from model.prediction.fluid import (

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError, Problem
-from model.fabric.platforms import PLATFORMS
-from model.fabric.spec import FabricKind, HbNetwork, NicNetwork
+from model.fabric.spec import PLATFORMS, FabricKind, HbNetwork, NicNetwork
 from model.workload.transfers.collective import Collective
 from scenarios.format.reference import SECTIONS, reference
 from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from commands.train import train
 from model.errors import InputError
-from model.fabric.platforms import PLATFORMS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import (
     gather_s,
     iteration,
