@@ -7,6 +7,8 @@ from typing import Any
 # Exit code of a point that was ended because it took too long, as of timeout(1).
 HANGING = 124
 REAL, VIRTUAL = "real", "virtual"
+# Tells the program inside the virtual machine that its clock is virtual.
+CLOCK_VARIABLE = "RAILBED_CLOCK"
 
 
 @dataclass(frozen=True)

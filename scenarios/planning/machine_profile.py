@@ -13,9 +13,8 @@ from linux.files.user_files import write_text
 from linux.machine.processor import model_name
 from linux.processes.lifetime import first_line
 from model.prediction.machine import Machine, MachineKey
-from model.sweep import VIRTUAL
+from model.sweep import CLOCK_VARIABLE, VIRTUAL
 from testbed.nodes.datapath import default_datapath
-from testbed.virtual_machine.guest import CLOCK_VARIABLE
 
 PLACE = Path("/var/lib/railbed/machine.json")
 # Environment variable with another path, for tests.

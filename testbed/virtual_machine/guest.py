@@ -19,6 +19,7 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 from linux.files.user_files import give, work_folder
 from linux.processes.lifetime import dies_with_us, end, first_line
 from model.errors import EmulationError
+from model.sweep import CLOCK_VARIABLE
 from testbed.virtual_machine.image import Suite, append, image, proxy_root, write_initrd
 
 QEMU = "qemu-system-x86_64"
@@ -45,8 +46,6 @@ RESULTS_MIB = 1024
 MOST_S = 24 * 3600
 # Kernel modules that a machine with udev loads by itself.
 MODULES = ("tun", "openvswitch", "sch_htb", "cls_u32", "veth", "bridge")
-# Tells the program inside that its clock is virtual.
-CLOCK_VARIABLE = "RAILBED_CLOCK"
 # Open vSwitch does not count the processors before the machine is up for ten seconds: a daemon that
 # starts earlier has no thread for packets that its kernel part does not know (count_total_cores in
 # lib/ovs-thread.c of Open vSwitch 3.1). Idle time costs nothing.

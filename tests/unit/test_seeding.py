@@ -8,8 +8,8 @@ from execution.cases.emulation import seeding, unseeded
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
+from model.sweep import CLOCK_VARIABLE
 from testbed.virtual_machine import seed
-from testbed.virtual_machine.guest import CLOCK_VARIABLE
 from tests.unit.fabrics import spec
 
 FAST = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
