@@ -167,7 +167,7 @@ install_with_apt() {
   say "installing Debian packages: $*"
   export DEBIAN_FRONTEND=noninteractive
   logged apt-get -q update ||
-    die "Debian packages: 'apt-get update' failed, see $log. Mend the network or /etc/apt, then run this again."
+    die "Debian packages: 'apt-get update' failed, see $log. Fix the network or /etc/apt, then run this again."
   # Debian 12 has the engine's client in docker.io, Debian 13 in a package of its own.
   if [[ " $* " == *" docker.io "* ]] && apt-cache show docker-cli >/dev/null 2>&1; then set -- "$@" docker-cli; fi
   logged apt-get -q -y --no-install-recommends --no-upgrade -o DPkg::Lock::Timeout=600 \
@@ -234,12 +234,12 @@ provision_environment() {
   say "installing the locked Python environment into $root/.venv"
   rm -f "$stamp"
   install_uv ||
-    die "Python environment: pip could not install uv $uv_version, see $log. Mend the network or pip's index, then run this again."
+    die "Python environment: pip could not install uv $uv_version, see $log. Fix the network or pip's index, then run this again."
   use_index_of_pip
   create_environment ||
     die "Python environment: 'uv venv' failed in $root, see $log. Remove $root/.venv and run this again."
   sync_environment ||
-    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. Mend the network or the package index, then run this again."
+    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. Fix the network or the package index, then run this again."
   environment_hash >"$stamp"
 }
 
@@ -367,7 +367,7 @@ provision_image() {
   fi
   ((status == 0)) ||
     warn "proxy image: building $(image_name) failed, see $log." \
-      "Mend it and run this again, or run scenarios with --proxies process."
+      "Fix it and run this again, or run scenarios with --proxies process."
   return "$status"
 }
 

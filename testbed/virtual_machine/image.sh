@@ -96,5 +96,5 @@ if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   image_suite=${3:-$image_suite}
   # Debian 13 has the engine's client in a package of its own.
   [[ $image_suite == bookworm ]] || guest_packages+=(docker-cli)
-  "build_$1" "$2" || die "virtual machine: building its $1 failed, see $log. Mend it and run this again."
+  "build_$1" "$2" || die "virtual machine: building its $1 failed, see $log. Fix it and run this again."
 fi
