@@ -260,7 +260,7 @@ class Reconciler:
                 if left_s <= 0 or not switch.done.wait(left_s):
                     if timeout_s < BARRIER_DEADLINE_S:
                         return
-                    raise RuntimeError(f"{name} confirms nothing")
+                    raise RuntimeError(f"{name}: no barrier reply within {BARRIER_DEADLINE_S} s")
                 switch.done.clear()
 
     def _reconcile_routes(self, state: DesiredState) -> None:

@@ -63,7 +63,7 @@ class InputError(RailbedError):
         self.problems = problems
         lines = [str(problem) for problem in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
-            lines.append(f"and {len(problems) - MOST_PROBLEMS} problems more")
+            lines.append(f"and {len(problems) - MOST_PROBLEMS} more problems")
         super().__init__("\n".join(lines))
 
 

@@ -23,5 +23,5 @@ def scenario_file(path: Path) -> Path:
         return path
     files = {file.stem: file for file in library()}
     if path.name not in files and (hint := meant(path.name, files)):
-        raise InputError(Problem(str(path), "no such file, and no scenario of this name", hint))
+        raise InputError(Problem(str(path), "not found, and no scenario of this name", hint))
     return files.get(path.name, path)

@@ -103,7 +103,7 @@ elsewhere="use Railbed's container or its virtual machine (docs/guides/installin
 warn_of_unproved_host() {
   command -v apt-get >/dev/null || return 0 # it is refused
   grep -qs "^$(of_host ID),$(of_host VERSION_ID),$(uname -m)," "$proved_hosts" ||
-    warn "$(host): nobody has shown that Railbed works here. It tries; if that fails, $elsewhere"
+    warn "$(host): not shown to work here. If provisioning fails, $elsewhere"
 }
 
 # --- Debian packages ---------------------------------------------------------

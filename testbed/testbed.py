@@ -137,7 +137,7 @@ def explained_by(switch: OpenVSwitch) -> Iterator[None]:
         complaints = switch.complaints()
         if not complaints:
             raise
-        raise EmulationError(f"{error}; Open vSwitch complains:\n{complaints}") from error
+        raise EmulationError(f"{error}; Open vSwitch's log:\n{complaints}") from error
 
 
 def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> None:
@@ -154,4 +154,4 @@ def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> Non
             switch.watch.check()
             return switch.widen_send_buffers() > before
 
-        wait_for(appeared, "Open vSwitch: its sending socket appears", 10)
+        wait_for(appeared, "Open vSwitch: creation of its sending socket", 10)

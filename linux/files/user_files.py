@@ -73,7 +73,7 @@ def _too_large(most_bytes: int) -> str:
 
 def _why(error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "no such file"
+        return "not found"
     if isinstance(error, IsADirectoryError):
         return "is a folder, not a file"
     return f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -95,7 +95,7 @@ def require_replaceable(place: Path) -> None:
     """
     folder = Path(os.path.realpath(place.parent))
     if folder == Path("/dev") or any(folder.is_relative_to(one) for one in ("/proc", "/sys")):
-        raise OSError(errno.EINVAL, f"{folder} is not for files")
+        raise OSError(errno.EINVAL, f"{folder} holds no regular files")
     if place.exists() and not place.is_file():
         raise OSError(errno.EINVAL, f"{place} is not a regular file")
 

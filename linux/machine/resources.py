@@ -26,7 +26,7 @@ def provide_files(gpus: int) -> None:
     needed, hard = gpus * CONTROLLER_FILES_OF_A_GPU + FILES_BESIDE, _hard_limit()
     if needed > hard:
         raise NotReady(
-            f"open files: {gpus} GPUs need {needed}, and the hard limit of a process is {hard}; "
+            f"open files: {gpus} GPUs need {needed}, but the hard limit of a process is {hard}; "
             f"raise it with `ulimit -Hn {needed}`, or use at most "
             f"{max(0, hard - FILES_BESIDE) // CONTROLLER_FILES_OF_A_GPU} GPUs"
         )
@@ -38,7 +38,7 @@ def provide_more_files(count: int) -> None:
     needed, hard = len(os.listdir("/proc/self/fd")) + count + FILES_BESIDE, _hard_limit()
     if needed > hard:
         raise NotReady(
-            f"open files: {needed} are needed, and the hard limit of a process is {hard}; "
+            f"open files: {needed} are needed, but the hard limit of a process is {hard}; "
             f"raise it with `ulimit -Hn {needed}`"
         )
     _raise_limit(needed)

@@ -81,7 +81,7 @@ class NetlinkSocket:
         try:
             return self.sock.recv(BUFFER_BYTES)
         except BlockingIOError:
-            raise EmulationError(f"the kernel has not answered within {ANSWER_S} s") from None
+            raise EmulationError(f"netlink: no answer within {ANSWER_S} s") from None
 
     def dump(self, asked: bytes) -> Iterator[bytes]:
         """Send a dump request and yield the parts of its answer."""
@@ -122,7 +122,7 @@ class NetlinkSocket:
 
 def _require_success(what: str, code: int) -> None:
     if code:
-        raise EmulationError(f"{what}: the kernel refuses: {os.strerror(-code)}")
+        raise EmulationError(f"{what}: refused by the kernel: {os.strerror(-code)}")
 
 
 def request(kind: int, flags: int, body: bytes) -> bytes:

@@ -71,7 +71,7 @@ def output_of(
             check()
             require_not_stopped(process.pid, command[0])
             if time.monotonic() > end_s:
-                raise EmulationError(f"{command[0]}: it did not end within {timeout_s:g} s")
+                raise EmulationError(f"{command[0]}: did not end within {timeout_s:g} s")
     finally:
         end(process)
     if process.returncode != 0:
@@ -119,7 +119,7 @@ def end(process: "subprocess.Popen[Any]") -> None:
     try:
         process.wait(END_DEADLINE_S)
     except subprocess.TimeoutExpired:
-        what = f"process {process.pid} was killed, and has not ended within {END_DEADLINE_S} s"
+        what = f"process {process.pid}: did not end within {END_DEADLINE_S} s of SIGKILL"
         raise EmulationError(what) from None
     finally:
         for pipe in (process.stdin, process.stdout, process.stderr):
@@ -132,7 +132,7 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> Non
     end_s = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end_s:
-            raise EmulationError(f"{what}: not within {deadline_s:g} s")
+            raise EmulationError(f"{what}: timed out after {deadline_s:g} s")
         time.sleep(0.005)
 
 
@@ -147,7 +147,7 @@ def wait_until_begun(
 
     def begun() -> bool:
         if process.poll() is not None:
-            raise EmulationError(f"{what} did not start; last words:\n{last_words(log)}")
+            raise EmulationError(f"{what}: did not start; its log ends with:\n{last_words(log)}")
         require_not_stopped(process.pid, what)
         return has_begun()
 
@@ -165,15 +165,15 @@ def wait_until_ended(
 
     wait_for(ended, f"end of {what}", deadline_s)
     if process.returncode != 0:
-        raise EmulationError(f"{what} did not end well:\n{last_words(log)}")
+        raise EmulationError(f"{what}: failed; its log ends with:\n{last_words(log)}")
 
 
 def last_words(log: Path) -> str:
     """The last lines of a log."""
     if not log.exists():
-        return "(it said nothing)"
+        return "(an empty log)"
     lines = log.read_text(errors="replace").splitlines()[-LAST_WORDS_LINES:]
-    return "\n".join(lines) or "(it said nothing)"
+    return "\n".join(lines) or "(an empty log)"
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,8 @@ def require_not_stopped(process_id: int, what: str) -> None:
 
 
 def _obituary(dead: _Watched) -> str:
-    return f"{dead.what} (process {dead.process_id}) died; its last words:\n{last_words(dead.log)}"
+    what = f"{dead.what} (process {dead.process_id})"
+    return f"{what} died; its log ends with:\n{last_words(dead.log)}"
 
 
 def kill(process_id: int) -> None:

@@ -78,8 +78,8 @@ def _lock_in_time(guard: int) -> None:
             return fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if time.monotonic() > end_s:
             raise EmulationError(
-                f"{RUNS}: another process has held its lock for {GUARD_DEADLINE_S} s; is it "
-                "stopped?"
+                f"{RUNS}: another process has held the lock for {GUARD_DEADLINE_S} s; is that "
+                "process stopped?"
             )
         time.sleep(GUARD_AGAIN_S)
 

@@ -82,7 +82,8 @@ def _of_word(word: str, shape: Shape) -> list[list[int]]:
         groups, number = by_place[matched[1]], int(matched[2])
         if number >= len(groups):
             raise ValueError(
-                f"there is no {word}, only {matched[1]}0 to {matched[1]}{len(groups) - 1}"
+                f"unknown communicator {word!r}; known: {matched[1]}0 to "
+                f"{matched[1]}{len(groups) - 1}"
             )
         return [groups[number]]
     if matched := _STRIDED.fullmatch(word):
@@ -94,7 +95,7 @@ def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
     """Return the groups of every `stride`-th rank, or the one that begins at a rank."""
     most = gpus // 2 if first is None else gpus - 1
     if not 1 <= stride <= most or (first is not None and int(first) >= stride):
-        raise ValueError(f"a stride must be 1 to {most} of {gpus} GPUs, and begin below the stride")
+        raise ValueError(f"stride must be 1 to {most} of {gpus} GPUs, and start below the stride")
     begins = range(stride) if first is None else [int(first)]
     return [list(range(begin, gpus, stride)) for begin in begins]
 
@@ -105,16 +106,16 @@ def _gpu(name: str, shape: Shape) -> int:
     domain, rail = (int(part) for part in matched.groups()) if matched else shape
     if domain >= shape[0] or rail >= shape[1] or name != f"d{domain}g{rail}":
         last = f"d{shape[0] - 1}g{shape[1] - 1}"
-        raise ValueError(f"there is no GPU {name}, only d0g0 to {last}")
+        raise ValueError(f"unknown GPU {name!r}; known: d0g0 to {last}")
     return domain * shape[1] + rail
 
 
 def _communicator(ranks: Sequence[int], shape: Shape) -> Communicator:
     """Return a communicator in the order of its ranks; if they form a grid, in the grid's order."""
     if len(ranks) < 2:
-        raise ValueError("a communicator needs two GPUs or more")
+        raise ValueError("must have two GPUs or more")
     if len(set(ranks)) < len(ranks):
-        raise ValueError("a communicator has a GPU twice")
+        raise ValueError("duplicate GPU")
     by_domain = [
         [rank % shape[1] for rank in group]
         for _, group in groupby(sorted(ranks), key=lambda rank: rank // shape[1])

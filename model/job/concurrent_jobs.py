@@ -93,7 +93,7 @@ class ConcurrentJobs:
     def __post_init__(self) -> None:
         for job in self.jobs:
             if not job.partition.is_within(self.shape):
-                raise ScheduleError(f"job {job.name}: {job.partition} are not in the grid")
+                raise ScheduleError(f"job {job.name}: {job.partition} are outside the grid")
             if job.steps.gpus != len(job.partition.ranks(self.shape[1])):
                 raise ScheduleError(f"job {job.name}: its steps are for {job.steps.gpus} ranks")
         for one, other in combinations(self.jobs, 2):

@@ -234,7 +234,7 @@ def _add(groups: list[tuple[Ports, int]], ports: Ports, domains: int) -> None:
 
 def _working(link: Link | None) -> Link:
     if link is None:
-        raise ValueError("a link that has failed was taken for a live one")
+        raise ValueError("failed link in a live path")
     return link
 
 

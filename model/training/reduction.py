@@ -133,14 +133,14 @@ def reduced(
     fewer = wanted.microbatches or _microbatches(full, strategy, microbatches)
     if strategy.interleave > 1 and fewer % strategy.pipeline:
         raise NoReduction(
-            f"interleaving takes whole rounds of {strategy.pipeline} microbatches, got {fewer}"
+            f"interleaving needs a multiple of {strategy.pipeline} microbatches, got {fewer}"
         )
     passes = domains * domain_size * fewer * strategy.interleave * wanted.layers
     if passes > MOST_PASSES:
         raise NoReduction(
             f"{domains * domain_size} GPUs with {fewer} microbatches and "
-            f"{strategy.interleave * wanted.layers} layers have {passes} passes of a layer, at "
-            f"most {MOST_PASSES} are possible"
+            f"{strategy.interleave * wanted.layers} layers have {passes} layer passes; at most "
+            f"{MOST_PASSES} are possible"
         )
     small = _Reduction(job, full, strategy, fewer / microbatches, wanted.layers)
     return replace(

@@ -144,8 +144,8 @@ def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
     node = min(left for open_ in balance.values() for left in open_)
     there, here = int(peer[node]), int(rank[node])
     if kind[node] == NodeKind.SEND:
-        raise Contradiction(node, f"no receive of rank {there} takes this send of rank {here}")
-    raise Contradiction(node, f"rank {there} sends nothing for this receive of rank {here}")
+        raise Contradiction(node, f"send of rank {here} to rank {there} has no receive")
+    raise Contradiction(node, f"receive of rank {here} from rank {there} has no send")
 
 
 def _order(trace: Trace) -> list[int]:

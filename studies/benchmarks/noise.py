@@ -48,7 +48,7 @@ def noise(share: float, at_most_s: float = AT_MOST_S) -> Iterator[Noise]:
     0 to `MOST`.
     """
     if not 0 <= share <= MOST:
-        raise ValueError(f"noise takes 0 to {MOST:.0%} of the cores, not {share:.0%}")
+        raise ValueError(f"noise must take 0 to {MOST:.0%} of the cores, got {share:.0%}")
     makers: list[subprocess.Popen[str]] = []
     with ExitStack() as ending:
         for core in sorted(os.sched_getaffinity(0)) if share else ():
@@ -89,5 +89,5 @@ def _wait_until_ready(maker: subprocess.Popen[str]) -> None:
     words = said.strip().splitlines()
     raise NotReady(
         "noise: this machine allows no real-time processes "
-        f"({words[-1] if words else 'it said nothing'}); run this as root, outside of a container"
+        f"({words[-1] if words else 'no output'}); run this as root, outside of a container"
     )

@@ -167,7 +167,7 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
 
     def _has_display(self, command: str) -> bool:
         if "DISPLAY" not in os.environ:
-            output(f"{command}: there is no X display (DISPLAY is not set); use NODE COMMAND\n")
+            output(f"{command}: no X display (DISPLAY is not set); use NODE COMMAND\n")
         return "DISPLAY" in os.environ
 
     def completenames(self, text: str, *_ignored: Any) -> list[str]:

@@ -135,7 +135,7 @@ class Links:
             with namespace_of(self.process_ids[port.node]):
                 netlink = RouteSocket()
         except (KeyError, EmulationError):
-            what = f"this GPU proxy is dead, and {port.interface} with it"
+            what = f"GPU proxy is dead; interface {port.interface} is gone"
             raise LinkEndGone(f"{port.node}: {what}") from None
         with netlink:
             yield netlink
@@ -144,7 +144,7 @@ class Links:
         """The kernel's index of a port's interface."""
         key = self._place(port), port.interface
         if key not in self.interfaces:
-            raise EmulationError(f"{port.node}: interface {port.interface} is not there")
+            raise EmulationError(f"{port.node}: interface {port.interface} not found")
         return self.interfaces[key]
 
     def _place(self, port: Port) -> str:
@@ -215,7 +215,7 @@ class Links:
     def wait_until_up(self, links: Iterable[Link]) -> None:
         """Wait until all links are operationally up; new links have carrier before that."""
         wanted = {link.upper.interface for link in links}
-        wait_for(lambda: wanted <= self._interfaces_up(), "all links come up", UP_DEADLINE_S)
+        wait_for(lambda: wanted <= self._interfaces_up(), "carrier on all links", UP_DEADLINE_S)
 
     def is_up(self, port: Port) -> bool:
         """Whether an interface is operationally up (RFC 2863); false if it went with its GPU."""
@@ -279,7 +279,7 @@ class Links:
                 dropped = sum(self._dropped(port, drops) for port in (link.lower, link.upper))
                 self._last_counters[link.name] = _counters(statistics[index], dropped)
             elif link.lower.node not in self.lost:
-                raise EmulationError(f"{link.name}: interface {link.upper.interface} is gone")
+                raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
         none = Counters(0, 0, 0, 0, 0)
         return Reading({k.name: self._last_counters.get(k.name, none) for k in links}, between_ns)
 

@@ -144,9 +144,9 @@ def check_shaped(netlink: RouteSocket, interface: int, name: str, shaper: Shaper
     }
     if classes != wanted or not filters:
         raise EmulationError(
-            f"{name}: not shaped as asked: wanted classes with (rate, ceiling, depth) in bytes/s "
-            f"and ticks {wanted}, found {classes} and {len(filters)} filters; is another program "
-            "changing this machine's traffic control?"
+            f"{name}: wrong shaper: classes with (rate, ceiling, depth) in bytes/s and ticks must "
+            f"be {wanted}, got {classes} and {len(filters)} filters; does another program change "
+            "this machine's traffic control?"
         )
 
 
@@ -190,7 +190,7 @@ def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> None
     queues = netlink.get_qdiscs(index=interface)
     parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == NETEM}
     if parents != set(LEAVES):
-        raise EmulationError(f"netem queues wanted under {LEAVES}, parents under {parents}")
+        raise EmulationError(f"netem queues must be under {LEAVES}, got {parents}")
 
 
 def missing_netem() -> str | None:

@@ -62,7 +62,7 @@ class FaultInjector:
             return self._blackhole([_sending_end(link, sender or link.lower.node)])
         if rate_bps and not loses_links(mode):
             return self._degrade(link, rate_bps)
-        missing = "is no fault mode of a link" if loses_links(mode) else "needs a rate"
+        missing = "is not a fault mode of a link" if loses_links(mode) else "needs a rate"
         raise EmulationError(f"{link.name}: {mode} {missing}")
 
     def break_switch(self, name: str, mode: FaultMode) -> Undo:
@@ -71,7 +71,7 @@ class FaultInjector:
             return self._break_all(self._bed.topology.links_of(name), mode)
         if mode is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
-        raise EmulationError(f"{name}: {mode} is no fault mode of this switch")
+        raise EmulationError(f"{name}: {mode} is not a fault mode of this switch")
 
     def break_gpu(self, gpu: str, mode: FaultMode) -> Undo:
         """Break both links of a GPU, or kill its proxy, which does not come back."""
@@ -80,7 +80,7 @@ class FaultInjector:
         if mode is FaultMode.KILL:
             self._kill_gpu(gpu)
             return lambda: None
-        raise EmulationError(f"{gpu}: {mode} is no fault mode of a GPU")
+        raise EmulationError(f"{gpu}: {mode} is not a fault mode of a GPU")
 
     def kill_controller(self) -> Undo:
         """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""
@@ -145,7 +145,7 @@ class FaultInjector:
         """Kill a GPU proxy; set its links down, as open sockets keep its namespace alive."""
         bed = self._bed
         if gpu in bed.links.lost:
-            raise EmulationError(f"{gpu}: this GPU proxy is dead already")
+            raise EmulationError(f"{gpu}: GPU proxy is already dead")
         links = self._bed.topology.links_of(gpu)
         bed.links.read_counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
@@ -166,7 +166,7 @@ class FaultInjector:
 
 def _sending_end(link: Link, sender: str) -> Port:
     if sender not in (link.lower.node, link.upper.node):
-        raise EmulationError(f"{link.name}: {sender} is at neither end of this link")
+        raise EmulationError(f"{link.name}: {sender} is not an end of this link")
     return link.port_of(sender)
 
 
@@ -203,7 +203,7 @@ def missing_for(mode: FaultMode) -> str | None:
         with trial_link() as (netlink, index):
             _attempt(mode, netlink, index)
     except (OSError, NetlinkError, RailbedError) as error:
-        return f"this kernel cannot make the fault '{mode}': {NEEDS[mode]} failed ({error})"
+        return f"this kernel does not support the fault '{mode}': {NEEDS[mode]} failed ({error})"
     return None
 
 

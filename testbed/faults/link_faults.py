@@ -64,7 +64,7 @@ def check_dropping(netlink: RouteSocket, interface: int) -> None:
     queues = netlink.get_qdiscs(index=interface)
     parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == BLACKHOLE}
     if parents != set(LEAVES):
-        raise EmulationError(f"blackhole queues wanted at {LEAVES}, found at {parents}")
+        raise EmulationError(f"blackhole queues must be under {LEAVES}, got {parents}")
 
 
 class LinkFaults:
@@ -104,7 +104,7 @@ class LinkFaults:
         """Blackhole all packets that these ends send; carrier stays."""
         self._dropping.update(ends)
         for end in ends:
-            with _explained(end, "cannot be made to drop everything"), self._place(end) as place:
+            with _explained(end, "cannot be blackholed"), self._place(end) as place:
                 start_blackhole(*place)
 
     def end_blackhole(self, ends: Sequence[Port]) -> None:
@@ -112,7 +112,7 @@ class LinkFaults:
         self._dropping.subtract(ends)
         for end in ends:
             if self._dropping[end] <= 0:
-                problem = "cannot be made to send again"
+                problem = "blackhole cannot be removed"
                 with suppress(LinkEndGone), _explained(end, problem), self._place(end) as place:
                     end_blackhole(*place)
                     self._links.impair_again(end)
@@ -131,14 +131,14 @@ class LinkFaults:
                 self._reshape(link, end)
 
     def _reshape(self, link: Link, end: Port) -> None:
-        problem = "cannot be given another rate"
+        problem = "rate cannot be changed"
         with _explained(end, problem), self._place(end) as (netlink, index):
             reshape(netlink, index, self._shaper(link))
             check_shaped(netlink, index, _name(end), self._shaper(link))
 
     def shape_again(self, link: Link, end: Port) -> None:
         """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
-        problem = "cannot be shaped again"
+        problem = "shaper cannot be restored"
         with suppress(LinkEndGone), _explained(end, problem), self._place(end) as (netlink, index):
             if any(q["handle"] == ROOT for q in netlink.get_qdiscs(index=index)):
                 netlink.tc("del", "htb", index, ROOT)
@@ -158,7 +158,7 @@ class LinkFaults:
 
 
 def _name(end: Port) -> str:
-    return f"{end.node}'s interface {end.interface}"
+    return f"{end.node}: interface {end.interface}"
 
 
 @contextmanager
@@ -168,5 +168,5 @@ def _explained(end: Port, problem: str) -> Iterator[None]:
         yield
     except (NetlinkError, OSError) as error:
         if error.args[0] in GONE:
-            raise LinkEndGone(f"{_name(end)} {problem}: it is gone") from error
+            raise LinkEndGone(f"{_name(end)} {problem}: not found") from error
         raise EmulationError(f"{_name(end)} {problem}: {error}") from error

@@ -42,7 +42,7 @@ class Removed:
 def clean() -> Removed:
     """Remove processes, containers and folders that have a dead run's id, and nothing else."""
     if os.geteuid() != 0:
-        raise NotReady("the leftovers of runs belong to root: run the command again with `sudo`")
+        raise NotReady("leftovers of runs belong to root; run the command again with `sudo`")
     processes = _kill_processes()
     containers = _remove_containers()
     return Removed(remove_dead(), processes, containers)

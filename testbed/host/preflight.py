@@ -24,7 +24,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 
 TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
 INSTALL = "install it with `sudo ./railbed doctor`"
-UNPROVED = "nobody has shown that Railbed works on such a host"
+UNPROVED = "not shown to work on such a host"
 TRY = f"try `sudo ./railbed test`, or {ELSEWHERE}"
 TUN_DEVICE = "kernel's TUN/TAP device"
 # Set in Railbed's container (Dockerfile).
@@ -59,7 +59,7 @@ def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
         return [*made, privileges]
     if root.ready:
         made += [_feature(*feature) for feature in FEATURES]
-        made += [_attempt("traffic shaping", _try_shaping, "see what the kernel lacks above")]
+        made += [_attempt("traffic shaping", _try_shaping, "see the kernel features above")]
         if BRIDGE_SETTINGS.exists():
             made += [Check("br_netfilter", True, "loaded; switched off in Railbed's namespaces")]
         if default_datapath() is Datapath.USER_SPACE:
@@ -121,7 +121,7 @@ def _privileges() -> Check:
 def _docker() -> Check:
     name = "Docker Engine and the proxies' image"
     if in_container():
-        state = "this is a container, which starts no other containers"
+        state = "not available inside a container"
         return Check(name, False, state, "use `--proxies process`")
     return _attempt(name, _try_docker, INSTALL)
 
@@ -136,7 +136,7 @@ def _attempt(name: str, attempt: Callable[[], str | None], remedy: str) -> Check
     try:
         said = attempt()
     except NetlinkError as error:
-        return Check(name, False, f"the kernel says: {error.args[1]}", remedy)
+        return Check(name, False, f"refused by the kernel: {error.args[1]}", remedy)
     except (OSError, RailbedError) as error:
         return Check(name, False, str(error), remedy)
     return Check(name, True, said or "works", remedy)
@@ -183,4 +183,4 @@ def _try_shaping() -> None:
 
 def _try_docker() -> str:
     with closing(docker_client()) as client:
-        return f"works; the image's Debian packages are of {packages_date(client)}"
+        return f"works; Debian packages of the image: {packages_date(client)}"

@@ -55,7 +55,7 @@ def measure(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int = 1) -> LinkCa
         if measured := _measured(bed, hop, watch, trial):
             return measured
     raise EmulationError(
-        f"{hop.link.name}: cannot be measured: the machine's clock was set during {MEASUREMENTS} "
+        f"{hop.link.name}: cannot be measured: the machine's clock was set in {MEASUREMENTS} "
         "measurements in a row; stop the program that sets it"
     )
 
@@ -76,7 +76,7 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
             pauses = watch.log_until(time.monotonic_ns()).of_core(core)
     except OSError as error:
         raise EmulationError(
-            f"{hop.link.name}: calibration frames from {hop.sender} do not arrive: {error}"
+            f"{hop.link.name}: calibration frames from {hop.sender} did not arrive: {error}"
         ) from error
     if line.clock_was_set():
         return None
@@ -177,7 +177,7 @@ class _Line:
         end_s = time.monotonic() + patience_s
         while missing > 0:
             if time.monotonic() > end_s:
-                raise TimeoutError(f"{missing} of {count} frames are missing")
+                raise TimeoutError(f"{missing} of {count} frames missing after {patience_s:.3g} s")
             arrivals.append(self._next_arrival())
             if arrivals[-1].ours:
                 missing -= 1

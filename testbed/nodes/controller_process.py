@@ -50,7 +50,7 @@ class ControllerProcess:
         It dies with the thread that starts it (prctl(2), PR_SET_PDEATHSIG).
         """
         if self.is_running:
-            raise EmulationError(f"{NAME}: already running, and a switch connects to one only")
+            raise EmulationError(f"{NAME}: already running; a switch connects to one only")
         _drop_half_line(self.journal)
         self._earlier_lines = self.journal_length()
         self._proxies.write_text(json.dumps(self._process_ids))

@@ -44,7 +44,7 @@ def require(datapath: Datapath) -> None:
     """Load the kernel module that a datapath needs; raise `NotReady` if that fails."""
     if datapath is Datapath.KERNEL and not load_module("openvswitch"):
         raise NotReady(
-            "Open vSwitch: its kernel datapath is asked for, and the module openvswitch cannot be "
+            "Open vSwitch: its kernel datapath needs the module openvswitch, which cannot be "
             "loaded; boot a kernel that has it, or use `--datapath user-space`"
         )
     if datapath is Datapath.USER_SPACE:

@@ -29,11 +29,11 @@ PING = b"GET /_ping HTTP/1.1\r\nHost: docker\r\n\r\n"
 PING_EVERY_S, HANGS_AFTER_S, ANSWER_BYTES = 1.0, 5.0, 4096
 # Seconds from the end of a stopped engine's containers to the engine's own end.
 ENDS_WITHIN_S = 2.0
-GONE = "Docker Engine: it was stopped during the run"
+GONE = "Docker Engine: stopped during the run"
 HANGS = (
-    f"Docker Engine: no answer for {HANGS_AFTER_S:g} s; "
+    f"Docker Engine: no answer within {HANGS_AFTER_S:g} s; "
     "is it overloaded, or stopped by a signal (SIGSTOP)? "
-    "Containers that it still makes go with the next run, or with `sudo ./railbed clean`"
+    "The next run, or `sudo ./railbed clean`, removes the containers that it still creates"
 )
 DATE_LABEL = "org.railbed.packages"
 IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
@@ -41,15 +41,15 @@ IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Raise `EmulationError` if the Docker Engine refuses, or does not answer any more."""
+    """Raise `EmulationError` if the Docker Engine refuses, or stops answering."""
     try:
         yield
     except OSError as error:  # the SDK's timeouts among them
         raise EmulationError(
-            f"Docker Engine: no answer any more ({error}); is it overloaded, or was it stopped?"
+            f"Docker Engine: no answer during the run ({error}); is it overloaded or stopped?"
         ) from error
     except DockerException as error:
-        raise EmulationError(f"Docker Engine: it refuses: {error}") from error
+        raise EmulationError(f"Docker Engine: request refused: {error}") from error
 
 
 def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
@@ -162,7 +162,7 @@ def proxy_image(client: docker.DockerClient) -> str:
         client.images.get(name)
     except (FileNotFoundError, NotFound) as error:
         raise NotReady(
-            f"the proxies' image: not there ({error}); `sudo ./railbed doctor` builds it"
+            f"image of the GPU proxies: not found ({error}); `sudo ./railbed doctor` builds it"
         ) from error
     return name
 

@@ -118,7 +118,7 @@ def proxies(
             for gpu in gpus
         }
         for proxy in started.values():
-            wait_for(partial(_listens, proxy), f"{proxy.gpu}: its agent starts", START_DEADLINE_S)
+            wait_for(partial(_listens, proxy), f"start of {proxy.gpu}'s agent", START_DEADLINE_S)
             _set_up(proxy, settings)
         yield started
 
@@ -130,14 +130,15 @@ def _set_up(proxy: Proxy, settings: Mapping[str, str]) -> None:
                 with suppress(FileNotFoundError):  # Linux before 5.18 has no tcp_tso_rtt_log
                     namespace.set_sysctl(name, value)
     except (OSError, EmulationError) as error:
-        what = f"its network cannot be set up ({error}); its last words:"
+        what = f"its network cannot be set up ({error}); its log ends with:"
         raise EmulationError(f"{proxy.gpu}: {what}\n{last_words(proxy.log)}") from error
 
 
 def _listens(proxy: Proxy) -> bool:
     """Whether an agent listens; raises `EmulationError` if it cannot any more."""
     if not Path(f"/proc/{proxy.process_id}").exists():
-        raise EmulationError(f"{proxy.gpu}: its agent died; last words:\n{last_words(proxy.log)}")
+        what = f"{proxy.gpu}: its agent died; its log ends with:"
+        raise EmulationError(f"{what}\n{last_words(proxy.log)}")
     if is_stopped(proxy.process_id):
         raise EmulationError(f"{proxy.gpu}: its agent is stopped by a signal (SIGSTOP)")
     return proxy.socket.exists()

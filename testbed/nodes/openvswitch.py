@@ -83,7 +83,7 @@ class OpenVSwitch:
     def process_id(self) -> int:
         """The process id of the daemon."""
         if self._daemon is None:
-            raise EmulationError(f"{NAME}: its daemon is not running")
+            raise EmulationError(f"{NAME}: daemon is not running")
         return self._daemon.pid
 
     def start_daemon(self) -> None:

@@ -26,7 +26,7 @@ def require_image(image: str) -> None:
             client.images.get(image)
         except ImageNotFound:
             raise NotReady(
-                f"image {image}: the Docker Engine has none of this name; "
+                f"image {image}: not found in the Docker Engine; "
                 "`testbed/program_image.sh PACKAGE...` builds one of Debian packages"
             ) from None
 

@@ -132,7 +132,7 @@ class Ranks:
 
     def end(self) -> None:
         """Kill all commands and their processes: all in the proxies' networks but the proxies."""
-        wait_for(self._is_ended, "the processes of the ranks end", END_DEADLINE_S)
+        wait_for(self._is_ended, "end of the ranks' processes", END_DEADLINE_S)
         for process in self._processes.values():
             end(process)
 

@@ -136,7 +136,7 @@ class Guest:
                 follower.wait()
             exit_code = exchange.take(back)
             if exit_code is None:
-                raise EmulationError("virtual machine: it ended before its job did")
+                raise EmulationError("virtual machine: ended before its job")
             return exit_code, exchange.stdout.read_text()
 
     @contextmanager
@@ -180,7 +180,7 @@ def _wait(machine: "Popen[bytes]") -> None:
     try:
         machine.wait(MOST_S)
     except TimeoutExpired:
-        raise EmulationError(f"virtual machine: no end within {MOST_S / 3600:g} h") from None
+        raise EmulationError(f"virtual machine: did not end within {MOST_S / 3600:g} h") from None
 
 
 def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":

@@ -106,15 +106,15 @@ def image(suite: Suite = Suite.BOOKWORM) -> Image:
     """
     if platform.machine() != ARCHITECTURE:
         raise NotReady(
-            f"virtual machine: this processor is {platform.machine()}, and its programs are for "
-            f"{ARCHITECTURE}; run scenarios by the real clock, as root: `sudo ./railbed run`"
+            f"virtual machine: needs an {ARCHITECTURE} processor, got {platform.machine()}; "
+            "run scenarios by the real clock, as root: `sudo ./railbed run`"
         )
     build = f"{suite}-{digest()}"
     built = cached_part("system", build, lambda folder: _build(folder, "system", suite))
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise NotReady(
-            f"virtual machine: {', '.join(missing)}: not found; install Debian's packages "
+            f"virtual machine: {', '.join(missing)} not found; install Debian's packages "
             "qemu-system-x86 and cpio"
         )
     return Image(built)
@@ -128,7 +128,7 @@ def proxy_root() -> Path:
 def _build(target: Path, part: str, *suite: str) -> None:
     done = subprocess.run([BUILDER, part, target, *suite], stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
-        raise NotReady(f"virtual machine: its {part} was not built; the lines above say why")
+        raise NotReady(f"virtual machine: build of its {part} failed; see the lines above")
 
 
 def write_initrd(target: Path, system: Sequence[Path], trees: Sequence[Path]) -> None:

@@ -217,7 +217,7 @@ def test_a_shaper_that_is_not_as_asked_is_noticed() -> None:
         link = fabric.topology.links[0]
         index = fabric.bed.links.index_of(link.upper)
         fabric.bed.links.switches.tc("del", "htb", index, 0x1_0000)
-        with pytest.raises(EmulationError, match=f"{link.name}, hb0's end: not shaped as asked"):
+        with pytest.raises(EmulationError, match=f"{link.name}, hb0's end: wrong shaper"):
             fabric.bed.links.check_shaped(link)
 
 

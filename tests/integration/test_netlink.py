@@ -39,7 +39,7 @@ def test_the_first_request_that_is_refused_is_named() -> None:
     with private_namespace():
         sock = NetlinkSocket()
         with pytest.raises(
-            EmulationError, match="interface 77: the kernel refuses: No such device"
+            EmulationError, match="interface 77: refused by the kernel: No such device"
         ):
             sock.send(requests)
         sock.send(adding(ADDRESSES[3:4], LOOPBACK))

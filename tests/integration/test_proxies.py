@@ -102,7 +102,7 @@ def test_a_program_that_cannot_start_them_is_an_error_with_its_last_words(tmp_pa
         run_lock(run_id("none")) as lock,
         pytest.raises(
             EmulationError,
-            match=r"the launcher of the agents did not start; last words:\n.*No such file",
+            match=r"the launcher of the agents: did not start; its log ends with:\n.*No such file",
         ),
         proxies(ProxyKind.PROCESS, GPUS, tmp_path / "agent.py", lock, Watch()),
     ):
@@ -144,7 +144,7 @@ def test_a_container_is_removed_though_another_removes_it() -> None:
 
 
 def test_an_engine_that_does_not_answer_is_named() -> None:
-    said = r"Docker Engine: no answer any more \(Read timed out"
+    said = r"Docker Engine: no answer during the run \(Read timed out"
     with pytest.raises(EmulationError, match=said), answering():
         raise TimeoutError("Read timed out.")
 

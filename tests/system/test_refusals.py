@@ -41,11 +41,11 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("check nowhere.yaml", "nowhere.yaml: no such file"),
+        ("check nowhere.yaml", "nowhere.yaml: not found"),
         ("check quickstart --set fabric.domains=0", "must be at least 1, got 0"),
         ("run quickstart --set fabric.domain=3", "did you mean 'domains'?"),
         ("run quickstart --proxies balloon", "'balloon' is not one of 'container', 'process'"),
-        ("verify nowhere", "nowhere: no such file"),
+        ("verify nowhere", "nowhere: not found"),
         ("verify quickstart --set fabric.domains=0", "must be at least 1, got 0"),
         ("verify quickstart --proxies balloon", "'balloon' is not one of 'container', 'process'"),
         ("verify", "Missing argument"),
@@ -54,7 +54,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int) -> None:
         ("run", "Missing argument"),
         ("sweep small.yaml --over seed=1,x", "point 2 (seed=x): --set seed: must be"),
         ("sweep small.yaml", "--over: needs at least one key"),
-        ("sweep nowhere.yaml --over seed=1,2", "nowhere.yaml: no such file"),
+        ("sweep nowhere.yaml --over seed=1,2", "nowhere.yaml: not found"),
         ("sweep", "needs a scenario, or --resume NAME"),
         ("sweep --resume never", "no sweep called 'never'"),
         ("sweep small.yaml --over seed=[ --proxies process", "is not YAML"),

@@ -161,7 +161,7 @@ def test_an_override_that_leads_too_deep_is_refused(file: Path) -> None:
 def test_a_message_is_bounded() -> None:
     error = InputError(*(Problem("x" * 5000, "y" * 5000, str(n)) for n in range(5000)))
     assert len(str(error)) < MOST_PROBLEMS * 3 * MOST_CHARACTERS
-    assert str(error).endswith(f"and {5000 - MOST_PROBLEMS} problems more")
+    assert str(error).endswith(f"and {5000 - MOST_PROBLEMS} more problems")
 
 
 def test_after_many_wrong_points_the_others_are_not_checked(file: Path) -> None:

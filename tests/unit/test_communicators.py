@@ -55,19 +55,19 @@ def test_words_and_lists_name_ranks_of_two_domains_of_three(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("rail3", "there is no rail3, only rail0 to rail2"),
-        ("d2", "there is no d2, only d0 to d1"),
+        ("rail3", "unknown communicator 'rail3'; known: rail0 to rail2"),
+        ("d2", "unknown communicator 'd2'; known: d0 to d1"),
         ("rings", "unknown communicator 'rings'; known: all, rails, "),
-        ("strided-7", "a stride must be 1 to 3 of 6 GPUs"),
-        ("strided-4", "a stride must be 1 to 3 of 6 GPUs"),
-        ("strided-6-from-0", "a stride must be 1 to 5 of 6 GPUs"),
+        ("strided-7", "stride must be 1 to 3 of 6 GPUs"),
+        ("strided-4", "stride must be 1 to 3 of 6 GPUs"),
+        ("strided-6-from-0", "stride must be 1 to 5 of 6 GPUs"),
         ("d00", "unknown communicator 'd00'"),
         ("rail01", "unknown communicator 'rail01'"),
-        (["d0g0", "d0g01"], "there is no GPU d0g01, only d0g0 to d1g2"),
-        ("strided-2-from-2", "begin below the stride"),
-        (["d0g0"], "a communicator needs two GPUs or more"),
-        (["d0g0", "d0g0"], "a communicator has a GPU twice"),
-        (["d0g0", "d2g0"], "there is no GPU d2g0, only d0g0 to d1g2"),
+        (["d0g0", "d0g01"], "unknown GPU 'd0g01'; known: d0g0 to d1g2"),
+        ("strided-2-from-2", "start below the stride"),
+        (["d0g0"], "must have two GPUs or more"),
+        (["d0g0", "d0g0"], "duplicate GPU"),
+        (["d0g0", "d2g0"], "unknown GPU 'd2g0'; known: d0g0 to d1g2"),
     ],
 )
 def test_a_communicator_that_is_not_there_is_told(asked: Asked, said: str) -> None:
@@ -235,9 +235,9 @@ def test_what_crosses_rails_is_told_before_a_run(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("communicator=rail4", "x.yaml:4 workloads.1.communicator: there is no rail4"),
-        ("communicator=[d0g0]", "a communicator needs two GPUs or more"),
-        ("communicator=[[d0g0, d7g0], rails]", "there is no GPU d7g0"),
+        ("communicator=rail4", "x.yaml:4 workloads.1.communicator: unknown communicator 'rail4'"),
+        ("communicator=[d0g0]", "must have two GPUs or more"),
+        ("communicator=[[d0g0, d7g0], rails]", "unknown GPU 'd7g0'"),
         ("communicator=7", "must be a word or a list of GPUs, got 7"),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_stopped_process_is_noticed_and_named(tmp_path: Path) -> None:
 
 def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifetime, "CHECK_EVERY_S", 0.01)
-    with pytest.raises(EmulationError, match=r"sleep: it did not end within 0\.05 s"):
+    with pytest.raises(EmulationError, match=r"sleep: did not end within 0\.05 s"):
         output_of(*SLEEP, timeout_s=0.05)
 
 
@@ -137,9 +137,11 @@ def test_a_child_that_does_not_start_or_end_well_is_told_with_its_last_words(
 ) -> None:
     log = tmp_path / "log"
     with running(["sh", "-c", "echo no room; exit 3"], log, {}) as child:
-        with pytest.raises(EmulationError, match="the part did not start; last words:\nno room"):
+        with pytest.raises(
+            EmulationError, match="the part: did not start; its log ends with:\nno room"
+        ):
             wait_until_begun(child, lambda: False, "the part", log, 60)
-        with pytest.raises(EmulationError, match="the part did not end well:\nno room"):
+        with pytest.raises(EmulationError, match="the part: failed; its log ends with:\nno room"):
             wait_until_ended(child, "the part", log, 60)
 
 

@@ -92,7 +92,7 @@ def test_an_order_is_taken_when_there_is_room(
     for number, (_, outcome) in enumerate(LocalExecutor(at_once).execute(noted())):
         assert len(taken) == min(4, at_once + number)
         assert (outcome.exit_code, outcome.run) == (4, None)
-        assert outcome.cause == "(it said nothing)"
+        assert outcome.cause == "(an empty log)"
 
 
 def test_a_run_that_died_before_its_state_was_written_has_a_cause(tmp_path: Path) -> None:

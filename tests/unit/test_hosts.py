@@ -61,7 +61,7 @@ def test_doctor_names_the_host_and_what_to_do_on_an_unproved_one(
     python = ".".join(platform.python_version_tuple()[:2])
     assert str(check) == (
         f"host: Ubuntu 24.04 LTS, Linux {platform.release()}, Python {python}, "
-        f"{platform.machine()}; nobody has shown that Railbed works on such a host; "
+        f"{platform.machine()}; not shown to work on such a host; "
         f"{preflight.TRY}"
     )
 
@@ -118,7 +118,7 @@ def test_an_unproved_host_is_tried_with_a_warning(
     words = f"uname() {{ echo x86_64; }}; proved_hosts={proved}; warn_of_unproved_host"
     done = provisioned_on(tmp_path, words, release)
     assert done.returncode == 0
-    assert ("warning: Ubuntu 24.04 LTS on x86_64: nobody has shown" in done.stderr) is warned
+    assert ("warning: Ubuntu 24.04 LTS on x86_64: not shown to work" in done.stderr) is warned
     assert bool(done.stderr) is warned
 
 
@@ -157,7 +157,7 @@ def test_images_are_of_one_suite() -> None:
 
 def test_another_processor_has_no_virtual_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(NotReady, match="this processor is aarch64, and its programs are for x86"):
+    with pytest.raises(NotReady, match="needs an x86_64 processor, got aarch64"):
         image.image()
 
 

@@ -175,7 +175,7 @@ def test_jobs_that_share_gpus_or_leave_the_grid_cannot_be_built() -> None:
     corner = PlacedSteps("corner", Partition((0, 1), (0, 1)), ring)
     for name, partition, wrong in (
         ("near", Partition((1, 2), (1, 2)), "corner and near share GPUs"),
-        ("far", Partition((3, 4), (0, 1)), "job far: domains 3-4, rails 0-1 are not in the grid"),
+        ("far", Partition((3, 4), (0, 1)), "job far: domains 3-4, rails 0-1 are outside the grid"),
         ("thin", Partition((2, 3), (3, 3)), "job thin: its steps are for 4 ranks"),
     ):
         with pytest.raises(ScheduleError, match=wrong):

@@ -221,7 +221,7 @@ def test_a_wrong_matrix_is_bad_input_with_its_line(tmp_path: Path, rows: str, sa
 def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(write(tmp_path, "hot-expart"))
-    assert "hot-expart: no such file (did you mean 'hot-expert'? presets: " in str(caught.value)
+    assert "hot-expart: not found (did you mean 'hot-expert'? presets: " in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_changes_add_up_and_are_checked() -> None:
     assert [spec.gpus for spec in smaller.scenario.fabrics] == [4]
     with pytest.raises(InputError, match="must be at least 1, got 0"):
         smaller.changed({"fabric.domains": 0})
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="not found"):
         load("nowhere.yaml")
 
 

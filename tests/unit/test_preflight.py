@@ -82,7 +82,7 @@ def test_each_missing_feature_of_the_kernel_has_a_sentence(name: str, module: st
 
     check = preflight._feature(name, module, refused)
     assert str(check) == (
-        f"kernel's {name}: the kernel says: Operation not supported; "
+        f"kernel's {name}: refused by the kernel: Operation not supported; "
         f"load it with `sudo modprobe {module}`, "
         "or boot a kernel that has it"
     )

@@ -444,7 +444,7 @@ def test_a_switch_that_confirms_nothing_is_an_error() -> None:
     control = Control(RAIL_ONLY)
     control.switches["rail1"].answers = False
     control.connect(*control.switches)
-    with pytest.raises(RuntimeError, match="rail1 confirms nothing"):
+    with pytest.raises(RuntimeError, match="rail1: no barrier reply"):
         control.reconciler.run()
     assert control.world.now_s >= BARRIER_DEADLINE_S
 

@@ -188,7 +188,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
     for place, message in (
         (write, "is not UTF-8 text"),
         (write.parent, "is a folder, not a file"),
-        (Path("nowhere.yaml"), "nowhere.yaml: no such file"),
+        (Path("nowhere.yaml"), "nowhere.yaml: not found"),
     ):
         with pytest.raises(InputError, match=message):
             load(place)

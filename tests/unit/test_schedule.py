@@ -67,7 +67,7 @@ def test_a_schedule_without_one_of_its_transfers_is_refused(
     # The root of a Broadcast has everything before the first transfer.
     to_root = schedule.transfers[lost].destination == ROOT
     assume(not (named[0] is Collective.BROADCAST and to_root))
-    with pytest.raises(ScheduleError, match=r"does not hold|in the end rank"):
+    with pytest.raises(ScheduleError, match=r"does not hold|ends with chunk"):
         replace(schedule, transfers=Transfers.of(without(schedule, lost)))
 
 
@@ -187,12 +187,12 @@ def test_a_chunk_that_a_transfer_carries_twice_is_refused() -> None:
 def test_more_chunks_than_can_be_numbered_are_refused() -> None:
     schedule = hierarchical()
     many = np.broadcast_to(schedule.demand.chunk_bytes[:1], 1 << 58)
-    with pytest.raises(ScheduleError, match="are more than can be proved"):
+    with pytest.raises(ScheduleError, match="exceed what can be proved"):
         replace(schedule, demand=replace(schedule.demand, chunk_bytes=many))
 
 
 def test_a_chunk_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="transfer 0: there is no chunk 4, only those below 4"):
+    with pytest.raises(ScheduleError, match="transfer 0: unknown chunk 4; known: 0 to 3"):
         changed(hierarchical(), 0, chunks=(4,))
 
 
@@ -224,7 +224,7 @@ def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
     schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
     stranger = next(t.id for t in schedule.transfers[1:3] if 0 not in (t.source, t.destination))
     last = max(t.id for t in schedule.transfers if t.source == 0)
-    with pytest.raises(ScheduleError, match="cannot see"):
+    with pytest.raises(ScheduleError, match="takes no part in transfer"):
         changed(schedule, last, after=(stranger,))
 
 

@@ -103,7 +103,7 @@ def test_both_have_a_row_and_the_last_has_the_ratios() -> None:
 
 def test_plain_mininet_that_fails_is_a_row_with_the_reason() -> None:
     def fail() -> Figures:
-        raise EmulationError("not within 900 s")
+        raise EmulationError("did not end within 900 s")
 
     rows = list(side_by_side({"gpus": 256}, lambda: {"up_s": 20.0}, fail))
-    assert rows[1:] == [{"gpus": 256, "fabric": "mininet", "failed": "not within 900 s"}]
+    assert rows[1:] == [{"gpus": 256, "fabric": "mininet", "failed": "did not end within 900 s"}]

@@ -82,8 +82,10 @@ class Fake:
         run_id = f"run-{order.folder.name}-{earlier}"
         folder = begun_run(order.folder, run_id, "text", {})
         if exit_code == 4:
-            folder.incomplete("the controller died; its last words:\nTraceback")
-            return Outcome(4, folder.path, 1.5, "the controller died; its last words:\nTraceback")
+            folder.incomplete("the controller died; its log ends with:\nTraceback")
+            return Outcome(
+                4, folder.path, 1.5, "the controller died; its log ends with:\nTraceback"
+            )
         verdict = "fail" if exit_code else "pass"
         cases = [{**CASE, "verdict": verdict}]
         result = {"schema": SCHEMA, "run_id": run_id, "verdict": verdict, "cases": cases}
@@ -230,8 +232,8 @@ def test_progress_says_which_point_and_how_long_still(folder: SweepFolder) -> No
         "point 1 of 3 (workloads.0.size=1 MB); remaining time not known yet",
         "point 1 of 3 (workloads.0.size=1 MB): done after 10.0 s",
         "point 2 of 3 (workloads.0.size=2 MB); about 20 s left",
-        "point 2 of 3 (workloads.0.size=2 MB): failed after 1.5 s: the controller died; its last "
-        "words:",
+        "point 2 of 3 (workloads.0.size=2 MB): failed after 1.5 s: the controller died; its log "
+        "ends with:",
         "point 3 of 3 (workloads.0.size=3 MB); about 10 s left",
         "point 3 of 3 (workloads.0.size=3 MB): done after 10.0 s",
     ]

@@ -203,8 +203,8 @@ def test_a_goal_schedule() -> None:
         (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "must take at most a day"),
         (("calc 2000", "clac 2000"), ":5", "cannot be understood: 'b: clac 2000 cpu 1'"),
         (("b requires a\nc:", "b requires z\nc:"), ":6", "the label 'z' is not defined above"),
-        (("10b to 0", "10b to 2"), ":7", "rank 1 sends nothing for this receive of rank 0"),
-        (("c: recv 10b", "c: calc 10 //"), ":14", "no receive of rank 0 takes this send"),
+        (("10b to 0", "10b to 2"), ":7", "receive of rank 0 from rank 1 has no send"),
+        (("c: recv 10b", "c: calc 10 //"), ":14", "send of rank 1 to rank 0 has no receive"),
         (("recv 10b from 1", "recv 10b from -1"), ":7", "has the wildcard -1"),
         (("a: send", "b: send"), ":5", "duplicate label 'b'"),
         (("c requires b", "c requires b\nb requires c"), ":5", "is in a dependency cycle"),
@@ -264,7 +264,7 @@ def test_a_message_that_is_left_over_is_found_in_linear_time() -> None:
     count = 500_000
     kind = np.repeat([NodeKind.SEND, NodeKind.RECEIVE], [count + 1, count])
     rank = np.where(kind == NodeKind.SEND, 0, 1)
-    with pytest.raises(Contradiction, match="no receive of rank 1 takes this send") as refused:
+    with pytest.raises(Contradiction, match="of rank 0 to rank 1 has no receive") as refused:
         matched(kind, rank, 1 - rank, np.zeros(len(kind), np.int64))
     assert refused.value.node == count
 
@@ -364,7 +364,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
     with pytest.raises(InputError, match=r"x:1: is in none of the formats of traces"):
         read_trace(tmp_path / "x")
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="not found"):
         read_trace(tmp_path / "y")
 
 

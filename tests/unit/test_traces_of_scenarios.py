@@ -100,7 +100,7 @@ def test_only_a_placement_is_blamed_on_the_placement(scenario: Path) -> None:
         ("workloads.0.placement=[0, 1, 2, 4]", "the GPUs are numbered 0 to 3, got 4"),
         ("workloads.0.placement=[0, 0, 0, 0]", "no GPU sends anything to another one"),
         ("workloads.0.placement=spiral", "must be 'wrap', 'block' or 'rails', got 'spiral'"),
-        ("workloads.0.trace=nowhere", "nowhere: no such file"),
+        ("workloads.0.trace=nowhere", "nowhere: not found"),
         ("workloads.0.trace=x.yaml", "x.yaml:1: is in none of the formats of traces"),
         ("workloads.0.sise_scale=1", "did you mean 'size_scale'?"),
         ("check_data=true", "check_data: is not possible with a trace"),

@@ -313,10 +313,10 @@ def test_a_degree_may_be_asked_for() -> None:
 
 
 def test_too_many_passes_are_refused() -> None:
-    with pytest.raises(NoReduction, match="have 16000 passes of a layer, at most 10000"):
+    with pytest.raises(NoReduction, match="have 16000 layer passes; at most 10000"):
         reduced(*WHOLE[0], 4, 4, Wanted(microbatches=1000))
 
 
 def test_interleaving_takes_whole_rounds() -> None:
-    with pytest.raises(NoReduction, match="whole rounds of 2 microbatches, got 3"):
+    with pytest.raises(NoReduction, match="a multiple of 2 microbatches, got 3"):
         reduced(*WHOLE[1], 4, 4, Wanted(pipeline=2, microbatches=3))

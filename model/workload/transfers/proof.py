@@ -32,7 +32,7 @@ def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
     initial, wanted = _cells(demand.held, chunks), _cells(demand.wanted, chunks)
     versions = len(initial) + len(transfers.chunks.values) + len(wanted)
     if (gpus * chunks).bit_length() + versions.bit_length() > NUMBER_BITS:
-        raise ScheduleError(f"{chunks} chunks at {gpus} ranks are more than can be proved")
+        raise ScheduleError(f"{chunks} chunks at {gpus} ranks exceed what can be proved")
     history = history_of(transfers, chunks, initial, wanted)
     _check_order(history)
     contents = Contents(gpus, history, demand.held.ranks)
@@ -69,14 +69,14 @@ def _is_outside(gpus: int, transfers: Transfers) -> Bools:
 def _check_form(gpus: int, demand: Demand, transfers: Transfers) -> None:
     """Raise `ScheduleError` unless each transfer is between two ranks, and carries whole chunks."""
     if (place := _first(_is_outside(gpus, transfers))) != NONE:
-        _refuse(place, f"there are only the GPUs 0 to {gpus - 1}")
+        _refuse(place, f"must be between GPUs 0 to {gpus - 1}")
     if (place := _first(transfers.source == transfers.destination)) != NONE:
         _refuse(place, f"GPU {transfers.source[place]} sends to itself")
     carried, known = transfers.chunks, len(demand.chunk_bytes)
     if (move := _first((carried.values < 0) | (carried.values >= known))) != NONE:
-        _refuse_move(transfers, move, f"there is no chunk {{}}, only those below {known}")
+        _refuse_move(transfers, move, f"unknown chunk {{}}; known: 0 to {known - 1}")
     if (place := _first(transfers.size_bytes != carried.sums(demand.chunk_bytes))) != NONE:
-        _refuse(place, f"{transfers.size_bytes[place]} bytes are not its chunks")
+        _refuse(place, f"{transfers.size_bytes[place]} bytes differ from the sum of its chunks")
 
 
 def check_steps(gpus: int, transfers: Transfers) -> None:
@@ -101,7 +101,9 @@ def check_dependencies(transfers: Transfers) -> None:
     seen = sender == source[after.values]
     seen |= sender == destination[after.values]
     if (place := _first(~seen)) != NONE:
-        _refuse(after.row[place], f"GPU {sender[place]} cannot see {after.values[place]} end")
+        _refuse(
+            after.row[place], f"GPU {sender[place]} takes no part in transfer {after.values[place]}"
+        )
     waits = np.flatnonzero(transfers.ready != NONE)
     ready = np.minimum(transfers.ready[waits], waits)
     wrong = (ready < 0) | (ready == waits) | (destination[ready] != destination[waits])
@@ -139,6 +141,6 @@ def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None
         )
         must = sum(1 << rank for rank in asked.tolist())
         raise ScheduleError(
-            f"in the end rank {demand.wanted.ranks[place]} holds chunk {chunks[place]} with the "
-            f"contributions {held:b}, not {must:b}"
+            f"rank {demand.wanted.ranks[place]} ends with chunk {chunks[place]} with "
+            f"contributions {held:b}, must have {must:b}"
         )
