@@ -113,7 +113,7 @@ def machine() -> str:
     """Cores, memory and kernel of this machine."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     kernel = ".".join(platform.release().split(".")[:2])
-    return f"{os.cpu_count()} cores, {gib:.0f} GiB, Linux {kernel}"
+    return f"{os.cpu_count()} cores, {gib:.0f} GiB, {kernel}"
 
 
 if __name__ == "__main__":

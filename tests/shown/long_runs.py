@@ -14,7 +14,7 @@ from tests.shown.checks import How, checks
 from tests.shown.pages import OWN, ROOT, TABLE
 
 RECORDS = ROOT / "docs" / "reference" / "long_runs.csv"
-HEADER = f"{TABLE} time | commit | date | machine |"
+HEADER = f"{TABLE} min:s | commit | date | machine |"
 RULE = "|---|---|---|---|---|---|"
 CHANGED = "code changed since"
 NOT_YET = "not executed yet"
@@ -127,7 +127,7 @@ def _row(run: LongRun, record: Record | None) -> str:
     if record.digest != run.digest:
         outcome += f"; {CHANGED}"
     minutes, seconds = divmod(round(float(record.duration_s)), 60)
-    time = f"{minutes} min {seconds:02d} s"
+    time = f"{minutes}:{seconds:02d}"
     cells = (command, outcome, time, f"`{record.commit}`", record.date, record.machine)
     return f"| {' | '.join(cells)} |"
 
