@@ -150,7 +150,7 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", "rail_leaves"), what)
     ports = domains + (fabric.spines or 0)
     if ports > MAX_SWITCH_PORTS:
-        what = f"a rail switch would need {ports} ports; Open vSwitch has {MAX_SWITCH_PORTS}"
+        what = f"rail switch must have at most {MAX_SWITCH_PORTS} ports (Open vSwitch), got {ports}"
         yield Issue(("fabric", "spines"), what)
 
 
@@ -158,10 +158,10 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of HB switches on two levels."""
     size = fabric.domain_size + fabric.spare_gpus
     if size % fabric.hb_leaves:
-        what = f"{fabric.hb_leaves} leaf HB switches cannot share {size} GPUs, spares included"
+        what = f"{fabric.hb_leaves} leaf HB switches must divide {size} GPUs, spares included"
         yield Issue(("fabric", "hb_leaves"), what, f"use a divisor of {size}")
     if fabric.hb_leaves == 1 and fabric.hb_oversubscription > 1:
-        what = "a single HB switch has no trunks"
+        what = "needs trunks; a single HB switch has none"
         yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
 
 
@@ -169,18 +169,18 @@ def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
     """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks."""
     gpus = domains * size
     if fabric.domains * fabric.domain_size < LEAST_GPUS:
-        what = f"a fabric has at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
+        what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
         yield Issue(("fabric", "domains"), what)
     leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
     uplinks = size * leaves * (fabric.spines or fabric.domains)
     if gpus > MAX_GPUS:
-        what = f"{gpus} GPUs, spares included, exceed the limit of {MAX_GPUS}"
+        what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
         yield Issue(("fabric", "domains"), what)
     if fabric.spine_selection is SpineSelection.HASH and gpus > MOST_HASHED_GPUS:
         what = f"hash supports at most {MOST_HASHED_GPUS} GPUs, got {gpus}"
         yield Issue(("fabric", "spine_selection"), what)
     if uplinks > MAX_UPLINKS:
-        what = f"{uplinks} uplinks exceed the limit of {MAX_UPLINKS}"
+        what = f"must have at most {MAX_UPLINKS} uplinks, got {uplinks}"
         yield Issue(("fabric", "spines"), what)
 
 

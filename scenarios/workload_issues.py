@@ -45,7 +45,7 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
     where, generator = (*place, "generator"), workload.generator
     if generator is not Generator.AGENT and file.faults:
-        yield Issue(where, f"{generator} executes no faults", ONLY_AGENTS)
+        yield Issue(where, f"{generator} cannot be combined with faults", ONLY_AGENTS)
     if generator is not Generator.AGENT and file.check_data:
         yield Issue(where, f"{generator} cannot be combined with check_data", ONLY_AGENTS)
 
@@ -82,10 +82,10 @@ def size_issues(cases: Sequence[Case]) -> Iterator[Issue]:
 
 def _size_issues(place: Place, name: str, size_scale: float, most_bytes: float) -> Iterator[Issue]:
     if size_scale < 1:
-        what = f"{name}: would send {1 / size_scale:.3g} times the real size"
+        what = f"{name}: sends {1 / size_scale:.3g} times the real size"
         yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")
     elif most_bytes > MAX_TRANSFER_BYTES:
-        what = f"{name}: {most_bytes:.0f} bytes are more than a transfer can have"
+        what = f"{name}: {most_bytes:.0f} bytes exceed the limit of a transfer"
         yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")
 
 
@@ -108,7 +108,7 @@ def generator_load_issues(fabrics: Sequence[FabricSpec], cases: Sequence[Case]) 
 def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     """Say which limit of a generator the transfers exceed; empty if none."""
     if transfers.is_compute.any():
-        return f"{generator} executes no steps of compute"
+        return f"{generator} cannot execute compute steps"
     if generator is Generator.IPERF3:
         pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
         return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)

@@ -106,7 +106,7 @@ def parse(pair: Pair, text: str) -> Flow:
     try:
         report = json.loads(text)
     except json.JSONDecodeError as error:
-        raise EmulationError(f"iperf3 {pair}: no report but {text[-200:]!r}") from error
+        raise EmulationError(f"iperf3 {pair}: report is not JSON: {text[-200:]!r}") from error
     if "error" in report:
         raise EmulationError(f"iperf3 {pair}: {report['error']}")
     sent, received = report["end"]["sum_sent"], report["end"]["sum_received"]
@@ -158,7 +158,7 @@ def _output(process: Process) -> str:
         if not (piece := os.read(process.stdout.fileno(), PIECE_BYTES)):
             return b"".join(pieces).decode()
         pieces.append(piece)
-    raise EmulationError(f"iperf3: not ended within {END_DEADLINE_S:g} s")
+    raise EmulationError(f"iperf3: did not end within {END_DEADLINE_S:g} s")
 
 
 def _has_ended(process_id: int) -> bool:

@@ -87,7 +87,7 @@ def wording(details: Any) -> str:
     given, context = details["input"], details.get("ctx", {})
     match details["type"]:
         case "missing":
-            return "is required, but missing"
+            return "is required"
         case "greater_than_equal":
             return f"must be at least {context['ge']:.12g}, got {given}"
         case "less_than_equal":
@@ -143,7 +143,7 @@ def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
     """Hint for an unknown key: the nearest known key of its section, or all known keys."""
     section = _section(place, model)
     known = [field.alias or key for key, field in section.model_fields.items()]
-    return meant(str(place[-1]), known, f"known are {', '.join(known)}")
+    return meant(str(place[-1]), known, f"known: {', '.join(known)}")
 
 
 def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:

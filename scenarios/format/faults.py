@@ -52,7 +52,7 @@ def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
 def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
     if entry.how not in POSSIBLE[entry.what]:
         possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
-        yield "how", f"is no fault mode of a {entry.what}; possible: {possible}"
+        yield "how", f"is not a fault mode of a {entry.what}; known: {possible}"
     if entry.where is not None and entry.random is not None:
         yield "random", "cannot be combined with where"
     if entry.at is not None and entry.at_step is not None:
@@ -63,8 +63,8 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         yield "for", "cannot be combined with flap; its duration is period times count"
     if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
         flapping_s = entry.period * entry.count
-        what = f"{entry.count} periods of {entry.period:g} s are {flapping_s:g} s"
-        yield "count", f"{what}, more than the limit of {MOST_S:g} s"
+        what = f"{entry.count} periods of {entry.period:g} s must last at most {MOST_S:g} s"
+        yield "count", f"{what}, got {flapping_s:g} s"
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
@@ -117,7 +117,7 @@ def _missing(
     unknown = [name for name in entry.where or () if name not in set(known)]
     for name in unknown[:1]:
         others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
-        hint = f"known are {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
+        hint = f"known: {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
         missing = f"{entry.what} {name!r}{others}{did_you_mean(name, known)}"
         what = f"the {spec.kind} fabric has no {missing}"
         yield Issue(("faults", number, "where"), what.rstrip(";"), hint)
@@ -161,16 +161,14 @@ def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         return
     for number, entry in enumerate(file.faults):
         if entry.for_ is not None or entry.how is FaultMode.FLAP:
-            what = f"requires job.strategy reroute: with {job.strategy}, faults are permanent"
+            what = f"needs job.strategy reroute: with {job.strategy}, faults are permanent"
             yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
     if len(file.faults) != 1:
-        yield Issue(("job", "strategy"), f"requires exactly one fault, got {len(file.faults)}")
+        yield Issue(("job", "strategy"), f"needs exactly one fault, got {len(file.faults)}")
         return
     if (wanted := SERVED_COMPONENTS.get(job.strategy)) and file.faults[0].what not in wanted:
         needed = " or ".join(wanted)
-        yield Issue(
-            ("job", "strategy"), f"requires a fault of a {needed}, got {file.faults[0].what}"
-        )
+        yield Issue(("job", "strategy"), f"needs a fault of a {needed}, got {file.faults[0].what}")
     if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
         yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
     if job.strategy is RecoveryStrategy.SWAP_GROUP:
@@ -181,12 +179,12 @@ def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
     for number, entry in enumerate(file.faults):
         if entry.what in _LOST_GPU:
             what = (
-                f"a lost {entry.what} needs a replacement, but job.strategy is {file.job.strategy}"
+                f"loss of a {entry.what} needs a replacement; job.strategy is {file.job.strategy}"
             )
             others = ", ".join(
                 strategy for strategy in RecoveryStrategy if strategy not in WITHOUT_MOVE
             )
-            yield Issue(("faults", number, "what"), what, f"choose one of {others}")
+            yield Issue(("faults", number, "what"), what, f"use one of {others}")
 
 
 def _group_issues(file: ScenarioFile) -> Iterator[Issue]:

@@ -64,7 +64,7 @@ def read_matrix(path: Path) -> list[list[int]]:
             rows[number] = row
     for number, row in rows.items():
         if len(row) != len(rows):
-            what = f"has {len(row)} numbers, in a matrix of {len(rows)} rows"
+            what = f"must have {len(rows)} numbers, one for each row, got {len(row)}"
             raise ValueError(f"line {number}: {what}")
     return list(rows.values())
 
@@ -74,9 +74,11 @@ def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
         raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
-            raise ValueError(f"row {number} has {len(row)} numbers; there are {len(rows)} rows")
+            raise ValueError(
+                f"row {number} must have {len(rows)} numbers, one for each row, got {len(row)}"
+            )
     if not any(map(any, rows)):
-        raise ValueError("no GPU has any bytes for another one")
+        raise ValueError("no GPU sends to another GPU")
     return rows
 
 

@@ -76,7 +76,7 @@ def read_network(path: Path) -> Keys:
                 return read(text)
     except Unmapped as error:
         raise ValueError(f"{path}:{error.line}: {error.what}") from None
-    raise ValueError(f"{path}:1: is in none of the formats of networks: {', '.join(FORMATS)}")
+    raise ValueError(f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}")
 
 
 def _gbit(rate_gbps: float) -> str:
@@ -135,7 +135,7 @@ def _require_switches(document: CommentedMap, kinds: list[Any], counts: list[Any
     for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
         if kind != "Switch" and not (kind == "Ring" and count == PAIR):
             joined = "an HB domain" if place == 0 else "a rail"
-            what = f"{joined} is joined by a switch, not by {kind!r} of {count!r} NPUs"
+            what = f"{joined} must be a switch, got {kind!r} of {count!r} NPUs"
             raise Unmapped(_line(document, "topology"), what)
 
 
@@ -196,17 +196,17 @@ def _network(lines: list[str]) -> _Network:
         raise Unmapped(1, f"must have numbers of at most {MOST}, got {header[0].strip()!r}")
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
-        raise Unmapped(1, f"{gpus} GPUs are no whole servers of {size}")
+        raise Unmapped(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
     if nvswitches != gpus // size:
         raise Unmapped(1, f"{gpus // size} servers must have one NVSwitch each, got {nvswitches}")
     words = lines[1].split()
     switches = [int(word) for word in words if NODE.fullmatch(word)]
     if len(words) != nvswitches + others or sorted(switches) != list(range(gpus, nodes)):
-        raise Unmapped(2, f"must have the switches, which are the nodes {gpus} to {nodes - 1}")
+        raise Unmapped(2, f"must list the switches, nodes {gpus} to {nodes - 1}")
     network = _Network(gpus, size, frozenset(switches[:nvswitches]))
     written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
     if len(written) != count:
-        raise Unmapped(1, f"names {count} links, but has {len(written)}")
+        raise Unmapped(1, f"must have {count} links, got {len(written)}")
     for number, line in written:
         _add(network, number, line, nodes)
     return network
@@ -219,7 +219,7 @@ def _add(network: _Network, number: int, line: str, nodes: int) -> None:
         raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
     one, other = int(link[1]), int(link[2])
     if other in network.links[one]:
-        raise Unmapped(number, f"joins {one} and {other} again; only one link is possible")
+        raise Unmapped(number, f"duplicate link of {one} and {other}")
     if not RATE.fullmatch(link[3]) or not float(link[3]):
         raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
     rate = float(link[3]) * GBPS[link[4]]
@@ -251,7 +251,7 @@ def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
         first = server * network.server_size
         joined = set().union(*(network.links[nvswitch] for nvswitch in nvswitches))
         if len(nvswitches) > 1 or joined != set(range(first, first + network.server_size)):
-            what = f"must share one NVSwitch, which joins nothing else, got {sorted(nvswitches)}"
+            what = f"must share one NVSwitch, with no other GPU, got {sorted(nvswitches)}"
             raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
     return hb_rates, rails
 
@@ -276,11 +276,11 @@ def _uplinks(network: _Network, switches: list[int], nic_rate: float) -> Keys:
     ]
     spines = set(uplinks[0])
     if any(set(of_switch) != spines for of_switch in uplinks) or spines & set(switches):
-        raise Unmapped(FIRST_LINK, "every rail switch must be joined with the same spine switches")
+        raise Unmapped(FIRST_LINK, "all rail switches must be connected to the same spine switches")
     if not spines:
         return {"kinds": "rail-only"}
     if any(set(network.links[spine]) - set(switches) for spine in spines):
-        raise Unmapped(FIRST_LINK, "a third layer of switches is not possible")
+        raise Unmapped(FIRST_LINK, "must have at most two layers of switches")
     rate = _only({rate for of_switch in uplinks for rate in of_switch.values()}, "uplinks")
     down, up = network.gpus // network.server_size * nic_rate, len(spines) * rate
     return {

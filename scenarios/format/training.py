@@ -49,10 +49,10 @@ class GivenExperts(Strict):
     @model_validator(mode="after")
     def _are_possible(self) -> Self:
         if self.top_k > self.experts:
-            raise ValueError(f"top_k {self.top_k} is more than the {self.experts} experts")
+            raise ValueError(f"top_k must be at most experts, {self.experts}, got {self.top_k}")
         if self.experts % self.expert_parallel:
-            what = f"experts {self.experts} do not spread evenly over expert_parallel"
-            raise ValueError(f"{what} {self.expert_parallel}")
+            what = f"experts must be a multiple of expert_parallel, {self.expert_parallel}"
+            raise ValueError(f"{what}, got {self.experts}")
         return self
 
     @property
@@ -82,7 +82,9 @@ class Configuration(Strict):
     @model_validator(mode="after")
     def _has_expert_layers(self) -> Self:
         if self.moe is not None and self.moe.every > self.layers:
-            raise ValueError(f"moe.every {self.moe.every} is more than the {self.layers} layers")
+            raise ValueError(
+                f"moe.every must be at most layers, {self.layers}, got {self.moe.every}"
+            )
         return self
 
     @property
@@ -123,11 +125,13 @@ def load_configuration(path: Path) -> Configuration:
     if is_name and os.path.exists(shipped):
         path = shipped
     elif is_name and path.suffix not in ENDINGS:
-        hint = meant(path.name, names(), f"shipped are {', '.join(names())}")
-        raise InputError(Problem(str(path), "is no file and no shipped configuration", hint))
+        hint = meant(path.name, names(), f"shipped: {', '.join(names())}")
+        raise InputError(
+            Problem(str(path), "not found, and no shipped configuration of this name", hint)
+        )
     kind = FileKind(
         "training configuration",
-        f"shipped are {', '.join(names())}",
+        f"shipped: {', '.join(names())}",
         "docs/reference/training.md",
     )
     return load_as(path, Configuration, kind)
@@ -152,7 +156,7 @@ def evaluated(name: str, configuration: Configuration, *, search: bool = False) 
     if evaluation is None and _is_whole(wish):
         evaluation = best(job, wish, must_fit=False)
     if evaluation is None:
-        hint = "other GPUs, another batch, or another strategy"
+        hint = "use other GPUs, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, wish), hint))
     return evaluation
 

@@ -112,7 +112,7 @@ def parse_quantity(text: str, units: dict[str, float]) -> float:
         raise ValueError(f"must be a number with a unit ({', '.join(units)}), got {text!r}")
     number, unit = matched.groups()
     if unit not in units:
-        raise ValueError(f"unknown unit {unit!r} in {text!r}; known are {', '.join(units)}")
+        raise ValueError(f"unknown unit {unit!r} in {text!r}; known: {', '.join(units)}")
     if float(number) <= 0:
         raise ValueError(f"must be more than 0, got {text!r}")
     return float(number) * units[unit]

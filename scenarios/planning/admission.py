@@ -58,7 +58,7 @@ def _rate_issues(
     )
     better = auto_bandwidth_scale_of(file, machine).value
     if _is_too_much(specs, cases, machine, better):
-        hint = "this machine cannot carry this number of GPUs at any rate: use fewer"
+        hint = "this machine carries this number of GPUs at no rate: use fewer"
     else:
         scale = round_up(specs[case.kind].bandwidth_scale)
         least = smallest(scale, lambda s: not _is_too_much(specs, cases, machine, s))
@@ -132,15 +132,15 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
     if entry.at_step is not None:
         if entry.at_step < estimate.steps:
             return None
-        what = f"{case.name} has {estimate.steps} steps, got {entry.at_step}"
+        what = f"must be less than the {estimate.steps} steps of {case.name}, got {entry.at_step}"
         return Issue(("faults", number, "at_step"), what, f"use at most {estimate.steps - 1}")
     at_s = DEFAULT_AT_S if entry.at is None else entry.at
     # The latest end takes longer to compute than the estimate, before which no execution ends.
     if at_s < estimate.completion_s or at_s < (end_s := latest_end_s(case, spec)):
         return None
     default = " (the default)" if entry.at is None else ""
-    what = f"{case.name} ends after {end_s:.3g} s at the latest, got {at_s:g}{default}"
-    hint = f"break it earlier, or send more in workloads.{case.workload}"
+    what = f"must be before the end of {case.name}, {end_s:.3g} s, got {at_s:g}{default}"
+    hint = f"start it earlier, or send more in workloads.{case.workload}"
     return Issue(("faults", number, "at"), what, hint)
 
 

@@ -112,7 +112,7 @@ def _modeled_s(flow: Flow, spec: FabricSpec) -> float:
         divmod(rank, spec.domain_size) for rank in flow.pair
     )
     if from_domain != to_domain and from_rail != to_rail:
-        raise ValueError(f"{flow.pair}: not in one HB domain, and not on one rail")
+        raise ValueError(f"{flow.pair}: must share an HB domain or a rail")
     rate_bps = spec.emulated_hb_bps if from_domain == to_domain else spec.emulated_nic_bps
     return wire_bytes(flow.received_bytes) * 8 / rate_bps
 

@@ -116,7 +116,7 @@ def plain_agents(process_ids: Sequence[int], agent: Path, lock: RunLock) -> Iter
             with namespace_of(process_id):
                 stack.enter_context(running(command, path.with_suffix(".log"), lock.environment))
         for path in sockets:
-            wait_for(path.exists, f"the agent at {path.name} starts", DEADLINE_S)
+            wait_for(path.exists, f"start of the agent at {path.name}", DEADLINE_S)
         yield sockets
 
 
@@ -206,7 +206,7 @@ class PlainNetwork(Mininet):  # type: ignore[misc]
     def _check_deadline(self) -> None:
         if time.monotonic() > self.begun_s + self.deadline_s:
             raise EmulationError(
-                f"plain Mininet: its network was not built within {self.deadline_s:g} s"
+                f"plain Mininet: network start did not end within {self.deadline_s:g} s"
             )
 
 
@@ -266,7 +266,7 @@ def _start(network: Mininet, topology: Topology, sysctls: Mapping[str, str]) -> 
         network.start()
     except SystemExit as error:
         raise EmulationError(
-            "plain Mininet: it ended the start of its network; its messages are above"
+            "plain Mininet: start of its network failed; see the messages above"
         ) from error
 
 
@@ -275,14 +275,14 @@ def _wait_until_connected(network: Mininet, controller: LearningController) -> f
     switches = sum(isinstance(switch, OVSSwitch) for switch in network.switches)
     wait_for(
         lambda: controller.switches() >= switches,
-        f"plain Mininet: its {switches} switches are connected",
+        f"plain Mininet: connection of its {switches} switches",
         CONNECT_DEADLINE_S,
     )
     connected_s = time.monotonic()
     if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
         raise EmulationError(
             f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
-            f"the controller's last words:\n{last_words(controller.log)}"
+            f"the controller's log ends with:\n{last_words(controller.log)}"
         )
     return connected_s
 

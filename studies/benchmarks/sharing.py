@@ -82,7 +82,7 @@ def weight_of(one_s: float, other_s: float) -> float:
     first_s, last_s = sorted((one_s, other_s))
     rest_s = 2 * first_s - last_s
     if rest_s <= 0:
-        raise ValueError("the later flow may not last so long after the earlier one")
+        raise ValueError("the later flow ends too late: the link was idle")
     weight = last_s / rest_s
     return weight if one_s <= other_s else 1 / weight
 

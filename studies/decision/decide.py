@@ -36,7 +36,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         design: [trained(file, design, model) for model in file.models] for design in designs(file)
     }
     if not all(network_usd(file, design, prices) for design in evaluated):
-        what = "neither the parts of a network nor their energy cost anything"
+        what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
     efficient = _efficient(evaluated, prices)
     return {

@@ -98,7 +98,7 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     evaluation = best(job)
     if evaluation is None:
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
-        raise InputError(Problem(model.configuration, what, "another batch, or more GPUs"))
+        raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
     rails = rails_on_a_switch(
         design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
     )

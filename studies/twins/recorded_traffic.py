@@ -30,7 +30,9 @@ def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traf
     executions = read_table(run, TRANSFERS)
     sent = _last_whole(executions, case.name, len(steps.transfers))
     if sent is None:
-        raise InputError(Problem(str(run), f"{case.name} has no whole execution", "run it again"))
+        raise InputError(
+            Problem(str(run), f"{case.name} has no complete execution", "run it again")
+        )
     return case.name, Traffic(spec.gpus, spec.job_size, _flows(steps, sent * case.size_scale))
 
 
@@ -41,8 +43,8 @@ def _iteration(run: Path, scenario: Scenario, name: str | None) -> Case:
         if name in (None, case.name):
             return case
     names = ", ".join(case.name for case in iterations)
-    what = "has no training iteration" if name is None else f"has no iteration {name!r}"
-    hint = f"its iterations are {names}" if iterations else "name a run of one"
+    what = "has no training iteration" if name is None else f"unknown iteration {name!r}"
+    hint = f"known: {names}" if iterations else "name a run of one"
     raise InputError(Problem(str(run), what, hint))
 
 

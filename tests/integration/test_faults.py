@@ -224,11 +224,11 @@ def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultIn
         faults.break_link(link, FaultMode.DEGRADE)
     with pytest.raises(EmulationError, match="spine0 is not an end"):
         faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender="spine0")
-    with pytest.raises(EmulationError, match=f"{link.name}: kill is no fault mode of a link"):
+    with pytest.raises(EmulationError, match=f"{link.name}: kill is not a fault mode of a link"):
         faults.break_link(link, FaultMode.KILL)
-    with pytest.raises(EmulationError, match="hb0: kill is no fault mode of this switch"):
+    with pytest.raises(EmulationError, match="hb0: kill is not a fault mode of this switch"):
         faults.break_switch("hb0", FaultMode.KILL)
-    with pytest.raises(EmulationError, match="d0g0: degrade is no fault mode of a GPU"):
+    with pytest.raises(EmulationError, match="d0g0: degrade is not a fault mode of a GPU"):
         faults.break_gpu("d0g0", FaultMode.DEGRADE)
 
 

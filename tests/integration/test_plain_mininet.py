@@ -83,7 +83,7 @@ def test_one_that_is_not_up_by_the_deadline_is_an_error_and_leaves_nothing() -> 
     with (
         run_lock(run_id("late")) as lock,
         pytest.raises(
-            EmulationError, match=r"plain Mininet: its network was not built within 0\.1 s"
+            EmulationError, match=r"plain Mininet: network start did not end within 0\.1 s"
         ),
         plain_mininet(TOPOLOGY, lock, 0.1),
     ):

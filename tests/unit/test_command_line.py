@@ -116,7 +116,7 @@ def test_a_mistake_is_said_with_its_line_and_is_exit_code_2(
     Path("own.yaml").write_text(OWN_RATES.replace("ring", "rings"))
     assert exit_code(monkeypatch, command, "own.yaml") == 2
     said = capsys.readouterr().err
-    assert "own.yaml:3 workloads.0: all-gather has no algorithm" in said
+    assert "own.yaml:3 workloads.0: unknown algorithm" in said
     assert "a bug in Railbed" not in said
 
 

@@ -217,13 +217,13 @@ def file(tmp_path: Path) -> Path:
 
 def test_what_crosses_rails_is_told_before_a_run(file: Path) -> None:
     scenario = load(file)
-    joined = "its GPUs are not joined by rails and HB domains of their own, so others forward"
+    joined = "rails and HB domains do not connect its GPUs, other GPUs forward"
     pair, strided, direct = rail_crossings(scenario)
     assert pair == (
-        "rail-only/all-reduce/ring/d0g0+d1g1: the communicator d0g0+d1g1 crosses rails: "
+        "rail-only/all-reduce/ring/d0g0+d1g1: communicator d0g0+d1g1 crosses rails: "
         f"{joined} for them"
     )
-    assert strided.startswith("rail-only/all-to-all/direct/strided-5: the communicator strided-5 ")
+    assert strided.startswith("rail-only/all-to-all/direct/strided-5: communicator strided-5 ")
     assert "crosses rails 5 times" in strided
     assert direct == (
         "rail-only/all-to-all/direct: 144 of 240 sending pairs of GPUs share neither rail nor HB "
@@ -248,5 +248,5 @@ def test_a_wrong_communicator_is_bad_input(file: Path, change: str, said: str) -
 
 
 def test_irregular_communicators_and_matrices_have_a_bound(file: Path) -> None:
-    with pytest.raises(InputError, match="is possible for up to 256 GPUs, got 260"):
+    with pytest.raises(InputError, match="supports at most 256 GPUs, got 260"):
         load(file, ["fabric.domains=65"])

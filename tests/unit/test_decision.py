@@ -156,7 +156,7 @@ def test_the_command_prints_one_object_and_draws(
         ("gpt-146b", "gpt-147b", "did you mean 'gpt-146b'?"),
         ("batch: 2048", "batch: 7", "no strategy fits 4096 GPUs"),
         ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
-        ("models:", "prices: free.yaml\nmodels:", "nor their energy cost anything"),
+        ("models:", "prices: free.yaml\nmodels:", "or their energy, must have a price"),
     ],
 )
 def test_a_mistake_is_a_sentence(cluster: Path, old: str, new: str, expected: str) -> None:

@@ -51,7 +51,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 @pytest.mark.parametrize(
     ("faults", "words"),
     [
-        ("[{what: nic-link, how: kill}]", "faults.0.how: is no fault mode of a nic-link"),
+        ("[{what: nic-link, how: kill}]", "faults.0.how: is not a fault mode of a nic-link"),
         ("[{what: nic-link, how: melt}]", "faults.0.how: must be 'down', 'blackhole'"),
         ("[{what: nic}]", "faults.0.what: must be 'nic-link', 'rail-switch'"),
         ("[{what: nic-link, how: degrade}]", "faults.0.rate: is required for degrade"),
@@ -80,7 +80,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ("[{what: nic-link, fro: 1}]", "faults.0.fro: unknown key 'fro' (did you mean 'for'?)"),
         (
             "[{what: gpu}]",
-            "faults.0.what: a lost gpu needs a replacement",
+            "faults.0.what: loss of a gpu needs a replacement",
         ),
         (
             "[{what: nic-link}, {what: hb-link}]",
@@ -102,19 +102,19 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
             "[{what: gpu}]",
             "{strategy: spare-rail-switch}",
             "spare_rail_switches: 1",
-            "job.strategy: requires a fault of a rail-switch, got gpu",
+            "job.strategy: needs a fault of a rail-switch, got gpu",
         ),
         (
             "[{what: gpu}, {what: nic-link}]",
             "{strategy: spare-gpu}",
             "spare_gpus: 1",
-            "job.strategy: requires exactly one fault, got 2",
+            "job.strategy: needs exactly one fault, got 2",
         ),
         (
             "[{what: nic-link, for: 1}]",
             "{strategy: abort-and-restart}",
             "",
-            "faults.0.for: requires job.strategy reroute",
+            "faults.0.for: needs job.strategy reroute",
         ),
         (
             "[{what: gpu}]",
@@ -137,12 +137,13 @@ def test_what_a_recovery_strategy_needs(
     [
         (
             "[{what: nic-link, at: 50}]",
-            "x.yaml:9 faults.0.at: rail-only/all-to-all/direct ends after 1.25 s at the latest, "
-            "got 50 (break it earlier, or send more in workloads.0)",
+            "x.yaml:9 faults.0.at: must be before the end of rail-only/all-to-all/direct, 1.25 s, "
+            "got 50 (start it earlier, or send more in workloads.0)",
         ),
         (
             "[{what: nic-link}, {what: nic-link, at_step: 12}]",
-            "x.yaml:9 faults.1.at_step: rail-only/all-to-all/direct has 12 steps, got 12 "
+            "x.yaml:9 faults.1.at_step: must be less than the 12 steps of "
+            "rail-only/all-to-all/direct, got 12 "
             "(use at most 11)",
         ),
     ],
@@ -164,8 +165,10 @@ def test_a_fault_must_begin_in_the_shortest_case(file: Path) -> None:
     with pytest.raises(InputError) as caught:
         load(file)
     (problem,) = map(str, caught.value.problems)
-    assert problem.startswith("x.yaml:10 faults.0.at: rail-optimized/all-reduce/hierarchical ends")
-    assert problem.endswith("got 0.3 (the default) (break it earlier, or send more in workloads.1)")
+    assert problem.startswith(
+        "x.yaml:10 faults.0.at: must be before the end of rail-optimized/all-reduce"
+    )
+    assert problem.endswith("got 0.3 (the default) (start it earlier, or send more in workloads.1)")
 
 
 def test_large_fabrics_are_estimated_with_a_margin(file: Path) -> None:
@@ -175,7 +178,7 @@ def test_large_fabrics_are_estimated_with_a_margin(file: Path) -> None:
         if wanted:
             assert load(file).fabrics[0].gpus > EXACT_UP_TO_GPUS
         else:
-            with pytest.raises(InputError, match=r"faults.0.at: .* at the latest, got 50"):
+            with pytest.raises(InputError, match=r"faults.0.at: must be before .*, got 50"):
                 load(file)
 
 

@@ -172,7 +172,7 @@ WORK = "workloads: [{collective: all-reduce, algorithm: hierarchical, size: 1 GB
     [
         (
             "hb_leaves: 3",
-            "x.yaml:1 fabric.hb_leaves: 3 leaf HB switches cannot share 4 GPUs, spares included "
+            "x.yaml:1 fabric.hb_leaves: 3 leaf HB switches must divide 4 GPUs, spares included "
             "(use a divisor of 4)",
         ),
         (
@@ -181,7 +181,7 @@ WORK = "workloads: [{collective: all-reduce, algorithm: hierarchical, size: 1 GB
         ),
         (
             "hb_oversubscription: 2.0",
-            "x.yaml:1 fabric.hb_oversubscription: a single HB switch has no trunks "
+            "x.yaml:1 fabric.hb_oversubscription: needs trunks; a single HB switch has none "
             "(use hb_leaves of 2 or more)",
         ),
         (

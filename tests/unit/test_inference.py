@@ -158,8 +158,7 @@ ENTRY = "{inference: gpt-1.7b, requests: 5, rate: 100, time_dilation: 20"
         (
             f"{ENTRY}, tensor: 3}}",
             "",
-            "x.yaml:3 workloads.0.tensor: replicas of 3 GPUs do not fill an HB domain of 4 "
-            "(use a divisor of 4)",
+            "x.yaml:3 workloads.0.tensor: must divide domain_size, 4, got 3 (use a divisor of 4)",
         ),
         (
             f"{ENTRY}, promt: 3}}",
@@ -169,7 +168,8 @@ ENTRY = "{inference: gpt-1.7b, requests: 5, rate: 100, time_dilation: 20"
         (
             "{inference: gpt-1.7c, rate: 100, time_dilation: 20}",
             "",
-            "gpt-1.7c: is no file and no shipped configuration (did you mean 'gpt-1.7b'?)",
+            "gpt-1.7c: not found, and no shipped configuration of this name "
+            "(did you mean 'gpt-1.7b'?)",
         ),
         (
             "{inference: gpt-1.7b, rate: 0, time_dilation: 20}",
@@ -179,19 +179,19 @@ ENTRY = "{inference: gpt-1.7b, requests: 5, rate: 100, time_dilation: 20"
         (
             f"{ENTRY}, token_size: 1000 GB, prompt: 10000}}",
             "",
-            "x.yaml:3 workloads.0.requests: the KV caches of all requests have 5e+16 bytes, more "
-            "than 1 PB (use fewer, or shorter prompts)",
+            "x.yaml:3 workloads.0.requests: KV caches must have at most 1 PB, got 5e+16 bytes "
+            "(use fewer, or shorter prompts)",
         ),
         (
             "{inference: gpt-1.7b, requests: 10000, rate: 100, tensor: 4, time_dilation: 1e9}",
             "",
-            "x.yaml:3 workloads.0.rate: the last request arrives after 9.93e+10 s, more than a "
-            "day (use a higher one, or fewer requests)",
+            "x.yaml:3 workloads.0.rate: last request must arrive within a day, got 9.93e+10 s "
+            "(use a higher one, or fewer requests)",
         ),
         (
             f"{ENTRY}}}",
             "check_data: true\n",
-            "x.yaml:4 check_data: is not possible with inference, which has no result to check "
+            "x.yaml:4 check_data: cannot be combined with inference, which has no result to check "
             "(leave it out)",
         ),
     ],

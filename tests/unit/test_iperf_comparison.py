@@ -62,7 +62,7 @@ def test_a_report_says_what_was_sent_and_what_had_come_when() -> None:
     [
         (json.dumps({"end": {}, "error": "unable to connect to server"}), "unable to connect"),
         ("iperf3: option -n needs a number", "option -n"),
-        ("", "no report"),
+        ("", "report is not JSON"),
     ],
 )
 def test_a_failure_is_told_in_the_words_of_iperf3(text: str, said: str) -> None:

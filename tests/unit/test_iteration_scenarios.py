@@ -116,7 +116,8 @@ def test_check_says_what_is_reduced(file: Path) -> None:
         (
             "{iteration: gpt-146}",
             "",
-            "gpt-146: is no file and no shipped configuration (did you mean 'gpt-146b'?)",
+            "gpt-146: not found, and no shipped configuration of this name "
+            "(did you mean 'gpt-146b'?)",
         ),
         (
             "{iteration: gpt-146b, tensr: 2}",
@@ -132,8 +133,8 @@ def test_check_says_what_is_reduced(file: Path) -> None:
             "{iteration: gpt-146b, batch: 100}",
             "",
             "gpt-146b: no strategy with tensor 8, pipeline 8, interleave 1, microbatch 1 divides "
-            "1536 GPUs, 80 layers, 96 heads and a batch of 100 sequences evenly (other GPUs, "
-            "another batch, or another strategy)",
+            "1536 GPUs, 80 layers, 96 heads and a batch of 100 sequences evenly (use other "
+            "GPUs, another batch, or another strategy)",
         ),
         (
             "{iteration: gpt-146b, tensor: 3}",
@@ -145,7 +146,7 @@ def test_check_says_what_is_reduced(file: Path) -> None:
         (
             "{iteration: gpt-146b}",
             "check_data: true\n",
-            "x.yaml:4 check_data: is not possible with an iteration, which has no result to "
+            "x.yaml:4 check_data: cannot be combined with an iteration, which has no result to "
             "check (leave it out)",
         ),
     ],

@@ -228,11 +228,11 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
     ("jobs", "more", "message"),
     [
         ((TOP, BOTTOM.replace("2-3", "1-2")), "", "workloads.0.jobs.1: job bottom (domains 1-2, "),
-        ((TOP, BOTTOM.replace("2-3", "2-4")), "", "domains: job bottom: there are only domains 0"),
+        ((TOP, BOTTOM.replace("2-3", "2-4")), "", "domains: job bottom: must be domains 0"),
         ((TOP, BOTTOM.replace("2-3", "2, rails: 0")), "", "must have two GPUs or more, got one"),
         ((TOP, BOTTOM.replace("2-3", "3-2")), "", "must begin with the smaller number, got '3-2'"),
         ((TOP, BOTTOM.replace("2-3", "two")), "", "must be a number from 0, or two with a hyphen"),
-        ((TOP, BOTTOM.replace("bottom", "top")), "", "has 2 jobs of the name 'top'"),
+        ((TOP, BOTTOM.replace("bottom", "top")), "", "duplicate job 'top'"),
         ((TOP,), "", "workloads.0: must have two jobs or more, got 1"),
         (
             (TOP, "{name: served, domains: 2-3, inference: gpt-18.4b}"),
@@ -251,8 +251,8 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
             "",
             "workloads.0.jobs.1.iteration: no smaller degrees",
         ),
-        ((TOP, BOTTOM), "check_data: true\n", "check_data: is not possible with several jobs"),
-        ((TOP, BOTTOM), "faults: [{what: nic-link}]\n", "faults: are not possible with several"),
+        ((TOP, BOTTOM), "check_data: true\n", "check_data: cannot be combined with several jobs"),
+        ((TOP, BOTTOM), "faults: [{what: nic-link}]\n", "faults: cannot be combined with several"),
     ],
 )  # fmt: skip
 def test_mistakes_of_jobs_are_named(
@@ -264,7 +264,7 @@ def test_mistakes_of_jobs_are_named(
 
 
 def test_jobs_on_too_many_gpus_are_refused(file: Path) -> None:
-    with pytest.raises(InputError, match="too many for several jobs: at most 256, got 272 GPUs"):
+    with pytest.raises(InputError, match="several jobs can have at most 256 GPUs, got 272"):
         load(LIBRARY / "several-jobs.yaml", ["fabric.domains=68"])
 
 

@@ -201,9 +201,9 @@ def test_a_file_of_bytes_is_part_of_the_stored_scenario(tmp_path: Path) -> None:
     ("rows", "said"),
     [
         ("0 1 2 x", "moe.csv: line 1: must be whole numbers of bytes, got 'x'"),
-        ("0 1\n1 0", "has 2 rows, for 4 GPUs"),
-        ("0 1\n\n1 0 3", "moe.csv: line 3: has 3 numbers, in a matrix of 2 rows"),
-        ("0 0\n0 0", "no GPU has any bytes for another one"),
+        ("0 1\n1 0", "must have 4 rows, one for each GPU, got 2"),
+        ("0 1\n\n1 0 3", "moe.csv: line 3: must have 2 numbers, one for each row, got 3"),
+        ("0 0\n0 0", "no GPU sends to another GPU"),
         ("0 -1\n1 0", "moe.csv: line 1: must be whole numbers of bytes, got '-1'"),
         ("0 9999999999999999\n1 0", "must be at most 1e+15, got 9999999999999999"),
         ("", "must have 2 to 96 rows, got 0"),
@@ -227,10 +227,13 @@ def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("workloads.0.matrix=[[0, 1], [1, 0, 3]]", "row 2 has 3 numbers; there are 2 rows"),
-        ("workloads.0.collective=all-gather", "all-gather has no algorithm 'spreading'"),
+        (
+            "workloads.0.matrix=[[0, 1], [1, 0, 3]]",
+            "row 2 must have 2 numbers, one for each row, got 3",
+        ),
+        ("workloads.0.collective=all-gather", "unknown algorithm 'spreading' of all-gather"),
         ("workloads.0.size=1 MB", "a matrix of bytes cannot be combined with size"),
-        ("workloads.0.matrix=hot-rank", "needs a size"),
+        ("workloads.0.matrix=hot-rank", "size is required"),
     ],
 )
 def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) -> None:

@@ -78,7 +78,7 @@ def test_without_the_example_its_name_is_unknown(
 ) -> None:
     (tmp_path / "x.yaml").write_text(SCENARIO)
     assert ended(monkeypatch, "check", str(tmp_path / "x.yaml")) == 2
-    assert "all-gather has no algorithm 'pairwise'" in capsys.readouterr().err
+    assert "unknown algorithm 'pairwise' of all-gather" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", FabricKind)

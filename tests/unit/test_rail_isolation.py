@@ -31,8 +31,8 @@ from tests.unit.test_results import result
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
 PAIRWISE = "collective: all-to-all, algorithm: pairwise, size: 8 MB"
 RING = "collective: all-reduce, algorithm: ring, size: 8 MB"
-JOINED = "its GPUs are not joined by rails and HB domains of their own, so others forward for them"
-DIAGONAL = f"the communicator d0g0+d1g1 crosses rails: {JOINED}"
+JOINED = "rails and HB domains do not connect its GPUs, other GPUs forward for them"
+DIAGONAL = f"communicator d0g0+d1g1 crosses rails: {JOINED}"
 APART = "share neither rail nor HB domain: other GPUs forward for them"
 SHARE = f"144 of 240 sending pairs of GPUs {APART}"
 

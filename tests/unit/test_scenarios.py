@@ -106,7 +106,7 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("12 MB", "12 furlongs"),
-            "x.yaml:9 workloads.0.size: unknown unit 'furlongs' in '12 furlongs'; known are B, kB, "
+            "x.yaml:9 workloads.0.size: unknown unit 'furlongs' in '12 furlongs'; known: B, kB, "
             f"MB, GB, KiB, MiB, GiB; or a published size: {', '.join(PUBLISHED_SIZES)}",
         ),
         (
@@ -133,7 +133,7 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("algorithm: ring", "algorithm: rings"),
-            "x.yaml:7 workloads.0: all-reduce has no algorithm 'rings'; did you mean 'ring'? "
+            "x.yaml:7 workloads.0: unknown algorithm 'rings' of all-reduce; did you mean 'ring'? "
             f"known: {', '.join(algorithms_of(Collective.ALL_REDUCE))}",
         ),
         (
@@ -148,7 +148,7 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("platform: dgx-h100", "hb_rate: 12 parsecs"),
-            "x.yaml:4 fabric.hb_rate: unknown unit 'parsecs' in '12 parsecs'; known are bit/s, "
+            "x.yaml:4 fabric.hb_rate: unknown unit 'parsecs' in '12 parsecs'; known: bit/s, "
             "kbit/s, Mbit/s, Gbit/s, Tbit/s",
         ),
         (
@@ -271,11 +271,11 @@ def test_the_reference_of_all_keys_is_true() -> None:
     [
         (
             "communicator: [" + ", ".join(["rails"] * 301) + "]",
-            "communicator: makes 9863168 parts for pairs of GPUs, more than the 2000000 possible",
+            "communicator: must make at most 2000000 parts for pairs of GPUs, got 9863168",
         ),
         (
             "slices: 64, matrix: rotating-hotspot",
-            "slices: makes 16777216 parts for pairs of GPUs, more than the 2000000 possible",
+            "slices: must make at most 2000000 parts for pairs of GPUs, got 16777216",
         ),
     ],
 )

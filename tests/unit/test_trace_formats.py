@@ -100,29 +100,29 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
     ("name", "change", "place", "what"),
     [
         ("experts.matrix", ("0,8000000,24", "0,8e6,24"), ":2", "must be whole numbers"),
-        ("experts.matrix", ("0,8000000,24000000,", "0,24000000,"), ":2", "has 3 numbers, but"),
+        ("experts.matrix", ("0,8000000,24000000,", "0,24000000,"), ":2", "must have 4 numbers"),
         ("experts.matrix", ("0,8000000", "1\n" * 65_537 + "0,8000000"), ":65538", "must have 1 to"),
         ("layers.txt", ("all_gpus: 4", "all_gpus: 1099511627776"), ":1", "must have 1 to 65536"),
-        ("layers.txt", ("pp: 1", "pp: 2"), ":1", "has 2 pipeline stages"),
-        ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks are no groups of 3"),
-        ("layers.txt", ("HYBRID_", "DATA_"), ":1", "names a strategy that cannot be replayed"),
+        ("layers.txt", ("pp: 1", "pp: 2"), ":1", "pp must be 1, got 2"),
+        ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks must be a multiple of 3"),
+        ("layers.txt", ("HYBRID_", "DATA_"), ":1", "unknown strategy"),
         ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
-        ("layers.txt", ("all_gpus: 4", "all_gpus: " + "4" * 4301), ":1", "is in none of the"),
+        ("layers.txt", ("all_gpus: 4", "all_gpus: " + "4" * 4301), ":1", "unknown format of trace"),
         ("layers.txt", ("mlp\t-1\t", "mlp\t"), ":5", "must have 12 columns, got 11"),
         ("layers.txt", ("500000", "5e5"), ":4", "must be a number, got '5e5'"),
-        ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "'REDUCE' cannot be replayed"),
+        ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "unknown operation 'REDUCE'"),
         ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "ngpus must be 1 to 4096"),
         ("ring-all-gather.xml", ('s_chunks="0"', 's_chunks="1099511627776"'), ":3", "s_chunks"),
         ("ring-all-gather.xml", ('<tb id="1"', '<tb id="1024"'), ":10", "id must be 0 to 1023"),
-        ("ring-all-gather.xml", ("allgather", "custom"), ":2", "has a collective whose result is"),
-        ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: in the end,"),
+        ("ring-all-gather.xml", ("allgather", "custom"), ":2", "unknown collective 'custom'"),
+        ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: GPU"),
         ("ring-all-gather.xml", ('"rcs"', '"rrcs"'), ":17", "adds chunk"),
         ("ring-all-gather.xml", ('o_chunks="4"', 'o_chunks="3"'), ":44", "writes outside the 3"),
         ("ring-all-gather.xml", ('dstoff="3"', 'dstoff="-1"'), ":44", "writes outside the 4"),
-        ("ring-all-gather.xml", ("</algo>", ""), ":48", "is no XML"),
+        ("ring-all-gather.xml", ("</algo>", ""), ":48", "is not XML"),
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
-        ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "is a step 's' of"),
-        ("ring-all-gather.xml", ('depid="-1"', 'depid="7"'), ":5", "depends on step -1 of block 7"),
+        ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "step 's' needs a peer"),
+        ("ring-all-gather.xml", ('depid="-1"', 'depid="7"'), ":5", "depends on unknown step -1"),
     ],
 )  # fmt: skip
 def test_what_a_format_does_not_allow_is_refused_with_its_line(
@@ -137,7 +137,7 @@ def test_what_a_format_does_not_allow_is_refused_with_its_line(
 
 
 def test_an_msccl_algorithm_needs_a_size() -> None:
-    with pytest.raises(Malformed, match="names chunks, but no bytes"):
+    with pytest.raises(Malformed, match="needs a size"):
         trace_in([SAMPLES["ring-all-gather.xml"].encode()])
 
 
@@ -170,7 +170,7 @@ def test_an_msccl_algorithm_that_reduces_in_place() -> None:
 
 def test_layers_of_aicb_are_counted_before_they_are_read() -> None:
     text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n11\n" + "x\n" * 11
-    with pytest.raises(Malformed, match="has 4325376 nodes or more") as refused:
+    with pytest.raises(Malformed, match="got 4325376 or more") as refused:
         trace_in([text.encode()])
     assert refused.value.place == ":2"
 
@@ -213,28 +213,28 @@ def test_an_msccl_algorithm_whose_steps_race_is_refused() -> None:
     assert len(trace_in([passed_on(0)], GIVEN)) == 6
     with pytest.raises(Malformed) as refused:
         trace_in([passed_on(-1)], GIVEN)
-    what = "touches 0 of the buffer 'o' of GPU 1, as line 12 does, in no order"
+    what = "unordered access to 0 of buffer 'o' of GPU 1, with line 12"
     assert (refused.value.place, refused.value.what) == (":16", what)
-    assert refused.value.hint == "let it wait for step 0 of block 0"
+    assert refused.value.hint == "make it wait for step 0 of block 0"
 
 
 def test_an_msccl_algorithm_that_overwrites_what_is_being_sent_is_refused() -> None:
     copies = [block(n, -1, -1, step("cpy")) for n in (1, 2)]
-    with pytest.raises(Malformed, match="touches 0 of the buffer 'o' of GPU 1"):
+    with pytest.raises(Malformed, match="access to 0 of buffer 'o' of GPU 1"):
         trace_in([algorithm("broadcast", 1, copies[0], copies[0] + copies[1])], GIVEN)
     swapped = [
         block(0, 1 - n, -1, step("s")) + block(1, -1, 1 - n, step("r", "i", "i")) for n in (0, 1)
     ]
-    with pytest.raises(Malformed, match="touches 0 of the buffer 'i' of GPU"):
+    with pytest.raises(Malformed, match="access to 0 of buffer 'i' of GPU"):
         trace_in([algorithm("broadcast", 1, *swapped)], GIVEN)
 
 
 @pytest.mark.parametrize(
     ("collective", "chunks", "what"),
     [
-        ("alltoall", 1, "alltoall: 1 chunks of input have no equal share for each of 2 GPUs"),
-        ("reduce_scatter", 3, "reduce_scatter: 3 chunks of input have no equal share for each"),
-        ("allreduce", 0, "has no chunk of input"),
+        ("alltoall", 1, "alltoall: 1 input chunks cannot be divided equally among 2 GPUs"),
+        ("reduce_scatter", 3, "reduce_scatter: 3 input chunks cannot be divided equally"),
+        ("allreduce", 0, "i_chunks must be at least 1"),
     ],
 )
 def test_an_msccl_algorithm_without_a_result_is_refused(
@@ -247,7 +247,7 @@ def test_an_msccl_algorithm_without_a_result_is_refused(
 
 def test_other_inputs_of_msccl_gpus_are_refused_before_they_cost_memory() -> None:
     text = SAMPLES["ring-all-gather.xml"].replace('i_chunks="1"', 'i_chunks="262144"', 1)
-    with peak_below(10_000_000), pytest.raises(Malformed, match="GPU 1 has another input"):
+    with peak_below(10_000_000), pytest.raises(Malformed, match="input of GPU 1 must be as large"):
         trace_in([text.encode()], GIVEN)
 
 
@@ -259,7 +259,7 @@ def test_an_msccl_step_of_too_many_bytes_is_refused() -> None:
 
 
 def test_msccl_steps_that_a_proof_has_no_room_for_are_refused() -> None:
-    with patch.object(msccl_proof, "MOST_ENDS", 10), pytest.raises(Malformed, match="has 11 steps"):
+    with patch.object(msccl_proof, "MOST_ENDS", 10), pytest.raises(Malformed, match="got 11"):
         trace_in([passed_on(0)], GIVEN)
 
 

@@ -198,11 +198,11 @@ def test_a_goal_schedule() -> None:
     [
         (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
         (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "duplicate num_ranks"),
-        (("num_ranks 3", "num_ranks 2"), ":12", "num_ranks is 2, got rank 2"),
+        (("num_ranks 3", "num_ranks 2"), ":12", "rank must be 0 to 1, got 2"),
         (("1000b to 1", "999999999999999999b to 1"), ":4", "must be 0 to"),
         (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "must take at most a day"),
-        (("calc 2000", "clac 2000"), ":5", "cannot be understood: 'b: clac 2000 cpu 1'"),
-        (("b requires a\nc:", "b requires z\nc:"), ":6", "the label 'z' is not defined above"),
+        (("calc 2000", "clac 2000"), ":5", "unknown statement 'b: clac 2000 cpu 1'"),
+        (("b requires a\nc:", "b requires z\nc:"), ":6", "unknown label 'z'"),
         (("10b to 0", "10b to 2"), ":7", "receive of rank 0 from rank 1 has no send"),
         (("c: recv 10b", "c: calc 10 //"), ":14", "send of rank 1 to rank 0 has no receive"),
         (("recv 10b from 1", "recv 10b from -1"), ":7", "has the wildcard -1"),
@@ -226,9 +226,9 @@ def test_placements() -> None:
     assert placed(PlacementRule.BLOCK, 6, 2, 2).tolist() == [0, 0, 1, 1, 2, 2]
     assert placed(PlacementRule.RAILS, 6, 2, 2).tolist() == [0, 2, 1, 3, 0, 2]
     assert placed((3, 0), 2, 2, 2).tolist() == [3, 0]
-    with pytest.raises(ValueError, match="lists 1 GPUs, but the trace has 2 ranks"):
+    with pytest.raises(ValueError, match="must list 2 GPUs, one for each rank, got 1"):
         placed((3,), 2, 2, 2)
-    with pytest.raises(ValueError, match="numbered 0 to 3, got 4"):
+    with pytest.raises(ValueError, match="must be GPUs 0 to 3, got 4"):
         placed((3, 4), 2, 2, 2)
 
 
@@ -242,20 +242,22 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"pass\.1\.et: byte \d+: ends within a message"):
         read_trace(tmp_path)
     (tmp_path / "pass.1.et").unlink()
-    with pytest.raises(InputError, match="has 2 files of ranks, but none of rank 1"):
+    with pytest.raises(InputError, match="file of rank 1 not found"):
         read_trace(tmp_path)
 
 
 def test_a_file_of_a_rank_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / f"x.{2**40}.et").write_bytes(b"")
-    with pytest.raises(InputError, match=r"none of rank 0 \(ranks are 0 to at most 65535\)"):
+    with pytest.raises(
+        InputError, match=r"rank 0 not found; 1 in the folder \(ranks are 0 to at most 65535\)"
+    ):
         read_trace(tmp_path)
 
 
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
     for name in ("x.0.et", "x.00.et.gz"):
         (tmp_path / name).write_bytes(b"")
-    with pytest.raises(InputError, match=r"x\.00\.et\.gz: is of rank 0, as x\.0\.et is"):
+    with pytest.raises(InputError, match=r"x\.00\.et\.gz: duplicate rank 0, also in x\.0\.et"):
         read_trace(tmp_path)
 
 
@@ -273,7 +275,7 @@ def test_a_chakra_trace_may_be_gzipped() -> None:
     files = chakra_files(trace_in([GOAL.encode()]))
     packed = [gzip.compress(content) for content in files]
     assert same(trace_in(packed), trace_in(files))
-    with pytest.raises(Malformed, match="unpacked, it ends early"):
+    with pytest.raises(Malformed, match="compressed data ends early"):
         trace_in([packed[0], packed[1][:-9], packed[2]])
 
 
@@ -281,7 +283,7 @@ def test_all_members_of_a_gzipped_chakra_trace_are_read() -> None:
     files = chakra_files(trace_in([GOAL.encode()]))
     members = [gzip.compress(content[:20]) + gzip.compress(content[20:]) for content in files]
     assert same(trace_in(members), trace_in(files))
-    with pytest.raises(Malformed, match="cannot be unpacked") as refused:
+    with pytest.raises(Malformed, match="cannot be decompressed") as refused:
         trace_in([members[0], members[1] + b"more", members[2]])
     assert refused.value.file == 1
 
@@ -295,7 +297,7 @@ def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], byte
     for limit in (total - 1, 100):
         with (
             patch.object(chakra, "MOST_CONTENT_BYTES", limit),
-            pytest.raises(Malformed, match=f"it is larger than {limit} bytes"),
+            pytest.raises(Malformed, match=f"must have at most {limit} bytes"),
         ):
             trace_in(files)
 
@@ -304,7 +306,7 @@ def test_too_many_chakra_nodes_are_refused_in_the_file_that_has_them() -> None:
     files = chakra_files(trace_in([GOAL.encode()]))
     with patch.object(nodes, "MOST_NODES", 4), pytest.raises(Malformed) as refused:
         chakra.read_chakra(files)
-    assert refused.value.what.endswith("nodes or more, of at most 4")
+    assert refused.value.what.startswith("must have at most 4 nodes")
     assert refused.value.file == 1
 
 
@@ -313,7 +315,7 @@ def test_plain_chakra_files_count_before_gzipped_ones() -> None:
     for limit in (len(first) - 1, len(first) - 2):
         with (
             patch.object(chakra, "MOST_CONTENT_BYTES", limit),
-            pytest.raises(Malformed, match="it is larger than") as refused,
+            pytest.raises(Malformed, match="decompressed files must have at most") as refused,
         ):
             trace_in([first, *map(gzip.compress, others)])
         assert refused.value.file == 0
@@ -325,7 +327,7 @@ def test_chakra_nodes_are_read_in_batches() -> None:
         assert same(trace_in(files), trace_in([GOAL.encode()]))
         with (
             patch.object(chakra, "MOST_DEPENDENCIES", 2),
-            pytest.raises(Malformed, match="more than 2 dependencies"),
+            pytest.raises(Malformed, match="at most 2 dependencies"),
         ):
             trace_in(files)
 
@@ -334,7 +336,10 @@ def test_what_a_chakra_node_has_is_bounded_before_it_costs_memory() -> None:
     # Type 4, and a list of 21 million dependencies on the node 0, behind their lengths.
     node = b"\x18\x04\x2a\xc0\xde\x81\x0a" + bytes(21_000_000)
     content = b"\x07\x0a\x050.0.4" + b"\xc7\xde\x81\x0a" + node
-    with peak_below(100_000_000), pytest.raises(Malformed, match="lists of more than 20000000 b"):
+    with (
+        peak_below(100_000_000),
+        pytest.raises(Malformed, match="lists must have at most 20000000 b"),
+    ):
         trace_in([content])
 
 
@@ -342,7 +347,7 @@ def test_fields_that_chakra_nodes_have_together_are_bounded() -> None:
     files = chakra_files(trace_in([GOAL.encode()]))
     with (
         patch.object(protobuf, "MOST_FIELDS_TOGETHER", 50),
-        pytest.raises(Malformed, match="more than 50 fields"),
+        pytest.raises(Malformed, match="at most 50 fields"),
     ):
         trace_in(files)
 
@@ -362,7 +367,7 @@ def test_a_text_is_not_taken_for_a_chakra_trace(text: str, format_: str) -> None
 
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
-    with pytest.raises(InputError, match=r"x:1: is in none of the formats of traces"):
+    with pytest.raises(InputError, match=r"x:1: unknown format of trace"):
         read_trace(tmp_path / "x")
     with pytest.raises(InputError, match="not found"):
         read_trace(tmp_path / "y")
@@ -374,7 +379,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         (
             "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n1\n"
             "a -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 8 1\n",
-            "would have 8589803520 steps, of at most",
+            "must have at most 2000000 steps, got 8589803520",
         ),
         (
             "num_ranks 2\nrank 0 {\n"
@@ -385,7 +390,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
             + "}\nrank 1 {\n"
             + "send 1b to 0\nrecv 1b from 0\n" * 5000
             + "}\n",
-            "its nodes wait for more than 20000000 transfers in all",
+            "must have at most 20000000 dependencies",
         ),
     ],
     ids=["a ring of 65536 ranks", "all wait for all"],
@@ -404,14 +409,14 @@ def test_receives_in_a_row_count_what_they_wait_for_again() -> None:
         assert len(replayed(trace, PlacementRule.WRAP, (1, 2)).transfers) == 5
     with (
         patch.object(replay, "MOST_WAITS", 14),
-        pytest.raises(ScheduleError, match="counting those of earlier receives"),
+        pytest.raises(ScheduleError, match="dependencies on transfers"),
     ):
         replayed(trace, PlacementRule.WRAP, (1, 2))
 
 
 def test_compute_of_more_than_a_day_is_refused() -> None:
     trace = trace_in([GOAL.encode()])
-    with pytest.raises(ScheduleError, match="more than a day"):
+    with pytest.raises(ScheduleError, match="at most a day"):
         Replay(trace, "x", np.arange(3), 3, 3).steps(1.0, 1e12)
 
 

@@ -96,14 +96,14 @@ def test_only_a_placement_is_blamed_on_the_placement(scenario: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("workloads.0.placement=[0, 1]", "lists 2 GPUs, but the trace has 4 ranks"),
-        ("workloads.0.placement=[0, 1, 2, 4]", "the GPUs are numbered 0 to 3, got 4"),
-        ("workloads.0.placement=[0, 0, 0, 0]", "no GPU sends anything to another one"),
+        ("workloads.0.placement=[0, 1]", "must list 4 GPUs, one for each rank, got 2"),
+        ("workloads.0.placement=[0, 1, 2, 4]", "must be GPUs 0 to 3, got 4"),
+        ("workloads.0.placement=[0, 0, 0, 0]", "no GPU sends to another GPU"),
         ("workloads.0.placement=spiral", "must be 'wrap', 'block' or 'rails', got 'spiral'"),
         ("workloads.0.trace=nowhere", "nowhere: not found"),
-        ("workloads.0.trace=x.yaml", "x.yaml:1: is in none of the formats of traces"),
+        ("workloads.0.trace=x.yaml", "x.yaml:1: unknown format of trace"),
         ("workloads.0.sise_scale=1", "did you mean 'size_scale'?"),
-        ("check_data=true", "check_data: is not possible with a trace"),
+        ("check_data=true", "check_data: cannot be combined with a trace"),
         ("workloads.0.size_scale=auto", None),
         ("workloads.0.time_dilation=auto", "cannot be combined with size_scale"),
     ],
@@ -121,5 +121,5 @@ def test_compute_of_more_than_a_day_of_emulated_time_is_refused(scenario: Path) 
     trace = scenario.parent / "pipeline.goal"
     trace.write_text(trace.read_text().replace("calc 1000000", "calc 1000000000000"))
     loaded = load(scenario)
-    with pytest.raises(InputError, match=r"x\.yaml:3 workloads\.0: cannot be executed: would comp"):
+    with pytest.raises(InputError, match=r"x\.yaml:3 workloads\.0: cannot be executed: must comp"):
         case_schedule(loaded.cases[0], loaded.fabrics[0])

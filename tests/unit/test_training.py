@@ -308,11 +308,11 @@ def test_an_own_file_without_a_strategy_is_searched(
             "moe-1.3b",
             "top_k: 1",
             "top_k: 200",
-            "own.yaml:12 moe: top_k 200 is more than the 128 experts",
+            "own.yaml:12 moe: top_k must be at most experts, 128, got 200",
         ),
-        ("moe-1.3b", "experts: 128", "experts: 3", "experts 3 do not spread evenly over expert_"),
-        ("moe-1.3b", "experts: 128", "experts: 192", "experts 192 do not spread evenly"),
-        ("moe-1.3b", "every: 2", "every: 100", "moe.every 100 is more than the 24 layers"),
+        ("moe-1.3b", "experts: 128", "experts: 3", "experts must be a multiple of expert_"),
+        ("moe-1.3b", "experts: 128", "experts: 192", "experts must be a multiple of"),
+        ("moe-1.3b", "every: 2", "every: 100", "moe.every must be at most layers, 24, got 100"),
     ],
 )
 def test_a_mistake_in_a_file_is_said_with_its_line(

@@ -360,7 +360,7 @@ def test_heat_maps_are_drawn_from_the_records_of_the_runs(
 
 def test_a_run_without_a_whole_iteration_is_a_sentence(tmp_path: Path) -> None:
     run, _ = recorded(tmp_path, complete=False)
-    with pytest.raises(InputError, match="gpt-146b has no whole execution"):
+    with pytest.raises(InputError, match="gpt-146b has no complete execution"):
         recorded_traffic(run)
-    with pytest.raises(InputError, match="has no iteration 'rail-only/all-reduce/ring'"):
+    with pytest.raises(InputError, match="unknown iteration 'rail-only/all-reduce/ring'"):
         recorded_traffic(run, "rail-only/all-reduce/ring")

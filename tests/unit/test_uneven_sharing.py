@@ -48,7 +48,7 @@ def arrivals_s(weights: list[float]) -> Floats:
 
 
 def test_a_flow_that_is_alone_for_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="so long"):
+    with pytest.raises(ValueError, match="too late"):
         weight_of(1.0, 2.0)
 
 

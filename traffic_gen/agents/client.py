@@ -142,7 +142,7 @@ class AgentClient:
         self._report(ended, reports, transfers)
         repeat = _repeat(transfers, ranks, 0, start_ns, reports)
         if not repeat.complete:
-            raise EmulationError("\n".join((f"not done in {at_most_s:g} s", *repeat.errors)))
+            raise EmulationError("\n".join((f"did not end within {at_most_s:g} s", *repeat.errors)))
         return repeat
 
     def _start(self, ranks: Iterable[int], at_most_s: float, not_before_ns: int = 0) -> int:
@@ -228,9 +228,7 @@ class AgentClient:
             self._check()
             if waiting and time.monotonic() > deadline:
                 missing = ", ".join(str(rank) for rank in sorted(waiting.values()))
-                raise EmulationError(
-                    f"agents did not {what} in time: no answer from ranks {missing}"
-                )
+                raise EmulationError(f"agents did not {what}: no answer from ranks {missing}")
 
     def _descriptor(self, rank: int) -> int:
         return self._sockets[self._gpus[rank]].fileno()
@@ -243,7 +241,7 @@ class AgentClient:
         except OSError as error:
             self._lost(rank, str(error))
         if not data:
-            self._lost(rank, "it ended")
+            self._lost(rank, "process ended")
         self._unread[gpu] += data
         if not self._unread[gpu].endswith(b"\n"):
             return None
@@ -280,7 +278,7 @@ def agent_client(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator
                 connection.connect(str(place))
             except OSError as error:
                 check()
-                raise EmulationError(f"{place}: its agent does not answer ({error})") from error
+                raise EmulationError(f"{place}: no answer from its agent ({error})") from error
         yield AgentClient(connected, check)
 
 

@@ -51,7 +51,7 @@ def _fork(agent: ModuleType, path: Path) -> int:
     os.dup2(log, sys.stderr.fileno())
     _checked(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
-        raise SystemExit("whoever started this agent has ended")
+        raise SystemExit("parent process has ended")
     _checked(_libc.prctl(PR_SET_NAME, path.parent.name.encode(), 0, 0, 0), "prctl")
     _checked(_libc.unshare(CLONE_NEWNET), "unshare")
     agent.serve(str(path))

@@ -139,9 +139,11 @@ class CheckedPayloads(Payloads):
         """Compare a chunk with the sum of the contributions of `ranks`; return the first error."""
         held = self.chunks.get(chunk)
         if held is None:
-            return [f"chunk {chunk} never arrived"]
+            return [f"chunk {chunk} did not arrive"]
         parts = (self.contribution(rank, chunk) for rank in ranks)
         for element, values in enumerate(zip(*parts, strict=True)):
             if held[element] != sum(values):
-                return [f"chunk {chunk}, element {element}: {held[element]}, not {sum(values)}"]
+                return [
+                    f"chunk {chunk}, element {element}: must be {sum(values)}, got {held[element]}"
+                ]
         return []

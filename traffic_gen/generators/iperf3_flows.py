@@ -139,7 +139,7 @@ class Iperf3Flows:
         while missing:
             missing -= {flow.pair for flow, _ in self._arrivals()}
             if time.monotonic() > end_s:
-                raise EmulationError(f"iperf3: no connection of ranks {sorted(missing)[:3]}")
+                raise EmulationError(f"iperf3: no connection between ranks {sorted(missing)[:3]}")
 
     def run(self, schedule: Steps, number: int, at_most_s: float) -> Repeat:
         """Execute the schedule once; raise `Incomplete` if it takes longer than `at_most_s`."""
@@ -153,7 +153,7 @@ class Iperf3Flows:
             progress.sent_ns.update(flow.sent_ns)
         repeat = progress.repeat(number, start_ns, _difference(before, self._sums()))
         if not repeat.complete:
-            raise Incomplete(EmulationError(f"iperf3: not done in {at_most_s:g} s"), repeat)
+            raise Incomplete(EmulationError(f"iperf3: did not end within {at_most_s:g} s"), repeat)
         return repeat
 
     def _start(self, progress: Progress, transfers: Iterable[Transfer]) -> None:
@@ -291,7 +291,7 @@ def _output_of(client: Process) -> str:
     try:
         return client.communicate(timeout=END_DEADLINE_S)[0]
     except subprocess.TimeoutExpired:
-        what = f"iperf3: a client has not ended within {END_DEADLINE_S} s after its last byte"
+        what = f"iperf3: a client did not end within {END_DEADLINE_S} s after its last byte"
         raise EmulationError(what) from None
 
 

@@ -92,7 +92,7 @@ class Channel:
         """
         ahead = (packet.psn - self._next_psn) % PSN_COUNT
         if ahead >= WINDOW_PACKETS or packet.psn in self._early:
-            self.errors.append(f"packet {packet.psn} came again")
+            self.errors.append(f"duplicate packet {packet.psn}")
             return []
         self.received_packets += 1
         self.received_bytes += len(packet.payload)
@@ -108,7 +108,7 @@ class Channel:
         while self.transfers and len(self._arriving) >= self.transfers[0].size_bytes:
             transfer = self.transfers.popleft()
             if self._arriving[: transfer.size_bytes] != content(transfer):
-                self.errors.append(f"transfer {transfer.id}: other bytes came than were sent")
+                self.errors.append(f"transfer {transfer.id}: received bytes differ from those sent")
             del self._arriving[: transfer.size_bytes]
             yield transfer
 
@@ -243,17 +243,17 @@ class _Execution:
         size_bytes = sum(channel.received_bytes for channel in channels)
         early = sum(channel.reordered for channel in channels)
         return (
-            f"all {packets} packets came, with {size_bytes} bytes of payload, each over the ports "
-            f"of its intended path; {early} came before one that was sent earlier"
+            f"all {packets} packets arrived, with {size_bytes} payload bytes, each over the ports "
+            f"of its intended path; {early} arrived out of order"
         )
 
     def _errors(self) -> Iterator[str]:
         if self._broken_packets:
             yield f"{self._broken_packets} packets had a wrong ICRC or an unknown queue pair"
         for pair, channel in self._channels.items():
-            name = f"ranks {pair[0]} -> {pair[1]}"
-            if channel.received_packets != channel.sent_packets:
-                yield f"{name}: {channel.received_packets} of {channel.sent_packets} packets came"
+            name, sent = f"ranks {pair[0]} -> {pair[1]}", channel.sent_packets
+            if channel.received_packets != sent:
+                yield f"{name}: {channel.received_packets} of {sent} packets arrived"
             yield from (f"{name}: {error}" for error in channel.errors[:SHOWN])
             yield from (f"{name}: {error}" for error in self._strays(channel))
 
@@ -266,7 +266,7 @@ class _Execution:
         for hop in {**wanted, **counts}:
             there, due = counts.get(hop, 0), wanted.get(hop, 0)
             if there != due:
-                yield f"{there} packets from {hop.sender} to {hop.receiver}, not {due}"
+                yield f"{there} packets from {hop.sender} to {hop.receiver}, must be {due}"
 
 
 @contextmanager

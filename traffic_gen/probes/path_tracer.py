@@ -83,7 +83,9 @@ class PortCapture:
     def _check_that_nothing_is_missing(self) -> None:
         """Raise `EmulationError` if the kernel has dropped frames, as the buffer was full."""
         if dropped := dropped_frames(self._socket):
-            raise EmulationError(f"{dropped} frames at the switches' ports were not read in time")
+            raise EmulationError(
+                f"{dropped} frames at switch ports dropped by the kernel: capture buffer full"
+            )
 
 
 @contextmanager

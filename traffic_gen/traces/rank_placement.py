@@ -37,7 +37,7 @@ def placed(rule: PlacementRule | tuple[int, ...], ranks: int, domains: int, size
 
 def _listed(listed: tuple[int, ...], ranks: int, gpus: int) -> Ints:
     if len(listed) != ranks:
-        raise ValueError(f"lists {len(listed)} GPUs, but the trace has {ranks} ranks")
+        raise ValueError(f"must list {ranks} GPUs, one for each rank, got {len(listed)}")
     if max(listed) >= gpus:
-        raise ValueError(f"the GPUs are numbered 0 to {gpus - 1}, got {max(listed)}")
+        raise ValueError(f"must be GPUs 0 to {gpus - 1}, got {max(listed)}")
     return np.array(listed)

@@ -90,19 +90,20 @@ def _set_of(folder: Path, name: str | None) -> list[Path]:
         if (named := OF_A_RANK.fullmatch(file)) and name in (None, named[1]):
             of_name, rank = by_name.setdefault(named[1], {}), int(named[2])
             if rank in of_name:
-                what = f"is of rank {rank}, as {of_name[rank].name} is"
+                what = f"duplicate rank {rank}, also in {of_name[rank].name}"
                 raise InputError(Problem(str(folder / file), what, "leave one of them out"))
             of_name[rank] = folder / file
     if len(by_name) != 1:
-        what = f"must have the files NAME.RANK.et of one trace, has those of {len(by_name)}"
+        what = f"must have the files NAME.RANK.et of one trace, got {len(by_name)} traces"
         raise InputError(Problem(str(folder), what))
     (ranks,) = by_name.values()
     missing = set(range(len(ranks))) - ranks.keys()
     if missing or len(ranks) > MOST_RANKS:
         what = (
-            f"has {len(ranks)} files of ranks, but none of rank {min(missing, default=MOST_RANKS)}"
+            f"file of rank {min(missing, default=MOST_RANKS)} not found; {len(ranks)} in the folder"
         )
-        raise InputError(Problem(str(folder), what, f"ranks are 0 to at most {MOST_RANKS - 1}"))
+        hint = f"ranks are 0 to at most {MOST_RANKS - 1}"
+        raise InputError(Problem(str(folder), what, hint))
     return [ranks[rank] for rank in range(len(ranks))]
 
 
@@ -113,12 +114,10 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     try:
         text = contents[0].decode()
     except UnicodeDecodeError as error:
-        raise Malformed(
-            f": byte {error.start}", "is neither a Chakra trace nor UTF-8 text"
-        ) from None
+        raise Malformed(f": byte {error.start}", "must be a Chakra trace or UTF-8 text") from None
     if (lines := text.count("\n")) > MOST_LINES:
-        raise Malformed(":1", f"has {lines} lines, of at most {MOST_LINES}")
+        raise Malformed(":1", f"must have at most {MOST_LINES} lines, got {lines}")
     for is_one, read in TEXT_FORMATS.values():
         if is_one(text):
             return read(text, defaults)
-    raise Malformed(":1", "is in none of the formats of traces", f"known: {', '.join(FORMATS)}")
+    raise Malformed(":1", "unknown format of trace", f"known: {', '.join(FORMATS)}")

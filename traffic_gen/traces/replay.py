@@ -51,7 +51,7 @@ class Replayed(WorkSteps):
 
     def __post_init__(self) -> None:
         if not self.transfers.size_bytes.any():
-            raise ScheduleError("no GPU sends anything to another one")
+            raise ScheduleError("no GPU sends to another GPU")
         super().__post_init__()
         self.deliveries.prove(self.transfers)
 
@@ -93,7 +93,7 @@ class Replay(Task):
         Raises `ScheduleError` for more steps than memory holds, or compute of more than a day.
         """
         if (count := self.trace.most_steps) > MOST_STEPS:
-            raise ScheduleError(f"would have {count} steps, of at most {MOST_STEPS}")
+            raise ScheduleError(f"must have at most {MOST_STEPS} steps, got {count}")
         emission = _Emission(self, size_scale, time_dilation)
         emission.emit_all()
         transfers = emission.transfers()
@@ -140,10 +140,7 @@ class _Emission:
             self.ends[node] = waits = self._waits(node)
             left -= len(waits)
             if left < 0:
-                what = f"its nodes wait for more than {MOST_WAITS} transfers in all"
-                raise ScheduleError(
-                    f"{what}, counting those of earlier receives for each node again"
-                )
+                raise ScheduleError(f"must have at most {MOST_WAITS} dependencies on transfers")
             self._emit_node(node, waits)
 
     def _waits(self, node: int) -> Ends:
@@ -220,7 +217,7 @@ def _compute_ns(trace: Trace, time_dilation: float) -> list[int]:
     compute_ns = np.rint(trace.seconds * time_dilation * 1e9)
     if (compute_ns > MOST_NS).any():
         longest_s = compute_ns.max() / 1e9
-        raise ScheduleError(f"would compute {longest_s:.3g} s of emulated time, more than a day")
+        raise ScheduleError(f"must compute at most a day of emulated time, got {longest_s:.3g} s")
     durations: list[int] = compute_ns.astype(np.int64).tolist()
     return durations
 

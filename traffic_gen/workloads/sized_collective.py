@@ -188,8 +188,8 @@ class SizedCollective(Task):
             return super().crossing(pairs, domain_size)
         several = f" {apart} times" if len(self.groups) > 1 else ""
         return (
-            f"the communicator {label(self.communicator)} crosses rails{several}: its GPUs are not "
-            "joined by rails and HB domains of their own, so others forward for them"
+            f"communicator {label(self.communicator)} crosses rails{several}: rails and HB domains "
+            "do not connect its GPUs, other GPUs forward for them"
         )
 
     def stand_in(self) -> "SizedCollective":
@@ -205,7 +205,7 @@ class SizedCollective(Task):
                 smaller.require_accepted()
                 return smaller
         small = f"{domains} x {size} GPUs"
-        raise ScheduleError(f"no grid of up to {small}, which could stand in for it, is accepted")
+        raise ScheduleError(f"no grid of up to {small} is accepted in its place")
 
     def refusal(self, error: ScheduleError) -> tuple[str, str]:
         """Say that the schedule is wrong, and where the algorithm's function is."""
@@ -262,7 +262,7 @@ class SizedCollective(Task):
             first += len(parts[-1])
             first_chunk += len(chunk_bytes)
         if not first:
-            raise ScheduleError("no GPU sends anything")
+            raise ScheduleError("no GPU sends to another GPU")
         return Transfers.joined(parts)
 
 

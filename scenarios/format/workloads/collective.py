@@ -77,13 +77,13 @@ class CollectiveWork(Work):
         known = algorithms_of(self.collective)
         if self.algorithm not in known:
             raise ValueError(
-                f"{self.collective} has no algorithm {self.algorithm!r}"
+                f"unknown algorithm {self.algorithm!r} of {self.collective}"
                 f"{did_you_mean(self.algorithm, known)} known: {', '.join(known)}"
             )
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
-            raise ValueError(f"{self.collective} has no matrix; only {Collective.ALL_TO_ALL} has")
+            raise ValueError(f"matrix needs {Collective.ALL_TO_ALL}, got {self.collective}")
         if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
-            raise ValueError(f"{self.algorithm!r} is not pipelined and has no slices")
+            raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
         return self
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ class CollectiveWork(Work):
         if has_bytes and self.size is not None:
             raise ValueError("a matrix of bytes cannot be combined with size")
         if not has_bytes and self.size is None:
-            raise ValueError("needs a size")
+            raise ValueError("size is required")
         return self
 
     @property
@@ -173,13 +173,13 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
         return
     if not task.is_regular and gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
-        yield key, f"is possible for up to {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
+        yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
     elif not task.is_regular and (parts := _parts(task)) > MOST_PARTS:
         key = "communicator" if matrix is None else "slices"
-        yield key, f"makes {parts} parts for pairs of GPUs, more than the {MOST_PARTS} possible"
+        yield key, f"must make at most {MOST_PARTS} parts for pairs of GPUs, got {parts}"
     elif isinstance(matrix, Given):
         for ranks in {len(group.ranks) for group in groups} - {len(matrix.rows)}:
-            yield "matrix", f"has {len(matrix.rows)} rows, for {ranks} GPUs"
+            yield "matrix", f"must have {ranks} rows, one for each GPU, got {len(matrix.rows)}"
 
 
 def _parts(task: SizedCollective) -> int:

@@ -103,14 +103,14 @@ def _problems(load: RequestLoad, time_dilation: float) -> Iterator[tuple[str, st
     """Yield each key that does not fit the others, the issue, and a hint."""
     tensor, size, requests = load.tensor, load.domain_size, load.arrivals.requests
     if size % tensor:
-        what = f"replicas of {tensor} GPUs do not fill an HB domain of {size}"
+        what = f"must divide domain_size, {size}, got {tensor}"
         yield "tensor", what, f"use a divisor of {size}"
     if (count := requests * tensor) > MOST_TRANSFERS:
-        what = f"{requests} requests of {tensor} GPUs are {count} transfers"
-        yield "requests", f"{what}, of at most {MOST_TRANSFERS}", "use fewer"
+        what = f"must make at most {MOST_TRANSFERS} transfers, got {count}"
+        yield "requests", f"{what}: {requests} requests of {tensor} GPUs", "use fewer"
     if load.size_bytes > MOST_PAIR_BYTES:
-        what = f"the KV caches of all requests have {load.size_bytes:.3g} bytes, more than 1 PB"
+        what = f"KV caches must have at most 1 PB, got {load.size_bytes:.3g} bytes"
         yield "requests", what, "use fewer, or shorter prompts"
     if (last_s := load.last_arrival_s * max(1.0, time_dilation)) > MOST_S:
-        what = f"the last request arrives after {last_s:.3g} s, more than a day"
+        what = f"last request must arrive within a day, got {last_s:.3g} s"
         yield "rate", what, "use a higher one, or fewer requests"

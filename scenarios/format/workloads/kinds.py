@@ -46,10 +46,10 @@ class JobsWorkload(Work):
     key = "jobs"
     excludes: ClassVar[Excludes] = {
         "check_data": (
-            "is not possible with several jobs",
+            "cannot be combined with several jobs",
             "check the data of each as a workload of its own",
         ),
-        "faults": ("are not possible with several jobs", "use a workload with a communicator"),
+        "faults": ("cannot be combined with several jobs", "use a workload with a communicator"),
     }
     # Compute and bytes of all jobs are scaled together, so that they meet as on the real platform.
     generator: ClassVar[Generator] = Generator.AGENT
@@ -71,7 +71,7 @@ class JobsWorkload(Work):
             raise ValueError(f"must have two jobs or more, got {len(self.jobs)}")
         for name, count in Counter(job.name for job in self.jobs).items():
             if count > 1:
-                raise ValueError(f"has {count} jobs of the name {name!r}")
+                raise ValueError(f"duplicate job {name!r}")
         return self
 
     def task(self, spec: FabricSpec) -> Jobs:
@@ -92,14 +92,14 @@ class JobsWorkload(Work):
         """Yield issues of too many GPUs, and of wrong partitions."""
         # No closed form describes several jobs together.
         if (gpus := prod(shape)) > MOST_FOLLOWED_GPUS:
-            what = f"are too many for several jobs: at most {MOST_FOLLOWED_GPUS}, got {gpus} GPUs"
+            what = f"several jobs can have at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
             yield Issue(("fabric", "domains"), what)
         for which, job in enumerate(self.jobs):
             yield from _partition_issues((*place, "jobs", which), job, shape)
         for (_, one), (which, other) in combinations(enumerate(self.jobs), 2):
             partition, later = one.partition(*shape), other.partition(*shape)
             if partition.overlaps(later):
-                what = f"job {other.name} ({later}) has GPUs of job {one.name} ({partition})"
+                what = f"job {other.name} ({later}) shares GPUs with job {one.name} ({partition})"
                 yield Issue((*place, "jobs", which), what, "give each job GPUs of its own")
 
 
@@ -116,7 +116,7 @@ def _partition_issues(place: Place, job: AnyJob, grid: Shape) -> Iterator[Issue]
     """Yield issues of a partition that is not within the grid, or has a single GPU."""
     for key, span, count in (("domains", job.domains, grid[0]), ("rails", job.rails, grid[1])):
         if span is not None and span[1] >= count:
-            what = f"job {job.name}: there are only {key} 0 to {count - 1}, got {span[1]}"
+            what = f"job {job.name}: must be {key} 0 to {count - 1}, got {span[1]}"
             yield Issue((*place, key), what)
     if prod(job.partition(*grid).shape) == 1:
         yield Issue(place, f"job {job.name}: must have two GPUs or more, got one")

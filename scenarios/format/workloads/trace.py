@@ -70,7 +70,7 @@ class TraceWork(Work):
 
         trace = self._read(prod(shape))
         if self.size is not None and trace.format != MSCCL:
-            what = f"{trace.format} names bytes of its own"
+            what = f"cannot be combined with a trace of {trace.format}, which has sizes"
             yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
         try:
             replay = self._replay(*shape)

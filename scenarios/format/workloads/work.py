@@ -68,7 +68,7 @@ class Work(Strict):
 
 def no_result(kind: str) -> Excludes:
     """Exclude a data check of work without a result."""
-    what = f"is not possible with {kind}, which has no result to check"
+    what = f"cannot be combined with {kind}, which has no result to check"
     return {"check_data": (what, "leave it out")}
 
 

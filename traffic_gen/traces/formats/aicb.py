@@ -95,16 +95,16 @@ def _strategy(written: str, defaults: Defaults) -> tuple[_Strategy, int]:
     """Read the first line."""
     matched = STRATEGY.fullmatch(written)
     if matched is None or matched[1] not in (MICRO, ITERATION):
-        what = f"names a strategy that cannot be replayed: {written.strip()[:60]!r}"
+        what = f"unknown strategy {written.strip()[:60]!r}"
         raise Malformed(line(1), what, f"known: {MICRO}, {ITERATION}")
     words = matched[2].replace(":", " ").split()
     given = dict(zip(words[::2], map(int, words[1::2]), strict=True))
     ranks = require_ranks(given.get("all_gpus", defaults.ranks), line(1))
     tensor, expert = given.get("model_parallel_NPU_group", 1), given.get("ep", 1)
     if given.get("pp", 1) != 1:
-        raise Malformed(line(1), f"has {given['pp']} pipeline stages, which are not replayed")
+        raise Malformed(line(1), f"pp must be 1, got {given['pp']}")
     if tensor < 1 or expert < 1 or ranks % (tensor * expert):
-        what = f"{ranks} ranks are no groups of {tensor} (tensor) times {expert} (expert) ranks"
+        what = f"{ranks} ranks must be a multiple of {tensor} (tensor) times {expert} (expert)"
         raise Malformed(line(1), what)
     return _Strategy(matched[1] == MICRO, ranks, tensor, expert), ranks
 
@@ -150,7 +150,7 @@ def _pass(words: list[str], number: int) -> _Pass:
     if name != "NONE" and name not in OPERATIONS:
         raise Malformed(
             line(number),
-            f"{operation[:40]!r} cannot be replayed",
+            f"unknown operation {operation[:40]!r}",
             f"known: {', '.join(OPERATIONS)}",
         )
     size_bytes = require_bytes(int(size), line(number))

@@ -41,7 +41,9 @@ def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
     nodes = Nodes(ranks)
     for rank, (place, row) in enumerate(rows):
         if len(row) != ranks:
-            raise Malformed(line(place), f"has {len(row)} numbers, but there are {ranks} rows")
+            raise Malformed(
+                line(place), f"must have {ranks} numbers, one for each row, got {len(row)}"
+            )
         for peer, size_bytes in enumerate(row):
             if size_bytes and peer != rank:
                 nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes)
@@ -68,7 +70,7 @@ def _rows(text: str) -> list[tuple[int, list[int]]]:
     rows, count = list[tuple[int, list[int]]](), 0
     for number, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
-            raise Malformed(line(number), f"has more than {MOST_RANKS} numbers")
+            raise Malformed(line(number), f"must have at most {MOST_RANKS} numbers")
         try:
             row = row_of(written)
         except ValueError as error:

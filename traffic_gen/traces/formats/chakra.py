@@ -89,11 +89,11 @@ def _unpacked(content: bytes, most_bytes: int, file: int) -> bytes:
         try:
             plain = gzip.GzipFile(fileobj=BytesIO(content)).read(most_bytes + 1)
         except EOFError:
-            what = "unpacked, it ends early"
+            what = "compressed data ends early"
         except (gzip.BadGzipFile, zlib.error) as error:
-            what = f"cannot be unpacked: {error}"
+            what = f"cannot be decompressed: {error}"
     if len(plain) > most_bytes:
-        what = f"unpacked, with the files before it, it is larger than {MOST_CONTENT_BYTES} bytes"
+        what = f"decompressed files must have at most {MOST_CONTENT_BYTES} bytes together"
     if what:
         raise Malformed(": byte 0", what, file=file)
     return plain
@@ -129,7 +129,7 @@ class _Frames:
             parts.append(part)
             waits += len(part.waits.values)
             if waits > MOST_DEPENDENCIES:
-                what = f"is among nodes with more than {MOST_DEPENDENCIES} dependencies in all"
+                what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
                 raise self.at(first, what)
         return NodeColumns.joined(parts)
 
@@ -193,7 +193,7 @@ class _Assembly:
     def trace(self, ranks: int) -> Trace:
         """Return the trace; raise `Malformed` where nodes do not fit together."""
         frames, columns, kind = self.frames, self.columns, self.kind
-        self._require((columns.type > 0) & (columns.type <= MOST_TYPE), "has no known type")
+        self._require((columns.type > 0) & (columns.type <= MOST_TYPE), "unknown type of node")
         peer, seconds = self._peers(ranks), self._seconds()
         operation, operations = self._operations(ranks)
         try:
@@ -251,7 +251,7 @@ class _Assembly:
         order = np.argsort(key, kind="stable")
         ordered = key[order]
         if (twice := np.flatnonzero(np.diff(ordered) == 0)).size:
-            raise self.frames.at(int(order[twice[0] + 1]), "has the id of another node")
+            raise self.frames.at(int(order[twice[0] + 1]), "duplicate id")
         if not len(waits.values):
             return waits
         nearest = np.minimum(np.searchsorted(ids, waits.values), len(ids) - 1)
@@ -260,7 +260,7 @@ class _Assembly:
         right = (ids[nearest] == waits.values) & (ordered[at] == wanted)
         if not right.all():
             wrong = int(np.argmin(right))
-            what = f"depends on the node {waits.values[wrong]}, which is not in this file"
+            what = f"depends on unknown node {waits.values[wrong]} of this file"
             raise self.frames.at(int(waits.row[wrong]), what)
         return Rows(order[at], waits.starts)
 
@@ -298,7 +298,7 @@ class _Assembly:
         for node in nodes:
             if types[node] != types[first] or sizes[node] != sizes[first]:
                 raise self.frames.at(
-                    node, f"is another collective operation than rank {ranks[0]}'s"
+                    node, f"differs from the collective operation of rank {ranks[0]}"
                 )
         collective = COLLECTIVES.get(int(types[first]))
         if collective is None:

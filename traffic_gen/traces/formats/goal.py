@@ -107,11 +107,11 @@ class _Reader:
 
     def _refuse(self, statement: str, number: int) -> None:
         shown = statement.strip()[:60]
-        raise Malformed(line(number), f"cannot be understood: {shown!r}", f"expected {EXPECTED}")
+        raise Malformed(line(number), f"unknown statement {shown!r}", f"expected {EXPECTED}")
 
     def _known(self, rank: int, number: int) -> int:
         if not 0 <= rank < self.nodes.ranks:
-            raise Malformed(line(number), f"num_ranks is {self.nodes.ranks}, got rank {rank}")
+            raise Malformed(line(number), f"rank must be 0 to {self.nodes.ranks - 1}, got {rank}")
         return rank
 
     def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
@@ -146,7 +146,9 @@ class _Reader:
         later, at_begin, earlier = matched.groups()
         for label in (later, earlier):
             if label not in self.labels:
-                raise Malformed(line(number), f"the label {label!r} is not defined above")
+                raise Malformed(
+                    line(number), f"unknown label {label!r}; labels are defined before their use"
+                )
         node = self.labels[earlier]
         self.nodes.wait(self.labels[later], self._begin(node, number) if at_begin else node)
 

@@ -57,7 +57,7 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
     try:
         reader.parser.Parse(text, True)
     except expat.ExpatError as error:
-        what = f"is no XML: {expat.errors.messages[error.code]}"
+        what = f"is not XML: {expat.errors.messages[error.code]}"
         raise Malformed(line(error.lineno), what) from None
     algorithm = reader.algorithm
     if algorithm is None:
@@ -86,7 +86,7 @@ class _Reader:
     def _begin(self, name: str, given: Attributes) -> None:
         if len(self.open) == len(LEVELS) or name != LEVELS[len(self.open)]:
             inside = self.open[-1] if self.open else "the file"
-            self._refuse(f"<{name[:40]}> is not possible in {inside}")
+            self._refuse(f"unknown element <{name[:40]}> in {inside}")
         self.open.append(name)
         if name == "algo":
             self._algorithm(given)
@@ -136,9 +136,9 @@ class _Reader:
     def _step(self, given: Attributes) -> None:
         block, type_ = self.block, given.get("type", "")
         if block is None or type_ not in TYPES:
-            self._refuse(f"has a step of type {type_[:40]!r}", f"known: {', '.join(TYPES)}")
+            self._refuse(f"unknown step type {type_[:40]!r}", f"known: {', '.join(TYPES)}")
         if (type_ in SENDS and block.send < 0) or (type_ in RECEIVES and block.receive < 0):
-            self._refuse(f"is a step {type_!r} of a block without that peer")
+            self._refuse(f"step {type_!r} needs a peer of its block")
         if self._number(given, "s", 0, 10**9) != len(block.steps):
             self._refuse(f"must be step {len(block.steps)} of its block, got {given['s']}")
         step = Step(
@@ -165,9 +165,9 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
     """Turn steps into nodes, and prove that they do the work of the collective."""
     where = line(algorithm.place)
     if defaults.size_bytes is None:
-        raise Malformed(where, "names chunks, but no bytes", "give the workload a size")
+        raise Malformed(where, "needs a size", "add `size` to the workload")
     if len(algorithm.buffers) != algorithm.ranks:
-        what = f"has {len(algorithm.buffers)} GPUs, but ngpus is {algorithm.ranks}"
+        what = f"must have {algorithm.ranks} GPUs (ngpus), got {len(algorithm.buffers)}"
         raise Malformed(where, what)
     chunk_bytes = require_bytes(max(1, -(-defaults.size_bytes // algorithm.chunks)), where)
     nodes, parts = Nodes(algorithm.ranks), list[Part]()
@@ -223,6 +223,6 @@ def _wait(algorithm: Algorithm, nodes: Nodes, ends: dict[tuple[int, int, int], i
                 continue
             earlier = ends.get((gpu, step.block, step.step))
             if earlier is None:
-                what = f"depends on step {step.step} of block {step.block}, which is not there"
+                what = f"depends on unknown step {step.step} of block {step.block}"
                 raise Malformed(line(step.place), what)
             nodes.wait(ends[gpu, number, index] - len(_kinds(step)) + 1, earlier)

@@ -103,9 +103,11 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
         for offset, value in enumerate(values):
             at_end = memory.values.get(memory.place(gpu, ("o", offset)))
             if at_end != value:
-                ends = f"in the end, GPU {gpu} has {_words(at_end)} at {offset}"
+                ends = f"GPU {gpu} ends with {_words(at_end)} at {offset}"
                 what = f"{algorithm.collective}: {ends}"
-                raise Malformed(line(algorithm.place), f"{what} of its output, not {_words(value)}")
+                raise Malformed(
+                    line(algorithm.place), f"{what} of its output, must be {_words(value)}"
+                )
 
 
 def _words(value: Value | None) -> str:
@@ -117,11 +119,11 @@ def _require_inputs(algorithm: Algorithm) -> None:
     size, where = algorithm.buffers[0].input, line(algorithm.place)
     for rank, buffers in algorithm.buffers.items():
         if buffers.input != size:
-            raise Malformed(where, f"GPU {rank} has another input than GPU 0")
+            raise Malformed(where, f"input of GPU {rank} must be as large as that of GPU 0")
     if size < 1:
-        raise Malformed(where, "has no chunk of input", "i_chunks must be at least 1")
+        raise Malformed(where, "i_chunks must be at least 1, got 0")
     if algorithm.collective in ("reduce_scatter", "alltoall") and size % algorithm.ranks:
-        what = f"{algorithm.collective}: {size} chunks of input have no equal share for each of"
+        what = f"{algorithm.collective}: {size} input chunks cannot be divided equally among"
         raise Malformed(where, f"{what} {algorithm.ranks} GPUs")
 
 
@@ -153,7 +155,7 @@ def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
         case "broadcast":
             return {rank: [(chunk, 1) for chunk in range(size)] for rank in range(ranks)}
     known = "allreduce, allgather, reduce_scatter, alltoall, broadcast"
-    what = f"has a collective whose result is not known: {algorithm.collective[:40]!r}"
+    what = f"unknown collective {algorithm.collective[:40]!r}"
     raise Malformed(line(algorithm.place), what, f"known: {known}")
 
 
@@ -172,7 +174,7 @@ class _Order:
         blocks = algorithm.blocks.items()
         ends = sum(len(block.steps) * len(self.columns[gpu]) for (gpu, _), block in blocks)
         if ends > MOST_ENDS:
-            what = f"has {ends} steps times blocks of the same GPU, of at most {MOST_ENDS}"
+            what = f"must have at most {MOST_ENDS} steps times blocks of a GPU, got {ends}"
             raise Malformed(line(algorithm.place), what)
         self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
 
@@ -239,7 +241,7 @@ class _Memory:
         """Take the sent chunks; with a reduction, add those at the source."""
         step, values = part.step, self.sent.pop(sent_by)
         if len(values) != step.count:
-            what = f"receives {step.count} chunks, but {len(values)} were sent"
+            what = f"must receive {len(values)} chunks, as many as were sent, got {step.count}"
             raise Malformed(line(step.place), what)
         if step.type in ("rrs", "rrc", "rrcs"):
             values = self._added(part, self._read(part, step.source), values)
@@ -264,7 +266,8 @@ class _Memory:
             place = self.place(part.gpu, (name, offset + chunk))
             value = self.values.get(place)
             if value is None:
-                what = f"GPU {part.gpu} has nothing yet at {offset + chunk} of its buffer {name!r}"
+                buffer = f"buffer {name!r} of GPU {part.gpu}"
+                what = f"reads {offset + chunk} of {buffer} before it is written"
                 raise Malformed(line(part.step.place), what)
             self._require_order(part, self.written.get(place, []), (name, offset + chunk))
             self.reading.setdefault(place, []).append(part)
@@ -288,9 +291,11 @@ class _Memory:
         for other in earlier:
             if not self.order.precedes(other, part):
                 name, offset = location
-                what = f"touches {offset} of the buffer {name!r} of GPU {part.gpu}, as line"
-                what = f"{what} {other.step.place} does, in no order"
-                hint = f"let it wait for step {other.index} of block {other.block}"
+                what = (
+                    f"unordered access to {offset} of buffer {name!r} of GPU {part.gpu}, with line"
+                )
+                what = f"{what} {other.step.place}"
+                hint = f"make it wait for step {other.index} of block {other.block}"
                 raise Malformed(line(part.step.place), what, hint)
 
     def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:

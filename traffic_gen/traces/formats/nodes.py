@@ -51,7 +51,9 @@ def require_ranks(count: int, place: str) -> int:
 def require_nodes(count: int, place: str, *, file: int = 0) -> None:
     """Raise `Malformed` for more nodes than fit into memory."""
     if count > MOST_NODES:
-        raise Malformed(place, f"has {count} nodes or more, of at most {MOST_NODES}", file=file)
+        raise Malformed(
+            place, f"must have at most {MOST_NODES} nodes, got {count} or more", file=file
+        )
 
 
 def require_bytes(count: int, place: str) -> int:

@@ -73,10 +73,10 @@ def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
     while len(message := message[open_ := cursor < end]):
         cursor, end = cursor[open_], end[open_]
         if len(parts) == MOST_FIELDS:
-            raise Damaged(int(cursor[0]), f"has more than {MOST_FIELDS} fields")
+            raise Damaged(int(cursor[0]), f"must have at most {MOST_FIELDS} fields")
         count += len(message)
         if count > MOST_FIELDS_TOGETHER:
-            what = f"has, with its neighbours, more than {MOST_FIELDS_TOGETHER} fields"
+            what = f"messages must have at most {MOST_FIELDS_TOGETHER} fields together"
             raise Damaged(int(cursor[0]), what)
         key, after = _varints(data, cursor, end)
         wire, (value, after) = key & 7, _values(data, key & 7, after, end, cursor)
@@ -93,7 +93,7 @@ def _values(data: Bytes, wire: Ints, cursor: Ints, end: Ints, at: Ints) -> tuple
     """Read the value of a field of each message; return the values, and where they end."""
     known = np.isin(wire, (VARINT, FIXED64, LENGTH, FIXED32))
     if not known.all():
-        raise Damaged(int(at[~known][0]), f"has no field of wire type {wire[~known][0]}")
+        raise Damaged(int(at[~known][0]), f"unknown wire type {wire[~known][0]}")
     value, after = np.zeros(len(wire), np.int64), cursor.copy()
     counted = (wire == VARINT) | (wire == LENGTH)
     value[counted], after[counted] = _varints(data, cursor[counted], end[counted])
@@ -119,13 +119,13 @@ def _varints(data: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints]:
         going = going[byte >= 0x80]
         if not len(going):
             return value.view(np.int64), after
-    raise Damaged(int(cursor[going[0]]), "has a number of more than 10 bytes")
+    raise Damaged(int(cursor[going[0]]), "must be a number of at most 10 bytes")
 
 
 def packed(data: Bytes, begin: Ints, length: Ints) -> Rows:
     """Read the numbers in each of these ranges, which contain nothing else."""
     if length.sum() > MOST_LIST_BYTES:
-        what = f"has, with its neighbours, lists of more than {MOST_LIST_BYTES} bytes"
+        what = f"lists must have at most {MOST_LIST_BYTES} bytes together"
         raise Damaged(int(begin[0]), what)
     place = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
     content, row = data[place], np.repeat(np.arange(len(begin)), length)

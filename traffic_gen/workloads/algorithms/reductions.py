@@ -61,7 +61,7 @@ def halving_doubling_all_reduce(build: Builder) -> None:
     the buffer, a quarter and so on; then those on the same rail go on, with still smaller parts.
     """
     if build.gpus.bit_count() != 1:
-        raise ScheduleError(f"needs a power of two of GPUs, got {build.gpus}")
+        raise ScheduleError(f"number of GPUs must be a power of two, got {build.gpus}")
     bits = [1 << place for place in range(build.gpus.bit_length() - 1)]
     arrived = build.nothing()
     for bit in bits:
