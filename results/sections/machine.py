@@ -43,8 +43,8 @@ EXECUTIONS: Columns = (
 HEADROOM: Columns = (
     ("idle", lambda case: f"{case['fidelity']['idle_mean']:.0%}"),
     ("switch", lambda case: f"{case['fidelity']['switch_share_mean']:.0%}"),
-    ("never idle", lambda case: f"{case['fidelity']['switch_never_done']:.0%}"),
-    ("backlogged", lambda case: f"{case['fidelity']['switch_starved']:.0%}"),
+    ("never idle", lambda case: f"{case['fidelity']['switch_never_idle']:.0%}"),
+    ("backlogged", lambda case: f"{case['fidelity']['switch_backlogged']:.0%}"),
     ("agents", lambda case: f"{case['fidelity']['agents_run_delay_mean']:.1%}"),
     ("retx", lambda case: f"{case['fidelity']['retransmits']}"),
     ("", lambda case: verdict(case["fidelity"])),
@@ -53,7 +53,7 @@ HEADROOM: Columns = (
 JUDGED: Mapping[str, tuple[str, str, Limit | None]] = {
     "idle_p5": ("idle cores, least twentieth", ".0%", None),
     "switch_share_max": ("busiest switch, share of a core", ".0%", None),
-    "strain_max": ("strain", ".2f", LIMITS.strain),
+    "delay_share_max": ("delay share", ".2f", LIMITS.delay_share),
     "agents_run_delay_mean": ("agents waited for a core", ".1%", LIMITS.agents_run_delay),
     "agents_run_delay_max": ("one agent waited", ".1%", LIMITS.one_agent_run_delay),
     "lost_beyond": ("pauses, beyond what buckets make up for", ".1%", LIMITS.lost_beyond),
@@ -105,7 +105,7 @@ def fidelity_section(result: Result) -> Section:
         ("case", *(words for words, _, _ in JUDGED.values()), "verdict"),
         [*above, *((name, *_figures(seen), verdict(seen)) for name, seen in observed)],
         "Whether the machine was fast enough, by the worst execution of each case, and the limits "
-        "of this version of Railbed. Strain adds up the delays of a byte, as a share of the time: "
+        "of this version of Railbed. Delay share: the delays of a byte, as a share of the time, "
         "at the switch, at both its agents, and in pauses; its failure is judged by the median "
         "execution. During a fault, retransmitted segments are not judged. Dropped packets are "
         "those of all executions.",

@@ -50,11 +50,11 @@ class FidelityLimits:
     A full switch on a machine without an idle processor is doubtful, even if it is done at times,
     and not credible if it was full throughout.
 
-    The worst execution's strain is doubtful above `warn`. Their median is not credible above
-    `fail`, as the completion time is a median as well.
+    The worst execution's share of delays is doubtful above `warn`. The executions' median is not
+    credible above `fail`, as the completion time is a median as well.
     """
 
-    strain: Limit = Limit(0.65, 1.0)
+    delay_share: Limit = Limit(0.65, 1.0)
     full_switch: Limit = Limit(0.9, 0.98)
     agents_run_delay: Limit = Limit(0.16, 0.3)
     one_agent_run_delay: Limit = Limit(0.4, 0.6)
@@ -97,9 +97,9 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
     switch, agents = headroom.switch, headroom.agents
     mean, most = agents.agents_run_delay_mean, agents.agents_run_delay_max
     yield (
-        _strained(headroom, limits.strain),
-        f"the switch was never idle in {switch.switch_never_done:.0%} of an execution, and "
-        f"backlogged without a core in {switch.switch_starved:.0%}; agents waited for a core in "
+        _delayed(headroom, limits.delay_share),
+        f"the switch was never idle in {switch.switch_never_idle:.0%} of an execution, and "
+        f"backlogged without a core in {switch.switch_backlogged:.0%}; agents waited for a core in "
         f"{mean:.0%}",
     )
     yield (
@@ -117,10 +117,10 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
     )
 
 
-def _strained(headroom: MachineHeadroom, limit: Limit) -> Verdict:
-    if headroom.strain > limit.fail:
+def _delayed(headroom: MachineHeadroom, limit: Limit) -> Verdict:
+    if headroom.delay_share > limit.fail:
         return Verdict.FAIL
-    return Verdict.WARN if headroom.strain_max > limit.warn else Verdict.PASS
+    return Verdict.WARN if headroom.delay_share_max > limit.warn else Verdict.PASS
 
 
 def _full_without_idle_processor(headroom: MachineHeadroom) -> float:

@@ -97,8 +97,8 @@ class Switch:
     """The busiest switch, as shares of a core or of the time, of the worst execution.
 
     `switch_behind_s` is the time without running out of work, the mean of the CPU samples;
-    `switch_never_done` is the part of CPU samples in which it never ran out, `switch_starved` the
-    part of the time in which it was behind and waited for a core. `beside_switch` is the number of
+    `switch_never_idle` is the part of CPU samples in which it never ran out, `switch_backlogged`
+    the part of the time in which it was behind and waited for a core. `beside_switch` is the number of
     cores that other threads kept busy. `switch_share_max` is of the worst sample.
     """
 
@@ -107,8 +107,8 @@ class Switch:
     switch_saturated: float
     beside_switch: float
     switch_behind_s: float
-    switch_never_done: float
-    switch_starved: float
+    switch_never_idle: float
+    switch_backlogged: float
     switch_run_delay: float
 
 
@@ -142,10 +142,10 @@ class Packets:
 class MachineHeadroom:
     """Machine headroom during a case's counted executions.
 
-    `strain` adds up the delays of a byte, as a share of the time: at the switch, at both of its
-    agents, and in pauses that no bucket makes up for. It is the median of the executions, as the
-    completion time is; `strain_max` is of the worst. `run_delay` is the wait for a core of an agent
-    and of the switch: bytes pass both.
+    `delay_share` adds up the delays of a byte, as a share of the time: at the switch, at both of
+    its agents, and in pauses that no bucket makes up for. It is the median of the executions, as
+    the completion time is; `delay_share_max` is of the worst. `run_delay` is the wait for a core
+    of an agent and of the switch: bytes pass both.
     """
 
     coverage: Coverage = field(metadata=FLAT)
@@ -154,8 +154,8 @@ class MachineHeadroom:
     switch: Switch = field(metadata=FLAT)
     agents: Agents = field(metadata=FLAT)
     packets: Packets = field(metadata=FLAT)
-    strain: float
-    strain_max: float
+    delay_share: float
+    delay_share_max: float
     run_delay: float
 
 
@@ -174,8 +174,8 @@ def machine_headroom(
         switch=_switch(seen, windows),
         agents=_agents(seen),
         packets=_packets(seen, windows, dropped_packets),
-        strain=median(_strain(one) for one in seen),
-        strain_max=max(_strain(one) for one in seen),
+        delay_share=median(_delay_share(one) for one in seen),
+        delay_share_max=max(_delay_share(one) for one in seen),
         run_delay=max(
             _mean(one.agents_delay_s) / one.seconds + _mean(w.switch_delay for w in one.windows)
             for one in seen
@@ -214,8 +214,8 @@ def _switch(seen: Sequence[Observation], windows: Sequence[Window]) -> Switch:
         switch_saturated=max(_mean(_is_saturated(w) for w in one.windows) for one in seen),
         beside_switch=max(_beside(one) for one in seen),
         switch_behind_s=max(_mean(w.switch_behind_s for w in one.windows) for one in seen),
-        switch_never_done=max(_never_done(one) for one in seen),
-        switch_starved=max(_starved(one) for one in seen),
+        switch_never_idle=max(_never_idle(one) for one in seen),
+        switch_backlogged=max(_backlogged(one) for one in seen),
         switch_run_delay=max(_mean(w.switch_delay for w in one.windows) for one in seen),
     )
 
@@ -257,20 +257,20 @@ def _beside(one: Observation) -> float:
     return max(0.0, ours) / max(0.1, 1 - one.pauses.lost)
 
 
-def _never_done(one: Observation) -> float:
+def _never_idle(one: Observation) -> float:
     """Return the share of windows in which the switch was never idle."""
     return _mean(window.switch_behind_s > NEVER_DONE_S for window in one.windows)
 
 
-def _starved(one: Observation) -> float:
+def _backlogged(one: Observation) -> float:
     """Return the share of the time in which the switch was behind and waited for a core."""
     return _mean(w.switch_delay * (w.switch_behind_s > BEHIND_S) for w in one.windows)
 
 
-def _strain(one: Observation) -> float:
+def _delay_share(one: Observation) -> float:
     """Return a byte's delays, as a share of the time: at the switch, both agents, and in pauses."""
     forwards = _beside(one) > BESIDE_BUSY_SWITCH
-    switch = _starved(one) + (_never_done(one) if forwards else 0.0)
+    switch = _backlogged(one) + (_never_idle(one) if forwards else 0.0)
     agents_s = 2 * _mean(one.agents_delay_s)
     return switch + (agents_s + one.pauses.beyond_s(one.depth_s)) / one.seconds
 

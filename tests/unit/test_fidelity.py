@@ -184,8 +184,8 @@ def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> N
     assert verdict_on(observation(*behind, agents_delay_s=(0.1,))) is Verdict.PASS
     assert verdict_on(observation(pauses=paused)) is Verdict.WARN
     alone = observation(*behind, agents_delay_s=(0.1,))
-    strained = [machine_headroom([one], 0) for one in (alone, replace(alone, pauses=paused))]
-    without, together = (one.strain for one in strained if one)
+    delayed = [machine_headroom([one], 0) for one in (alone, replace(alone, pauses=paused))]
+    without, together = (one.delay_share for one in delayed if one)
     assert without == pytest.approx(0.4 + 2 * 0.1)
     assert together == pytest.approx(without + 10 * (0.03 - DEPTH_S))
 
