@@ -98,8 +98,8 @@ class Switch:
 
     `switch_behind_s` is the time without running out of work, the mean of the CPU samples;
     `switch_never_idle` is the part of CPU samples in which it never ran out, `switch_backlogged`
-    the part of the time in which it was behind and waited for a core. `beside_switch` is the number of
-    cores that other threads kept busy. `switch_share_max` is of the worst sample.
+    the part of the time in which it was behind and waited for a core. `beside_switch` is the number
+    of cores that other threads kept busy. `switch_share_max` is of the worst sample.
     """
 
     switch_share_max: float
