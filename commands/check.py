@@ -39,7 +39,7 @@ def describe(scenario: Scenario, console: Console) -> None:
         for fault in faults:
             console.print(f"  {kind}: {fault.component}: {fault.name}")
     if scenario.has_faults and os.geteuid() != 0:
-        console.print("  Whether this kernel can make these faults, only root can check.")
+        console.print("  Only root can check whether this kernel supports these faults.")
 
 
 def _described(case: Case) -> str:

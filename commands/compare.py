@@ -45,7 +45,7 @@ def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
     """Raise `InputError` for a real and a virtual clock: these times are of two machines."""
     clocks = [clock_of(run.result) for run in runs]
     if clocks[0] != clocks[1]:
-        what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}: their times do not mix"
+        what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}"
         raise InputError(Problem(names, what, "compare runs with the same --clock"))
 
 

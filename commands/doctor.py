@@ -44,7 +44,7 @@ def _measured(*, again: bool) -> "Machine":
         # Imports Mininet, which takes a second.
         from execution.machine_costs import measure as measure_machine
 
-        err.print("Measuring this machine: about 20 s, in which it should do nothing else.")
+        err.print("Measuring this machine for about 20 s; keep it idle.")
         machine = measure_machine(machine_profile.this_machine())
         err.print(f"Kept in {machine_profile.keep(machine)}.", soft_wrap=True)
     return machine

@@ -41,7 +41,7 @@ def execute(
         bool, typer.Option("--launcher", help="start the command once: Open MPI's mpirun")
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, max=LONGEST_S, help="seconds after which all ranks are ended")
+        float, typer.Option(min=0.1, max=LONGEST_S, help="seconds until all ranks are killed")
     ] = 300.0,
 ) -> None:
     """Run a command on a fabric, print the end of each rank, and exit with 1 if one failed."""
@@ -80,9 +80,9 @@ def _not_startable(name: str) -> RailbedError:
     if "/" in name and os.path.exists(name):
         return InputError(Problem(name, "is not executable", "chmod +x, or put `sh` before it"))
     if "/" in name:
-        return NotReady(f"{name}: there is no such file here")
+        return NotReady(f"{name}: not found")
     hint = "install Debian's openmpi-bin; " if name == "mpirun" else ""
-    return NotReady(f"{name}: there is no such program here; {hint}is it in the PATH?")
+    return NotReady(f"{name}: not found; {hint}is it in the PATH?")
 
 
 def shown(rank: int, is_error: bool, line: bytes) -> None:

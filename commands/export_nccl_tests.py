@@ -32,7 +32,7 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
         groups = _groups(result["cases"])
         if not groups:
             hint = "use --format chakra or htsim" if result["cases"] else "use --format json"
-            raise InputError(Problem(str(run), "has no collective without faults", hint))
+            raise InputError(Problem(str(run), "needs a collective without faults", hint))
         for name, cases in groups.items():
             table, document = (folder / f"{folder_name(name)}.{end}" for end in ("txt", "json"))
             make_folder(folder)

@@ -99,7 +99,7 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
     """Yield the cases of a complete run without faults; raise `InputError` if it has none."""
     result = read_result(run)
     if result.get("cases") == []:
-        raise InputError(Problem(str(run), "has no case without faults", "use --format json"))
+        raise InputError(Problem(str(run), "needs a case without faults", "use --format json"))
     transfers, executions = read_table(run, TRANSFERS), read_table(run, EXECUTIONS)
     scenario = load(run / "scenario.yaml")
     with reading(run):

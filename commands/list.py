@@ -26,7 +26,7 @@ def print_list(store: Path, console: Console) -> None:
     """
     # Unlike `Path.is_dir`, this is false for a name that is too long.
     if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
-        raise InputError(Problem(str(store), "is no folder of runs", "name another --store"))
+        raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
     console.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
     for path in library():
         console.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)

@@ -18,7 +18,7 @@ LiveAt = Annotated[
     typer.Option(
         "--live-at",
         metavar="ADDRESS[:PORT]",
-        help="where to serve the page; anything but this machine's loopback lets others in",
+        help="address of the page; anything but loopback is open to others",
     ),
 ]
 DEFAULT_AT = "127.0.0.1"
@@ -27,7 +27,7 @@ DEFAULT_AT = "127.0.0.1"
 def refuse_virtual(asked: bool) -> None:
     """Raise `InputError` if the page is asked for under the virtual clock."""
     if asked:
-        what = "needs the real clock: the page cannot look into the virtual machine"
+        what = "cannot be combined with --clock virtual: the page cannot read the virtual machine"
         raise InputError(Problem("--live", what))
 
 
@@ -36,7 +36,7 @@ def page(asked: bool, at: str) -> Iterator["LiveFeed | None"]:
     """Serve the page within the context if requested, and print its address."""
     if not asked:
         if at != DEFAULT_AT:
-            raise InputError(Problem("--live-at", "needs --live: no page is served without"))
+            raise InputError(Problem("--live-at", "needs --live"))
         yield None
         return
     from execution.live.feed import live_feed, parse_address

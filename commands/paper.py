@@ -63,7 +63,7 @@ def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: boo
     from studies.twins.page import write_page
 
     if part is not None:
-        raise InputError(Problem("--measure", f"measures all figures, got {part!r}"))
+        raise InputError(Problem("--measure", f"cannot be combined with a figure, got {part!r}"))
     plan = planned(TWINS, store)
     _print_plan(plan)
     kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)

@@ -53,14 +53,14 @@ def _enter_file(path: Path) -> None:
     """Enter the algorithms of a Python file; raise `ValueError` with a sentence if it has none."""
     spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ValueError("is no Python file")
+        raise ValueError("is not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"its code fails: {type(error).__name__}: {error}") from error
+        raise ValueError(f"raises {type(error).__name__}: {error}") from error
     if not hasattr(module, TABLE):
-        raise ValueError(f"has no table {TABLE}")
+        raise ValueError(f"needs a table {TABLE}")
     _enter(getattr(module, TABLE))
 
 
@@ -85,7 +85,7 @@ def _enter(table: Any) -> None:
         _require_right(named, algorithm)
         known = ALGORITHMS.get(named)
         if known is not None and known is not algorithm:
-            raise ValueError(f"{named[0]} has an algorithm {named[1]!r} already")
+            raise ValueError(f"{named[0]} already has an algorithm {named[1]!r}")
     ALGORITHMS.update(table)
 
 
@@ -110,7 +110,7 @@ def require_built_in(scenario: "Scenario") -> None:
     for case in scenario.cases:
         for named in case.task.collectives:
             if named not in BUILT_IN:
-                what = f"{named[1]!r} is a plugin's, which the virtual clock does not have"
+                what = f"{named[1]!r} is a plugin's: the virtual clock has none"
                 raise InputError(Problem(case.where, what, "leave out --clock virtual"))
 
 

@@ -91,7 +91,7 @@ def _formats(figures: str) -> list[str]:
 
     named = [form for form in figures.split(",") if form]
     if unknown := [form for form in named if form not in FORMATS]:
-        what = f"must be of {', '.join(FORMATS)}, got {', '.join(unknown)}"
+        what = f"must be among {', '.join(FORMATS)}, got {', '.join(unknown)}"
         raise InputError(Problem("--figures", what))
     return named
 
@@ -110,7 +110,7 @@ def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
         try:
             records, _ = read_records(read_text(place, MOST_BYTES))
         except (Unreadable, ValueError, LookupError) as error:
-            raise InputError(Problem(str(place), f"cannot be understood: {error}")) from None
+            raise InputError(Problem(str(place), f"cannot be parsed: {error}")) from None
         start_ns = int(executions["start_ns"][executions[CASE] == case].min())
         lost_s[case] = {
             record.name: [

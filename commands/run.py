@@ -57,7 +57,7 @@ def run(
 
     def virtually() -> dict[str, Any]:
         if capture:
-            raise InputError(Problem("--capture", "does not work under the virtual clock"))
+            raise InputError(Problem("--capture", "cannot be combined with --clock virtual"))
         refuse_virtual(live)
         from execution.virtual_clock.run import run_virtually
 

@@ -68,7 +68,7 @@ def sweep(
         _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
     folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
     for number, damage in folder.damage.items():
-        err.print(f"Point {number} is damaged, and is run again: {damage}", soft_wrap=True)
+        err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:
         with folder.locked():
             folder.require_version()
@@ -78,7 +78,7 @@ def sweep(
             runs = _local(folder, at_once) if is_local else _on_ray(cluster, folder, at_once)
             _run_points(folder, runs, store, fresh=fresh)
     else:
-        err.print("All points have results already; another --name measures them again.")
+        err.print("All points have results; another --name measures them again.")
     result = sweep_object(folder)
     print_result(result, as_json, lambda swept: [sweep_section(swept)])
     exit_with(failed=result["verdict"] == "fail")

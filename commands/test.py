@@ -11,4 +11,4 @@ def all_tests(
     _arguments: Annotated[list[str] | None, typer.Argument(help="arguments of pytest")] = None,
 ) -> None:
     """Raise `InputError`: the script does it without this program."""
-    raise InputError(Problem("test", "is done by the script", "run `sudo ./railbed test`"))
+    raise InputError(Problem("test", "must be run by the script", "run `sudo ./railbed test`"))

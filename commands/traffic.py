@@ -102,5 +102,5 @@ def _require_few_pairs(name: str, configuration: Configuration) -> None:
     """Raise `InputError` if the pairs of all-to-alls would not fit the memory."""
     pairs = configuration.gpus * (configuration.moe.expert_parallel if configuration.moe else 1)
     if pairs > MOST_PAIRS:
-        what = f"has {pairs} pairs of GPUs in all-to-alls, at most {MOST_PAIRS} are counted"
-        raise InputError(Problem(name, what, "fewer GPUs, or fewer for each expert's group"))
+        what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
+        raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))

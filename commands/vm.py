@@ -19,7 +19,7 @@ def _possible_memory(mib: int) -> int:
     """Raise `InputError` for a virtual machine that Debian, or this machine, has no room for."""
     most = int(available_mib())
     if not LEAST_MIB <= mib <= most:
-        what = f"must be {LEAST_MIB} to {most} MiB, which this machine has free, got {mib}"
+        what = f"must be {LEAST_MIB} to {most} MiB (free on this machine), got {mib}"
         raise InputError(Problem("--memory", what))
     return mib
 

@@ -29,7 +29,7 @@ def require_links(scenario: Scenario, names: Sequence[str]) -> None:
     known = {link.name for spec in scenario.fabrics for link in build_topology(spec).links}
     kinds = "d0g0--hb0, d0g0--rail0 or rail0--spine0"
     problems = [
-        Problem("--capture", f"no fabric has a link {name!r}", f"links are named like {kinds}")
+        Problem("--capture", f"unknown link {name!r}", f"such as {kinds}")
         for name in names
         if name not in known
     ]

@@ -63,10 +63,9 @@ def require_calibrated(fabric: str, links: Iterable[DirectionCalibration]) -> No
     if deviations:
         raise OutOfTolerance(
             "\n".join(deviations)
-            + f"\nEach was measured alone, at least {WRONG_AFTER} times, and what pauses of this "
-            "machine held up was left out. Does another program change its traffic "
-            "control? Or try a larger fabric.bandwidth_scale; see "
-            'docs/explanation/measuring.md, "Calibration".'
+            + f"\nEach was measured alone, at least {WRONG_AFTER} times, without this machine's "
+            "pauses. Does another program change the traffic control? Or use a larger "
+            'fabric.bandwidth_scale; see docs/explanation/measuring.md, "Calibration".'
         )
 
 

@@ -160,11 +160,11 @@ def sentence(ended: RanksResult, ranks: Sequence[int], timeout_s: float) -> str:
         left = [str(rank) for rank in ranks if rank not in ended.codes]
         who, were = ("rank", "was") if len(left) == 1 else ("ranks", "were")
         names = f"{who} {', '.join(left)}"
-        return f"not done within {timeout_s:g} s: {names} had not ended, and {were} ended"
+        return f"did not end within {timeout_s:g} s: {names} {were} killed"
     if not ended.failed:
         return ""
     how = "; ".join(f"rank {rank} ended {_how(code)}" for rank, code in ended.failed.items())
-    others = ", and all others were ended" if len(ended.codes) < len(ranks) else ""
+    others = "; all others were killed" if len(ended.codes) < len(ranks) else ""
     return f"{how}{others}"
 
 

@@ -37,7 +37,7 @@ def wait_until_converged(
     of the testbed dies.
     """
     links = ", ".join(sorted(failed)) or "none"
-    what = f"the controller converges on these failed links: {links}"
+    what = f"convergence of the controller on failed links {links}"
 
     def converged() -> bool:
         bed.watch.check()

@@ -167,8 +167,8 @@ class FaultCase:
         begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
         if begin_s >= end_s:
             raise EmulationError(
-                f"{self.case.name}: {fault.name} at {begin_s:g} s comes too late: the execution "
-                f"takes {end_s:.3f} s; break it earlier, or send more "
+                f"{self.case.name}: {fault.name} at {begin_s:g} s is too late: the execution "
+                f"takes {end_s:.3f} s; start it earlier, or send more "
                 f"(workloads.{self.case.workload}.size_scale)"
             )
         return begin_s

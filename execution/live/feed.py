@@ -41,9 +41,11 @@ def parse_address(text: str) -> Address:
     """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
     host, _, port = text.partition(":")
     if port and not (port.isdecimal() and int(port) < 2**16):
-        raise InputError(Problem("--live-at", f"has no port {port!r}", "ADDRESS, or ADDRESS:PORT"))
+        raise InputError(
+            Problem("--live-at", f"unknown port {port!r}", "use ADDRESS, or ADDRESS:PORT")
+        )
     if host == ANY_ADDRESS:
-        what = f"{ANY_ADDRESS} is every address at once, and the page answers under one name"
+        what = f"{ANY_ADDRESS} is every address; the page needs one"
         raise InputError(Problem("--live-at", what, "name one address of this machine"))
     return Address(host or LOOPBACK, int(port or 0))
 
@@ -138,7 +140,7 @@ def _listening(address: Address) -> socket.socket:
         return socket.create_server((address.host, address.port))
     except OSError as error:
         where = f"{address.host}:{address.port}"
-        what = f"{where}: the live view cannot be served there: {error.strerror}"
+        what = f"{where}: live view cannot be served: {error.strerror}"
         raise InputError(Problem("--live-at", what, "name an address of this machine")) from error
 
 

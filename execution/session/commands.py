@@ -78,7 +78,7 @@ class Commands:
         """Undo the faults of these components, or all faults."""
         lasting = [fault.target for fault in self._session.faults]
         if not (words or lasting):
-            self._say("Nothing is broken.")
+            self._say("No fault is active.")
         for target in words or lasting:
             fault = self._session.heal(target)
             self._say(f"{fault.target} works again.")
@@ -86,14 +86,14 @@ class Commands:
     def faults(self, _words: Sequence[str]) -> None:
         """List the faults that last."""
         lasting = self._session.faults
-        self._say("\n".join(_in_words(fault) for fault in lasting) or "Nothing is broken.")
+        self._say("\n".join(_in_words(fault) for fault in lasting) or "No fault is active.")
 
     def run(self, words: Sequence[str]) -> None:
         """Execute a workload once, or with `&` repeatedly, beside the command line."""
         beside = list(words[-1:]) == ["&"]
         case = self._case(words[:-1] if beside else words)
         if self._running is not None and self._running.is_alive():
-            raise InputError(Problem("run", "a workload is running already", "`stop` ends it"))
+            raise InputError(Problem("run", "a workload is already running", "`stop` ends it"))
         self._stop.clear()
         self._running = threading.Thread(target=self._execute, args=(case, beside))
         self._running.start()
@@ -146,9 +146,9 @@ class Commands:
         gpus = self._session.topology.gpu_by_name
         unknown = [word for word in words if word not in gpus]
         if unknown or len(words) != 2 or words[0] == words[1]:
-            given = f"{unknown[0]}, which is no GPU" if unknown else " ".join(words) or "nothing"
-            what = f"needs the names of two GPUs, got {given}"
-            raise InputError(Problem(command, what, f"for example {command} {_example(gpus)}"))
+            given = f"{unknown[0]}" if unknown else " ".join(words) or "nothing"
+            what = f"needs two GPUs, got {given}"
+            raise InputError(Problem(command, what, f"such as {command} {_example(gpus)}"))
         return gpus[words[0]], gpus[words[1]]
 
     def load(self, _words: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ def parse_fault(topology: Topology, words: Sequence[str]) -> Fault:
     mode = _mode(component, rest[0] if rest else modes(component)[0])
     fault = Fault(component, mode, target, rate_bps=_rate_bps(topology, mode, rest[1:]))
     if what := rate_problem(topology, fault):
-        raise InputError(Problem("fault", f"the rate that is left {what}"))
+        raise InputError(Problem("fault", f"remaining rate {what}"))
     return fault
 
 
@@ -40,7 +40,7 @@ def require_target(topology: Topology, name: str) -> Component:
     """Return the kind of a component; raises `InputError` if the fabric has none of this name."""
     known = targets(topology)
     if name not in known:
-        what = f"this fabric has no {name!r}{did_you_mean(name, tuple(known))}".rstrip(";")
+        what = f"unknown component {name!r}{did_you_mean(name, tuple(known))}".rstrip(";")
         raise InputError(Problem("fault", what, "links are named as `links` shows them"))
     return known[name]
 
@@ -48,8 +48,8 @@ def require_target(topology: Topology, name: str) -> Component:
 def _mode(component: Component, word: str) -> FaultMode:
     possible = modes(component)
     if word not in possible:
-        hint = "only a scenario can have it" if word in POSSIBLE[component] else ""
-        what = f"a {component} can be {', '.join(possible)} here, not {word!r}"
+        hint = "use a scenario for this mode" if word in POSSIBLE[component] else ""
+        what = f"mode of a {component} must be {', '.join(possible)}, got {word!r}"
         raise InputError(Problem("fault", what, hint))
     return FaultMode(word)
 
@@ -58,13 +58,15 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
     """Return the emulated rate of a degraded link; `None` for all other modes."""
     if mode is not FaultMode.DEGRADE:
         if words:
-            raise InputError(Problem("fault", f"{mode} takes no {' '.join(words)!r}"))
+            raise InputError(
+                Problem("fault", f"{mode} takes no further arguments, got {' '.join(words)!r}")
+            )
         return None
     try:
         rate_bps = parse_quantity(" ".join(words), RATES) / topology.spec.bandwidth_scale
     except ValueError as error:
-        raise InputError(Problem("fault", f"the rate that is left {error}")) from error
+        raise InputError(Problem("fault", f"remaining rate {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:
-        what = f"leaves {rate_bps:.3g} bit/s, of at least {LEAST_LEFT_BPS} that can be shaped"
+        what = f"leaves {rate_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         raise InputError(Problem("fault", what, "use blackhole for a link that carries none"))
     return round(rate_bps)

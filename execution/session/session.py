@@ -159,7 +159,7 @@ class Session:
         """
         if fault.target in self._undos:
             broken = self._undos[fault.target][0].mode
-            raise InputError(Problem(fault.target, f"is {broken} already", "heal it first"))
+            raise InputError(Problem(fault.target, f"is already {broken}", "heal it first"))
         before = replace(self.home, health=self.health)
         pairs, _ = probed_pairs(before, (*self.faults, fault), MOST_PROBED)
         if not pairs:
@@ -210,7 +210,7 @@ class Session:
     def _require_answered(self, command: str) -> None:
         """Raise `InputError` if the controller is gone, and the health has changed since."""
         if self._controller_is_gone() and self.health != self._answered:
-            what = "the controller is gone, and has not converged on the changes since"
+            what = "the controller is dead; changes since then are not applied"
             raise InputError(Problem(command, what, "`heal controller` first"))
 
     def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:

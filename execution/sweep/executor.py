@@ -181,7 +181,7 @@ def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
     if state["state"] == "complete" and exit_code in WITH_RESULT:
         return ""
     if exit_code == HANGING:
-        return f"its run did not end within {limit_s / 60:.3g} min, and was ended"
+        return f"its run did not end within {limit_s / 60:.3g} min, and was killed"
     if exit_code < 0:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     if exit_code == EXIT_INTERRUPTED:

@@ -52,10 +52,10 @@ def axis(option: str) -> Axis:
         raise ValueError("must be key=value,value,... such as fabric.domains=2,4,8")
     texts = _texts(listed)
     if not texts:
-        raise ValueError("has no values: write them behind the =, with commas between them")
+        raise ValueError("needs values after the =, separated by commas")
     for text, count in Counter(texts).items():
         if count > 1:
-            raise ValueError(f"has the value {text!r} {count} times: each makes points of its own")
+            raise ValueError(f"duplicate value {text!r}")
     return tuple(Setting(key, text, value_of(text)) for text in texts)
 
 
@@ -74,19 +74,23 @@ def _repeated_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Iterator
     keys = Counter(settings[0].key for settings in parsed)
     for key, count in keys.items():
         if count > 1:
-            yield Problem(f"--over {key}", f"is given {count} times", "each key once")
+            yield Problem(f"--over {key}", "duplicate key", "give each key once")
     for override in overrides:
         key = override.partition("=")[0]
         if key in keys:
-            yield Problem(f"--set {key}", "the key has its values from --over", "leave one out")
+            yield Problem(
+                f"--set {key}", "cannot be combined with --over of the same key", "leave one out"
+            )
 
 
 def _too_many(parsed: Sequence[Axis]) -> Iterator[Problem]:
     points = prod(map(len, parsed))
     if points > MAX_POINTS:
         shape = " x ".join(str(len(settings)) for settings in parsed)
-        hint = "sweep fewer values, or one part after the other"
-        yield Problem("--over", f"{shape} values are {points} points, more than {MAX_POINTS}", hint)
+        hint = "sweep fewer values, or one part at a time"
+        yield Problem(
+            "--over", f"must make at most {MAX_POINTS} points, got {points} ({shape} values)", hint
+        )
 
 
 NAMED_POINTS = 10
@@ -139,8 +143,8 @@ def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check
     def read(point: Point) -> Scenario:
         scenario = load(file_of(point))
         if files_of_scenario(scenario) != point.files:
-            what = "names a trace or a configuration that has changed since the sweep began"
-            raise InputError(Problem(str(file_of(point)), what, "begin another sweep"))
+            what = "a trace or configuration has changed since the sweep began"
+            raise InputError(Problem(str(file_of(point)), what, "start another sweep"))
         return scenario
 
     _checked(points, read, check)
@@ -260,7 +264,7 @@ class SweepRequest:
         beside = [option for option, value in given.items() if value]
         if self.resume is not None and beside:
             what = f"cannot be combined with {', '.join(beside)}"
-            yield Problem("--resume", what, "a sweep is resumed as it was begun")
+            yield Problem("--resume", what, "a resumed sweep keeps its settings")
         if self.name is not None and (self.name == "latest" or not NAME.fullmatch(self.name)):
             what = f"must be up to 80 letters, digits, '-', '_' and '.', got {self.name!r}"
-            yield Problem("--name", what, "and not 'latest', which is the sweep begun last")
+            yield Problem("--name", what, "'latest' is reserved for the newest sweep")

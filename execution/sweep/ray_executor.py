@@ -38,7 +38,7 @@ def connected(address: str) -> Any:
         import ray
     except ImportError:
         install = f"{program_files.ROOT}/testbed/install_ray.sh"
-        raise NotReady(f"Ray: not installed; install it with `{install}`") from None
+        raise NotReady(f"Ray: not found; install it with `{install}`") from None
     try:
         ray.init(address, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -118,7 +118,7 @@ class RayExecutor:
                         losses[sent.order] += 1
                         lost.append(sent.order)
                         name = sent.order.folder.name
-                        self._say(f"{name}: its machine was lost; it goes to another one")
+                        self._say(f"{name}: its machine was lost; it runs on another one")
                     else:
                         yield sent.order, outcome or _given_up(sent)
         finally:
@@ -191,9 +191,7 @@ class RayExecutor:
 
     def _require_machines(self, lost: list[Order]) -> None:
         if lost or not any(self._slots().values()):
-            raise EmulationError(
-                "Ray: the cluster has no machine left with a processor for Railbed"
-            )
+            raise EmulationError("Ray: no machine of the cluster has a CPU left for Railbed")
 
     def _take_down(self, tasks: list[Any]) -> None:
         """End the runs under way, and the connection to the cluster."""

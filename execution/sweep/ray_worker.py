@@ -33,7 +33,7 @@ def execute(
     after `at_most_s` seconds, the run is told to take itself down, and killed a minute later.
     """
     if (present := program_version(Path(program))) != digest:
-        what = f"railbed: {os.uname().nodename}: {program}: is version {present}, not {digest}"
+        what = f"railbed: {os.uname().nodename}: {program}: must be version {digest}, got {present}"
         return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
     with tempfile.TemporaryDirectory(prefix=f"{WORK_PREFIX}{os.getpid()}-") as place:
         file = Path(place, f"{name}.yaml")

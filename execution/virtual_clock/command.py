@@ -31,7 +31,7 @@ class EndedInside(RailbedError):
     def __init__(self, exit_code: int, runs: list[Path]) -> None:
         kept = "".join(f" The records until then are in {run}." for run in runs)
         super().__init__(
-            f"virtual clock: the command ended with exit code {exit_code}; the lines above say why."
+            f"virtual clock: the command ended with exit code {exit_code}; see the lines above."
             + kept
         )
         self.exit_code = exit_code

@@ -146,7 +146,7 @@ def _whole(folder: Path, table: RawTable) -> Columns:
     """Return a table in which no value is missing."""
     columns = read_table(folder, table)
     if missing := [name for name, column in columns.items() if np.ma.is_masked(column)]:
-        what = f"the table {table.name} lacks values of {', '.join(missing)}"
+        what = f"table {table.name} needs values of {', '.join(missing)}"
         raise InputError(Problem(str(folder), what, HINT))
     return {name: np.asarray(column) for name, column in columns.items()}
 
@@ -159,7 +159,7 @@ def _require_figures(folder: Path, result: Mapping[str, Any]) -> None:
             figures = [measured[key] for key in ("median", "min", "max")]
             for figure in (*figures, *measured["values"], case["modeled_s"], case["ratio"]):
                 if not math.isfinite(figure):
-                    raise ValueError(f"a time of {case['case']} is {figure}")
+                    raise ValueError(f"{case['case']}: time must be a finite number, got {figure}")
 
 
 def _case(name: str, place: Path, **tables: Columns) -> CaseData:

@@ -83,7 +83,7 @@ def _differences(result: Result) -> Iterator[str]:
     for case in result["cases"]:
         if case["other_work"]:
             differences = "; ".join(case["other_work"])
-            yield f"{case['case']} is not the same work, and is not compared: {differences}"
+            yield f"{case['case']} has other work, not compared: {differences}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
         yield from (f"{case} is in {name} only" for case in result[key])
 

@@ -94,7 +94,7 @@ def query(store: Path, sql: str) -> Answer:
                 names = tuple(column[0] for column in answer.description or ())
                 return Answer(names, _rows(answer), tuple(runs.unread))
     except (duckdb.OutOfMemoryException, MemoryError):
-        what = f"takes more than {MOST_GB} GB of memory"
+        what = f"needs more than {MOST_GB} GB of memory"
         raise InputError(Problem("query", what, FEWER)) from None
     except duckdb.Error as error:
         raise InputError(Problem("query", first_line(error), HINT)) from None
@@ -109,7 +109,7 @@ def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
 
 def _require_few(count: int, what: str = "values in a list") -> None:
     if count > MOST_VALUES:
-        what = f"its answer has more than {MOST_VALUES} {what}"
+        what = f"result must have at most {MOST_VALUES} {what}"
         raise InputError(Problem("query", what, FEWER))
 
 

@@ -234,7 +234,7 @@ def rows_of(run: Path, table: RawTable, columns: Mapping[str, Any], case: str) -
     """Return a case's rows of a table that was read; raise `InputError` if it has none."""
     mine = columns[CASE] == case
     if not mine.any():
-        what = f"the table {table.name} has no rows of {case}"
+        what = f"no rows of {case} in table {table.name}"
         raise InputError(Problem(str(run), what, HINT))
     return {name: column[mine] for name, column in columns.items()}
 
@@ -257,7 +257,7 @@ def reading_sql(run: Path) -> Iterator[None]:
     try:
         yield
     except (Error, OSError) as error:
-        what = f"its records cannot be read: {first_line(error)}"
+        what = f"records cannot be read: {first_line(error)}"
         raise InputError(Problem(str(run), what, HINT)) from None
 
 

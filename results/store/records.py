@@ -55,7 +55,7 @@ def read_record(place: Path) -> str:
         raise InputError(Problem(str(place), str(error), HINT)) from None
 
 
-HINT = "it is damaged, or of another version of Railbed"
+HINT = "damaged, or of another version of Railbed"
 
 
 @contextmanager
@@ -64,5 +64,5 @@ def reading(place: Path) -> Iterator[None]:
     try:
         yield
     except UNEXPECTED as error:
-        what = f"cannot be understood: {type(error).__name__}: {error}".replace("\n", " ")
+        what = f"cannot be parsed: {type(error).__name__}: {error}".replace("\n", " ")
         raise InputError(Problem(str(place), what, HINT)) from error

@@ -174,7 +174,7 @@ def _keeping(store: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"no run can be kept there: {error.strerror}"
+        what = f"runs cannot be stored: {error.strerror}"
         raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
@@ -268,7 +268,7 @@ def find_run(store: Path, name: str) -> Path:
     matches = _matching(runs, name)
     if len(matches) != 1:
         count = "no run" if not matches else f"{len(matches)} runs"
-        where = f"{store}: {count} called {name!r}"
+        where = f"{store}: {count} named {name!r}"
         known = ", ".join(run.name for run in runs[-5:]) or "none"
         raise InputError(Problem(where, "name one run", f"the latest are: {known}"))
     return matches[0]
@@ -310,11 +310,11 @@ def read_result(run: Path) -> dict[str, Any]:
     """
     state = read_state(run)
     if state["state"] != "complete":
-        cause = state.get("cause", "it is under way, or was killed")
+        cause = state.get("cause", "it is running, or was killed")
         what = f"the run is {state['state']}: {cause}"
         raise InputError(Problem(str(run), what, _latest_complete(run)))
     result = read_json(run / "result.json")
     if result.get("schema") != SCHEMA:
-        what = f"has the schema {result.get('schema')}, this Railbed reads {SCHEMA}: run it again"
+        what = f"schema {result.get('schema')}; this version reads {SCHEMA}: run it again"
         raise InputError(Problem(str(run), what))
     return {**result, "run_id": run.name}

@@ -153,8 +153,8 @@ class SweepFolder:
     def require_version(self) -> None:
         """Raise `InputError` unless the program is the one with which the sweep began."""
         if self.version != (now := program_version()):
-            what = f"was begun with Railbed {self.version}, this is {now}"
-            hint = "results of two versions are not comparable: begin another, with another --name"
+            what = f"must be resumed with Railbed {self.version}, got {now}"
+            hint = "results of two versions are not comparable: start another --name"
             raise InputError(Problem(f"sweep {self.name}", what, hint))
 
     @contextmanager
@@ -165,7 +165,7 @@ class SweepFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            what = "another process runs this sweep already"
+            what = "another process runs this sweep"
             raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
         try:
             yield
@@ -179,7 +179,7 @@ class SweepFolder:
             lock = os.open(place, flags, 0o600)
             give(place)
         except OSError as error:
-            what = f"the sweep cannot be locked: {error.strerror}"
+            what = f"cannot be locked: {error.strerror}"
             hint = "resume it as its owner, or with `sudo`"
             raise InputError(Problem(str(place), what, hint)) from None
         return lock
@@ -220,7 +220,7 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
     if os.path.isfile(place / PLAN_FILE):
         folder = open_sweep(place)
         if folder.sweep.digest != sweep.digest:
-            what = "exists already, with another scenario, other values, proxies or clock"
+            what = "already exists with another scenario, other values, proxies or clock"
             hint = f"give another --name, or resume it: --resume {name}"
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
@@ -228,7 +228,7 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
     try:
         _write(folder, 1 + max(map(_number, _plans(store)), default=0))
     except OSError as error:
-        what = f"no sweep can be kept there: {error.strerror}"
+        what = f"sweeps cannot be stored: {error.strerror}"
         raise InputError(Problem(str(store), what, "name another --store")) from None
     return folder
 
@@ -271,7 +271,7 @@ def open_sweep(path: Path) -> SweepFolder:
     sweep = Sweep(plan.scenario, plan.proxies, points, plan.clock)
     if sweep.digest != plan.digest or not points:
         what = "a point's scenario.yaml has changed since the sweep began"
-        hint = "what is measured already would not fit: begin another sweep, with another --name"
+        hint = "its results would not be comparable: start another --name"
         raise InputError(Problem(str(path), what, hint))
     return SweepFolder(path, sweep, plan.version)
 
@@ -298,7 +298,7 @@ def find_sweep(store: Path, name: str) -> SweepFolder:
     if wanted not in names:
         known = ", ".join(names[-5:]) or "none"
         raise InputError(
-            Problem(f"{store}: no sweep called {name!r}", "name one", f"there are: {known}")
+            Problem(f"{store}: sweep {name!r} not found", "name one", f"known: {known}")
         )
     return open_sweep(store.resolve() / SWEEPS / wanted)
 

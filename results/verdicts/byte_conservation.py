@@ -88,7 +88,7 @@ def _differences(
     for rank in wrong[:SHOWN]:
         yield (
             Verdict.FAIL,
-            f"execution {number}: rank {rank} {what} {counted[rank]} bytes of payload, not the "
+            f"execution {number}: rank {rank} {what} {counted[rank]} bytes of payload, must be the "
             f"{wanted[rank]} of the schedule{others}",
         )
 
@@ -214,7 +214,7 @@ def link_reasons(
     for hop, span, payload in wrong[:SHOWN]:
         yield (
             Verdict.FAIL,
-            f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload, not "
+            f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload, must be "
             f"{span.least:.0f} to {span.most:.0f}: forwarding and prediction disagree "
             f"({len(wrong)} such links)",
         )

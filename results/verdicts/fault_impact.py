@@ -97,7 +97,7 @@ class DuringFault:
 def _no_abort(times: Iterable[FaultTimes]) -> str:
     """Say why a job that aborts when the controller detects a fault did not."""
     if any(fault.detected_ms is not None for fault in times):
-        why = "its execution ended before the controller detected the fault; break it earlier"
+        why = "its execution ended before the controller detected the fault; start it earlier"
     else:
         why = "the controller did not detect the fault"
     return f"the job never aborted: {why}"
@@ -106,7 +106,7 @@ def _no_abort(times: Iterable[FaultTimes]) -> str:
 def _restart_reasons(restart: Restart) -> Iterator[Reason]:
     took_s = restart.back_s - restart.aborted_s
     if took_s > restart.restart_time_s + LATE_S:
-        what = f"the job was back {took_s:.3f} s after the abort, not {restart.restart_time_s:g} s"
+        what = f"the job resumed {took_s:.3f} s after the abort, not {restart.restart_time_s:g} s"
         yield Verdict.WARN, what
 
 
@@ -172,7 +172,7 @@ class FaultImpact:
 def _probe_reasons(probes: Probes) -> Iterator[Reason]:
     if probes.lost_unaffected:
         counts = f"{probes.lost_unaffected} of {probes.sent_unaffected}"
-        yield Verdict.FAIL, f"{counts} probes of unaffected pairs are lost"
+        yield Verdict.FAIL, f"{counts} probes of unaffected pairs were lost"
     if (skipped := max(probes.skipped, default=0.0)) > SKIPPED_ABOVE:
         yield (
             Verdict.WARN,
@@ -181,7 +181,7 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
         )
     limit, blackout_ms = probes.blackout_limit_ms, probes.blackout_ms
     if blackout_ms == inf:
-        yield Verdict.FAIL, "a pair that has another path was not reached again"
+        yield Verdict.FAIL, "a pair with another path was not reached again"
     elif limit is not None and blackout_ms is not None and blackout_ms > limit:
         yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
     elif limit is not None and probes.possible_ms > limit:

@@ -264,7 +264,7 @@ def _disturbances(executions: CaseExecutions) -> Iterator[Reason]:
         yield (
             Verdict.WARN,
             f"the machine disturbed {len(executions.disturbed)} of {len(executions.repeats)} "
-            "executions, too many to leave them out: all count",
+            "executions, too many to exclude: all count",
         )
 
 

@@ -77,7 +77,7 @@ def _ended(folder: SweepFolder, point: Point) -> dict[str, Any]:
     """Return how a point ended; raise `InputError` if its records are damaged."""
     outcome, result = folder.outcome(point), folder.result(point)
     if outcome is None:
-        return {"cause": "it was not run"}
+        return {"cause": "not run"}
     facts = {"exit_code": outcome.exit_code, "took_s": outcome.took_s, "folder": outcome.run}
     if result is None:
         return {**facts, "cause": outcome.cause}

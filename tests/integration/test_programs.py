@@ -97,7 +97,7 @@ def ended(networks: list[int], script: str, timeout_s: float) -> tuple[RanksResu
 def test_a_hung_rank_ends_with_all_that_it_has_started(networks: list[int]) -> None:
     script = "test $RANK = 1 || exit 0; echo waits >&2; printf half; setsid sleep 1000 & wait"
     end, lines = ended(networks, script, timeout_s=1)
-    assert sentence(end, [0, 1], 1) == "not done within 1 s: rank 1 had not ended, and was ended"
+    assert sentence(end, [0, 1], 1) == "did not end within 1 s: rank 1 was killed"
     assert end.codes == {0: 0}
     assert sorted(lines) == [(1, False, b"half"), (1, True, b"waits")]
     assert processes_beside(networks) == {network: [] for network in networks}
@@ -105,6 +105,6 @@ def test_a_hung_rank_ends_with_all_that_it_has_started(networks: list[int]) -> N
 
 def test_a_failed_rank_ends_all_others(networks: list[int]) -> None:
     end, _ = ended(networks, "test $RANK = 1 && exit 7; sleep 1000", timeout_s=30)
-    assert sentence(end, [0, 1], 30) == "rank 1 ended with exit code 7, and all others were ended"
+    assert sentence(end, [0, 1], 30) == "rank 1 ended with exit code 7; all others were killed"
     assert end.seconds < 30
     assert processes_beside(networks) == {network: [] for network in networks}

@@ -56,7 +56,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int) -> None:
         ("sweep small.yaml", "--over: needs at least one key"),
         ("sweep nowhere.yaml --over seed=1,2", "nowhere.yaml: not found"),
         ("sweep", "needs a scenario, or --resume NAME"),
-        ("sweep --resume never", "no sweep called 'never'"),
+        ("sweep --resume never", "sweep 'never' not found"),
         ("sweep small.yaml --over seed=[ --proxies process", "is not YAML"),
         ("sweep small.yaml --over seed=1 --proxies x", "container or process"),
         ("compare never latest", "no run called 'never'"),

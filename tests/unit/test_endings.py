@@ -174,7 +174,7 @@ def test_a_point_that_hangs_does_not_hold_the_sweep(
     order = Order(tmp_path / "scenario.yaml", tmp_path, ())
     ((_, outcome),) = LocalExecutor().execute(iter([order]))
     assert (outcome.exit_code, outcome.run) == (124, None)
-    assert outcome.cause == "its run did not end within 0.000833 min, and was ended"
+    assert outcome.cause == "its run did not end within 0.000833 min, and was killed"
 
 
 @pytest.fixture

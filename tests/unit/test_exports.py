@@ -154,7 +154,7 @@ def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> No
     (iteration, *_) = json.loads((run / "result.json").read_text())["cases"]
     hints: list[tuple[list[dict[str, Any]], str]] = [([iteration], "chakra"), ([], "json")]
     for cases, hint in hints:
-        said = rf"has no collective without faults \(use --format {hint}"
+        said = rf"needs a collective without faults \(use --format {hint}"
         with only(run, cases), pytest.raises(InputError, match=said):
             export_nccl_tests(run, tmp_path)
 
@@ -163,7 +163,7 @@ def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> No
 def test_a_run_of_faults_alone_is_refused(
     run: Path, tmp_path: Path, export: Callable[[Path, Path], list[Path]]
 ) -> None:
-    with only(run, []), pytest.raises(InputError, match="has no case without faults"):
+    with only(run, []), pytest.raises(InputError, match="needs a case without faults"):
         export(run, tmp_path)
 
 
@@ -231,5 +231,5 @@ def test_a_run_without_records_is_a_sentence(
     damaged = shutil.copytree(run, tmp_path / run.name)
     for records in damaged.glob(f"*/{name}"):
         records.unlink()
-    with pytest.raises(InputError, match="has no rows of rail-only"):
+    with pytest.raises(InputError, match="no rows of rail-only"):
         export(damaged, tmp_path / "to")

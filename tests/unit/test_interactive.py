@@ -64,13 +64,13 @@ def test_a_fault_is_what_a_scenario_would_call_it(
     ("words", "message"),
     [
         ("", "needs the name of a component"),
-        ("d0g0--rail1", "no 'd0g0--rail1'; did you mean 'd0g1--rail1'?"),
+        ("d0g0--rail1", "component 'd0g0--rail1'; did you mean 'd0g1--rail1'?"),
         (
             "d0g0 kill",
-            "a gpu can be down, blackhole here, not 'kill' (only a scenario can have it)",
+            "mode of a gpu must be down, blackhole, got 'kill' (use a scenario for this mode)",
         ),
-        ("rail0 bent", "a rail-switch can be down, blackhole, kill here, not 'bent'"),
-        ("rail0 down now", "down takes no 'now'"),
+        ("rail0 bent", "mode of a rail-switch must be down, blackhole, kill, got 'bent'"),
+        ("rail0 down now", "down takes no further arguments, got 'now'"),
         ("d0g0--rail0 degrade", "must be a number with a unit"),
         ("d0g0--rail0 degrade 1 kbit/s", "leaves 0.05 bit/s"),
         ("d0g0--rail0 degrade 400 Gbit/s", "must be less than the link's 400 Gbit/s"),

@@ -278,9 +278,9 @@ def test_an_address_is_read(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("127.0.0.1:http", "has no port 'http'"),
-        (":70000", "has no port '70000'"),
-        ("1.2.3.4:-1", "has no port '-1'"),
+        ("127.0.0.1:http", "unknown port 'http'"),
+        (":70000", "unknown port '70000'"),
+        ("1.2.3.4:-1", "unknown port '-1'"),
         ("0.0.0.0:8080", "name one address of this machine"),
     ],
 )
@@ -367,6 +367,6 @@ def test_a_page_that_reads_slowly_learns_it_too() -> None:
 
 
 def test_the_page_does_not_look_into_the_virtual_machine() -> None:
-    with pytest.raises(InputError, match="--live: needs the real clock"):
+    with pytest.raises(InputError, match="--live: cannot be combined with --clock virtual"):
         refuse_virtual(True)
     refuse_virtual(False)

@@ -95,8 +95,8 @@ def test_a_rank_gives_up_on_a_peer_that_never_listens(
     ("codes", "timed_out", "said"),
     [
         ({0: 0, 1: 0, 2: 0}, False, ""),
-        ({0: 0}, True, "not done within 9 s: ranks 1, 2 had not ended, and were ended"),
-        ({1: 7}, False, "rank 1 ended with exit code 7, and all others were ended"),
+        ({0: 0}, True, "did not end within 9 s: ranks 1, 2 were killed"),
+        ({1: 7}, False, "rank 1 ended with exit code 7; all others were killed"),
         ({0: 0, 1: -11, 2: 3}, False, "rank 1 ended by SIGSEGV; rank 2 ended with exit code 3"),
         ({0: 0, 1: 0, 2: -40}, False, "rank 2 ended by signal 40"),
     ],
@@ -143,8 +143,8 @@ def test_processes_of_the_machines_own_network_are_never_listed() -> None:
         (("--image", "a", "--proxies", "process", "--", "true"), 2, "--image: needs GPU proxies"),
         (("--", "/etc/passwd"), 2, "/etc/passwd: is not executable"),
         (("--", "/etc"), 2, "/etc: is a folder"),
-        (("--", "./nowhere"), 3, "./nowhere: there is no such file here"),
-        (("--", "no-such-program"), 3, "no-such-program: there is no such program here"),
+        (("--", "./nowhere"), 3, "./nowhere: not found"),
+        (("--", "no-such-program"), 3, "no-such-program: not found"),
     ],
 )
 def test_a_command_that_cannot_be_started_is_refused(

@@ -129,7 +129,7 @@ def test_a_file_without_some_columns_is_damaged(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     for place in run.glob("*/transfers.csv"):
         place.write_text("repeat,transfer,of_old\n7,8,9\n")
-    with pytest.raises(InputError, match=r"its records cannot be read: .*source"):
+    with pytest.raises(InputError, match=r"records cannot be read: .*source"):
         read_table(run, TRANSFERS)
 
 
@@ -137,7 +137,7 @@ def test_a_report_needs_all_values(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     for place in run.glob("*/repeats.json"):
         place.write_text('[{"number": 0}]')
-    with pytest.raises(InputError, match="the table executions lacks values of warmup, disturbed"):
+    with pytest.raises(InputError, match="table executions needs values of warmup, disturbed"):
         read_run(run)
 
 
@@ -146,7 +146,7 @@ def test_a_run_of_another_schema_is_refused_in_a_sentence(tmp_path: Path, schema
     run = run_folder(tmp_path)
     result = json.loads((run / "result.json").read_text())
     (run / "result.json").write_text(json.dumps({**result, "schema": schema}))
-    what = f"run-a: has the schema {schema}, this Railbed reads railbed.run/2: run it again$"
+    what = f"run-a: schema {schema}; this version reads railbed.run/2: run it again$"
     with pytest.raises(InputError, match=what):
         read_result(run)
 
@@ -156,7 +156,7 @@ def test_a_damaged_parquet_file_is_a_sentence(tmp_path: Path, content: bytes) ->
     run = run_folder(tmp_path)
     seal(run)
     sealed(run, TRANSFERS).write_bytes(content)
-    with pytest.raises(InputError, match=r"run-a.*its records cannot be read"):
+    with pytest.raises(InputError, match=r"run-a.*records cannot be read"):
         read_table(run, TRANSFERS)
 
 
@@ -265,5 +265,5 @@ def test_records_that_are_no_files_are_named(tmp_path: Path, kind: str) -> None:
 def test_executions_that_are_none_are_named(tmp_path: Path, rows: str) -> None:
     run = run_folder(tmp_path)
     next(run.glob("*/repeats.json")).write_text(rows)
-    with pytest.raises(InputError, match=r"repeats\.json: cannot be understood"):
+    with pytest.raises(InputError, match=r"repeats\.json: cannot be parsed"):
         read_table(run, EXECUTIONS)

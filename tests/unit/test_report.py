@@ -273,10 +273,10 @@ def test_a_page_is_named_by_its_first_run_or_its_sweep(
 
 def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:
     folder = stored_run(tmp_path)
-    with pytest.raises(InputError, match="must be of svg, png, pdf, got gif"):
+    with pytest.raises(InputError, match="must be among svg, png, pdf, got gif"):
         report([folder.name], None, "gif", None, tmp_path)
     sealed(folder, TRANSFERS).write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="its records cannot be read"):
+    with pytest.raises(InputError, match="records cannot be read"):
         report([folder.name], tmp_path / "r.html", "", None, tmp_path)
     assert not (tmp_path / "r.html").exists()
 
@@ -311,7 +311,7 @@ def test_cases_of_other_work_have_no_ratio() -> None:
     ]
     assert [str(remark) for remark in others.remarks] == [
         f"warning: {warning}",
-        "warning: a/b is not the same work, and is not compared: gpus: 4 against 8",
+        "warning: a/b has other work, not compared: gpus: 4 against 8",
         "warning: c/d is in A only",
     ]
 
@@ -402,7 +402,7 @@ def test_a_sweep_over_sizes_has_bus_bandwidths_and_logarithmic_axes(run: RunData
 def test_a_page_is_about_something(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name a RUN, or --sweep NAME"):
         report(None, None, "", None, tmp_path)
-    with pytest.raises(InputError, match="no sweep called 'night'"):
+    with pytest.raises(InputError, match="sweep 'night' not found"):
         report(None, None, "", "night", tmp_path)
 
 
@@ -498,7 +498,7 @@ def test_a_run_without_a_table_is_a_sentence(
     sealed(folder, table).unlink()
     if as_folder:
         sealed(folder, table).mkdir()
-    with pytest.raises(InputError, match=f"the table {table.name} has no rows of rail-"):
+    with pytest.raises(InputError, match="no rows of rail-"):
         read_run(folder)
 
 
@@ -508,7 +508,7 @@ def test_a_time_that_is_no_number_is_a_sentence(tmp_path: Path, median: object) 
     result = json.loads((folder / "result.json").read_text())
     result["cases"][0]["measured_s"]["median"] = median
     (folder / "result.json").write_text(json.dumps(result))
-    with pytest.raises(InputError, match="cannot be understood"):
+    with pytest.raises(InputError, match="cannot be parsed"):
         read_run(folder)
 
 

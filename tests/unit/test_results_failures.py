@@ -100,7 +100,7 @@ def restarted(
         (restarted(2.2, check_data=True), Verdict.PASS, None),
         (restarted(2.0, complete=False), Verdict.FAIL, "after the restart did not complete"),
         (restarted(2.0, errors=("rank 3: chunk 0",)), Verdict.FAIL, "1: rank 3: chunk 0"),
-        (restarted(1.95, late_s=0.05), Verdict.WARN, "back 0.550 s after the abort, not 0.5 s"),
+        (restarted(1.95, late_s=0.05), Verdict.WARN, "resumed 0.550 s after the abort, not 0.5 s"),
         ({"baseline": result(1.06)}, Verdict.FAIL, "baseline: 6.0% away from the model"),
         ({"degraded": result(1.03)}, Verdict.WARN, "degraded: 3.0% away from the model"),
         ({"recovered": result(1.06)}, Verdict.FAIL, "recovered: 6.0% away from the model"),

@@ -63,12 +63,12 @@ def test_a_named_store_that_is_no_folder_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=f"{name}: is no folder of runs"):
+    with pytest.raises(InputError, match=f"{name}: is not a folder of runs"):
         listed(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     assert listed(DEFAULT_STORE) == ["  none yet"]
     DEFAULT_STORE.touch()
-    with pytest.raises(InputError, match="runs: is no folder of runs"):
+    with pytest.raises(InputError, match="runs: is not a folder of runs"):
         listed(DEFAULT_STORE)
 
 
@@ -163,7 +163,7 @@ def test_a_result_of_another_form_is_refused_before_a_word_is_printed(
             print_sections(run_sections(result), out)
             out.print(result["folder"])
 
-    with pytest.raises(InputError, match="cannot be understood"):
+    with pytest.raises(InputError, match="cannot be parsed"):
         show()
     assert text.getvalue() == ""
 
@@ -303,7 +303,7 @@ def test_what_sudo_writes_belongs_to_the_user(
 def test_a_sweep_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
     folder = begin_sweep(tmp_path, "night", a_sweep())
     (folder.path / "lock").mkdir()
-    with pytest.raises(InputError, match="lock: the sweep cannot be locked: Is a directory"):
+    with pytest.raises(InputError, match="lock: cannot be locked: Is a directory"):
         folder.locked().__enter__()
 
 
@@ -325,7 +325,7 @@ def test_a_sweep_refuses_to_go_on_with_another_version(
     folder = begin_sweep(tmp_path, "night", a_sweep())
     fake = Fake()
     monkeypatch.setattr(sweeps, "program_version", lambda: "9.9")
-    with pytest.raises(InputError, match=r"was begun with Railbed [0-9a-f]{12}, this is 9.9"):
+    with pytest.raises(InputError, match=r"must be resumed with Railbed [0-9a-f]{12}, got 9.9"):
         run(find_sweep(tmp_path, "night"), fake)
     assert fake.executed == []
     monkeypatch.setattr(sweeps, "program_version", lambda: folder.version)
@@ -350,7 +350,7 @@ def test_a_damaged_point_is_named_and_run_again(
     place(folder.path / "002").write_text('{"exit')
     assert list(folder.damage) == [2]
     (lost,) = [point for point in sweep_object(folder)["points"] if point["verdict"] == "fail"]
-    assert (lost["point"], "cannot be understood" in lost["cause"]) == (2, True)
+    assert (lost["point"], "cannot be parsed" in lost["cause"]) == (2, True)
     again = Fake()
     run(find_sweep(tmp_path, "latest"), again)
     assert again.executed == [2]
@@ -360,7 +360,7 @@ def test_a_damaged_sweep_keeps_none_from_the_others(tmp_path: Path) -> None:
     begin_sweep(tmp_path, "good", a_sweep())
     bad = begin_sweep(tmp_path, "bad", a_sweep())
     (bad.path / "sweep.json").write_text('{"points": 7}')
-    with pytest.raises(InputError, match="cannot be understood"):
+    with pytest.raises(InputError, match="cannot be parsed"):
         find_sweep(tmp_path, "bad")
     assert find_sweep(tmp_path, "latest").name == "good"
 

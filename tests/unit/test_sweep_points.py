@@ -159,7 +159,7 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
     check_again(begun.points, lambda point: places[point.number], any_scenario)
     trace.write_text(trace.read_text() + "// changed\n")
     assert sweep(scenario, "repeats=1,2").name != begun.name
-    with pytest.raises(InputError, match=r"point 1 .*a trace or a configuration that has changed"):
+    with pytest.raises(InputError, match=r"point 1 .*a trace or configuration has changed"):
         check_again(begun.points, lambda point: places[point.number], any_scenario)
 
 
@@ -169,13 +169,16 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
         ((), "--over: needs at least one key with its values (such as --over fabric.domains=2"),
         (("repeats",), "--over repeats: must be key=value,value,... such as fabric.domains=2,4,8"),
         (("=1",), "--over =1: must be key=value"),
-        (("repeats=",), "--over repeats=: has no values: write them behind the ="),
+        (("repeats=",), "--over repeats=: needs values after the ="),
         (("repeats=1,,2",), "--over repeats=1,,2: the list of values is not YAML"),
         (("repeats=1], [2",), "--over repeats=1], [2: the list of values is not YAML"),
-        (("repeats=1,2,1",), "--over repeats=1,2,1: has the value '1' 2 times"),
-        (("repeats=1", "repeats=2"), "--over repeats: is given 2 times (each key once)"),
-        (("seed=1", "repeats=1"), "--set seed: the key has its values from --over"),
-        ((f"seed={','.join(map(str, range(MAX_POINTS + 1)))}",), "--over: 1001 values are 1001"),
+        (("repeats=1,2,1",), "--over repeats=1,2,1: duplicate value '1'"),
+        (("repeats=1", "repeats=2"), "--over repeats: duplicate key (give each key once)"),
+        (("seed=1", "repeats=1"), "--set seed: cannot be combined with --over"),
+        (
+            (f"seed={','.join(map(str, range(MAX_POINTS + 1)))}",),
+            "--over: must make at most 1000 points, got 1001",
+        ),
     ],
 )
 def test_lists_that_are_none(over: tuple[str, ...], message: str) -> None:

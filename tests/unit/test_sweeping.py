@@ -217,7 +217,7 @@ def test_every_point_has_the_same_keys(folder: SweepFolder) -> None:
 
 
 def test_what_was_not_run_is_in_the_report(folder: SweepFolder) -> None:
-    assert {point["cause"] for point in sweep_object(folder)["points"]} == {"it was not run"}
+    assert {point["cause"] for point in sweep_object(folder)["points"]} == {"not run"}
 
 
 def test_runs_of_points_are_found_by_their_ids(tmp_path: Path, folder: SweepFolder) -> None:
@@ -269,7 +269,7 @@ def test_remaining_time_in_words(seconds: float | None, words: str) -> None:
 
 
 def test_changed_content_never_mixes_with_old_points(tmp_path: Path, folder: SweepFolder) -> None:
-    with pytest.raises(InputError, match="sweep night: exists already, with another scenario"):
+    with pytest.raises(InputError, match="sweep night: already exists with another scenario"):
         begin_sweep(tmp_path, "night", a_sweep(text="another"))
     folder.scenario(folder.sweep.points[1]).write_text("edited\n")
     with pytest.raises(InputError, match=r"a point's scenario.yaml has changed"):
@@ -331,9 +331,9 @@ def test_a_sweep_that_is_done_is_shown_without_its_lock(
 
 
 def test_sweeps_are_found_by_name_only(tmp_path: Path, folder: SweepFolder) -> None:
-    with pytest.raises(InputError, match=r"no sweep called 'day'.*there are: night"):
+    with pytest.raises(InputError, match=r"sweep 'day' not found.*known: night"):
         find_sweep(tmp_path, "day")
-    with pytest.raises(InputError, match=r"no sweep called 'latest'.*there are: none"):
+    with pytest.raises(InputError, match=r"sweep 'latest' not found.*known: none"):
         find_sweep(tmp_path / "empty", "latest")
 
 

@@ -144,5 +144,5 @@ def test_the_command_writes_the_file(tmp_path: Path) -> None:
 def test_a_damaged_journal_is_a_sentence(tmp_path: Path) -> None:
     folder = stored_run(tmp_path)
     (folder / "controller-rail-only.jsonl").write_text("{")
-    with pytest.raises(InputError, match=r"controller-rail-only.jsonl: cannot be understood"):
+    with pytest.raises(InputError, match=r"controller-rail-only.jsonl: cannot be parsed"):
         timeline(read_run(folder))
