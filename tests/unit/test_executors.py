@@ -305,7 +305,7 @@ def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model" / "errors.py").write_text("# changed")
     returned = ray_worker.execute(str(tmp_path), digest, "x", "", (), 60.0)
     assert returned["exit_code"] == 3
-    assert f"install the same version there" in returned["log"]
+    assert f"must be version {digest}" in returned["log"]
 
 
 def test_a_run_that_hangs_on_a_machine_of_the_cluster_is_ended(tmp_path: Path) -> None:
