@@ -137,5 +137,5 @@ def _steps(
             steps = case_schedule(replace(case, size_scale=size_scale), emulated)
             if steps.digest == noted:
                 return steps
-    what = f"{name}: this version of Railbed, or its trace, has other steps than those that ran"
+    what = f"{name}: this version of Railbed, or its trace, has other steps than those executed"
     raise InputError(Problem(str(run), what))

@@ -58,7 +58,9 @@ class BoundedComposer(Composer):
         """Compose a scalar; refuse a long number here, before Python computes it."""
         node: ScalarNode = super().compose_scalar_node(anchor)
         if str(node.tag) in NUMBERS and len(node.value) > MOST_DIGITS:
-            _refuse(node, f"a number has {len(node.value)} characters, of at most {MOST_DIGITS}")
+            _refuse(
+                node, f"a number must have at most {MOST_DIGITS} characters, got {len(node.value)}"
+            )
         return node
 
 

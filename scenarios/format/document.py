@@ -119,7 +119,7 @@ def _override(values: CommentedMap, text: str) -> Place:
         raise ValueError("must be key=value, such as fabric.domains=8")
     place = tuple(int(key) if key.isdecimal() else key for key in keys.split("."))
     if len(place) > MOST_LEVELS:
-        raise ValueError(f"has {len(place)} nested keys, of at most {MOST_LEVELS}")
+        raise ValueError(f"must have at most {MOST_LEVELS} nested keys, got {len(place)}")
     node: Any = values
     made = len(place)
     for depth, part in enumerate(place[:-1], start=1):

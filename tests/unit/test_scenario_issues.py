@@ -45,7 +45,7 @@ def problems(file: Path, text: str, *overrides: str) -> list[str]:
         ),
         (
             f"seed: {'9' * 5000}\n" + GOOD,
-            "x.yaml:1: is out of bounds: a number has 5000 characters, of at most 100",
+            "x.yaml:1: is out of bounds: a number must have at most 100 characters, got 5000",
         ),
         ("[" * 5000, "x.yaml:1: is out of bounds: it is nested more than 20 deep"),
         (GOOD + "# \0", "x.yaml:11: is not YAML: the character U+0000 is not allowed"),

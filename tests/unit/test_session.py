@@ -80,9 +80,9 @@ def test_what_the_controller_has_not_answered_is_healed_before_agents_connect(
     faked.session.inject(CONTROLLER)
     faked.session.throughput_bps(*faked.pair)
     faked.session.inject(LINK)
-    with pytest.raises(InputError, match=r"iperf: the controller is gone.*`heal controller` first"):
+    with pytest.raises(InputError, match=r"iperf: the controller is dead.*`heal controller` first"):
         faked.session.throughput_bps(*faked.pair)
-    with pytest.raises(InputError, match=r"run: the controller is gone.*`heal controller` first"):
+    with pytest.raises(InputError, match=r"run: the controller is dead.*`heal controller` first"):
         faked.session.execute(cast(Any, None), lambda: False)
     assert faked.agents.done == 1
     faked.session.heal(CONTROLLER.target)
@@ -94,7 +94,7 @@ def test_a_fault_that_the_controller_has_answered_is_no_reason_to_refuse(faked: 
     faked.session.inject(CONTROLLER)
     assert faked.session.throughput_bps(*faked.pair) > 0
     faked.session.heal(LINK.target)
-    with pytest.raises(InputError, match="the controller is gone"):
+    with pytest.raises(InputError, match="the controller is dead"):
         faked.session.throughput_bps(*faked.pair)
 
 

@@ -126,5 +126,5 @@ def test_the_command_prints_one_object_and_draws(
 
 
 def test_too_many_pairs_are_refused_before_they_take_memory() -> None:
-    with pytest.raises(InputError, match="134217728 pairs of GPUs"):
+    with pytest.raises(InputError, match="pairs of GPUs in all-to-alls, got 134217728"):
         traffic_command(Path("moe-1.3b"), gpus=2**20, batch=2**22)

@@ -61,7 +61,7 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
         raise Malformed(line(error.lineno), what) from None
     algorithm = reader.algorithm
     if algorithm is None:
-        raise Malformed(line(1), "has no algorithm")
+        raise Malformed(line(1), "needs an algorithm")
     return _trace(algorithm, defaults)
 
 
