@@ -59,7 +59,7 @@ def test_a_measurement_during_which_the_clock_is_set_is_repeated(
             measured = measure(fabric.bed, hop, watch)
             assert (next(read, None), measured.latency_s < 1) == (None, True)
             read = iter([0, HOUR_NS] * 3)
-            with pytest.raises(EmulationError, match="clock was set during 3 measurements"):
+            with pytest.raises(EmulationError, match="clock was set in 3 measurements"):
                 measure(fabric.bed, hop, watch)
 
 
