@@ -49,7 +49,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int) -> None:
         ("verify quickstart --set fabric.domains=0", "must be at least 1, got 0"),
         ("verify quickstart --proxies balloon", "'balloon' is not one of 'container', 'process'"),
         ("verify", "Missing argument"),
-        ("show never", "no run called 'never'"),
+        ("show never", "no run named 'never'"),
         ("runn", "No such command 'runn'"),
         ("run", "Missing argument"),
         ("sweep small.yaml --over seed=1,x", "point 2 (seed=x): --set seed: must be"),
@@ -58,8 +58,8 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int) -> None:
         ("sweep", "needs a scenario, or --resume NAME"),
         ("sweep --resume never", "sweep 'never' not found"),
         ("sweep small.yaml --over seed=[ --proxies process", "is not YAML"),
-        ("sweep small.yaml --over seed=1 --proxies x", "container or process"),
-        ("compare never latest", "no run called 'never'"),
+        ("sweep small.yaml --over seed=1 --proxies x", "not one of 'container', 'process'"),
+        ("compare never latest", "no run named 'never'"),
         ("compare latest", "Missing argument"),
         *(
             (

@@ -58,12 +58,12 @@ def main(size: int) -> None:
         senders = [threading.Thread(target=send, args=(place, rank, size)) for place in places]
         for sender in senders:
             sender.start()
-        found = dict(receive(listener, size) for _ in addresses)
+        received = dict(receive(listener, size) for _ in addresses)
         for sender in senders:
             sender.join()
-    if found != addresses:
-        raise SystemExit(f"ranks came from other addresses: {found}")
-    print(f"{len(found)} ranks sent {size} bytes each")
+    if received != addresses:
+        raise SystemExit(f"ranks came from other addresses: {received}")
+    print(f"{len(received)} ranks sent {size} bytes each")
 
 
 if __name__ == "__main__":
