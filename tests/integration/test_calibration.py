@@ -146,7 +146,7 @@ def test_a_link_that_carries_nothing_is_named() -> None:
         with (
             watching_pauses() as watch,
             pytest.raises(
-                EmulationError, match="d0g0--rail0: calibration frames from rail0 do not arrive"
+                EmulationError, match="d0g0--rail0: calibration frames from rail0 did not arrive"
             ),
         ):
             measure(fabric.bed, Hop(link, "rail0"), watch)

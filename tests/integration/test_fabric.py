@@ -197,7 +197,7 @@ def test_what_dies_is_named_and_the_records_are_kept(what: str, proxies: ProxyKi
         with pytest.raises(Incomplete) as caught:
             next(repeats)
     assert what in str(caught.value)
-    assert "last words" in str(caught.value)
+    assert "its log ends with" in str(caught.value)
     assert not caught.value.repeat.complete
     assert caught.value.repeat.records
 

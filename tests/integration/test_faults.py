@@ -82,7 +82,7 @@ def test_a_fault_that_the_kernel_cannot_make_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr("testbed.faults.link_faults.BLACKHOLE", "whitehole")
     found = missing_for(FaultMode.BLACKHOLE)
     assert found is not None
-    assert "cannot make the fault 'blackhole'" in found
+    assert "does not support the fault 'blackhole'" in found
 
 
 @LINK_KINDS

@@ -78,7 +78,7 @@ def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None
     finally:
         fabric.placement = whole
     assert repeat.complete
-    assert any("packets from d0g0 to rail0, not 0" in error for error in repeat.errors)
+    assert any("packets from d0g0 to rail0, must be 0" in error for error in repeat.errors)
     assert not repeat.notes
 
 

@@ -112,14 +112,14 @@ def test_a_link_that_is_down_is_a_blackout_of_its_pairs(fabric: Experiment, tmp_
 
 def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> None:
     with (
-        pytest.raises(EmulationError, match=r"the prober .* did not end well"),
+        pytest.raises(EmulationError, match=r"the prober .* failed; its log"),
         probing(fabric.bed.process_ids, PAIRS, tmp_path) as probes,
     ):
         os.kill(probes.process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
-    ("end", "said"), [(signal.SIGKILL, "died; its last words"), (signal.SIGSTOP, "is stopped")]
+    ("end", "said"), [(signal.SIGKILL, "died; its log ends with"), (signal.SIGSTOP, "is stopped")]
 )
 def test_what_happens_to_a_prober_is_noticed_while_it_probes(
     fabric: Experiment, tmp_path: Path, end: signal.Signals, said: str
