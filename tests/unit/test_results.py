@@ -279,5 +279,5 @@ def test_a_broken_run_says_why(tmp_path: Path) -> None:
     assert read_state(folder.path) == {"state": "incomplete", "cause": "the controller died"}
     with pytest.raises(InputError, match="the controller died"):
         read_result(folder.path)
-    with pytest.raises(InputError, match="no run called 'other'"):
+    with pytest.raises(InputError, match="no run named 'other'"):
         find_run(tmp_path, "other")

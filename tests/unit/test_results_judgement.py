@@ -159,7 +159,7 @@ def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
     moved = begun_run(other, "moved", "", {}).path
     assert find_run(store, "r1").name == "r1"
     assert find_run(store, str(moved)) == moved
-    with pytest.raises(InputError, match="2 runs called 'r'"):
+    with pytest.raises(InputError, match="2 runs named 'r'"):
         find_run(store, "r")
     with pytest.raises(InputError, match="no run called"):
         find_run(store, str(tmp_path))
