@@ -161,7 +161,7 @@ def test_a_run_is_found_by_path_and_whole_id(tmp_path: Path) -> None:
     assert find_run(store, str(moved)) == moved
     with pytest.raises(InputError, match="2 runs named 'r'"):
         find_run(store, "r")
-    with pytest.raises(InputError, match="no run called"):
+    with pytest.raises(InputError, match="no run named"):
         find_run(store, str(tmp_path))
 
 
