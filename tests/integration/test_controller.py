@@ -47,6 +47,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 
 RAIL_ONLY = pytest.mark.parametrize("kind", [FabricKind.RAIL_ONLY])
 RAIL_OPTIMIZED = pytest.mark.parametrize("kind", [FabricKind.RAIL_OPTIMIZED])
+# Most seconds by which a busy machine may be late, from the return of a link to its use.
+LATE_S = 1.0
 FLAPS = 4
 
 
@@ -299,7 +301,7 @@ def test_a_flapping_link_is_held_down_longer_each_time(
         )
         held_s.append(held_down_s(fabric, link))
     for flap, seconds in enumerate(held_s):
-        assert HOLD_DOWN_S * 2**flap <= seconds < HOLD_DOWN_S * 2**flap * 2, held_s
+        assert 0 <= seconds - HOLD_DOWN_S * 2**flap < LATE_S, held_s
     all_pairs_work(fabric)
 
 
