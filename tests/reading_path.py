@@ -15,24 +15,18 @@ import sys
 from pathlib import Path
 from types import CodeType, FrameType
 
-ROOMS = (
-    "commands",
-    "controller",
-    "execution",
-    "linux",
-    "model",
-    "results",
-    "scenarios",
-    "studies",
-    "testbed",
-    "traffic_gen",
-)
+
+def rooms(root: Path) -> tuple[str, ...]:
+    """The packages of a tree, as its own program names them."""
+    named: tuple[str, ...] = runpy.run_path(str(root / "linux/files/program_files.py"))["ROOMS"]
+    return named
 
 
 def walk(root: Path, arguments: list[str]) -> list[str]:
     """Return the files of first-called functions, in order, without immediate repetitions."""
     entered: set[tuple[str, int]] = set()
     files: list[str] = []
+    of_product = rooms(root)
 
     def look(frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
@@ -41,7 +35,7 @@ def walk(root: Path, arguments: list[str]) -> list[str]:
             return
         entered.add(function)
         place = Path(code.co_filename)
-        if place.is_relative_to(root) and place.relative_to(root).parts[0] in ROOMS:
+        if place.is_relative_to(root) and place.relative_to(root).parts[0] in of_product:
             name = str(place.relative_to(root))
             if not files or files[-1] != name:
                 files.append(name)
@@ -65,7 +59,7 @@ def is_function(code: CodeType) -> bool:
 
 def product_lines(root: Path) -> int:
     """Number of lines of all Python files of the product."""
-    files = (file for room in ROOMS for file in (root / room).rglob("*.py"))
+    files = (file for room in rooms(root) for file in (root / room).rglob("*.py"))
     return sum(len(file.read_text().splitlines()) for file in files)
 
 
