@@ -12,7 +12,8 @@ from commands.options import CONTAINER, AsJson, Store, ready
 from commands.output import err, exit_with, out, print_result
 from execution.virtual_clock.run import bench_virtually
 from model.errors import EmulationError, InputError, Problem
-from results.sections.section import Section, clock_section
+from results.sections.machine import clock_section
+from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
 from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks import BENCHMARKS, Benchmark, Needs

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from commands.output import out
-from results.sections.formats import human_bytes
+from results.sections.section import human_bytes
 from testbed.host.cleanup import clean as remove
 from testbed.virtual_machine.cache import clear
 

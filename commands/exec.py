@@ -20,7 +20,7 @@ from commands.options import (
 )
 from commands.output import err, exit_with, print_result
 from model.errors import InputError, NotReady, Problem, RailbedError
-from results.sections.links import program_sections
+from results.sections.machine import program_sections
 from results.verdicts.record import plain
 from scenarios.planning.kernel_support import require_fabrics
 

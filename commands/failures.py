@@ -13,7 +13,7 @@ from execution.sweep.runner import run_several
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import EmulationError, NotReady
 from model.sweep import VIRTUAL
-from results.sections.failures import failures_section
+from results.sections.run import failures_section
 from results.store.runs import DEFAULT_STORE
 from results.verdicts.fault_impact import lost_experiment
 from scenarios.library_files import library

@@ -16,7 +16,7 @@ from commands.options import (
 )
 from commands.output import err, exit_with, print_result
 from execution.cases.progress import Lines
-from results.sections.links import verify_sections
+from results.sections.machine import verify_sections
 from results.store.runs import DEFAULT_STORE
 from results.verdicts.path_check import verify_object
 from scenarios.planning.kernel_support import require_datapaths

@@ -12,8 +12,7 @@ from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
 from model.faults import Component, Fault, FaultMode
 from model.workload.generator import Generator
-from results.sections.formats import number_or_dash
-from results.store.runs import without_fabric
+from results.sections.section import number_or_dash, without_fabric
 from scenarios.format.issues import did_you_mean
 from scenarios.scenario import Case
 from testbed.fabric.command_line import Command

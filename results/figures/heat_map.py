@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from model.arrays import Floats
 from model.training.traffic import Traffic
 from results.figures.kit import printed
-from results.sections.formats import human_bytes
+from results.sections.section import human_bytes
 
 # In print, no more rows than these can be seen.
 MOST_ROWS = 512

@@ -7,7 +7,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from results.sections.section import Cell, Marked, Row, Section, is_heading
+from results.sections.section import Cell, Marked, Row, Section
 from results.verdicts.path_check import NOT_APPLICABLE
 
 COLOURS = {"pass": "green", "warn": "yellow", "fail": "red", NOT_APPLICABLE: "dim"}
@@ -81,7 +81,7 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
         if number < section.names:
             table.add_column(
-                Text(heading), overflow="fold", width=left if section.is_grouped else None
+                Text(heading), overflow="fold", width=left if is_grouped(section) else None
             )
         else:
             justify: JustifyMethod = "left" if _has_words(section, number) else "right"
@@ -91,13 +91,23 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     return table
 
 
+def is_grouped(section: Section) -> bool:
+    """Whether some rows are headings of others."""
+    return any(map(is_heading, section.rows))
+
+
+def is_heading(row: Row) -> bool:
+    """Whether a row is the heading of those below it."""
+    return len(row) == 1
+
+
 def _widths(section: Section) -> list[int]:
     """The width that each column needs; names below the heading of a group are indented."""
     rows = [section.columns, *(row for row in section.rows if not is_heading(row))]
     first, *others = (
         max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)
     )
-    return [first + section.is_grouped, *others]
+    return [first + is_grouped(section), *others]
 
 
 def _total(widths: Sequence[int], gap: int) -> int:

@@ -19,7 +19,7 @@ from results.figures.kit import (
 )
 from results.report.analysis import Step, pair_bytes
 from results.report.run_data import CaseData
-from results.sections.formats import human_bytes
+from results.sections.section import human_bytes
 
 Case = Mapping[str, Any]
 ROW, LEGEND_ROW = 0.34, 0.18

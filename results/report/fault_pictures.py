@@ -21,7 +21,7 @@ from results.report.analysis import (
     throughput_bps,
 )
 from results.report.run_data import CaseData, rows
-from results.sections.formats import human_bytes
+from results.sections.section import human_bytes
 
 BINS = 240
 # Number of links drawn: of the failed ones, of the most changed, and of the least changed.

@@ -20,17 +20,15 @@ from results.report.charts import (
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
-from results.sections.failures import failures_section
-from results.sections.formats import human_bytes, range_of
-from results.sections.machine import fidelity_section
+from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import (
     cases_section,
+    failures_section,
     is_checked,
-    machine_sections,
     slowdown_in_words,
     work_sections,
 )
-from results.sections.section import Row, Section
+from results.sections.section import Row, Section, human_bytes, range_of
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, clock_of
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]

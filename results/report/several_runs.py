@@ -8,11 +8,9 @@ from matplotlib.axes import Axes
 from results.figures.kit import DASHES, MARKERS, MODELED, SERIES, WIDE, Picture, drawing, plain
 from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth
-from results.sections.formats import range_of
 from results.sections.run import is_checked
-from results.sections.section import Section
+from results.sections.section import Section, range_of, without_fabric
 from results.sections.several_runs import NAMES, comparison_sections, in_words, sweep_section
-from results.store.runs import without_fabric
 from results.verdicts.run_diff import Difference
 
 ROW = 0.5

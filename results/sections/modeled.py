@@ -4,8 +4,17 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from results.sections.formats import number_or_dash, three_digits
-from results.sections.section import Case, Cell, Marked, Result, Row, Section, verdict
+from results.sections.section import (
+    Case,
+    Cell,
+    Marked,
+    Result,
+    Row,
+    Section,
+    number_or_dash,
+    three_digits,
+    verdict,
+)
 
 GIGA = 1e9
 

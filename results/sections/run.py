@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from results.sections.failures import failures_section
-from results.sections.formats import human_bytes, human_seconds, number_or_dash
-from results.sections.links import calibration_section, paths_section
-from results.sections.machine import executions_section, headroom_section
+from results.sections.machine import machine_sections
 from results.sections.section import (
     Case,
     Cell,
@@ -16,11 +13,13 @@ from results.sections.section import (
     Row,
     Section,
     case_section,
-    clock_section,
+    human_bytes,
+    human_seconds,
+    number_or_dash,
     reasons,
     verdict,
+    without_fabric,
 )
-from results.store.runs import without_fabric
 
 # Parts that are shorter are rounding errors.
 SHOWN_S = 1e-9
@@ -61,16 +60,6 @@ def work_sections(result: Result) -> Iterator[Section]:
         yield Section("What rail-only costs, against rail-optimized", remarks=told)
 
 
-def machine_sections(result: Result) -> Iterator[Section]:
-    """Executions, the machine's headroom, links measured alone, paths, the virtual clock."""
-    yield executions_section(result["cases"])
-    yield headroom_section(result["cases"])
-    yield calibration_section(result.get("calibration", ()))
-    yield clock_section(result)
-    if "paths" in result:
-        yield paths_section(result["paths"])
-
-
 def _spread(case: Case) -> str:
     measured = case["measured_s"]
     if len(measured["values"]) == 1:
@@ -98,6 +87,55 @@ SCHEDULE: Columns = (
     ("chunks", lambda case: number_or_dash(case["chunks"], "d")),
     ("overlap", lambda case: f"{case['overlap']:.1%}"),
 )
+FAILURES: Columns = (
+    ("blackout", lambda row: number_or_dash(row["blackout_ms"], ".0f", " ms")),
+    ("baseline", lambda row: number_or_dash(row["baseline_s"], ".3f")),
+    ("during", lambda row: number_or_dash(row["during_fault_s"], ".3f")),
+    ("degraded", lambda row: number_or_dash(row["degraded_s"], ".3f")),
+    ("recovered", lambda row: number_or_dash(row["recovered_s"], ".3f")),
+    ("model", lambda row: number_or_dash(row["modeled_degraded_s"], ".3f")),
+    ("ratio", lambda row: number_or_dash(row["ratio"], ".3f")),
+    ("lost", lambda row: number_or_dash(row["lost_probes_unaffected"], "d")),
+    ("", verdict),
+)
+
+
+def failures_section(failures: Sequence[Case]) -> Section:
+    """A row for each fabric, grouped by experiment, then the reasons."""
+    rows: list[Row] = []
+    for heading, together in groupby(failures, _heading):
+        rows.append((heading,))
+        rows += ((row["fabric"] or "", *(cell(row) for _, cell in FAILURES)) for row in together)
+    worse = (row for row in failures if row["verdict"] != "pass")
+    return Section(
+        "Failure experiments",
+        ("fabric", *(name for name, _ in FAILURES)),
+        rows,
+        "Blackout: the longest of the affected pairs that have another path. Completion times, in "
+        "emulated seconds: before the fault, of the execution in which it begins, with the fault "
+        "throughout, after it. Model, ratio: of the degraded phase. Lost: probes of unaffected "
+        "pairs. Replay: no prediction, but a model that is told when the paths of this execution "
+        "changed.",
+        (*_replays(failures), *reasons(worse, lambda row: f"{_heading(row)}: {row['fabric']}")),
+    )
+
+
+def _replays(failures: Sequence[Case]) -> Iterator[Marked]:
+    """Yield a line for each execution that has no prediction, only a replay."""
+    for row in failures:
+        if row["replay_ratio"] is not None:
+            line = (
+                f"{row['fabric']}: replay {row['modeled_replay_s']:.3f}, "
+                f"during / replay {row['replay_ratio']:.3f} {row['replay_verdict']}"
+            )
+            yield Marked(line, row["replay_verdict"])
+
+
+def _heading(row: Case) -> str:
+    """Name the experiment; then the component, its place, and the recovery strategy."""
+    known = (row[key] for key in ("fault", "where", "strategy"))
+    details = " · ".join(word for word in known if word)
+    return ": ".join(filter(None, (row["scenario"], details)))
 
 
 def cases_section(result: Result) -> Section:

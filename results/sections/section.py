@@ -1,11 +1,9 @@
 """A section of results: a title, a table, remarks. Text is made here, and rendered elsewhere."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
-
-from results.store.runs import without_fabric
 
 Case = dict[str, Any]
 Result = Mapping[str, Any]
@@ -26,6 +24,7 @@ Cell = str | Marked
 Row = Sequence[Cell]
 Columns = Sequence[tuple[str, Callable[[Case], Cell]]]
 """Headings, each with the cell of a case."""
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,6 @@ class Section:
     def has_content(self) -> bool:
         """Whether it says anything."""
         return bool(self.rows or self.remarks)
-
-    @property
-    def is_grouped(self) -> bool:
-        """Whether some rows are headings of others."""
-        return any(map(is_heading, self.rows))
-
-
-def is_heading(row: Row) -> bool:
-    """Whether a row is the heading of those below it."""
-    return len(row) == 1
 
 
 def verdict(of: Result) -> Marked:
@@ -82,6 +71,11 @@ def case_section(
     return Section(title, ("case", *(name for name, _ in columns)), rows, text, tuple(remarks))
 
 
+def without_fabric(case: str) -> str:
+    """Return the name of a case without the kind of its fabric, with which it begins."""
+    return case.partition("/")[2]
+
+
 def reasons(of: Iterable[Result], name: Callable[[Any], str]) -> Iterator[Marked]:
     """Yield a line for each reason of a verdict."""
     for one in of:
@@ -89,13 +83,32 @@ def reasons(of: Iterable[Result], name: Callable[[Any], str]) -> Iterator[Marked
             yield Marked(f"{one['verdict']}: {name(one)}: {reason}", one["verdict"])
 
 
-def clock_section(result: Result) -> Section:
-    """The virtual clock of a result; without content for this machine's own clock."""
-    if "clock" not in result:
-        return Section("Clock")
-    clock = result["clock"]
-    line = (
-        f"Virtual clock, {clock['instruction_ns']} ns an instruction: image {clock['image']}, "
-        f"{clock['qemu']}, seed {clock['seed']}; records {clock['records']}"
-    )
-    return Section("Clock", remarks=(line,))
+def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
+    """Format a number with its unit, or a dash if there is none."""
+    return "-" if value is None else f"{value:{form}}{unit}"
+
+
+def three_digits(number: float) -> str:
+    """Format a number with its first three digits, and at most one behind the point if more."""
+    return f"{number:.1f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+def range_of(values: Collection[float]) -> str:
+    """Format the least and the largest of some ratios, or one number if they look the same."""
+    return " to ".join(dict.fromkeys((f"{min(values):.3f}", f"{max(values):.3f}")))
+
+
+def human_seconds(seconds: float) -> str:
+    """Format seconds in a suitable unit (s, ms, µs or ns)."""
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def human_bytes(size: float) -> str:
+    """Format a size in bytes, with three significant digits."""
+    for factor, unit in UNITS:
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:g} B"

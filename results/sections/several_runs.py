@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from results.sections.formats import number_or_dash
 from results.sections.section import (
     Case,
     Cell,
@@ -14,9 +13,10 @@ from results.sections.section import (
     Row,
     Section,
     case_section,
+    number_or_dash,
     verdict,
+    without_fabric,
 )
-from results.store.runs import without_fabric
 from results.verdicts.case_outcome import outcomes
 from results.verdicts.run_diff import Difference
 

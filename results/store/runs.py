@@ -190,11 +190,6 @@ def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
     return target
 
 
-def without_fabric(case: str) -> str:
-    """Return the name of a case without the kind of its fabric, with which it begins."""
-    return case.partition("/")[2]
-
-
 def phase_in_words(case: str) -> str:
     """Return the name of a case or of its phase, for progress."""
     whole, _, phase = case.rpartition("/")

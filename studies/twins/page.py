@@ -8,9 +8,8 @@ from typing import Any
 from linux.files.user_files import make_folder
 from results.figures.curves import draw
 from results.render.markdown import markdown
-from results.sections.formats import number_or_dash
 from results.sections.modeled import points_section
-from results.sections.section import Section
+from results.sections.section import Section, number_or_dash
 from results.store.records import write_record
 from studies.paper.study import DEFAULT
 from studies.twins.drawings import DRAWINGS

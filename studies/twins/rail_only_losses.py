@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from model.fabric.spec import PLATFORMS
-from results.store.runs import without_fabric
+from results.sections.section import without_fabric
 from studies.paper.tables import table2
 from studies.twins.iterations import same_order
 from studies.twins.points import ALL_TO_ALL, TABLE2, USUAL_DOMAINS

@@ -38,7 +38,7 @@ from model.measurement.link_quality import (
 )
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from results.render.terminal import print_sections
-from results.sections.links import calibration_section
+from results.sections.machine import calibration_section
 from results.sections.run import run_sections
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict

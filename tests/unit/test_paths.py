@@ -22,7 +22,7 @@ from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
 from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.render.terminal import print_sections
-from results.sections.links import verify_sections
+from results.sections.machine import verify_sections
 from results.sections.run import run_sections
 from results.verdicts.path_check import (
     FabricCheck,

@@ -17,6 +17,7 @@ from model.errors import InputError
 from model.workload.transfers.collective import Collective
 from results.figures.kit import FORMATS
 from results.render.page import Article, render
+from results.render.terminal import is_heading
 from results.report.analysis import (
     link_use,
     pair_bytes,
@@ -29,9 +30,9 @@ from results.report.run import run_article
 from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
 from results.sections.machine import fidelity_section
-from results.sections.section import is_heading
+from results.sections.section import without_fabric
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
-from results.store.runs import stored_runs, without_fabric
+from results.store.runs import stored_runs
 from tests.unit.articles import failure_article, failure_run
 from tests.unit.stored_runs import stored_run
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from model.measurement.records import Repeat
 from results.render.terminal import print_sections
-from results.sections.failures import failures_section
+from results.sections.run import failures_section
 from results.verdicts.fault_impact import (
     DuringFault,
     FaultImpact,
