@@ -7,10 +7,11 @@ emulation failed, 130 interrupted.
 import gc
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -20,7 +21,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from commands.output import err, out
-from commands.plugins import Plugins, enter_plugins, plugins_first
+from commands.plugins import OPTION as PLUGIN
+from commands.plugins import Plugins, enter_plugins
 from commands.table import COMMANDS, Row
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
@@ -139,6 +141,22 @@ def _require_alone(arguments: Sequence[str]) -> None:
         shells = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
         hint = shells if arguments[0] in COMPLETION else ""
         raise InputError(Problem(arguments[0], "takes no further arguments", hint))
+
+
+def plugins_first(arguments: Sequence[str]) -> list[str]:
+    """Put `--plugin` before the command, where Typer has the options of all commands.
+
+    Words after `--` belong to a user's own command.
+    """
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    moved, left = list[str](), list[str]()
+    words: Iterator[str] = iter(arguments[:end])
+    for word in words:
+        if word == PLUGIN:
+            moved += [word, *islice(words, 1)]
+        else:
+            (moved if word.startswith(f"{PLUGIN}=") else left).append(word)
+    return [*moved, *left, *arguments[end:]]
 
 
 def _usage_or_bug(error: Exception) -> str:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
-from commands.options import CONTAINER, AsJson, Store, ready
+from commands.options import NEEDS_NO_ROOT, AsJson, Clock, Fresh, Store, is_virtual, ready
 from commands.output import err, exit_with, out, print_result
 from execution.virtual_clock.run import bench_virtually
 from model.errors import EmulationError, InputError, Problem
@@ -43,17 +42,13 @@ def bench(
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     benchmark = BENCHMARKS[name]
-
-    def really() -> None:
+    if is_virtual(clock, None, fresh=fresh):
+        _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
+    else:
         _require_ready(benchmark)
         given = {"minutes": minutes, "seed": seed}
         options = {key: value for key, value in given.items() if key in benchmark.options}
         _bench(name, benchmark.measure(store, **options), as_json, record=record)
-
-    def virtually() -> None:
-        _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
-
-    by_clock(clock, None, fresh=fresh, real=really, virtual=virtually)
 
 
 def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, record: bool) -> None:
@@ -77,7 +72,7 @@ def _require_ready(benchmark: Benchmark) -> None:
     if Needs.FABRIC in benchmark.needs:
         containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
         offer = "" if Needs.NOISE in benchmark.needs else NEEDS_NO_ROOT
-        ready(CONTAINER if containers else "process", offer)
+        ready(None if containers else "process", offer)
 
 
 def _bench_virtually(

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.options import AsJson, RunName, Store
-from commands.output import out, print_result
-from commands.show import printed_whole
+from commands.output import out, print_result, printed_whole
 from model.errors import InputError, Problem
 from results.sections.several_runs import comparison_sections
 from results.store.records import read_json, read_record, reading

@@ -1,7 +1,6 @@
 """The command `demo`."""
 
-from commands.clock import Clock, Fresh
-from commands.options import AsJson, Datapath, Proxies
+from commands.options import AsJson, Clock, Datapath, Fresh, Proxies
 from commands.run import run
 from scenarios.library_files import LIBRARY
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from commands.options import CONTAINER, Proxies, proxy_kind
+from commands.options import Proxies, proxy_kind
 from commands.output import err, out
 from model.errors import NotReady
 from results.render.terminal import print_sections
@@ -23,7 +23,7 @@ def doctor(
     measure: Annotated[bool, typer.Option("--measure", help="measure the machine again")] = False,
 ) -> None:
     """Print requirements, then costs; raises `NotReady` if a run's requirement is missing."""
-    needed = preflight.checks(proxy_kind(proxies or CONTAINER))
+    needed = preflight.checks(proxy_kind(proxies))
     for item in (*preflight.unneeded_checks(), *needed):
         lacking = Text("missing", "red") if item in needed else Text("note   ", "yellow")
         sign = Text("ok     ", "green") if item.ready else lacking

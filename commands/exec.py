@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,7 +15,6 @@ from commands.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    datapath_override,
     load_for_this_machine,
     ready,
 )
@@ -45,15 +45,16 @@ def execute(
     ] = 300.0,
 ) -> None:
     """Run a command on a fabric, print the end of each rank, and exit with 1 if one failed."""
-    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
-    _require_startable(command, image, launcher, proxies or CONTAINER)
-    kind = ready(proxies or CONTAINER)
+    loaded = load_for_this_machine(scenario, overrides, datapath)
+    _require_startable(command, image, launcher, proxies)
+    kind = ready(proxies)
     require_fabrics(loaded)
     from execution.program import Program
     from execution.program import execute as executed
 
     program = Program(command, timeout, image, launcher)
-    show = shown_on_error if as_json else shown
+    # Standard output is for the JSON object.
+    show = partial(print_line, all_on_error=as_json)
     run = executed(loaded.name, loaded.fabrics[0], kind, program, show)
     print_result(plain(run), as_json, program_sections)
     if run.sentence:
@@ -61,12 +62,12 @@ def execute(
     exit_with(failed=bool(run.sentence))
 
 
-def _require_startable(command: list[str], image: str, launcher: bool, proxies: str) -> None:
+def _require_startable(command: list[str], image: str, launcher: bool, proxies: str | None) -> None:
     """Raise `InputError` or `NotReady` if the command cannot be started in this manner."""
     if image and launcher:
         what = "cannot be combined with --image: its ranks are programs of this machine"
         raise InputError(Problem("--launcher", what))
-    if image and proxies != CONTAINER:
+    if image and proxies not in (None, CONTAINER):
         what = "needs GPU proxies that are containers"
         raise InputError(Problem("--image", what, "leave --proxies out"))
     if not image and shutil.which(command[0]) is None:
@@ -85,18 +86,9 @@ def _not_startable(name: str) -> RailbedError:
     return NotReady(f"{name}: not found; {hint}is it in the PATH?")
 
 
-def shown(rank: int, is_error: bool, line: bytes) -> None:
+def print_line(rank: int, is_error: bool, line: bytes, *, all_on_error: bool) -> None:
     """Print a rank's line on the output that it was written to, after the rank's number."""
-    _write(rank, line, on_error=is_error)
-
-
-def shown_on_error(rank: int, _is_error: bool, line: bytes) -> None:
-    """Print a rank's line on standard error, as standard output is for the JSON object."""
-    _write(rank, line, on_error=True)
-
-
-def _write(rank: int, line: bytes, *, on_error: bool) -> None:
-    output = sys.stderr if on_error else sys.stdout
+    output = sys.stderr if is_error or all_on_error else sys.stdout
     try:
         print(f"[{rank}] {line.decode(errors='backslashreplace')}", file=output, flush=True)
     except BrokenPipeError:  # nobody reads any more, as behind `| head`

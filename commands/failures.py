@@ -4,8 +4,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock
-from commands.options import CONTAINER, AsJson, Proxies, Store, ready
+from commands.options import (
+    NEEDS_NO_ROOT,
+    AsJson,
+    Clock,
+    Fresh,
+    Proxies,
+    Store,
+    is_virtual,
+    ready,
+)
 from commands.output import err, exit_with, print_result
 from execution.cases.progress import Lines
 from execution.sweep.executor import LocalExecutor
@@ -37,15 +45,10 @@ def failures(
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     rows: list[dict[str, Any]] = []
     try:
-        rows.extend(
-            by_clock(
-                clock,
-                proxies,
-                fresh=fresh,
-                real=lambda: _one_by_one(experiments, proxies or CONTAINER, store),
-                virtual=lambda: _virtually(experiments, store, fresh=fresh),
-            )
-        )
+        if is_virtual(clock, proxies, fresh=fresh):
+            rows.extend(_virtually(experiments, store, fresh=fresh))
+        else:
+            rows.extend(_one_by_one(experiments, proxies, store))
     finally:
         if rows:
             print_result(rows, as_json, lambda failed: [failures_section(failed)])
@@ -53,7 +56,7 @@ def failures(
 
 
 def _one_by_one(
-    experiments: Sequence["Scenario"], proxies: str, store: Path
+    experiments: Sequence["Scenario"], proxies: str | None, store: Path
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments on this machine; yield the rows of each."""
     from execution.run import run

@@ -1,7 +1,6 @@
 """The command `live`."""
 
-from commands.live_page import DEFAULT_AT, LiveAt
-from commands.options import Datapath, Overrides, Proxies, ScenarioPath
+from commands.options import DEFAULT_AT, Datapath, LiveAt, Overrides, Proxies, ScenarioPath
 from commands.up import up
 
 

@@ -3,19 +3,30 @@
 Files are completed by the shell itself if no name begins with the word.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from commands.output import err
+from commands.plugins import require_built_in
 from model.errors import InputError, Problem
 from model.fabric.spec import Datapath as KnownDatapath
+from model.sweep import VIRTUAL
 from scenarios.library_files import library, scenario_file
 
 if TYPE_CHECKING:
+    from execution.live.feed import LiveFeed
     from scenarios.scenario import Scenario
+
+# What stands in for a GPU by default.
+CONTAINER = "container"
+# For errors of commands that have the option.
+NEEDS_NO_ROOT = "`--clock virtual` needs no root"
+# Where the page of the live view is by default.
+DEFAULT_AT = "127.0.0.1"
 
 
 def scenario_names(incomplete: str) -> list[str]:
@@ -65,16 +76,51 @@ RunName = Annotated[
     ),
 ]
 Store = Annotated[Path, typer.Option(help="where runs are kept")]
-Capture = Annotated[
-    list[str],
-    typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files"),
-]
 Datapath = Annotated[KnownDatapath | None, typer.Option(help="datapath of rail and spine switches")]
-CONTAINER = "container"
+ClockName = Literal["real", "virtual"]
+Clock = Annotated[
+    ClockName,
+    typer.Option(help="virtual: counted instructions of a virtual machine, no root"),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
+Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]
+LiveAt = Annotated[
+    str,
+    typer.Option(
+        "--live-at",
+        metavar="ADDRESS[:PORT]",
+        help="address of the page; anything but loopback is open to others",
+    ),
+]
 
 
-def load_for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
-    """The scenario of a command, with its overrides; `auto` is worked out for this machine.
+def is_virtual(clock: str, proxies: str | None, *, fresh: bool) -> bool:
+    """Whether the clock is virtual; raises `InputError` for options that only the other one has."""
+    require_processes(clock, proxies)
+    if clock == VIRTUAL:
+        return True
+    refuse_fresh(fresh)
+    return False
+
+
+def require_processes(clock: str | None, proxies: str | None) -> None:
+    """Raise `InputError` for containers under the virtual clock, whose machine has no Docker."""
+    if clock == VIRTUAL and proxies not in (None, "process"):
+        what = f"must be process with the virtual clock, got {proxies!r}"
+        raise InputError(Problem("--proxies", what, "the virtual machine has no Docker Engine"))
+
+
+def refuse_fresh(fresh: bool) -> None:
+    """Raise `InputError` if `--fresh` is given with the real clock."""
+    if fresh:
+        what = "needs --clock virtual: real-clock results are never cached"
+        raise InputError(Problem("--fresh", what))
+
+
+def load_for_this_machine(
+    path: Path, overrides: Sequence[str], datapath: KnownDatapath | None = None
+) -> "Scenario":
+    """The scenario of a command, changed by its options; `auto` is worked out for this machine.
 
     Raises `InputError` with all mistakes of the scenario.
     """
@@ -82,25 +128,36 @@ def load_for_this_machine(path: Path, overrides: Sequence[str]) -> "Scenario":
     from scenarios.load import load
     from scenarios.planning.machine_profile import known_machine
 
-    return load(scenario_file(path), overrides, known_machine())
+    return load(scenario_file(path), _changes(overrides, datapath), known_machine())
 
 
-def datapath_override(datapath: KnownDatapath | None) -> list[str]:
-    """The override that `--datapath` stands for."""
-    return [] if datapath is None else [f"fabric.datapath={datapath}"]
+def load_for_virtual_machine(
+    path: Path, overrides: Sequence[str], datapath: KnownDatapath | None
+) -> "Scenario":
+    """The scenario of a command for the virtual clock's machine, whose costs are known."""
+    from scenarios.load import load
+    from scenarios.planning.machine_profile import virtual_machine
+
+    scenario = load(scenario_file(path), _changes(overrides, datapath), virtual_machine())
+    require_built_in(scenario)
+    return scenario
 
 
-def proxy_kind(proxies: str) -> Any:
+def _changes(overrides: Sequence[str], datapath: KnownDatapath | None) -> list[str]:
+    return [*overrides, *([] if datapath is None else [f"fabric.datapath={datapath}"])]
+
+
+def proxy_kind(proxies: str | None) -> Any:
     """Parse the value of `--proxies`; raises `InputError` if it is unknown."""
     from testbed.nodes.gpu_proxies import ProxyKind
 
-    if proxies not in list(ProxyKind):
+    if proxies not in (None, *ProxyKind):
         what = f"must be {' or '.join(ProxyKind)}, got {proxies!r}"
         raise InputError(Problem("--proxies", what))
-    return ProxyKind(proxies)
+    return ProxyKind(proxies or CONTAINER)
 
 
-def ready(proxies: str, without_root: str = "") -> Any:
+def ready(proxies: str | None, without_root: str = "") -> Any:
     """Require a ready machine, clean up after dead runs, and return the kind of proxies.
 
     `without_root` is a hint for users without root, which the error ends with.
@@ -114,3 +171,18 @@ def ready(proxies: str, without_root: str = "") -> Any:
     if removed:
         err.print(f"Removed leftovers of killed runs: {removed}.")
     return kind
+
+
+@contextmanager
+def page(live: bool, at: str) -> Iterator["LiveFeed | None"]:
+    """Serve the page of the live view within the context if requested, and print its address."""
+    if not live:
+        if at != DEFAULT_AT:
+            raise InputError(Problem("--live-at", "needs --live"))
+        yield None
+        return
+    from execution.live.feed import live_feed, parse_address
+
+    with live_feed(parse_address(at)) as feed:
+        err.print(f"Live view: {feed.url}", soft_wrap=True)
+        yield feed

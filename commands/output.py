@@ -19,20 +19,10 @@ EXIT_FAILED = 1
 TABLE_WIDTH = 80
 
 
-def plain_console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is: names and paths of users may look like markup."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-def table_console() -> Console:
-    """A plain console on standard output; a narrow terminal wraps the lines of its tables."""
-    console = plain_console()
-    console.width = max(console.width, TABLE_WIDTH)
-    return console
-
-
-out = table_console()
-err = plain_console(stderr=True)
+# Texts are printed as they are: names and paths of users may look like markup.
+out = Console(markup=False, emoji=False, highlight=False)
+out.width = max(out.width, TABLE_WIDTH)
+err = Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 def print_result(
@@ -45,6 +35,25 @@ def print_result(
         from results.render.terminal import print_sections
 
         print_sections(sections(result), out)
+
+
+def show_run(result: dict[str, Any], as_json: bool) -> None:
+    """Print a run, and where its records are."""
+    from results.sections.run import run_sections
+
+    print_result(result, as_json, run_sections)
+    if not as_json:
+        out.print(f"\nEverything that was measured: {result['folder']}", soft_wrap=True)
+
+
+@contextmanager
+def printed_whole(console: Console, place: Path) -> Iterator[None]:
+    """Print the output of the context, or nothing and raise `InputError` if `place` is damaged."""
+    from results.store.records import reading
+
+    with reading(place), console.capture() as printed:
+        yield
+    console.file.write(printed.get())
 
 
 def exit_with(*, failed: bool) -> NoReturn:

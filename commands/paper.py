@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from commands.clock import NEEDS_NO_ROOT
-from commands.options import CONTAINER, AsJson, Proxies, Store, ready
+from commands.options import NEEDS_NO_ROOT, AsJson, Proxies, Store, ready
 from commands.output import err, exit_with, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.progress import human_remaining
@@ -47,7 +46,7 @@ def paper(
 ) -> None:
     """Print the claims, a table or the files of a figure; or measure twins of the figures."""
     if measured:
-        _measure(part, to, proxies or CONTAINER, store, as_json)
+        _measure(part, to, proxies, store, as_json)
     elif part is None:
         print_result(paper_object(), as_json, paper_sections)
     elif part.startswith("table"):
@@ -56,7 +55,7 @@ def paper(
         _draw_part(part, to, as_json)
 
 
-def _measure(part: str | None, to: Path, proxies: str, store: Path, as_json: bool) -> None:
+def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_json: bool) -> None:
     """Measure the twins that are not stored, and write the page."""
     from execution.run import run
     from studies.twins.heat_maps import draw_heat_maps

@@ -7,8 +7,7 @@ imports none.
 
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,19 +111,3 @@ def require_built_in(scenario: "Scenario") -> None:
             if named not in BUILT_IN:
                 what = f"{named[1]!r} is a plugin's: the virtual clock has none"
                 raise InputError(Problem(case.where, what, "leave out --clock virtual"))
-
-
-def plugins_first(arguments: Sequence[str]) -> list[str]:
-    """Put the option before the command, where Typer has the options of all commands.
-
-    Words after `--` belong to a user's own command.
-    """
-    end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    moved, left = list[str](), list[str]()
-    words: Iterator[str] = iter(arguments[:end])
-    for word in words:
-        if word == OPTION:
-            moved += [word, *islice(words, 1)]
-        else:
-            (moved if word.startswith(f"{OPTION}=") else left).append(word)
-    return [*moved, *left, *arguments[end:]]

@@ -1,26 +1,31 @@
 """The command `run`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock, load_for_virtual_machine
-from commands.live_page import DEFAULT_AT, Live, LiveAt, page, refuse_virtual
 from commands.options import (
-    CONTAINER,
+    DEFAULT_AT,
+    NEEDS_NO_ROOT,
     AsJson,
+    Clock,
     Datapath,
+    Fresh,
+    Live,
+    LiveAt,
     Overrides,
     Proxies,
     ScenarioPath,
     Store,
-    datapath_override,
+    is_virtual,
     load_for_this_machine,
+    load_for_virtual_machine,
+    page,
     ready,
 )
-from commands.output import err, exit_with
-from commands.show import show_run
+from commands.output import err, exit_with, show_run
 from execution.cases.progress import Bar, Lines
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
@@ -28,6 +33,7 @@ from scenarios.planning.kernel_support import require_possible
 
 if TYPE_CHECKING:
     from execution.live.feed import LiveFeed
+    from scenarios.scenario import Scenario
 
 Capture = Annotated[
     list[str],
@@ -49,34 +55,37 @@ def run(
     capture: Capture = [],  # noqa: B006
 ) -> None:
     """Run a scenario by one of the clocks, print its result, and exit with its verdict."""
-    changes = [*overrides, *datapath_override(datapath)]
-
-    def really() -> dict[str, Any]:
-        with page(live, live_at) as feed:
-            return _run(scenario, changes, proxies or CONTAINER, store, feed, capture)
-
-    def virtually() -> dict[str, Any]:
-        if capture:
-            raise InputError(Problem("--capture", "cannot be combined with --clock virtual"))
-        refuse_virtual(live)
+    if is_virtual(clock, proxies, fresh=fresh):
+        refuse_outside(live, capture)
         from execution.virtual_clock.run import run_virtually
 
-        return run_virtually(load_for_virtual_machine(scenario, changes), store, fresh=fresh)
-
-    result = by_clock(clock, proxies, fresh=fresh, real=really, virtual=virtually)
+        loaded = load_for_virtual_machine(scenario, overrides, datapath)
+        result = run_virtually(loaded, store, fresh=fresh)
+    else:
+        with page(live, live_at) as feed:
+            loaded = load_for_this_machine(scenario, overrides, datapath)
+            result = _run(loaded, proxies, store, feed, capture)
     show_run(result, as_json)
     exit_with(failed=result["verdict"] == "fail")
 
 
+def refuse_outside(live: bool, capture: Sequence[str]) -> None:
+    """Raise `InputError` for options of the real clock, which look at the fabric from outside."""
+    what = "cannot be combined with --clock virtual"
+    if capture:
+        raise InputError(Problem("--capture", what))
+    if live:
+        what = f"{what}: the page cannot read the virtual machine"
+        raise InputError(Problem("--live", what))
+
+
 def _run(
-    path: Path,
-    overrides: list[str],
-    proxies: str,
+    scenario: "Scenario",
+    proxies: str | None,
     store: Path,
     feed: "LiveFeed | None",
-    capture: list[str],
+    capture: Sequence[str],
 ) -> dict[str, Any]:
-    scenario = load_for_this_machine(path, overrides)
     kind = ready(proxies, NEEDS_NO_ROOT)
     require_possible(scenario)
     # Importing the testbed's libraries takes a second: mistakes are reported before.

@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from commands.clock import NEEDS_NO_ROOT, ClockName, Fresh, refuse_fresh, require_processes
-from commands.options import AsJson, Overrides, Proxies, Store, ready, scenario_names
+from commands.options import (
+    NEEDS_NO_ROOT,
+    AsJson,
+    ClockName,
+    Fresh,
+    Overrides,
+    Proxies,
+    Store,
+    ready,
+    refuse_fresh,
+    require_processes,
+    scenario_names,
+)
 from commands.output import err, exit_with, print_result
 from model.errors import InputError, Problem
 from model.sweep import REAL

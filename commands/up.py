@@ -2,15 +2,16 @@
 
 import os
 
-from commands.live_page import DEFAULT_AT, Live, LiveAt, page
 from commands.options import (
-    CONTAINER,
+    DEFAULT_AT,
     Datapath,
+    Live,
+    LiveAt,
     Overrides,
     Proxies,
     ScenarioPath,
-    datapath_override,
     load_for_this_machine,
+    page,
     ready,
 )
 from commands.output import out
@@ -26,8 +27,8 @@ def up(
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
     """Bring a fabric up, with its page if asked, until its command line ends."""
-    loaded = load_for_this_machine(scenario, [*overrides, *datapath_override(datapath)])
-    kind = ready(proxies or CONTAINER)
+    loaded = load_for_this_machine(scenario, overrides, datapath)
+    kind = ready(proxies)
     require_fabrics(loaded)
     from execution.cases.emulation import experiment_beside_others
     from execution.live.audience import PageAudience

@@ -1,17 +1,17 @@
 """The command `verify`."""
 
-from typing import Any
-
-from commands.clock import NEEDS_NO_ROOT, Clock, Fresh, by_clock, load_for_virtual_machine
 from commands.options import (
-    CONTAINER,
+    NEEDS_NO_ROOT,
     AsJson,
+    Clock,
     Datapath,
+    Fresh,
     Overrides,
     Proxies,
     ScenarioPath,
-    datapath_override,
+    is_virtual,
     load_for_this_machine,
+    load_for_virtual_machine,
     ready,
 )
 from commands.output import err, exit_with, print_result
@@ -32,22 +32,17 @@ def verify(
     fresh: Fresh = False,
 ) -> None:
     """Check the paths by one of the clocks, print the result, and exit with its verdict."""
-    changes = [*overrides, *datapath_override(datapath)]
+    if is_virtual(clock, proxies, fresh=fresh):
+        from execution.virtual_clock.run import verify_virtually
 
-    def really() -> dict[str, Any]:
-        loaded = load_for_this_machine(scenario, changes)
-        kind = ready(proxies or CONTAINER, NEEDS_NO_ROOT)
+        loaded = load_for_virtual_machine(scenario, overrides, datapath)
+        result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
+    else:
+        loaded = load_for_this_machine(scenario, overrides, datapath)
+        kind = ready(proxies, NEEDS_NO_ROOT)
         require_datapaths(loaded)
         from execution.path_check import verify as verified
 
-        return verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
-
-    def virtually() -> dict[str, Any]:
-        from execution.virtual_clock.run import verify_virtually
-
-        loaded = load_for_virtual_machine(scenario, changes)
-        return verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
-
-    result = by_clock(clock, proxies, fresh=fresh, real=really, virtual=virtually)
+        result = verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
     print_result(result, as_json, verify_sections)
     exit_with(failed=result["verdict"] == "fail")

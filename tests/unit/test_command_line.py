@@ -13,10 +13,7 @@ from typer.main import get_command
 
 from commands.app import app, main
 from commands.options import configuration_names, run_names
-from commands.output import table_console
 from commands.table import COMMANDS
-from results.render.terminal import print_sections
-from results.sections.section import Section
 from scenarios.library_files import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check
@@ -288,19 +285,12 @@ def test_in_a_deleted_folder_nothing_is_done(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_a_narrow_terminal_loses_no_column(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_narrow_terminal_loses_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    columns = ("network", "switches", "transceivers", "million USD")
-    section = Section("Networks", columns, [("rail-optimized", "48", "4096", "2.9")])
-    print_sections([section], table_console())
-    assert capsys.readouterr().out.splitlines()[1].split() == [
-        "rail-optimized",
-        "48",
-        "4096",
-        "2.9",
-    ]
+    ask = "from commands.cost import cost; cost(1024, 64, 8)"
+    lines = executed(ask).stdout.splitlines()
+    assert lines[0].split() == ["network", "switches", "transceivers", "million", "USD", "MW"]
+    assert lines[1].split() == ["rail-optimized", "48", "4096", "2.95", "0.0913"]
 
 
 def test_names_of_configurations_and_runs_are_completed() -> None:

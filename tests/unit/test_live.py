@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands.live_page import refuse_virtual
+from commands.run import refuse_outside
 from execution.live.audience import PageAudience, blackout_message
 from execution.live.feed import Address, LiveFeed, live_feed, parse_address, picture
 from execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
@@ -368,5 +368,5 @@ def test_a_page_that_reads_slowly_learns_it_too() -> None:
 
 def test_the_page_does_not_look_into_the_virtual_machine() -> None:
     with pytest.raises(InputError, match="--live: cannot be combined with --clock virtual"):
-        refuse_virtual(True)
-    refuse_virtual(False)
+        refuse_outside(True, [])
+    refuse_outside(False, [])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from commands.app import main
-from commands.plugins import enter_installed, enter_plugins, plugins_first, require_built_in
+from commands.app import plugins_first
+from commands.plugins import enter_installed, enter_plugins, require_built_in
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes

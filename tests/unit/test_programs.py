@@ -16,7 +16,7 @@ from hypothesis import given
 from rich.console import Console
 
 from commands.app import main
-from commands.exec import shown
+from commands.exec import print_line
 from execution.program import SCHEMA, ProgramResult, RankEnd, link_bytes, sentence
 from linux.files.program_files import ROOT
 from linux.network.namespaces import processes_beside
@@ -190,11 +190,11 @@ def test_lines_that_nobody_reads_end_the_run(monkeypatch: pytest.MonkeyPatch) ->
     read_end, write_end = os.pipe()
     with open(write_end, "w") as output:
         monkeypatch.setattr("sys.stdout", output)
-        shown(3, False, b"half \xff")
+        print_line(3, False, b"half \xff", all_on_error=False)
         assert os.read(read_end, 100) == b"[3] half \\xff\n"
         os.close(read_end)
         with pytest.raises(KeyboardInterrupt):
-            shown(3, False, b"more")
+            print_line(3, False, b"more", all_on_error=False)
 
 
 def test_an_image_needs_packages() -> None:

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from commands.compare import compared
 from commands.list import print_list
-from commands.output import plain_console
-from commands.show import printed_whole
+from commands.output import out, printed_whole
 from execution import run as execution
 from execution.cases.progress import SILENT
 from execution.run import environment, recording_early_end
@@ -155,13 +154,13 @@ def test_a_result_of_another_form_is_refused_before_a_word_is_printed(
     tmp_path: Path, key: str
 ) -> None:
     text = io.StringIO()
-    out = Console(file=text)
+    console = Console(file=text)
     result = {name: value for name, value in RESULT.items() if name != key}
 
     def show() -> None:
-        with printed_whole(out, tmp_path):
-            print_sections(run_sections(result), out)
-            out.print(result["folder"])
+        with printed_whole(console, tmp_path):
+            print_sections(run_sections(result), console)
+            console.print(result["folder"])
 
     with pytest.raises(InputError, match="cannot be parsed"):
         show()
@@ -172,7 +171,7 @@ def test_a_stored_name_that_looks_like_markup_is_printed_as_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     case = {**RESULT["cases"][0], "case": "[/red]/[bold]:smile:"}
-    print_sections(run_sections({**RESULT, "cases": [case]}), plain_console())
+    print_sections(run_sections({**RESULT, "cases": [case]}), out)
     printed = capsys.readouterr().out
     assert "[/red]" in printed
     assert "[bold]:smile:" in printed
