@@ -21,7 +21,7 @@ from commands.options import (
 from commands.output import err, exit_with, print_result
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.sections.machine import program_sections
-from results.verdicts.record import plain
+from results.store.records import plain
 from scenarios.planning.kernel_support import require_fabrics
 
 LONGEST_S = 86_400.0

@@ -17,8 +17,8 @@ from model.measurement.link_quality import (
     Outcome,
     representatives,
 )
+from results.store.records import OPTIONAL, plain
 from results.store.runs import folder_name
-from results.verdicts.record import OPTIONAL, plain
 from results.verdicts.verdict import Reason, Verdict
 from testbed.instruments.link_calibration import measure
 from testbed.instruments.pauses import watching_pauses

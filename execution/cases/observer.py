@@ -20,7 +20,7 @@ from model.measurement.pauses import NOT_WATCHED, PauseLog
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from results.verdicts.byte_conservation import Carried, Span
-from results.verdicts.machine_headroom import Observation
+from results.verdicts.fidelity import Observation
 from testbed.fabric.links import Reading
 from testbed.instruments.pauses import PauseWatch, watching_pauses
 from testbed.instruments.samplers import CpuMonitor, thread_times

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from execution.live.link_reader import Reading
-from results.verdicts.machine_headroom import SATURATED_SHARE
+from results.verdicts.fidelity import SATURATED_SHARE
 
 # Most lines of the journal, and of commands' answers, that the page keeps.
 KEPT_LINES = 40

@@ -15,7 +15,7 @@ from model.training.reduction import Change
 from model.training.steps import IterationSteps, begins_s, exposure_s
 from model.workload.requests import RequestSteps
 from model.workload.schedule import Steps
-from results.verdicts.record import HIDDEN, OPTIONAL
+from results.store.records import HIDDEN, OPTIONAL
 from results.verdicts.summary import MeasuredModeled, Summary, summarize
 
 PERCENTILES = (50, 90, 99)

@@ -6,10 +6,10 @@ from math import inf
 from typing import Any
 
 from model.measurement.records import Repeat
+from results.store.records import plain
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.model_comparison import CaseResult, data_reasons, ratio_reasons
-from results.verdicts.record import plain
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 
 # Seconds beyond the job's restart time after which a restart is late.

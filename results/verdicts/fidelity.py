@@ -1,22 +1,244 @@
 """Judge, by observations alone, whether the machine was fast enough for the emulation.
 
 Completion times and the model are not used here: this verdict says whether the emulator kept up, so
-that a deviation from the modeled time is meaningful.
+that a deviation from the modeled time is meaningful. Its figures are the machine headroom: spare
+capacity of the machine during executions, and where bytes waited.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
+from statistics import median
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
-from results.verdicts.machine_headroom import (
-    SATURATED_SHARE,
-    MachineHeadroom,
-    Observation,
-    machine_headroom,
-)
-from results.verdicts.record import FLAT
+from model.measurement.cpu_windows import NS_PER_S, Window
+from model.measurement.pauses import PauseLog
+from results.store.records import FLAT
 from results.verdicts.verdict import Judgement, Reason, Verdict
+
+# In a window (CPU sample), processors or the switch are saturated with less than this share left.
+SATURATED_SHARE = 0.05
+# Seconds from one idle moment of the switch to the next, on average in a window. Above the first
+# value, it was never idle in that window; above the second, it was backlogged.
+NEVER_DONE_S, BEHIND_S = 0.085, 0.05
+# Time, or share of the execution, that may lie before and after its CPU samples.
+UNSAMPLED_S, UNSAMPLED_SHARE = 1.0, 0.1
+# An always busy switch forwards, not only polls, if other threads keep more cores than this busy.
+BESIDE_BUSY_SWITCH = 0.42
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One execution: CPU samples (`windows`), each agent's wait for a processor, its start and end.
+
+    `pauses` are the machine's pauses meanwhile; `depth_s` is the fabric's least bucket depth.
+    `seconds` of an execution that did not complete reach until its end, as when a job aborts.
+    """
+
+    seconds: float
+    windows: tuple[Window, ...]
+    agents_delay_s: tuple[float, ...]
+    backlog_left_bytes: int
+    retransmits: int
+    start_skew_s: float
+    pauses: PauseLog
+    depth_s: float
+    complete: bool = True
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether all was observed: CPU samples, agents' waits, and pauses of all cores."""
+        return bool(self._is_sampled and self.agents_delay_s and self.pauses.seconds)
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether CPU samples reach from the beginning to the end, but for parts of windows."""
+        if not self.windows:
+            return False
+        sampled_s = (self.windows[-1].end_ns - self.windows[0].begin_ns) / NS_PER_S
+        return self.seconds - sampled_s <= max(UNSAMPLED_S, UNSAMPLED_SHARE * self.seconds)
+
+    def mean(self, figure: Callable[[Window], float]) -> float:
+        """Return the mean of a figure over the CPU samples."""
+        return _mean(map(figure, self.windows))
+
+    @property
+    def lost_beyond(self) -> float:
+        """The part of the time that pauses took beyond the depth of the buckets."""
+        return self.pauses.beyond_s(self.depth_s) / self.seconds
+
+    @property
+    def agents_run_delay(self) -> float:
+        """The share of the time in which an agent waited for a core, on average."""
+        return _mean(self.agents_delay_s) / self.seconds
+
+    @property
+    def switch_run_delay(self) -> float:
+        """The share of the time in which the busiest switch waited for a core."""
+        return self.mean(lambda w: w.switch_delay)
+
+    @property
+    def beside_switch(self) -> float:
+        """The number of cores that other threads kept busy, over the share that pauses left.
+
+        Threads of higher priority than ours do not count: they cause pauses, as does steal.
+        """
+        stolen = self.mean(lambda w: w.steal)
+        paused = self.pauses.cores * max(0.0, self.pauses.lost - stolen)
+        ours = self.mean(lambda w: w.beside_switch) - paused
+        return max(0.0, ours) / max(0.1, 1 - self.pauses.lost)
+
+    @property
+    def switch_never_idle(self) -> float:
+        """The share of CPU samples in which the switch was never idle."""
+        return self.mean(lambda w: w.switch_behind_s > NEVER_DONE_S)
+
+    @property
+    def switch_backlogged(self) -> float:
+        """The share of the time in which the switch was behind and waited for a core."""
+        return self.mean(lambda w: w.switch_delay * (w.switch_behind_s > BEHIND_S))
+
+    @property
+    def delay_share(self) -> float:
+        """A byte's delays, as a share of the time: at the switch, both agents, and in pauses."""
+        forwards = self.beside_switch > BESIDE_BUSY_SWITCH
+        switch = self.switch_backlogged + (self.switch_never_idle if forwards else 0.0)
+        agents_s = 2 * _mean(self.agents_delay_s)
+        return switch + (agents_s + self.pauses.beyond_s(self.depth_s)) / self.seconds
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return sum(known) / len(known)
+
+
+@dataclass(frozen=True)
+class MachineHeadroom:
+    """Machine headroom during a case's counted executions.
+
+    Unless said otherwise, a figure is that of the worst execution.
+
+    Coverage: the numbers of CPU samples (`windows`), of executions, and of those not completely
+    observed.
+
+    Pauses: `lost` is the share of all cores' time that they took, `lost_beyond` the part of the
+    time that pauses of all cores took beyond the depth of the buckets.
+
+    Cores: `idle` and `steal` are shares of all cores. `min`, `max` and `p5` are over all CPU
+    samples. Pressure, of all samples, is `None` where the kernel does not count it.
+
+    The busiest switch, as shares of a core or of the time: `switch_behind_s` is the time without
+    running out of work, the mean of the CPU samples; `switch_never_idle` is the part of CPU samples
+    in which it never ran out, `switch_backlogged` the part of the time in which it was behind and
+    waited for a core. `beside_switch` is the number of cores that other threads kept busy.
+    `switch_share_max` is of the worst sample.
+
+    Agents: the share of the time that they waited for a core, and how late the last one started, in
+    complete executions alone: an aborted one may be as short as it likes.
+
+    Packets: `backlog_left_bytes` is what a queue held after the end; `dropped_packets` and
+    `retransmits` are those of all executions.
+
+    `delay_share` adds up the delays of a byte, as a share of the time: at the switch, at both of
+    its agents, and in pauses that no bucket makes up for. It is the median of the executions, as
+    the completion time is; `delay_share_max` is of the worst. `run_delay` is the wait for a core
+    of an agent and of the switch: bytes pass both.
+    """
+
+    windows: int
+    executions: int
+    unobserved: int
+    lost: float
+    lost_beyond: float
+    pause_longest_s: float
+    pauses_per_s: float
+    idle_min: float
+    idle_p5: float
+    idle_mean: float
+    idle_saturated: float
+    steal_max: float
+    steal_mean: float
+    pressure_max: float | None
+    pressure_mean: float | None
+    switch_share_max: float
+    switch_share_mean: float
+    switch_saturated: float
+    beside_switch: float
+    switch_behind_s: float
+    switch_never_idle: float
+    switch_backlogged: float
+    switch_run_delay: float
+    agents_run_delay_max: float
+    agents_run_delay_mean: float
+    start_skew_s: float
+    start_skew: float
+    backlog_left_bytes: int
+    dropped_packets: int
+    retransmits: int
+    retransmits_per_s: float
+    delay_share: float
+    delay_share_max: float
+    run_delay: float
+
+
+def machine_headroom(
+    observations: Sequence[Observation], dropped_packets: int
+) -> MachineHeadroom | None:
+    """Summarize the completely observed executions; return `None` if there are none."""
+    seen = [one for one in observations if one.is_observed and one.seconds > 0]
+    if not seen:
+        return None
+    windows = list(chain.from_iterable(one.windows for one in seen))
+    idle = sorted(window.idle for window in windows)
+    stalled = [window.stalled for window in windows if window.stalled is not None]
+    whole = [one for one in seen if one.complete]
+
+    def most(figure: Callable[[Observation], float]) -> float:
+        return max(map(figure, seen))
+
+    return MachineHeadroom(
+        windows=len(windows),
+        executions=len(observations),
+        unobserved=len(observations) - len(seen),
+        lost=most(lambda one: one.pauses.lost),
+        lost_beyond=most(lambda one: one.lost_beyond),
+        pause_longest_s=most(lambda one: one.pauses.longest_s),
+        pauses_per_s=most(lambda one: len(one.pauses.pauses) / one.seconds),
+        idle_min=idle[0],
+        idle_p5=idle[len(idle) // 20],
+        idle_mean=min(one.mean(lambda w: w.idle) for one in seen),
+        idle_saturated=most(lambda one: one.mean(lambda w: w.idle < SATURATED_SHARE)),
+        steal_max=max(window.steal for window in windows),
+        steal_mean=most(lambda one: one.mean(lambda w: w.steal)),
+        pressure_max=max(stalled, default=None),
+        pressure_mean=_mean(stalled) if stalled else None,
+        switch_share_max=max(window.switch_busy for window in windows),
+        switch_share_mean=most(lambda one: one.mean(lambda w: w.switch_busy)),
+        switch_saturated=most(lambda one: one.mean(_is_saturated)),
+        beside_switch=most(lambda one: one.beside_switch),
+        switch_behind_s=most(lambda one: one.mean(lambda w: w.switch_behind_s)),
+        switch_never_idle=most(lambda one: one.switch_never_idle),
+        switch_backlogged=most(lambda one: one.switch_backlogged),
+        switch_run_delay=most(lambda one: one.switch_run_delay),
+        agents_run_delay_max=most(lambda one: max(one.agents_delay_s) / one.seconds),
+        agents_run_delay_mean=most(lambda one: one.agents_run_delay),
+        start_skew_s=max((one.start_skew_s for one in whole), default=0.0),
+        start_skew=max((one.start_skew_s / one.seconds for one in whole), default=0.0),
+        backlog_left_bytes=max(one.backlog_left_bytes for one in seen),
+        dropped_packets=dropped_packets,
+        retransmits=sum(one.retransmits for one in seen),
+        retransmits_per_s=most(lambda one: one.retransmits / one.seconds),
+        delay_share=median(one.delay_share for one in seen),
+        delay_share_max=most(lambda one: one.delay_share),
+        run_delay=most(lambda one: one.agents_run_delay + one.switch_run_delay),
+    )
+
+
+def _is_saturated(window: Window) -> bool:
+    """Whether the busiest switch ran or waited for a core nearly all the time."""
+    return window.switch_busy + window.switch_delay > 1 - SATURATED_SHARE
+
 
 # A backlog below this is no leftover data: the controller's link probes are always in queues.
 FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
@@ -82,30 +304,28 @@ def machine_reasons(
     if headroom is None:
         yield Verdict.FAIL, "the machine was not observed: its speed cannot be judged"
         return
-    seen = headroom.coverage
-    if seen.unobserved:
-        what = f"{seen.unobserved} of {seen.executions} executions were not observed throughout"
-        yield Verdict.FAIL, what
+    if unobserved := headroom.unobserved:
+        of = f"{unobserved} of {headroom.executions} executions"
+        yield Verdict.FAIL, f"{of} were not observed throughout"
     judged = (*_waits(headroom, limits), *_delays(headroom, limits))
     yield from (reason for reason in judged if reason[0] is not Verdict.PASS)
-    if (left := headroom.packets.backlog_left_bytes) >= FULL_FRAME_BYTES:
+    if (left := headroom.backlog_left_bytes) >= FULL_FRAME_BYTES:
         yield Verdict.WARN, f"{left} bytes still queued after completion"
 
 
 def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     """Judge how long the switch and the agents waited for a core."""
-    switch, agents = headroom.switch, headroom.agents
-    mean, most = agents.agents_run_delay_mean, agents.agents_run_delay_max
+    mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
     yield (
         _delayed(headroom, limits.delay_share),
-        f"the switch was never idle in {switch.switch_never_idle:.0%} of an execution, and "
-        f"backlogged without a core in {switch.switch_backlogged:.0%}; agents waited for a core in "
-        f"{mean:.0%}",
+        f"the switch was never idle in {headroom.switch_never_idle:.0%} of an execution, and "
+        f"backlogged without a core in {headroom.switch_backlogged:.0%}; agents waited for a core "
+        f"in {mean:.0%}",
     )
     yield (
         limits.full_switch.verdict(_full_without_idle_processor(headroom)),
-        f"the switch was saturated in {switch.switch_saturated:.0%} of an execution, and the cores "
-        f"were idle for {headroom.processors.idle_mean:.0%} of the time",
+        f"the switch was saturated in {headroom.switch_saturated:.0%} of an execution, and the "
+        f"cores were idle for {headroom.idle_mean:.0%} of the time",
     )
     yield (
         limits.agents_run_delay.verdict(mean),
@@ -125,25 +345,24 @@ def _delayed(headroom: MachineHeadroom, limit: Limit) -> Verdict:
 
 def _full_without_idle_processor(headroom: MachineHeadroom) -> float:
     """Return the share of the windows with a full switch; 0 if the processors had idle time."""
-    had_idle_time = headroom.processors.idle_mean >= SATURATED_SHARE
-    return 0.0 if had_idle_time else headroom.switch.switch_saturated
+    had_idle_time = headroom.idle_mean >= SATURATED_SHARE
+    return 0.0 if had_idle_time else headroom.switch_saturated
 
 
 def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     """Judge pauses, retransmits and late starts."""
-    pauses, packets, agents = headroom.pauses, headroom.packets, headroom.agents
     yield (
-        limits.lost_beyond.verdict(pauses.lost_beyond),
-        f"pauses of up to {pauses.pause_longest_s * 1e3:.0f} ms took {pauses.lost_beyond:.0%} "
+        limits.lost_beyond.verdict(headroom.lost_beyond),
+        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
         "of an execution beyond what the links' buckets make up for",
     )
     yield (
-        limits.retransmits_per_s.verdict(packets.retransmits_per_s),
-        f"TCP retransmitted {packets.retransmits_per_s:.0f} segments a second",
+        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
+        f"TCP retransmitted {headroom.retransmits_per_s:.0f} segments a second",
     )
     yield (
-        limits.start_skew.verdict(agents.start_skew),
-        f"an agent started {agents.start_skew_s * 1e3:.0f} ms late, {agents.start_skew:.1%} "
+        limits.start_skew.verdict(headroom.start_skew),
+        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
         "of an execution",
     )
 

@@ -14,11 +14,10 @@ from model.prediction.network import networks, overlap, pairs_of
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
+from results.store.records import FLAT, OPTIONAL
 from results.verdicts.breakdown import Breakdown, JobTime, breakdown
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
-from results.verdicts.fidelity import Fidelity, machine_reasons
-from results.verdicts.machine_headroom import Observation, machine_headroom
-from results.verdicts.record import FLAT, OPTIONAL
+from results.verdicts.fidelity import Fidelity, Observation, machine_headroom, machine_reasons
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 

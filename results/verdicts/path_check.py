@@ -8,7 +8,7 @@ from typing import Any
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop
 from model.measurement.records import Trace
-from results.verdicts.record import plain
+from results.store.records import plain
 from results.verdicts.verdict import Verdict, worst
 
 SCHEMA = "railbed.verify/1"

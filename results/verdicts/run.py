@@ -1,25 +1,63 @@
-"""The result of a run, and its JSON object."""
+"""The result of a run, and its JSON object, with ratios between cases that have the same work.
 
-from collections.abc import Mapping, Sequence
+Rail-only over rail-optimized, another generator over the agents, a job among others over it alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isclose
 from pathlib import Path
 from typing import Any
 
+from model.fabric.spec import FabricKind
+from model.workload.generator import Generator
+from results.store.records import OPTIONAL, plain
 from results.store.runs import SCHEMA
-from results.verdicts.case_ratios import (
-    Agreement,
-    Interference,
-    Slowdown,
-    agreements,
-    interferences,
-    slowdowns,
-)
+from results.verdicts.breakdown import JobTime
 from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
-from results.verdicts.record import OPTIONAL, plain
+from results.verdicts.summary import MeasuredModeled
 from results.verdicts.verdict import Verdict, worst
 
 Object = Mapping[str, Any]
+# Sizes of the same work, rounded up to whole elements, differ by less than this part.
+SAME_SIZE = 0.01
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """A rail-only case against its rail-optimized baseline; 0.1 is 10 % slower."""
+
+    collective: str
+    case: str
+    baseline: str
+    measured: float
+    modeled: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The median completion time of a case, over that of the same case by the agents."""
+
+    case: str
+    by_agents: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Interference:
+    """A job among others, against itself alone; `verdict` is the worse one of both cases.
+
+    `interference` is the time together over that alone; 1.1 is 10 % slower.
+    """
+
+    case: str
+    alone: str
+    job: str
+    alone_s: MeasuredModeled
+    together_s: MeasuredModeled
+    interference: MeasuredModeled
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -71,7 +109,7 @@ def run_object(
         folder=folder,
         cases=cases,
         failures=failures,
-        slowdowns=slowdowns(cases),
+        slowdowns=tuple(slowdowns(cases)),
         generators=tuple(agreements(cases)),
         interference=tuple(interferences(cases)),
         scales=tuple(scales),
@@ -80,3 +118,76 @@ def run_object(
         calibration=tuple(calibration),
     )
     return plain(result)
+
+
+def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
+    """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
+    for case in cases:
+        rivals = [other for other in cases if _is_baseline(other, case)]
+        # Completion times of request loads are those of arrivals, the same on all fabrics.
+        timed = case.work.generator.is_timed and case.breakdown.inference is None
+        if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+            baseline = min(rivals, key=lambda rival: rival.modeled_s)
+            yield Slowdown(
+                collective=case.work.collective,
+                case=case.case,
+                baseline=baseline.case,
+                measured=case.measured_s.median / baseline.measured_s.median - 1,
+                modeled=case.modeled_s / baseline.modeled_s - 1,
+            )
+
+
+def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
+    return (
+        other.work.fabric.kind is FabricKind.RAIL_OPTIMIZED
+        and other.work.collective == case.work.collective
+        # The algorithm of other work than a collective names the work.
+        and (case.algbw_gbyte_per_s is not None or other.work.algorithm == case.work.algorithm)
+        and other.work.generator is case.work.generator
+        and other.work.variant == case.work.variant
+        # Each algorithm rounds up to whole elements of each of its slices.
+        and isclose(other.work.bytes, case.work.bytes, rel_tol=SAME_SIZE)
+    )
+
+
+def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
+    """Yield the agreement of each timed case that a run has with both generators."""
+    by_agents = {case.case: case for case in cases if case.work.generator is Generator.AGENT}
+    for case in cases:
+        # The generator is a part of a case's name, unless it is the agents.
+        other = by_agents.get(case.case.replace(f"/{case.work.generator}", ""))
+        if other is not None and other is not case and case.work.generator.is_timed:
+            ratio = case.measured_s.median / other.measured_s.median
+            yield Agreement(case.case, other.case, ratio)
+
+
+def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
+    """Yield the interference of each job that a run has both alone and among others."""
+    alone, among_others = dict[object, tuple[CaseResult, JobTime]](), []
+    for case in cases:
+        jobs = case.breakdown.jobs
+        if len(jobs) == 1:
+            alone[case.work.fabric, jobs[0].digest] = case, jobs[0]
+        else:
+            among_others += [(case, job) for job in jobs]
+    for case, job in among_others:
+        if by_itself := alone.get((case.work.fabric, job.digest)):
+            yield _interference(*by_itself, case, job)
+
+
+def _interference(
+    alone: CaseResult, by_itself: JobTime, case: CaseResult, job: JobTime
+) -> Interference:
+    alone_s = MeasuredModeled(by_itself.measured_s.median, by_itself.modeled_s)
+    together_s = MeasuredModeled(job.measured_s.median, job.modeled_s)
+    return Interference(
+        case=case.case,
+        alone=alone.case,
+        job=job.job,
+        alone_s=alone_s,
+        together_s=together_s,
+        interference=MeasuredModeled(
+            together_s.measured / alone_s.measured, together_s.modeled / alone_s.modeled
+        ),
+        verdict=worst((alone.verdict, case.verdict)),
+    )

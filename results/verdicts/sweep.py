@@ -7,10 +7,9 @@ from typing import Any
 
 from model.errors import InputError
 from model.sweep import Point
-from results.store.records import reading
+from results.store.records import plain, reading
 from results.store.sweeps import SweepFolder
 from results.verdicts.case_outcome import outcomes
-from results.verdicts.record import plain
 from results.verdicts.verdict import Verdict, worst
 
 SCHEMA = "railbed.sweep/2"

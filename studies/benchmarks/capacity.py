@@ -12,8 +12,7 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import GBIT, FabricSpec
 from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
-from results.verdicts.fidelity import machine_reasons
-from results.verdicts.machine_headroom import machine_headroom
+from results.verdicts.fidelity import machine_headroom, machine_reasons
 from results.verdicts.verdict import Reason, worst
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

@@ -12,8 +12,7 @@ from execution.cases.observer import observing
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Steps
-from results.verdicts.fidelity import Fidelity, machine_reasons
-from results.verdicts.machine_headroom import machine_headroom
+from results.verdicts.fidelity import Fidelity, machine_headroom, machine_reasons
 from results.verdicts.verdict import Verdict
 from scenarios.scenario import Repeats
 
@@ -61,7 +60,7 @@ def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Atte
         ratio=median(repeat.completion_s for repeat in done.counted) / prediction.completion_s,
         fidelity=Fidelity.of(machine_reasons(headroom), headroom=headroom),
         disturbed=len(done.disturbed),
-        lost=headroom.pauses.lost,
+        lost=headroom.lost,
     )
 
 

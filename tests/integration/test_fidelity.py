@@ -20,8 +20,7 @@ from model.fabric.topology import Hop
 from model.job.probing import background_interval_s
 from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import Span, link_reasons, payload_reasons
-from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_reasons
-from results.verdicts.machine_headroom import machine_headroom
+from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_headroom, machine_reasons
 from results.verdicts.verdict import Verdict
 from testbed.nodes.datapath import default_datapath
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -81,7 +80,7 @@ def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
         found = observed(fabric, tmp_path, 5_000_000)
     assert found.verdict is not Verdict.PASS
     assert found.headroom is not None
-    assert found.headroom.processors.idle_mean < 0.1
+    assert found.headroom.idle_mean < 0.1
 
 
 def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None:
@@ -91,11 +90,11 @@ def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None
     assert header[:3] == ["execution", "begin_ns", "end_ns"]
     assert {row[0] for row in rows} == {"", "0", "1"}
     assert found.headroom is not None
-    assert found.headroom.coverage.windows <= len([row for row in rows if row[0]])
-    switch = found.headroom.switch
-    assert 0 <= switch.switch_share_mean <= switch.switch_share_max <= 1
+    assert found.headroom.windows <= len([row for row in rows if row[0]])
+    seen = found.headroom
+    assert 0 <= seen.switch_share_mean <= seen.switch_share_max <= 1
     # In the kernel's datapath, packets pass without the switch's process.
-    assert switch.switch_share_max or default_datapath() is Datapath.KERNEL
+    assert seen.switch_share_max or default_datapath() is Datapath.KERNEL
 
 
 @KINDS

@@ -15,10 +15,10 @@ from model.prediction.fluid import Prediction, path_class, predict, transfer_pat
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.store.raw_tables import seal
+from results.store.records import plain
 from results.store.runs import RunFolder, read_result
 from results.verdicts.fault_impact import fault_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.record import plain
 from results.verdicts.run import run_object
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run

@@ -28,6 +28,7 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.machine import executions_section, headroom_section
+from results.store.records import plain
 from results.verdicts.byte_conservation import (
     Carried,
     Irregular,
@@ -39,12 +40,13 @@ from results.verdicts.fidelity import (
     LIMITS,
     Fidelity,
     Limit,
+    MachineHeadroom,
+    Observation,
     fidelity_during_fault,
+    machine_headroom,
     machine_reasons,
 )
-from results.verdicts.machine_headroom import MachineHeadroom, Observation, machine_headroom
 from results.verdicts.model_comparison import CaseObservations, Measured, compare
-from results.verdicts.record import plain
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec
@@ -195,7 +197,7 @@ def test_one_agent_that_starves_is_enough() -> None:
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
     headroom = machine_headroom([starving], 0)
     assert headroom is not None
-    assert headroom.agents.agents_run_delay_mean < 0.06
+    assert headroom.agents_run_delay_mean < 0.06
     assert verdict_on(starving) is Verdict.FAIL
 
 
@@ -261,11 +263,11 @@ def test_all_limits_warn_before_they_fail() -> None:
 def test_statistics_of_windows_are_in_order(idle: list[float]) -> None:
     headroom = machine_headroom([observation(*(replace(QUIET, idle=share) for share in idle))], 0)
     assert isinstance(headroom, MachineHeadroom)
-    assert headroom.processors.idle_min == min(idle)
-    assert headroom.processors.idle_min <= headroom.processors.idle_p5
-    assert headroom.processors.idle_min - 1e-9 <= headroom.processors.idle_mean <= max(idle) + 1e-9
-    assert headroom.coverage.windows == len(idle)
-    assert headroom.processors.pressure_mean == pytest.approx(0.05)
+    assert headroom.idle_min == min(idle)
+    assert headroom.idle_min <= headroom.idle_p5
+    assert headroom.idle_min - 1e-9 <= headroom.idle_mean <= max(idle) + 1e-9
+    assert headroom.windows == len(idle)
+    assert headroom.pressure_mean == pytest.approx(0.05)
 
 
 # Byte conservation

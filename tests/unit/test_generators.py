@@ -29,9 +29,8 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
-from results.verdicts.case_ratios import agreements
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import agreements, run_object
 from results.verdicts.verdict import Verdict
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

@@ -10,8 +10,7 @@ from execution.cases.observer import Observer
 from model.measurement.cpu_windows import ThreadTime, Window
 from model.measurement.pauses import PauseLog
 from model.measurement.records import Repeat
-from results.verdicts.fidelity import fidelity_during_fault
-from results.verdicts.machine_headroom import machine_headroom
+from results.verdicts.fidelity import fidelity_during_fault, machine_headroom
 
 AGENT = 17
 NS = 10**9
@@ -88,10 +87,10 @@ def test_the_start_skew_is_that_of_complete_executions(
         observer.note(repeat)
     headroom = machine_headroom(observer.observations([aborted, again]), dropped_packets=0)
     assert headroom is not None
-    assert headroom.agents.start_skew == 0.005
+    assert headroom.start_skew == 0.005
     alone = machine_headroom(observer.observations([aborted]), dropped_packets=0)
     assert alone is not None
-    assert alone.agents.start_skew == 0
+    assert alone.start_skew == 0
 
 
 def test_waits_count_from_the_begin_of_an_execution(machine: Machine, observer: Observer) -> None:

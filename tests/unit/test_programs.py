@@ -26,7 +26,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from results.render.terminal import print_sections
 from results.sections.machine import program_sections
-from results.verdicts.record import plain
+from results.store.records import plain
 from results.verdicts.verdict import Verdict
 from testbed.programs.environment import open_mpi_environment, rank_environment
 from testbed.programs.ranks import RanksResult

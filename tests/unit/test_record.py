@@ -13,13 +13,12 @@ import pytest
 
 from execution.program import LinkBytes, ProgramResult, RankEnd
 from linux.files.program_files import ROOT
+from results.store.records import FLAT, HIDDEN, OPTIONAL, plain
 from results.verdicts.breakdown import IterationResult, JobTime, RequestResult
-from results.verdicts.case_ratios import Agreement, Interference, Slowdown
 from results.verdicts.fault_impact import FaultResult, FaultTimes
 from results.verdicts.model_comparison import CaseResult, Fabric
 from results.verdicts.path_check import FabricCheck, IsolationCheck, Mismatch, VerifyResult
-from results.verdicts.record import FLAT, HIDDEN, OPTIONAL, plain
-from results.verdicts.run import RunResult
+from results.verdicts.run import Agreement, Interference, RunResult, Slowdown
 from results.verdicts.summary import Interval, Summary
 from results.verdicts.sweep import PointResult, SweepResult
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from model.measurement.records import Repeat
 from results.render.terminal import print_sections
 from results.sections.run import failures_section
+from results.store.records import plain
 from results.verdicts.fault_impact import (
     DuringFault,
     FaultImpact,
@@ -22,7 +23,6 @@ from results.verdicts.fault_impact import (
     lost_experiment,
 )
 from results.verdicts.fidelity import Fidelity
-from results.verdicts.record import plain
 from results.verdicts.verdict import Verdict
 from tests.unit.test_results import LIMITS, repeat, result
 
