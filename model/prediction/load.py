@@ -19,8 +19,8 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
 from model.prediction.machine import HopKind, Machine
 from model.prediction.network import Network
-from model.workload.critical_path import begins_s, ends_s, longest_chain
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 
 SLICES = 400
 # Length in slices of a moment: the rounding of its ends would distort a span shorter than this.

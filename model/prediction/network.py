@@ -17,9 +17,9 @@ from model.fabric.shaping import PACKET_HEADER_BYTES, SEGMENT_BYTES, wire_bytes
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
-from model.workload.critical_path import begins_s
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.dependencies import begins_s
 
 PathClass = tuple[LinkKind, ...]
 KINDS = tuple(LinkKind)

@@ -22,10 +22,9 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.training.reduction import ReducedIteration
 from model.training.traffic import Dimension
-from model.workload import critical_path
 from model.workload.schedule import WorkSteps
+from model.workload.transfers import dependencies
 from model.workload.transfers.columns import Transfers
-from model.workload.transfers.happens_before import first_unordered
 from model.workload.transfers.proof import ScheduleError
 
 DIMENSIONS = tuple(Dimension)
@@ -122,7 +121,7 @@ def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:
     if elsewhere.any():
         step, used = later[elsewhere][0], earlier[elsewhere][0]
         raise ScheduleError(f"step {step} uses the result of step {used}, which is at another rank")
-    unordered = first_unordered(transfers, later, earlier)
+    unordered = dependencies.first_unordered(transfers, later, earlier)
     if unordered is not None:
         raise ScheduleError(f"step {unordered[0]} does not wait for {unordered[1]}, which it uses")
 
@@ -146,7 +145,7 @@ def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
     A step of compute begins before its end by its duration.
     """
     transfers = steps.transfers
-    begin_s, computes = critical_path.begins_s(transfers, end_s), transfers.is_compute
+    begin_s, computes = dependencies.begins_s(transfers, end_s), transfers.is_compute
     begin_s[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9
     return begin_s
 

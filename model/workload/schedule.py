@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 
-from model.arrays import raw
 from model.workload.transfers.collective import Collective, Demand
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.proof import check_dependencies, check_steps, prove
@@ -83,7 +82,7 @@ def fingerprint(transfers: Transfers, *names: object) -> str:
     """Return a digest of transfers and of the names of their work."""
     hashed = hashlib.sha256(repr(names).encode())
     for column in transfers.columns():
-        hashed.update(raw(column))
+        hashed.update(np.ascontiguousarray(column))
     return hashed.hexdigest()[:16]
 
 

@@ -15,8 +15,8 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.load import Need, Profile, packet_bytes, profile, switch_ports
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
-from model.workload.critical_path import longest_chain
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.dependencies import longest_chain
 from scenarios.planning.load_estimate import estimate, heaviest, real_task
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec

@@ -17,8 +17,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.workload.critical_path import longest_chain
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.dependencies import longest_chain
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.fabrics import spec

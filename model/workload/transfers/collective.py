@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from model.arrays import Ints, raw
+from model.arrays import Ints
 from model.workload.transfers.columns import Rows, starts_of
 
 # Stands for the sum of all ranks' contributions, in an array of ranks.
@@ -76,12 +76,10 @@ class Demand:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the demand's contents."""
+        cells = (self.held.ranks, self.held.chunks, self.wanted.ranks, self.wanted.chunks)
         hashed = hashlib.sha256()
-        for cells in (self.held, self.wanted):
-            hashed.update(raw(cells.ranks))
-            hashed.update(raw(cells.chunks))
-        hashed.update(raw(self.chunk_bytes))
-        hashed.update(raw(self.contributor))
+        for column in (*cells, self.chunk_bytes, self.contributor):
+            hashed.update(np.ascontiguousarray(column))
         return hashed.hexdigest()[:16]
 
 

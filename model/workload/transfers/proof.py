@@ -3,8 +3,18 @@
 The transfers are executed symbolically. Shown for each transfer: it is well-formed; its sender
 holds the chunks; in any order in which real transfers may run, the deliveries of these chunks come
 before it; it adds no contribution twice. In the end, every rank holds what is wanted there.
+
+A cell is a chunk at a rank, numbered `rank * chunks + chunk`. A *move* is one chunk of one
+transfer: it makes a version of the cell at its receiver. Versions held initially have the first
+numbers, in the order of cells; then comes that of each move, so that the data of moves that happen
+at about the same time lie together. A version sums up the contributions of a set of ranks. A set is
+stored as the union of two sets; a union of the same two sets is stored once.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
@@ -12,12 +22,16 @@ import numpy as np
 from model.arrays import Bools, Ints
 from model.workload.transfers.collective import EVERYONE, Cells, Demand
 from model.workload.transfers.columns import NONE, Transfers
-from model.workload.transfers.contents import Contents
-from model.workload.transfers.happens_before import first_unordered
-from model.workload.transfers.versions import History, history_of
+from model.workload.transfers.dependencies import first_unordered
 
 # A cell and a version must fit into one number, with two bits more.
 NUMBER_BITS = 61
+# Stands for an event in no cell.
+NOWHERE = np.iinfo(np.int64).max
+# Events in a batch: a few times as many as a processor's cache holds.
+EVENTS_AT_ONCE = 1 << 17
+# Number of flags (sets times ranks) that are handled together.
+FLAGS_AT_ONCE = 1 << 22
 
 
 class ScheduleError(ValueError):
@@ -112,6 +126,107 @@ def check_dependencies(transfers: Transfers) -> None:
         _refuse(waits[place], what)
 
 
+@dataclass(frozen=True)
+class History:
+    """All versions of all cells; `initial` has the cells that are held initially, in order.
+
+    For each move, `before` has the version of its receiver's cell until then, and `reads` the
+    version that it sends. `last` has the last version of each wanted cell. `NONE` is no version.
+    """
+
+    transfers: Transfers
+    initial: Ints
+    before: Ints
+    reads: Ints
+    last: Ints
+
+    @cached_property
+    def maker(self) -> Ints:
+        """The transfer that made each version, `NONE` for an initial one."""
+        return np.concatenate([np.full(len(self.initial), NONE), self.transfers.chunks.row])
+
+    @cached_property
+    def added(self) -> Bools:
+        """Whether each move adds to the version before."""
+        added: Bools = self.transfers.reduce[self.transfers.chunks.row] & (self.before != NONE)
+        return added
+
+    @property
+    def repeated(self) -> Bools:
+        """Whether the transfer of each move made the version before, too."""
+        known = self.before != NONE
+        same: Bools = known & (self.maker[self.before] == self.transfers.chunks.row)
+        return same
+
+    def needed(self) -> tuple[Ints, Ints]:
+        """Pairs of a transfer and a delivery to its sender whose data it sends."""
+        later, earlier = list[Ints](), list[Ints]()
+        transfer, version = self.transfers.chunks.row, self.reads
+        while len(version):
+            delivered = version >= len(self.initial)
+            transfer, version = transfer[delivered], version[delivered]
+            later.append(transfer)
+            earlier.append(self.maker[version])
+            move = version - len(self.initial)
+            has_more = self.added[move]
+            transfer, version = transfer[has_more], self.before[move[has_more]]
+        return np.concatenate(later), np.concatenate(earlier)
+
+
+def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> History:
+    """Follow every cell through the transfers, from the initial versions to the wanted cells.
+
+    An event reads or writes a version of a cell. Initial versions are written before all moves;
+    wanted cells are read after them.
+    """
+    known, made = len(initial), len(initial) + len(transfers.chunks.values)
+    count = made + len(wanted)
+    # A cell, a version, and whether it is read, in one number: numpy sorts plain numbers fastest.
+    bits = (2 * count).bit_length()
+    events = _events(transfers, chunks, initial, wanted) << bits
+    # Views of the events: `+=` changes these.
+    writes, reads = np.split(events, [made])
+    writes += np.arange(0, 2 * made, 2)
+    reads += np.arange(2 * known + 1, 2 * count, 2)
+    events.sort()
+    versions = _versions_before(events, bits, 2 * count)
+    moved, asked = versions[2 * known : 2 * made], versions[2 * made :]
+    return History(
+        transfers, initial, moved[::2].copy(), moved[1::2].copy(), last=asked[1::2].copy()
+    )
+
+
+def _events(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> Ints:
+    """Return the cells of all writes, in the order of versions, and of all reads."""
+    moves = transfers.chunks
+    written, read = (
+        ranks[moves.row] * chunks + moves.values
+        for ranks in (transfers.destination, transfers.source)
+    )
+    return np.concatenate([initial, written, read, wanted])
+
+
+def _versions_before(events: Ints, bits: int, count: int) -> Ints:
+    """Return the version that each event finds in its cell, `NONE` where there is none.
+
+    `events` are sorted. The lowest `bits` of an event have its number, its row in the result: twice
+    the version that it reads or writes, and one more for a read.
+    """
+    lowest = (1 << bits) - 1
+    versions = np.full(count, NONE)
+    written = NOWHERE
+    for block in np.array_split(events, len(events) // EVENTS_AT_ONCE + 1):
+        # The place of the last write before each event; that of the block before is at 0.
+        place = np.arange(len(block) + 1)
+        place[1:][(block & 1).astype(bool)] = 0
+        np.maximum.accumulate(place, out=place)
+        latest = np.append(written, block)[place]
+        is_known = (latest[:-1] ^ block) <= lowest
+        versions[block & lowest] = np.where(is_known, (latest[:-1] & lowest) >> 1, NONE)
+        written = latest[-1]
+    return versions
+
+
 def _check_order(history: History) -> None:
     """Raise `ScheduleError` unless senders hold their data in any possible order of transfers."""
     if (move := _first(history.repeated)) != NONE:
@@ -121,6 +236,111 @@ def _check_order(history: History) -> None:
     unordered = first_unordered(history.transfers, *history.needed())
     if unordered is not None:
         _refuse(unordered[0], f"does not wait for {unordered[1]}, whose data it sends")
+
+
+class Contents:
+    """The contents of all versions: `set_of` has the number of each version's set.
+
+    Set r has rank r alone, for all ranks; then come unions of two disjoint sets. `holder` has the
+    rank of each cell that is held initially. `size` has the number of ranks in each set, `twice`
+    the first move that adds a contribution that is already present, `NONE` if there is none.
+    """
+
+    def __init__(self, gpus: int, history: History, holder: Ints) -> None:
+        self._gpus, self._history = gpus, history
+        most = gpus + int(history.added.sum())
+        # For each union: its two sets, and the first move that makes it.
+        self._parts, self._move = np.empty((2, most), np.int64), np.empty(most, np.int64)
+        self.size = np.empty(most, np.int64)
+        self.size[:gpus] = 1
+        self.set_of = np.concatenate([holder, np.empty(len(history.reads), np.int64)])
+        self._set_made = self.set_of[len(holder) :]
+        # The number of sets after each batch of independent moves.
+        self._ends = [gpus]
+        self._follow()
+        self.twice = self._first_overlap()
+
+    def bits(self, number: int) -> int:
+        """Return a set as an integer, whose bit r is set for rank r."""
+        mask, waiting = 0, [number]
+        while waiting:
+            number = waiting.pop()
+            if number < self._gpus:
+                mask |= 1 << number
+            else:
+                waiting.extend(self._parts[:, number].tolist())
+        return mask
+
+    def _follow(self) -> None:
+        """Compute the sets of all versions, many independent moves at a time."""
+        history = self._history
+        for begin, end in self._batches():
+            self._set_made[begin:end] = self.set_of[history.reads[begin:end]]
+            moves = begin + np.flatnonzero(history.added[begin:end])
+            if len(moves):
+                self._add(moves)
+
+    def _batches(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of moves that do not depend on each other."""
+        history, transfers = self._history, self._history.transfers
+        moves, needs = transfers.chunks, np.full(len(transfers), NONE)
+        np.maximum.at(needs, moves.row, history.maker[history.reads])
+        added = history.added
+        np.maximum.at(needs, moves.row[added], history.maker[history.before[added]])
+        latest = np.maximum.accumulate(needs)
+        begin = 0
+        while begin < len(needs):
+            end = int(np.searchsorted(latest, begin))
+            yield int(moves.starts[begin]), int(moves.starts[end])
+            begin = end
+
+    def _add(self, moves: Ints) -> None:
+        """Unite the set of each of these moves with the set of the version before it."""
+        before = self.set_of[self._history.before[moves]]
+        pairs = self._set_made[moves] * len(self.size) + before
+        distinct, first, which = np.unique(pairs, return_index=True, return_inverse=True)
+        one, other = np.divmod(distinct, len(self.size))
+        begin = self._ends[-1]
+        new = slice(begin, begin + len(distinct))
+        self._parts[:, new] = one, other
+        self._move[new] = moves[first]
+        self.size[new] = np.minimum(self.size[one] + self.size[other], self._gpus + 1)
+        self._set_made[moves] = begin + which
+        self._ends.append(new.stop)
+
+    def _first_overlap(self) -> int:
+        """Return the first move that unites sets with a rank in common, `NONE` if none does."""
+        if not self._has_overlap(self._ends[-1]):
+            return NONE
+        last = bisect_left(self._ends, True, key=self._has_overlap)
+        unions = np.arange(self._ends[last - 1], self._ends[last])
+        return int(self._move[unions[self._overlap(unions)]].min())
+
+    def _has_overlap(self, end: int) -> bool:
+        """Whether a set below this number has a rank twice: sets within other sets need no look."""
+        whole = np.ones(end, bool)
+        whole[self._parts[:, self._gpus : end]] = False
+        return bool(self._overlap(np.flatnonzero(whole)).any())
+
+    def _overlap(self, numbers: Ints) -> Bools:
+        """Whether each of these sets has a rank twice, in itself or in its parts."""
+        overlaps = self.size[numbers] > self._gpus
+        possible = np.flatnonzero(~overlaps)
+        for places in np.array_split(possible, len(possible) * self._gpus // FLAGS_AT_ONCE + 1):
+            sets = numbers[places]
+            overlaps[places] = self._ranks_of(sets) < self.size[sets]
+        return overlaps
+
+    def _ranks_of(self, sets: Ints) -> Ints:
+        """Return the number of different ranks in each set."""
+        has = np.zeros((len(sets), self._gpus), bool)
+        row = np.arange(len(sets))
+        while len(sets):
+            alone = sets < self._gpus
+            has[row[alone], sets[alone]] = True
+            row, sets = np.tile(row[~alone], 2), self._parts[:, sets[~alone]].ravel()
+        ranks: Ints = has.sum(axis=1)
+        return ranks
 
 
 def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None:

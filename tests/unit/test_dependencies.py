@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.workload.critical_path import begins_s, ends_s, longest_chain
 from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 
 
 @st.composite
