@@ -82,7 +82,7 @@ def fingerprint(transfers: Transfers, *names: object) -> str:
     """Return a digest of transfers and of the names of their work."""
     hashed = hashlib.sha256(repr(names).encode())
     for column in transfers.columns():
-        hashed.update(np.ascontiguousarray(column))
+        hashed.update(np.ascontiguousarray(column).data)
     return hashed.hexdigest()[:16]
 
 

@@ -79,7 +79,7 @@ class Demand:
         cells = (self.held.ranks, self.held.chunks, self.wanted.ranks, self.wanted.chunks)
         hashed = hashlib.sha256()
         for column in (*cells, self.chunk_bytes, self.contributor):
-            hashed.update(np.ascontiguousarray(column))
+            hashed.update(np.ascontiguousarray(column).data)
         return hashed.hexdigest()[:16]
 
 
