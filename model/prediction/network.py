@@ -1,5 +1,9 @@
 """Links of a fabric as the simulation has them: numbered, with a path for each pair of ranks.
 
+Most paths consist of parts that many pairs share: out of the source's domain by an egress GPU, and
+from its switch to the destination. `Routing` computes each part once. A pair with a choice among
+egress GPUs, or with further transit GPUs, as in a fabric with failures, is followed hop by hop.
+
 The terms of the model are a transfer's cost on the wire, and the bursts that a shaper lets through.
 Each follows from a protocol, from the kernel's source or from a setting of the testbed; none is
 fitted. A prediction without one of them shows what that term is worth.
@@ -15,7 +19,6 @@ from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import PACKET_HEADER_BYTES, SEGMENT_BYTES, wire_bytes
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
-from model.routing.pair_paths import NO_HOP, Directions, PairPaths
 from model.routing.paths import Routing
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.transfers.columns import Transfers
@@ -25,10 +28,159 @@ PathClass = tuple[LinkKind, ...]
 KINDS = tuple(LinkKind)
 
 # Placeholder links: `PADDING` fills short paths and never limits a flow; `NO_PATH` carries nothing.
+# A row of padding alone means that the destination is unreachable.
 PADDING, NO_PATH = 0, 1
 FIRST_LINK = 2
 UNLIMITED = 1e300
+# Marks a part of a path that the source or switch does not determine with the destination alone.
+UNKNOWN = -2
 OF_HB = {LinkKind.HB, LinkKind.HB_TRUNK}
+
+
+class Directions:
+    """Numbers of link directions, from `FIRST_LINK` on in the order of first use."""
+
+    def __init__(self) -> None:
+        self.hops: list[Hop] = []
+        self._numbers: dict[Hop, int] = {}
+
+    def number(self, hop: Hop) -> int:
+        """Return the number of a link direction."""
+        if hop not in self._numbers:
+            self._numbers[hop] = FIRST_LINK + len(self.hops)
+            self.hops.append(hop)
+        return self._numbers[hop]
+
+    def row(self, hops: Sequence[Hop] | None) -> list[int]:
+        """Return the numbers of a path's hops."""
+        return [self.number(hop) for hop in hops or ()]
+
+
+class PairPaths:
+    """Paths in a fabric of a given health; GPUs are numbered by domain, then by local rank."""
+
+    def __init__(self, routing: Routing, directions: Directions) -> None:
+        self._routing = routing
+        self._directions = directions
+        self._gpus = routing.topology.gpus
+        self._size = routing.topology.spec.domain_size
+
+    def rows(self, sources: Ints, destinations: Ints) -> Ints:
+        """Return the path of each pair of GPUs, as a row of numbers padded with `PADDING`."""
+        egress = self._egress(sources, destinations)
+        arrived = egress == destinations
+        through = (egress != sources) & ~arrived
+        known = egress != UNKNOWN
+        known[through] &= self._egress(egress[through], destinations[through]) == egress[through]
+        leaves = known & ~arrived
+        up, down, nic, leaf, ascent, descent = self._links()
+        rows = np.full((len(sources), 5), PADDING)
+        within = known & (egress != sources)
+        rows[within, 0], rows[within, 3] = up[sources[within]], down[egress[within]]
+        across = within & (leaf[sources] != leaf[egress])
+        rows[across, 1], rows[across, 2] = ascent[sources[across]], descent[egress[across]]
+        rows[leaves, 4] = nic[egress[leaves]]
+        ends = self._from_switches(egress[leaves], destinations[leaves])
+        known[leaves] &= ends[:, 0] != UNKNOWN
+        rows = np.hstack([rows, np.full((len(rows), ends.shape[1]), PADDING)])
+        rows[leaves, 5:] = ends
+        return self._walked(rows, np.flatnonzero(~known), sources, destinations)
+
+    def _links(self) -> tuple[Ints, ...]:
+        """Return each GPU's direction into its HB switch, out of it, and into its rail switch.
+
+        Further columns: a number of the HB switch, and its directions up to the second level and
+        down.
+        """
+        topology, numbers = self._routing.topology, []
+        switches = {name: place for place, name in enumerate(topology.hb_leaves)}
+        for gpu in self._gpus:
+            hb, nic = topology.link_of(gpu, LinkKind.HB), topology.link_of(gpu, LinkKind.NIC)
+            switch = hb.upper.node
+            hops = [Hop(hb, gpu.name), Hop(hb, switch), Hop(nic, gpu.name)]
+            row = [*self._directions.row(hops), switches.get(switch, gpu.domain)]
+            numbers.append([*row, *self._trunk(switch)])
+        return tuple(np.array(numbers).T)
+
+    def _trunk(self, switch: str) -> list[int]:
+        """Return the directions of a leaf HB switch to the second level and back."""
+        trunk = self._routing.topology.trunks.get(switch)
+        if trunk is None:
+            return [PADDING, PADDING]
+        return self._directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
+
+    def _egress(self, sources: Ints, destinations: Ints) -> Ints:
+        """Return the GPU that each source sends to, or itself; `UNKNOWN` if there are several.
+
+        Within the HB domain this is the destination. It is the same for all equivalent domains.
+        """
+        first = np.array(self._routing.live.equivalent)
+        domains, rails = np.divmod(sources, self._size)
+        same = domains == destinations // self._size
+        keys = (first[domains] * self._size + rails) * len(self._gpus) + destinations
+        keys = np.where(same, -1 - sources * len(self._gpus) - destinations, keys)
+        _, examples, which = np.unique(keys, return_index=True, return_inverse=True)
+        egresses = [
+            self._only_egress(self._gpus[source], self._gpus[destination])
+            for source, destination in zip(
+                sources[examples].tolist(), destinations[examples].tolist(), strict=True
+            )
+        ]
+        rail = np.array(egresses, np.int64)[which]
+        return np.where(rail == UNKNOWN, UNKNOWN, sources - rails + rail)
+
+    def _only_egress(self, source: Gpu, destination: Gpu) -> int:
+        egress = self._routing.egress(source, destination)
+        return egress[0] if len(egress) == 1 else UNKNOWN
+
+    def _from_switches(self, egress: Ints, destinations: Ints) -> Ints:
+        """Return the rest of each path, from the switch of an egress GPU's NIC; or `UNKNOWN`."""
+        switches = [
+            "" if nic is None else nic.upper.node
+            for nic in (self._routing.live.nic[gpu] for gpu in self._gpus)
+        ]
+        names, switch = np.unique(switches, return_inverse=True)
+        keys, which = np.unique(
+            switch[egress] * len(self._gpus) + destinations, return_inverse=True
+        )
+        pairs = zip(*(part.tolist() for part in np.divmod(keys, len(self._gpus))), strict=True)
+        rows = [self._from_switch(str(names[s]), self._gpus[gpu]) for s, gpu in pairs]
+        return _table(rows)[which]
+
+    def _from_switch(self, switch: str, destination: Gpu) -> list[int]:
+        routing, node = self._routing, switch
+        hops: list[Hop] = []
+        while node != destination.name:
+            if node not in routing.topology.switch_by_name:
+                return [UNKNOWN]
+            ports = routing.ports(node, destination)
+            next_hop = routing.selection.port(node, destination, ports)
+            if ports.by_origin or next_hop is None:
+                return [UNKNOWN]
+            hops += next_hop
+            node = next_hop[-1].receiver
+        return self._directions.row(hops)
+
+    def _walked(self, rows: Ints, places: Ints, sources: Ints, destinations: Ints) -> Ints:
+        """Return the rows, with those at `places` found hop by hop from source to destination."""
+        if not len(places):
+            return rows
+        pairs = zip(sources[places].tolist(), destinations[places].tolist(), strict=True)
+        walks = [self._routing.path_if_any(self._gpus[a], self._gpus[b]) for a, b in pairs]
+        walked = _table([self._directions.row(hops) for hops in walks])
+        width = max(rows.shape[1], walked.shape[1])
+        rows = np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=PADDING)
+        rows[places] = PADDING
+        rows[places, : walked.shape[1]] = walked
+        return rows
+
+
+def _table(rows: Sequence[Sequence[int]]) -> Ints:
+    """Return rows of different lengths as a table, padded with `PADDING`; at least one column."""
+    table = np.full((len(rows), max([1, *map(len, rows)])), PADDING)
+    for row, numbers in zip(table, rows, strict=True):
+        row[: len(numbers)] = numbers
+    return table
 
 
 @dataclass(frozen=True)
@@ -67,9 +219,8 @@ def networks(
 
 def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Directions) -> Network:
     routing = Routing(epoch.topology, epoch.health)
-    rows = PairPaths(routing, directions).rows(sources, destinations)
-    paths = np.where(rows == NO_HOP, PADDING, rows + FIRST_LINK)
-    paths[(rows == NO_HOP).all(axis=1), 0] = NO_PATH
+    paths = PairPaths(routing, directions).rows(sources, destinations)
+    paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
     shapers = [epoch.health.shaper(hop) for hop in directions.hops]
     return Network(
         epoch.begin_s,
@@ -105,6 +256,12 @@ def pairs_of(transfers: Transfers, ranks: int) -> tuple[tuple[Ints, Ints], Ints]
     keys = transfers.source * ranks + transfers.destination
     sends = np.bincount(keys, minlength=ranks * ranks) > 0
     return np.divmod(np.flatnonzero(sends), ranks), (np.cumsum(sends) - 1)[keys]
+
+
+def sums(paths: Ints, amounts: Floats, links: int) -> Floats:
+    """Return for each link the sum of the amounts of the flows on it."""
+    weights = np.repeat(amounts, paths.shape[1])
+    return np.bincount(paths.ravel(), weights, minlength=links).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from model.fabric.topology import Hop, LinkKind, Port, Topology, build_topology
 from model.faults import Component, components
 from model.prediction.fluid import path_class, predict
 from model.prediction.machine import Machine
-from model.routing.pair_paths import NO_HOP, Directions, PairPaths
+from model.prediction.network import FIRST_LINK, PADDING, Directions, PairPaths
 from model.routing.paths import Routing
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
@@ -82,7 +82,7 @@ def test_every_pair_has_the_path_of_its_packets(topology: Topology) -> None:
     sources, destinations = np.nonzero(~np.eye(len(topology.gpus), dtype=bool))
     rows = PairPaths(routing, directions).rows(sources, destinations)
     for source, destination, row in zip(sources, destinations, rows, strict=True):
-        hops = tuple(directions.hops[number] for number in row if number != NO_HOP)
+        hops = tuple(directions.hops[n - FIRST_LINK] for n in row if n != PADDING)
         assert hops == routing.path(topology.gpus[source], topology.gpus[destination])
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Topology
-from model.routing.pair_paths import NO_HOP, Directions, PairPaths
+from model.prediction.network import FIRST_LINK, PADDING, Directions, PairPaths
 from model.routing.paths import Routing
 from tests.unit.fabrics import fabrics_with_failures, topologies
 
@@ -20,6 +20,6 @@ def test_every_pair_has_the_path_of_its_packets(case: tuple[Topology, Health]) -
     sources, destinations = np.nonzero(~np.eye(len(topology.gpus), dtype=bool))
     rows = PairPaths(routing, directions).rows(sources, destinations)
     for source, destination, row in zip(sources, destinations, rows, strict=True):
-        hops = tuple(directions.hops[number] for number in row if number != NO_HOP)
+        hops = tuple(directions.hops[n - FIRST_LINK] for n in row if n != PADDING)
         gpus = topology.gpus
         assert hops == (routing.path_if_any(gpus[source], gpus[destination]) or ())

@@ -34,8 +34,8 @@ from model.prediction.fluid import (
     predict_through,
     transfer_paths,
 )
-from model.prediction.network import ALL, PathClass, Terms, networks, pairs_of
-from model.prediction.simulation import Simulation, fair_rates, sums, take_tokens
+from model.prediction.network import ALL, PathClass, Terms, networks, pairs_of, sums
+from model.prediction.simulation import Simulation, fair_rates, take_tokens
 from model.routing.paths import Unreachable
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule

@@ -11,9 +11,9 @@ from model.arrays import Floats, Ints
 from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.prediction.fluid import SharedLink, path_class, transfer_paths, unshared_arrivals_s
+from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.network import Network, PathClass, networks, pairs_of
-from model.prediction.simulation import Simulation
+from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
