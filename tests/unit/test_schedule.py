@@ -18,9 +18,8 @@ from model.workload.transfers.collective import ROOT, Collective, demand_of
 from model.workload.transfers.columns import Transfer, Transfers
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
-from traffic_gen.workloads.algorithms.builder import Builder
+from traffic_gen.workloads.algorithms.builder import Builder, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
-from traffic_gen.workloads.algorithms.patterns import whole_ring
 from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))

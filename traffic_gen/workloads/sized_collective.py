@@ -3,7 +3,6 @@
 The grid has `domains` x `domain_size` GPUs, with rank `domain * domain_size + rail`.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -125,27 +124,39 @@ class SizedCollective(Task):
 
         The size is rounded up to whole slices of whole elements.
         """
-        del time_dilation
+        transfers = self.transfers(size_scale, time_dilation)
         cuts = self._cuts(size_scale)
+        demands = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
         group, chunk_bytes = cuts[0]
         return Schedule(
             collective=self.collective,
             algorithm=self.algorithm,
             gpus=prod(self.shape),
             size_bytes=int(chunk_bytes.sum()) // self._owners(group),
-            demand=self._demand(cuts),
-            transfers=self._transfers(cuts),
+            demand=Demand.joined(demands, [np.array(group.ranks) for group, _ in cuts]),
+            transfers=transfers,
             members=len(group.ranks),
             variant=self.variant,
         )
 
     def transfers(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Transfers:
-        """Build the same transfers without a proof.
+        """Build the same transfers without a proof; those of each communicator are independent.
 
         Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
         """
         del time_dilation
-        return self._transfers(self._cuts(size_scale))
+        parts, first, first_chunk = list[Transfers](), 0, 0
+        for group, chunk_bytes in self._cuts(size_scale):
+            builder = Builder(*group.shape, chunk_bytes, self.chunk_slices, self.phases)
+            self.how.build(builder)
+            ranks, sent = np.array(group.ranks), builder.transfers
+            moved = first or (ranks != builder.ranks).any()
+            parts.append(sent.placed(ranks, first, first_chunk) if moved else sent)
+            first += len(sent)
+            first_chunk += len(chunk_bytes)
+        if not first:
+            raise ScheduleError("no GPU sends to another GPU")
+        return Transfers.joined(parts)
 
     def require_accepted(self) -> None:
         """Raise `ScheduleError` if the algorithm refuses the grid; cheap for a grid of any size."""
@@ -244,27 +255,6 @@ class SizedCollective(Task):
         each = -(-size_bytes // (shards * ELEMENT_BYTES)) * ELEMENT_BYTES
         return np.full(shards * self._owners(group), each)
 
-    def _demand(self, cuts: Sequence[Cut]) -> Demand:
-        """Return the joint demand of all communicators."""
-        parts = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
-        return Demand.joined(parts, [np.array(group.ranks) for group, _ in cuts])
-
-    def _transfers(self, cuts: Sequence[Cut]) -> Transfers:
-        """Build the transfers of each communicator, independent of those of all others."""
-        parts, first, first_chunk = list[Transfers](), 0, 0
-        for group, chunk_bytes in cuts:
-            builder = Builder(*group.shape, chunk_bytes, self.chunk_slices, self.phases)
-            self.how.build(builder)
-            ranks = np.array(group.ranks)
-            moved = first or (ranks != builder.ranks).any()
-            sent = builder.transfers
-            parts.append(sent.placed(ranks, first, first_chunk) if moved else sent)
-            first += len(parts[-1])
-            first_chunk += len(chunk_bytes)
-        if not first:
-            raise ScheduleError("no GPU sends to another GPU")
-        return Transfers.joined(parts)
-
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:
     """Return a fabric of the same kind for a grid small enough to follow each transfer."""
@@ -290,6 +280,4 @@ class _Trial(Builder):
         """End the trial."""
         raise _Begun
 
-    def permute(self, *_: object, **__: object) -> Arrivals:
-        """End the trial."""
-        raise _Begun
+    permute = send

@@ -132,11 +132,6 @@ class Collective(StrEnum):
                 return False
 
 
-def pair_chunk(gpus: int, source: Ints, destination: Ints) -> Ints:
-    """The chunk of an all-to-all that `source` has for `destination`."""
-    return source * gpus + destination
-
-
 # The rank whose buffer a broadcast sends to all others.
 ROOT = 0
 
@@ -146,8 +141,8 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
 
     AllReduce and Broadcast: one buffer, cut into any number of chunks. AllGather and ReduceScatter:
     a shard for each rank, all cut into equally many chunks, which are numbered shard by shard.
-    All-to-all: as many chunks for each pair of ranks, numbered by `pair_chunk`; some may have no
-    bytes. Send/Recv chain: data of each rank but the last for the next rank.
+    All-to-all: as many chunks for each pair of ranks, the pair `source * gpus + destination`; some
+    may have no bytes. Send/Recv chain: data of each rank but the last for the next rank.
     """
     chunks = np.arange(len(chunk_bytes))
     shards = Cells(chunks * gpus // max(1, len(chunks)), chunks)

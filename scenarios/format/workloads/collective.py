@@ -165,16 +165,16 @@ class CollectiveJob(CollectiveWork, JobPlace):
 
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
-    matrix, gpus = task.matrix, prod(task.shape)
+    matrix, gpus, is_regular = task.matrix, prod(task.shape), task.is_regular
     try:
         groups = task.groups
     except ValueError as error:
         yield "communicator", str(error)
         return
-    if not task.is_regular and gpus > MOST_FOLLOWED_GPUS:
+    if not is_regular and gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
         yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
-    elif not task.is_regular and (parts := _parts(task)) > MOST_PARTS:
+    elif not is_regular and (parts := _parts(task)) > MOST_PARTS:
         key = "communicator" if matrix is None else "slices"
         yield key, f"must make at most {MOST_PARTS} parts for pairs of GPUs, got {parts}"
     elif isinstance(matrix, Given):

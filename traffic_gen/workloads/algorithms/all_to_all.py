@@ -4,15 +4,13 @@ The data of a pair are cut into phases, which follow one another, and those into
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.workload.transfers.collective import pair_chunk
 from model.workload.transfers.columns import NONE
-from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined
-from traffic_gen.workloads.algorithms.patterns import within_domains
+from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined, within_domains
 
 
 def direct_all_to_all(build: Builder) -> None:
@@ -42,7 +40,7 @@ def _exchanges(build: Builder, across: str, within: str) -> None:
 
 def _chunks(build: Builder, sources: Ints, destinations: Ints, phase: int, number: int = 0) -> Ints:
     """Return the chunks of pairs of ranks in a phase, of this slice."""
-    pairs = pair_chunk(build.gpus, sources, destinations)
+    pairs = sources * build.gpus + destinations
     return (pairs * build.phases + phase) * build.slices + number
 
 
@@ -61,17 +59,19 @@ def two_step_all_to_all(build: Builder) -> None:
 
 def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None:
     """Add both steps for one slice of the data of each pair."""
-
-    def for_rail(sources: Ints, peers: Ints) -> Ints:
-        return _chunks(build, sources[:, None], build.rail_ranks(peers), phase, number)
-
-    def of_domain(sources: Ints, destinations: Ints) -> Ints:
-        domain = build.domain_ranks(sources)
-        return _chunks(build, domain, destinations[:, None], phase, number)
-
-    arrived = within_domains(build, for_rail, ready)
+    arrived = within_domains(
+        build,
+        lambda own, peers: _chunks(build, own[:, None], build.rail_ranks(peers), phase, number),
+        ready,
+    )
     for domains in range(1, build.domains):
-        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
+        build.exchange(
+            domains,
+            0,
+            lambda own, to: _chunks(build, build.domain_ranks(own), to[:, None], phase, number),
+            channel="nic",
+            after=arrived,
+        )
 
 
 def spreading_all_to_all(build: Builder) -> None:
@@ -88,22 +88,14 @@ def spreading_all_to_all(build: Builder) -> None:
 
 def _three_steps(build: Builder, spread: "Spread", number: int, ready: Arrivals) -> None:
     """Add all steps for one slice of the data of each pair."""
-
-    def for_rail(sources: Ints, peers: Ints) -> Ints:
-        return spread.from_ranks(sources, peers, number)
-
-    def of_domain(sources: Ints, destinations: Ints) -> Ints:
-        return spread.between_domains(sources, destinations, number)
-
-    def for_peer(sources: Ints, peers: Ints) -> Ints:
-        return spread.to_ranks(sources, peers, number)
-
-    arrived = within_domains(build, for_rail, ready)
+    arrived = within_domains(build, partial(spread.from_ranks, number), ready)
+    between = partial(spread.between_domains, number)
     crossed = [
-        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
+        build.exchange(domains, 0, between, channel="nic", after=arrived)
         for domains in range(1, build.domains)
     ]
-    within_domains(build, for_peer, joined(ready, *crossed), channel="hb-again")
+    handed_on = partial(spread.to_ranks, number)
+    within_domains(build, handed_on, joined(ready, *crossed), channel="hb-again")
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ class Spread:
     build: Builder
     phase: int
 
-    def from_ranks(self, sources: Ints, peers: Ints, number: int) -> Ints:
+    def from_ranks(self, number: int, sources: Ints, peers: Ints) -> Ints:
         """Return the chunks that each rank sends to a peer: for its rail, and for itself."""
         build, everyone = self.build, self.build.ranks
         own = everyone // build.domain_size == sources[:, None] // build.domain_size
@@ -121,14 +113,14 @@ class Spread:
         sent = np.where(own, everyone == peers[:, None], rails == self._rails_of(peers))
         return self._only(sent, sources[:, None], everyone, number)
 
-    def between_domains(self, sources: Ints, destinations: Ints, number: int) -> Ints:
+    def between_domains(self, number: int, sources: Ints, destinations: Ints) -> Ints:
         """Return the chunks that each rank sends along its rail."""
         build = self.build
         froms = np.repeat(build.domain_ranks(sources), build.domain_size, axis=1)
         to = np.tile(build.domain_ranks(destinations), build.domain_size)
         return self._only(self._is_on(sources, froms, to, number), froms, to, number)
 
-    def to_ranks(self, sources: Ints, peers: Ints, number: int) -> Ints:
+    def to_ranks(self, number: int, sources: Ints, peers: Ints) -> Ints:
         """Return the chunks that each rank hands on: those for peers, received along its rail."""
         everyone, to = self.build.ranks[None, :], peers[:, None]
         size = self.build.domain_size

@@ -1,119 +1,49 @@
-"""Builder of schedules: numbers the transfers, and puts those of a channel one after the other.
+"""Builder of schedules, and the patterns that algorithms are made of.
 
-A million transfers come in thousands of small tables. Kept one by one, these lie in many small
-pages of memory, and the kernel takes longer to hand those out than it takes to fill them: they are
-added to columns that grow at their ends.
+The builder numbers the transfers, and puts those of a channel one after the other. Patterns are
+rings, chains, and exchanges within HB domains.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.arrays import Bools, Ints
-from model.workload.transfers.columns import NONE, Rows, Transfers
+from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 
 # (sources, destinations) -> the chunks to send, a row for each transfer
 Chunks = Callable[[Ints, Ints], Ints]
 # The transfers that each rank must have received: a row for each rank, padded with `NONE`.
 Arrivals = Ints
-Number = TypeVar("Number", bound=np.generic)
-
-# Room of a new column; a full column doubles its room.
 FIRST_ROOM = 1024
 
 
-class Column(Generic[Number]):
-    """An array that grows at its end."""
+class Column:
+    """Numbers to which others are added at the end; the room for them doubles when it is full.
 
-    def __init__(self, number: type[Number]) -> None:
-        self._room = np.empty(FIRST_ROOM, number)
-        self._count = 0
+    A million transfers come in thousands of small tables. Kept one by one, these lie in many small
+    pages of memory, and the kernel takes longer to hand those out than it takes to fill them.
+    """
+
+    def __init__(self) -> None:
+        self._room, self.count = np.empty(FIRST_ROOM, np.int64), 0
 
     @property
-    def values(self) -> NDArray[Number]:
-        """All values that were added."""
-        return self._room[: self._count]
+    def values(self) -> Ints:
+        """All numbers that were added."""
+        return self._room[: self.count]
 
-    def extend(self, values: NDArray[Number]) -> None:
-        """Add values at the end."""
-        end = self._count + len(values)
+    def extend(self, values: Ints | Bools) -> None:
+        """Add numbers at the end."""
+        end = self.count + len(values)
         if end > len(self._room):
-            larger = np.empty(max(end, 2 * len(self._room)), self._room.dtype)
-            larger[: self._count] = self.values
+            larger = np.empty(max(end, 2 * len(self._room)), np.int64)
+            larger[: self.count] = self.values
             self._room = larger
-        self._room[self._count : end] = values
-        self._count = end
-
-
-class RowsColumn:
-    """Rows of numbers, to which others are added."""
-
-    def __init__(self) -> None:
-        self._values, self._starts = Column(np.int64), Column(np.int64)
-        self._starts.extend(np.zeros(1, np.int64))
-
-    @property
-    def rows(self) -> Rows:
-        """All rows that were added."""
-        return Rows(self._values.values, self._starts.values)
-
-    def extend(self, rows: Rows) -> None:
-        """Add rows at the end."""
-        self._starts.extend(rows.starts[1:] + len(self._values.values))
-        self._values.extend(rows.values)
-
-
-class TransferColumns:
-    """The transfers so far; a transfer has its place as its number."""
-
-    def __init__(self) -> None:
-        self._source, self._destination = Column(np.int64), Column(np.int64)
-        self._size_bytes, self._ready = Column(np.int64), Column(np.int64)
-        self._reduce = Column(np.bool_)
-        self._chunks, self._after = RowsColumn(), RowsColumn()
-
-    @property
-    def count(self) -> int:
-        """The number of transfers."""
-        return len(self._source.values)
-
-    @property
-    def transfers(self) -> Transfers:
-        """All transfers that were added."""
-        return Transfers(
-            source=self._source.values,
-            destination=self._destination.values,
-            size_bytes=self._size_bytes.values,
-            chunks=self._chunks.rows,
-            after=self._after.rows,
-            ready=self._ready.values,
-            reduce=self._reduce.values,
-            compute_ns=np.zeros(self.count, np.int64),
-        )
-
-    def add(
-        self,
-        source: Ints,
-        destination: Ints,
-        size_bytes: Ints,
-        chunks: Rows,
-        after: Rows,
-        ready: Ints,
-        reduce: Bools,
-    ) -> Ints:
-        """Add transfers; return their numbers."""
-        numbers = np.arange(self.count, self.count + len(source))
-        self._source.extend(source)
-        self._destination.extend(destination)
-        self._size_bytes.extend(size_bytes)
-        self._chunks.extend(chunks)
-        self._after.extend(after)
-        self._ready.extend(ready)
-        self._reduce.extend(reduce)
-        return numbers
+        self._room[self.count : end] = values
+        self.count = end
 
 
 @dataclass
@@ -130,7 +60,7 @@ class Builder:
     chunk_bytes: Ints
     slices: int = 1
     phases: int = 1
-    _columns: TransferColumns = field(default_factory=TransferColumns)
+    _columns: dict[str, Column] = field(default_factory=lambda: defaultdict(Column))
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)
     _received: dict[str, Ints] = field(default_factory=dict)
@@ -147,8 +77,18 @@ class Builder:
 
     @property
     def transfers(self) -> Transfers:
-        """All transfers so far."""
-        return self._columns.transfers
+        """All transfers, once the last one was added; a transfer has its place as its number."""
+        columns = self._columns
+        return Transfers(
+            source=columns["source"].values,
+            destination=columns["destination"].values,
+            size_bytes=columns["size_bytes"].values,
+            chunks=Rows(columns["chunks"].values, starts_of(columns["chunk_counts"].values)),
+            after=Rows(columns["after"].values, starts_of(columns["after_counts"].values)),
+            ready=columns["ready"].values,
+            reduce=columns["reduce"].values.astype(bool),
+            compute_ns=np.zeros_like(columns["source"].values),
+        )
 
     @property
     def rails(self) -> Ints:
@@ -200,17 +140,24 @@ class Builder:
         if not sent.all():
             sources, destinations, chunks = sources[sent], destinations[sent], chunks[sent]
             sizes, ready, adds = sizes[sent], ready[sent], adds[sent]
-        last, received = self._last(self._sent, channel), self._last(self._received, channel)
+        last = self._sent.setdefault(channel, np.full(self.gpus, NONE))
+        received = self._received.setdefault(channel, np.full(self.gpus, NONE))
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
-        numbers = self._columns.add(
-            sources,
-            destinations,
-            size_bytes=sizes.sum(axis=1),
-            chunks=Rows.of_table(chunks, sizes > 0),
-            after=_distinct(np.hstack(waits)),
-            ready=ready,
-            reduce=adds,
-        )
+        earlier, carried = _distinct(np.hstack(waits)), Rows.of_table(chunks, sizes > 0)
+        numbers = self._columns["source"].count + np.arange(len(sources))
+        added = {
+            "source": sources,
+            "destination": destinations,
+            "size_bytes": sizes.sum(axis=1),
+            "chunks": carried.values,
+            "chunk_counts": carried.lengths,
+            "after": earlier.values,
+            "after_counts": earlier.lengths,
+            "ready": ready,
+            "reduce": adds,
+        }
+        for name, values in added.items():
+            self._columns[name].extend(values)
         last[sources], received[destinations] = numbers, numbers
         arrived = np.full((self.gpus, 1), NONE)
         arrived[destinations, 0] = numbers
@@ -228,16 +175,11 @@ class Builder:
     ) -> Arrivals:
         """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
 
-        Return the transfer that each rank receives (see `permute`).
+        Return the transfer that each rank receives (see `meet`).
         """
         domain, rail = np.divmod(self.ranks, self.domain_size)
-        return self.permute(
-            self.rank(domain + domains, rail + rails),
-            chunks,
-            channel=channel,
-            after=after,
-            reduce=reduce,
-        )
+        to = self.rank(domain + domains, rail + rails)
+        return self.permute(to, chunks, channel=channel, after=after, reduce=reduce)
 
     def permute(
         self,
@@ -248,14 +190,9 @@ class Builder:
         after: Arrivals | None = None,
         reduce: bool = False,
     ) -> Arrivals:
-        """Add an exchange in which every GPU sends to its own one of these destinations.
-
-        Return the transfer that each rank receives (see `meet`).
-        """
-        sent = chunks(self.ranks, destinations)
-        return self.meet(
-            self.ranks, destinations, sent, channel=channel, after=after, reduce=reduce
-        )
+        """Add an exchange in which every GPU sends to its own one of these destinations."""
+        sources, sent = self.ranks, chunks(self.ranks, destinations)
+        return self.meet(sources, destinations, sent, channel=channel, after=after, reduce=reduce)
 
     def meet(
         self,
@@ -273,7 +210,7 @@ class Builder:
         and for those that its destination receives, so flows do not compete. Return the transfer
         that each rank receives.
         """
-        received = self._last(self._received, channel).copy()
+        received = self._received.get(channel, np.full(self.gpus, NONE)).copy()
         return self.send(
             sources,
             destinations,
@@ -283,11 +220,6 @@ class Builder:
             ready=received[destinations],
             reduce=reduce,
         )
-
-    def _last(self, known: dict[str, Ints], channel: str) -> Ints:
-        if channel not in known:
-            known[channel] = np.full(self.gpus, NONE)
-        return known[channel]
 
 
 def joined(*arrivals: Arrivals) -> Arrivals:
@@ -301,3 +233,87 @@ def _distinct(table: Ints) -> Rows:
     kept = ordered != NONE
     kept[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
     return Rows.of_table(ordered, kept)
+
+
+def whole_ring(build: Builder) -> Ints:
+    """Return the one ring of all ranks, in which edges between domains stay on one rail.
+
+    A domain's last GPU and the first of the next domain share a rail. This is impossible for an
+    odd number of domains of two GPUs, whose ring crosses rails from the last domain to the first.
+    """
+    domain, position = np.divmod(build.ranks, build.domain_size)
+    entries = _entries(build)
+    exits = np.roll(entries, -1)
+    exits = np.where(exits == entries, entries - 1, exits)
+    skipped = ((exits - entries) % build.domain_size)[domain]
+    is_last = position == build.domain_size - 1
+    rails = np.where(is_last, skipped, position + (position >= skipped))
+    return build.rank(domain, entries[domain] + rails)[None, :]
+
+
+def _entries(build: Builder) -> Ints:
+    """Return the rail at which the ring enters each domain, which is never that of the next one.
+
+    It is -d for domain d, unless the last domain would have that of the first.
+    """
+    entries = -np.arange(build.domains) % build.domain_size
+    if build.domains > 1 and build.domain_size > 2 and entries[-1] == 0:
+        entries[-1] = 2  # the domain before has 1
+    return entries
+
+
+def around(build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool) -> Arrivals:
+    """Add a ReduceScatter (`reduce`) or AllGather on each ring; a rank's shard is its own chunk.
+
+    `rings` has a row of ranks for each ring. In each of the n-1 steps, position i sends shard i +
+    first_shard - step to position i + 1. In the end, each rank has the sum of its shard, or all
+    shards. `ready` has the transfers that each rank must have received before it starts. Return the
+    transfers whose arrival ends each rank's part.
+    """
+    first_shard = -1 if reduce else 0
+    sources, destinations = rings.ravel(), np.roll(rings, -1, axis=1).ravel()
+    arrived, everything = ready, [ready]
+    for step in range(rings.shape[1] - 1):
+        shards = np.roll(rings, step - first_shard, axis=1).reshape(-1, 1)
+        arrived = build.send(
+            sources, destinations, shards, channel=channel, after=arrived, reduce=reduce
+        )
+        everything.append(arrived)
+    return arrived if reduce else joined(*everything)
+
+
+def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arrivals) -> Arrivals:
+    """Send chunk after chunk from the first rank of each chain to the last; return all arrivals.
+
+    `chains` has a row of ranks for each chain, `chunks` a row of its chunks. In a step, each rank
+    sends the chunk after the one that it sent in the step before.
+    """
+    last, count = chains.shape[1] - 1, chunks.shape[1]
+    arrived, everything = ready, [build.nothing()]
+    for step in range(last + count - 1):
+        places = np.arange(max(0, step - count + 1), min(last, step + 1))
+        arrived = build.send(
+            chains[:, places].ravel(),
+            chains[:, places + 1].ravel(),
+            chunks[:, step - places].reshape(-1, 1),
+            channel=channel,
+            after=joined(arrived, ready),
+        )
+        everything.append(arrived)
+    return joined(*everything)
+
+
+def within_domains(
+    build: Builder,
+    chunks: Chunks,
+    ready: Arrivals,
+    *,
+    reduce: bool = False,
+    channel: str = "hb",
+) -> Arrivals:
+    """Add pairwise exchanges until every GPU has sent to all others of its domain."""
+    arrived = [ready]
+    for rails in range(1, build.domain_size):
+        step = build.exchange(0, rails, chunks, channel=channel, after=ready, reduce=reduce)
+        arrived.append(step)
+    return joined(*arrived)

@@ -9,7 +9,6 @@ from math import prod
 
 import numpy as np
 
-from model.arrays import Ints
 from model.job.communicators import Shape
 from model.prediction import closed_forms as closed
 from model.workload.transfers.collective import ROOT, Collective
@@ -19,8 +18,13 @@ from traffic_gen.workloads.algorithms.all_to_all import (
     spreading_all_to_all,
     two_step_all_to_all,
 )
-from traffic_gen.workloads.algorithms.builder import Builder, joined
-from traffic_gen.workloads.algorithms.patterns import all_rails, along, whole_ring, within_domains
+from traffic_gen.workloads.algorithms.builder import (
+    Builder,
+    along,
+    joined,
+    whole_ring,
+    within_domains,
+)
 from traffic_gen.workloads.algorithms.reductions import (
     double_tree_all_reduce,
     halving_doubling_all_reduce,
@@ -46,17 +50,13 @@ def ring_broadcast(build: Builder) -> None:
 
 def hierarchical_broadcast(build: Builder) -> None:
     """Send from the root to its HB domain, a part along each rail, and within all HB domains."""
-
-    def of_rail(sources: Ints, _peers: Ints) -> Ints:
-        return build.rail_ranks(sources)
-
     root, arrived = np.array([ROOT]), build.nothing()
     for peer in range(1, build.domain_size):
         to = np.array([peer])
         arrived = joined(arrived, build.send(root, to, build.rail_ranks(to), channel="hb"))
-    rails = all_rails(build)
+    rails = build.rail_ranks(build.rails)
     arrived = joined(arrived, along(build, rails, rails, "nic", arrived))
-    within_domains(build, of_rail, arrived)
+    within_domains(build, lambda own, _peers: build.rail_ranks(own), arrived)
 
 
 def send_recv_chain(build: Builder) -> None:
@@ -72,31 +72,20 @@ def send_recv_chain(build: Builder) -> None:
         arrived = build.send(stages, stages + 1, chunks[:, None], channel="stages", after=arrived)
 
 
-def _one_a_rank(shape: Shape) -> int:
-    return prod(shape)
-
-
-def _one_a_rail(shape: Shape) -> int:
-    return shape[1]
-
-
-def _one_for_each(_shape: Shape) -> int:
-    return 1
-
-
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm of a collective: the function that builds its transfers, and its closed form.
 
     A pipelined algorithm sends its chunks in slices; `slices` is their number unless a workload
-    says otherwise. `shards` is the number of chunks that the data of a rank are cut into. The
-    function raises `ScheduleError` for a grid of GPUs that it cannot serve, before it sends.
+    says otherwise. `shards` is the number of chunks that the data of a rank are cut into:
+    by default, one for each rank. The function raises `ScheduleError` for a grid of GPUs that it
+    cannot serve, before it sends.
     """
 
     build: Callable[[Builder], object]
     closed_form: closed.ClosedForm
     slices: int = 1
-    shards: Callable[[Shape], int] = _one_a_rank
+    shards: Callable[[Shape], int] = prod
 
     @property
     def is_pipelined(self) -> bool:
@@ -113,7 +102,7 @@ ALGORITHMS: dict[Named, Algorithm] = {
         halving_doubling_all_reduce, closed.Twice(closed.HalvingDoubling())
     ),
     (Collective.ALL_REDUCE, "double-binary-tree"): Algorithm(
-        double_tree_all_reduce, closed.DoubleTree(), TREE_SLICES, _one_a_rail
+        double_tree_all_reduce, closed.DoubleTree(), TREE_SLICES, shards=lambda shape: shape[1]
     ),
     (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.Ring()),
     (Collective.ALL_GATHER, "hierarchical"): Algorithm(
@@ -137,7 +126,7 @@ ALGORITHMS: dict[Named, Algorithm] = {
         hierarchical_broadcast, closed.HierarchicalBroadcast()
     ),
     (Collective.SEND_RECV, "chain"): Algorithm(
-        send_recv_chain, closed.Stages(), MICROBATCHES, _one_for_each
+        send_recv_chain, closed.Stages(), MICROBATCHES, shards=lambda _shape: 1
     ),
 }
 # The algorithms that are part of Railbed; plugins add others.

@@ -8,8 +8,14 @@ from model.arrays import Ints
 from model.workload.double_tree import Move, rounds
 from model.workload.transfers.columns import NONE
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined
-from traffic_gen.workloads.algorithms.patterns import all_rails, around, whole_ring, within_domains
+from traffic_gen.workloads.algorithms.builder import (
+    Arrivals,
+    Builder,
+    around,
+    joined,
+    whole_ring,
+    within_domains,
+)
 
 
 def ring_reduce_scatter(build: Builder) -> Arrivals:
@@ -30,23 +36,17 @@ def ring_all_reduce(build: Builder) -> None:
 
 def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
     """Reduce in HB domains, then on rails: a NIC carries at most 1/`domain_size` of the buffer."""
-
-    def for_rail(_sources: Ints, peers: Ints) -> Ints:
-        return build.rail_ranks(peers)
-
-    arrived = within_domains(build, for_rail, build.nothing(), reduce=True)
-    return around(build, all_rails(build), "nic", arrived, reduce=True)
+    arrived = within_domains(
+        build, lambda _own, peers: build.rail_ranks(peers), build.nothing(), reduce=True
+    )
+    return around(build, build.rail_ranks(build.rails), "nic", arrived, reduce=True)
 
 
 def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Arrivals:
     """Gather along every rail, then within every HB domain."""
-
-    def of_rail(sources: Ints, _peers: Ints) -> Ints:
-        return build.rail_ranks(sources)
-
     start = build.nothing() if ready is None else ready
-    arrived = around(build, all_rails(build), "nic", start, reduce=False)
-    return within_domains(build, of_rail, arrived)
+    arrived = around(build, build.rail_ranks(build.rails), "nic", start, reduce=False)
+    return within_domains(build, lambda own, _peers: build.rail_ranks(own), arrived)
 
 
 def hierarchical_all_reduce(build: Builder) -> None:
@@ -90,15 +90,11 @@ def double_tree_all_reduce(build: Builder) -> None:
 
     The chunk of a rail is cut into slices, which the trees take in turn.
     """
-
-    def of_peers(_sources: Ints, peers: Ints) -> Ints:
-        return _of_rail(build, peers)
-
-    def own(sources: Ints, _peers: Ints) -> Ints:
-        return _of_rail(build, sources)
-
-    arrived = within_domains(build, of_peers, build.nothing(), reduce=True)
-    within_domains(build, own, _along_trees(build, arrived))
+    arrived = within_domains(
+        build, lambda _own, peers: _of_rail(build, peers), build.nothing(), reduce=True
+    )
+    arrived = _along_trees(build, arrived)
+    within_domains(build, lambda own, _peers: _of_rail(build, own), arrived)
 
 
 def _of_rail(build: Builder, ranks: Ints) -> Ints:
