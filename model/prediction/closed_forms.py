@@ -1,11 +1,12 @@
 """Algorithms in closed form: the textbook's and the rail-only paper's bandwidth terms.
 
 `x` GPUs in each of `y` HB domains, `hb` and `nic` the bandwidths C_F and C_S of a GPU in bytes/s,
-`size` the collective's size in bytes as nccl-tests count it. Seconds; no latency, no headers.
+`size` the collective's size in bytes as nccl-tests count it. Seconds; no headers. Each step costs
+the latency of its path once, if the grid has latencies.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.fabric.spec import FabricKind
 from model.workload.double_tree import rounds
@@ -13,18 +14,35 @@ from model.workload.double_tree import rounds
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid of GPUs, its two bandwidths, and the slices of a pipelined algorithm."""
+    """The grid of GPUs, its two bandwidths, and the slices of a pipelined algorithm.
+
+    `hb_s` and `nic_s` are the latencies of a path within a domain and along a rail, in seconds.
+    """
 
     x: int
     y: int
     hb: float
     nic: float
     slices: int = 1
+    hb_s: float = 0.0
+    nic_s: float = 0.0
 
     @property
     def n(self) -> int:
         """The number of GPUs."""
         return self.x * self.y
+
+    def within_s(self, steps: int, each: float) -> float:
+        """Time of steps within a domain, of `each` bytes."""
+        return steps * (each / self.hb + self.hb_s)
+
+    def along_s(self, steps: int, each: float) -> float:
+        """Time of steps along a rail, of `each` bytes."""
+        return steps * (each / self.nic + self.nic_s)
+
+    def slowest_s(self, steps: int, each: float) -> float:
+        """Time of steps from domain to domain, or within the only domain."""
+        return (self.along_s if self.y > 1 else self.within_s)(steps, each)
 
 
 class ClosedForm(ABC):
@@ -32,7 +50,7 @@ class ClosedForm(ABC):
 
     @abstractmethod
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
-        """The bandwidth term of the completion time on a kind of fabric."""
+        """The completion time on a kind of fabric."""
 
     @abstractmethod
     def steps(self, grid: Grid) -> int:
@@ -48,8 +66,7 @@ class Ring(ClosedForm):
 
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """(n-1)/n · D/C_S (textbook): from domain to domain, the slowest edge is a NIC."""
-        slowest = grid.nic if grid.y > 1 else grid.hb
-        return (grid.n - 1) / grid.n * size / slowest
+        return grid.slowest_s(grid.n - 1, size / grid.n)
 
     def steps(self, grid: Grid) -> int:
         """Each shard travels to all other GPUs."""
@@ -61,8 +78,8 @@ class Hierarchical(ClosedForm):
 
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """(y-1)D/(xy C_S) + (x-1)D/(x C_F) (section III-B)."""
-        along_rails = (grid.y - 1) * size / (grid.n * grid.nic)
-        return along_rails + (grid.x - 1) * size / (grid.x * grid.hb)
+        along_rails = grid.along_s(grid.y - 1, size / grid.n)
+        return along_rails + grid.within_s(grid.x - 1, size / grid.x)
 
     def steps(self, grid: Grid) -> int:
         """To the other GPUs of the domain, and to those of the rail."""
@@ -90,7 +107,8 @@ class TwoStep(ClosedForm):
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """x(y-1)D/C_S + y(x-1)D/C_F, with D bytes for each ordered pair."""
         pair = size / grid.n
-        return _along_rails_s(grid, pair) + _within_domains_s(grid, grid.y * pair)
+        along_rails = grid.along_s(grid.y - 1, grid.x * pair)
+        return along_rails + grid.within_s(grid.x - 1, grid.y * pair)
 
     def steps(self, grid: Grid) -> int:
         """To the other GPUs of the domain, then to those of the rail."""
@@ -99,6 +117,13 @@ class TwoStep(ClosedForm):
 
 class HalvingDoubling(Hierarchical):
     """Half of an AllReduce by halving and doubling: the bytes of the hierarchical algorithm."""
+
+    def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
+        """(y-1)D/(xy C_S) + (x-1)D/(x C_F), in a step for each bit of the rank."""
+        bare = replace(grid, hb_s=0.0, nic_s=0.0)
+        across, inside = (count.bit_length() - 1 for count in (grid.y, grid.x))
+        latency_s = across * grid.nic_s + inside * grid.hb_s
+        return latency_s + super().completion_s(kind, bare, size)
 
     def steps(self, grid: Grid) -> int:
         """One for each bit of the rank."""
@@ -110,9 +135,9 @@ class DoubleTree(ClosedForm):
 
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """2(x-1)D/(x C_F), and D/(xk C_S) for each of the trees' rounds, of k slices."""
-        a_round = size / (grid.x * grid.slices * grid.nic)
-        along_rails = len(rounds(grid.y, grid.slices)) * a_round
-        return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
+        count = len(rounds(grid.y, grid.slices))
+        along_rails = grid.along_s(count, size / (grid.x * grid.slices))
+        return along_rails + grid.within_s(2 * (grid.x - 1), size / grid.x)
 
     def steps(self, grid: Grid) -> int:
         """To the other GPUs of the domain, the rounds, and again within the domain."""
@@ -128,9 +153,10 @@ class TwoStepPipelined(ClosedForm):
 
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """The longer step for all slices, and the shorter one for one of them."""
-        pair = size / grid.n
-        steps = _along_rails_s(grid, pair), _within_domains_s(grid, grid.y * pair)
-        return max(steps) + min(steps) / grid.slices
+        slice_ = size / grid.n / grid.slices
+        along_rails = grid.along_s(grid.y - 1, grid.x * slice_)
+        steps = along_rails, grid.within_s(grid.x - 1, grid.y * slice_)
+        return grid.slices * max(steps) + min(steps)
 
     def steps(self, grid: Grid) -> int:
         """Both steps of a slice, and the longer one of all others."""
@@ -150,9 +176,8 @@ class Chain(ClosedForm):
         return self._chunks_s(grid, size / grid.n, grid.n)
 
     def _chunks_s(self, grid: Grid, chunk: float, count: int) -> float:
-        slowest = grid.nic if grid.y > 1 else grid.hb
-        first = (grid.y - 1) / grid.nic + grid.y * (grid.x - 1) / grid.hb
-        return chunk * (first + (count - 1) / slowest)
+        first = grid.along_s(grid.y - 1, chunk) + grid.within_s(grid.y * (grid.x - 1), chunk)
+        return first + grid.slowest_s(count - 1, chunk)
 
     def steps(self, grid: Grid) -> int:
         """The last chunk leaves after n-1 others, and has n-1 edges."""
@@ -184,8 +209,8 @@ class HierarchicalBroadcast(ClosedForm):
 
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """2(x-1)D/(x C_F), and 2(y-1)D/(xy C_S) for y chunks over the y-1 edges of a rail."""
-        along_rails = 2 * (grid.y - 1) * size / (grid.n * grid.nic)
-        return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
+        along_rails = grid.along_s(2 * (grid.y - 1), size / grid.n)
+        return along_rails + grid.within_s(2 * (grid.x - 1), size / grid.x)
 
     def steps(self, grid: Grid) -> int:
         """To the other GPUs of the domain, along the rail, and again within the domain."""
@@ -206,7 +231,8 @@ class Direct(ClosedForm):
         """
         pair = size / grid.n
         carried = grid.y * pair if kind is FabricKind.RAIL_ONLY else pair
-        return max(_along_rails_s(grid, pair), _within_domains_s(grid, carried))
+        along_rails = grid.along_s(grid.x * (grid.y - 1), pair)
+        return max(along_rails, grid.within_s(grid.x - 1, carried))
 
     def steps(self, grid: Grid) -> int:
         """To the GPUs of other domains, and meanwhile to those of the same one."""
@@ -223,18 +249,9 @@ class Pairwise(ClosedForm):
     def completion_s(self, kind: FabricKind, grid: Grid, size: float) -> float:
         """x(y-1)D/C_S + (x-1)D/C_F, with D bytes for each ordered pair."""
         pair = size / grid.n
-        return _along_rails_s(grid, pair) + _within_domains_s(grid, pair)
+        along_rails = grid.along_s(grid.x * (grid.y - 1), pair)
+        return along_rails + grid.within_s(grid.x - 1, pair)
 
     def steps(self, grid: Grid) -> int:
         """To each other GPU."""
         return grid.n - 1
-
-
-def _along_rails_s(grid: Grid, pair: float) -> float:
-    """Time for `pair` bytes from a GPU to each GPU of all other domains, by its NIC."""
-    return grid.x * (grid.y - 1) * pair / grid.nic
-
-
-def _within_domains_s(grid: Grid, each: float) -> float:
-    """Time for `each` bytes from a GPU to each other GPU of its domain."""
-    return (grid.x - 1) * each / grid.hb
