@@ -12,7 +12,7 @@ from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
 from scenarios.planning.plan_table import machine_section
 from testbed.host import preflight
-from testbed.nodes.datapath import default_datapath
+from testbed.nodes.datapath import datapath_in_words, default_datapath
 
 if TYPE_CHECKING:
     from model.prediction.machine import Machine
@@ -29,7 +29,7 @@ def doctor(
         sign = Text("ok     ", "green") if item.ready else lacking
         remedy = "" if item.ready else f"; {item.remedy}"
         out.print(sign, f"{item.name}: {item.state}{remedy}", soft_wrap=True)
-    switches = preflight.datapath_in_words(default_datapath())
+    switches = datapath_in_words(default_datapath())
     out.print(f"        rail and spine switches: {switches}")
     missing = [item for item in needed if not item.ready]
     if missing:

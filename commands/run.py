@@ -1,6 +1,7 @@
 """The command `run`."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ from commands.options import (
     ready,
 )
 from commands.output import err, exit_with, show_run
-from execution.cases.progress import Bar, Lines
+from execution.cases.progress import Bar, Lines, Listener
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
 from scenarios.planning.kernel_support import require_possible
@@ -91,7 +92,8 @@ def _run(
     # Importing the testbed's libraries takes a second: mistakes are reported before.
     from execution.run import run as run_scenario
 
-    with Bar(err, scenario.executions) if err.is_terminal else Lines(err) as listener:
+    told: AbstractContextManager[Listener] = nullcontext(Lines(err))
+    with Bar(err, scenario.executions) if err.is_terminal else told as listener:
         if feed is None:
             return run_scenario(scenario, kind, store, listener, capture=capture)
         from execution.live.feed import LiveRun

@@ -39,5 +39,5 @@ def up(
         page(live, live_at) as feed,
         experiment_beside_others(loaded.fabrics[0], kind, run_id) as fabric,
     ):
-        fabric.bed.impair()
+        fabric.bed.links.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else None)

@@ -164,7 +164,7 @@ class Bench:
 
     def _sent(self) -> tuple[int, int]:
         """Return the packets and bytes that all GPUs have sent so far, forwarded ones included."""
-        counters = self.fabric.bed.counters()
+        counters = self.fabric.bed.links.read_counters().counters
         links = [link for link in self.fabric.topology.links if link.kind is not LinkKind.UPLINK]
         found = [counters[link.name] for link in links]
         return sum(c.received_packets for c in found), sum(c.received_bytes for c in found)

@@ -87,12 +87,12 @@ def execute(
         require_image(program.image)
     run_id = f"exec-{os.getpid()}-{scenario}"
     with experiment_beside_others(spec, kind, run_id) as fabric:
-        fabric.bed.impair()
+        fabric.bed.links.impair()
         commands = _commands(fabric, program)
-        before = fabric.bed.read_counters()
+        before = fabric.bed.links.read_counters()
         with running_ranks(commands, list(fabric.bed.process_ids.values()), on_line) as ranks:
             ended = ranks.wait(program.timeout_s, fabric.bed.watch.check)
-        counted = carried(fabric, before, fabric.bed.read_counters())
+        counted = carried(fabric, before, fabric.bed.links.read_counters())
         why = sentence(ended, [command.rank for command in commands], program.timeout_s)
         return ProgramResult(
             schema=SCHEMA,

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from execution.capture import captured, require_links
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment, experiment_beside_others
-from execution.cases.progress import NOBODY, Listener, Onlooker
+from execution.cases.progress import Listener, Onlooker
 from execution.faults.fault_case import FaultCase
 from execution.link_check import (
     calibrate,
@@ -45,8 +45,7 @@ from results.verdicts.run import run_object
 from scenarios.cases import case_schedule
 from scenarios.planning.rail_isolation import crossings
 from scenarios.scenario import Case, Scenario
-from testbed.host.preflight import datapath_in_words
-from testbed.nodes.datapath import datapath_of
+from testbed.nodes.datapath import datapath_in_words, default_datapath
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
 
@@ -72,7 +71,7 @@ class Run:
     checks: list[FabricCheck] = field(default_factory=list)
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
-    onlooker: Onlooker = NOBODY
+    onlooker: Onlooker | None = None
 
     def execute(self) -> tuple[list[CaseResult], list[FaultResult]]:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
@@ -102,15 +101,17 @@ class Run:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:
                     self._check_paths(fabric)
-                fabric.bed.impair()
-                self.onlooker.up(fabric)
+                fabric.bed.links.impair()
+                if self.onlooker:
+                    self.onlooker.up(fabric)
                 place = self.measuring.folder.path / f"capture-{folder_name(name)}"
-                with captured(fabric, self.capture, place):
+                with captured(fabric, self.capture, place) if self.capture else nullcontext():
                     yield fabric
             finally:
-                self.onlooker.down()
+                if self.onlooker:
+                    self.onlooker.down()
                 files, folder = folder_name(name), self.measuring.folder
-                journal, log = fabric.bed.journal, fabric.bed.open_vswitch.log
+                journal, log = fabric.bed.controller.journal, fabric.bed.open_vswitch.log
                 folder.keep(f"controller-{files}.jsonl", journal.read_text())
                 folder.keep(f"open-vswitch-{files}.log", log.read_text())
 
@@ -146,7 +147,7 @@ class Run:
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
         result = measured.judged()
-        self.onlooker.judged(case.name, result.verdict, result.ratio)
+        self._tell(case, result)
         return replace(result, rail_crossings=crossed)
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
@@ -159,8 +160,12 @@ class Run:
     def _fault_case(self, case: Case, fabric: Experiment) -> FaultResult:
         self._crossings(case, fabric)
         result = FaultCase(case, fabric, self.measuring).execute()
-        self.onlooker.judged(case.name, result.verdict, result.ratio)
+        self._tell(case, result)
         return result
+
+    def _tell(self, case: Case, result: CaseResult | FaultResult) -> None:
+        if self.onlooker:
+            self.onlooker.judged(case.name, result.verdict, result.ratio)
 
 
 def run(
@@ -168,16 +173,18 @@ def run(
     proxies: ProxyKind,
     store: Path,
     listener: Listener,
-    onlooker: Onlooker = NOBODY,
+    onlooker: Onlooker | None = None,
     capture: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
 
     Frames on the links named in `capture` are kept as pcap files.
     """
-    require_links(scenario, capture)
+    if capture:
+        require_links(scenario, capture)
     run_id = new_run_id(scenario.name)
-    facts = environment(proxies.value, datapath_in_words(datapath_of(scenario.fabrics[0])))
+    datapath = scenario.fabrics[0].datapath or default_datapath()
+    facts = environment(proxies.value, datapath_in_words(datapath))
     folder = RunFolder.planned(store, run_id)
     with recording_early_end(folder):
         folder.begin(scenario.text, facts)
@@ -204,6 +211,7 @@ def run(
 
 def environment(proxies: str, datapath: str) -> dict[str, Any]:
     """Read versions, sizes and settings of this machine."""
+    settings = {place: _read(Path(place)) for place in SETTINGS}
     return {
         "railbed": program_version(),
         "commit": first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
@@ -219,7 +227,7 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "docker": first_line("docker", "--version"),
         "image": _read(IMAGE_FILE),
         "libraries": {name: version(name) for name in LIBRARIES},
-        "settings": {place: _read(Path(place)) for place in SETTINGS},
+        "settings": settings,
     }
 
 

@@ -19,12 +19,12 @@ from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.spec import Datapath
 from model.fabric.topology import Gpu, Topology
-from testbed.fabric.links import Counters, Links, Reading, open_links
+from testbed.fabric.links import Links, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.fabric.packet_order import keep_flows_in_order
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
-from testbed.nodes.datapath import datapath_of, require
+from testbed.nodes.datapath import default_datapath, require
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
 from testbed.nodes.openvswitch import OpenVSwitch, open_vswitch
 
@@ -51,25 +51,6 @@ class Testbed:
         """Process ids that hold the GPU proxies' network namespaces, by GPU name."""
         return {name: proxy.process_id for name, proxy in self.proxies.items()}
 
-    @property
-    def journal(self) -> Path:
-        """The controller's journal file, which is kept across restarts."""
-        return self.controller.journal
-
-    def impair(self) -> None:
-        """Apply the fabric's delay and loss to its links; called after calibration."""
-        for link in self.topology.links:
-            for end in (link.lower, link.upper):
-                self.links.impair(link, end)
-
-    def counters(self) -> dict[str, Counters]:
-        """Return the counters of every link, by its name at start-up."""
-        return self.read_counters().counters
-
-    def read_counters(self) -> Reading:
-        """Return the same counters with the time in which they were read."""
-        return self.links.read_counters(self.topology.links)
-
 
 @contextmanager
 def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> Iterator[Testbed]:
@@ -79,22 +60,21 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     processes when this one dies, and the namespace with its last process. What the Docker Engine
     has not started yet is left to a reaper.
     """
-    watch = Watch()
-    names = [gpu.name for gpu in topology.gpus]
-    datapath = datapath_of(topology.spec)
+    datapath = topology.spec.datapath or default_datapath()
     require(datapath)
-    timeout_s = topology.tcp_timeout_s
+    settings = sysctls(topology.tcp_timeout_s)
+    names = [gpu.name for gpu in topology.gpus]
+    watch = Watch()
     with (
-        reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}) as after_us,
-        proxies(kind, names, agent, lock, watch, sysctls(timeout_s)) as hosts,
+        reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}, watch),
+        proxies(kind, names, agent, lock, watch, settings) as hosts,
         private_namespace(),
         ExitStack() as parts,
     ):
         with deaths_told(watch):
-            watch.add("the reaper", after_us.pid, lock.folder / "reaper.log")
             for proxy in hosts.values():
                 watch.add(f"{proxy.gpu} (GPU proxy)", proxy.process_id, proxy.log)
-            links = parts.enter_context(open_links(hosts, timeout_s))
+            links = parts.enter_context(open_links(hosts, topology))
             controller = parts.enter_context(
                 controller_process.controller(topology, links.process_ids, lock, watch)
             )
@@ -102,7 +82,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
             with explained_by(switch):
                 network = build_network(topology, hosts, links, switch)
                 controller.wait_for_event("listening")
-                start_network(network, topology, links)
+                start_network(network, links)
                 keep_flows_in_order(topology, links.process_ids, switch.process_id)
                 controller.wait_for_event("ready")
                 if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
@@ -149,9 +129,9 @@ def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> Non
         probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with probe:
         probe.sendto(b"", (str(addressing.nic_address(receiver)), DISCARD_PORT))
-
-        def appeared() -> bool:
-            switch.watch.check()
-            return switch.widen_send_buffers() > before
-
-        wait_for(appeared, "Open vSwitch: creation of its sending socket", 10)
+        wait_for(
+            lambda: switch.widen_send_buffers() > before,
+            "Open vSwitch: creation of its sending socket",
+            deadline_s=10,
+            check=switch.watch.check,
+        )

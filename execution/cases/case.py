@@ -146,7 +146,7 @@ class Measuring:
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
         self.folder.begin_case(name, topology, prediction)
-        before = fabric.bed.read_counters()
+        before = fabric.bed.links.read_counters()
         done = Executions(warmup, self.scenario.repeats)
         try:
             place, others = self.folder.folder_of(name), generator is Generator.IPERF3
@@ -155,11 +155,12 @@ class Measuring:
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
         finally:
-            after = fabric.bed.read_counters()
+            after = fabric.bed.links.read_counters()
             self.folder.end_case(
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
         counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
+        dropped_packets = _dropped(after, fabric) - _dropped(before, fabric)
         measured = Measured(
             topology=topology,
             schedule=schedule,
@@ -167,7 +168,7 @@ class Measuring:
             observations=CaseObservations(
                 # If times are not judged, the machine is not either: it was busy with other work.
                 machine=observer.observations(counted) if timed else None,
-                dropped_packets=_dropped(after, fabric) - _dropped(before, fabric),
+                dropped_packets=dropped_packets,
                 known=self.known.get(topology.spec.kind, ()),
             ),
             epoch=fabric.placement.epoch,
@@ -195,8 +196,13 @@ class Measuring:
         generator: Generator,
     ) -> Iterator[Repeat]:
         """Yield executions as they end, an incomplete one included, until there are enough."""
-        before = seeding(self.scenario.machine_seed, name, fabric.topology)
-        request = Request(schedule, prediction, done.most, self.scenario.check_data, before)
+        request = Request(
+            schedule,
+            prediction,
+            done.most,
+            self.scenario.check_data,
+            before=seeding(self.scenario.machine_seed, name, fabric.topology),
+        )
         try:
             with closing(executions(generator, fabric, request)) as repeats:
                 for repeat in repeats:
@@ -213,13 +219,13 @@ class Measuring:
     ) -> Iterator[list[Repeat]]:
         """Record the executions that are added to the list within the context, all as counted."""
         self.folder.begin_case(name, fabric.placement.topology, prediction)
-        before, executions = fabric.bed.read_counters(), list[Repeat]()
+        before, executions = fabric.bed.links.read_counters(), list[Repeat]()
         try:
             yield executions
         finally:
             for repeat in executions:
                 self.keep(name, repeat)
-            after = fabric.bed.read_counters()
+            after = fabric.bed.links.read_counters()
             self.folder.end_case(
                 name, 0, tuple(executions), frozenset(), _plain(before), _plain(after)
             )

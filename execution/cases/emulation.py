@@ -106,7 +106,7 @@ class PlacedJob:
         first: int = 0,
         not_before_ns: int = 0,
         before: BeforeExecution = unseeded,
-    ) -> Iterator[Repeat]:
+    ) -> "Executions":
         """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks.
 
         Executions are numbered from `first`; none starts before `not_before_ns`. `before` is called
@@ -176,21 +176,17 @@ def executions(kind: Kind, fabric: Experiment, request: Request) -> Executions:
     """Execute a schedule by a generator; closing the result ends its servers and sockets."""
     match kind:
         case Kind.AGENT:
-            return _by_agents(fabric, request)
+            return fabric.repeats(
+                request.schedule,
+                request.prediction,
+                request.count,
+                check_data=request.check_data,
+                before=request.before,
+            )
         case Kind.IPERF3:
             return _by_iperf3(fabric, request)
         case Kind.SCAPY:
             return _by_scapy(fabric, request)
-
-
-def _by_agents(fabric: Experiment, request: Request) -> Executions:
-    yield from fabric.repeats(
-        request.schedule,
-        request.prediction,
-        request.count,
-        check_data=request.check_data,
-        before=request.before,
-    )
 
 
 def _by_iperf3(fabric: Experiment, request: Request) -> Executions:

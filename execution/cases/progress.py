@@ -1,7 +1,8 @@
 """Report a run's progress, as a bar on a terminal or as plain lines."""
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -34,40 +35,17 @@ class Onlooker(Protocol):
         """A case has its verdict; its measured time is `ratio` of the modeled one, if both are."""
 
 
-class Nobody:
-    """An onlooker that does nothing."""
-
-    def up(self, fabric: "Experiment") -> None:
-        """Do nothing."""
-
-    def down(self) -> None:
-        """Do nothing."""
-
-    def judged(self, case: str, verdict: "Verdict", ratio: float | None) -> None:
-        """Do nothing."""
-
-
-NOBODY = Nobody()
-
-
+@dataclass
 class Lines:
     """Prints one line for each step, for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._begun_s = time.monotonic()
-
-    def __enter__(self) -> "Lines":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    console: Console
+    begun_s: float = field(default_factory=time.monotonic)
 
     def step(self, what: str) -> None:
         """Print the step with the seconds since the run began."""
-        elapsed_s = time.monotonic() - self._begun_s
-        line = f"{elapsed_s:6.1f} s  {what}"
-        self._console.print(line, soft_wrap=True)
+        elapsed_s = time.monotonic() - self.begun_s
+        self.console.print(f"{elapsed_s:6.1f} s  {what}", soft_wrap=True)
 
     def done(self, what: str) -> None:
         """Print nothing: the line of the next step is enough."""
@@ -91,7 +69,7 @@ class Bar:
         )
         self._task = self._progress.add_task("starting", total=executions)
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 

@@ -37,13 +37,12 @@ def wait_until_converged(
     of the testbed dies.
     """
     links = ", ".join(sorted(failed)) or "none"
-    what = f"convergence of the controller on failed links {links}"
-
-    def converged() -> bool:
-        bed.watch.check()
-        return is_converged(read_journal(bed.journal), failed, reached)
-
-    wait_for(converged, what, DEADLINE_S + longest_detection_s(bed.topology))
+    wait_for(
+        lambda: is_converged(read_journal(bed.controller.journal), failed, reached),
+        f"convergence of the controller on failed links {links}",
+        DEADLINE_S + longest_detection_s(bed.topology),
+        bed.watch.check,
+    )
 
 
 def is_converged(

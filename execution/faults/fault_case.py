@@ -175,7 +175,7 @@ class FaultCase:
 
     def _gives_up(self, started_ns: int) -> bool:
         """Whether the job aborts: it does not reroute, and the controller detected a failure."""
-        return self._restarts and has_detected(self.fabric.bed.journal, started_ns)
+        return self._restarts and has_detected(self.fabric.bed.controller.journal, started_ns)
 
     def _during_fault(self, timeline: FaultTimeline, prediction: Prediction) -> FaultedExecution:
         name, folder = f"{self.case.name}/{DURING}", self.measuring.folder
@@ -282,7 +282,7 @@ class FaultCase:
 
     def _epochs(self, during: FaultedExecution) -> list[Epoch]:
         """The states of the fabric during the fault, as the controller has confirmed them."""
-        events = read_journal(self.fabric.bed.journal)
+        events = read_journal(self.fabric.bed.controller.journal)
         rates = rate_changes(self.home.topology, during.records)
         return epochs_of(events, during.started_ns, self.home, rates)
 
@@ -348,7 +348,7 @@ class FaultCase:
         ticks: Ticks,
     ) -> FaultImpact:
         during = phases.during
-        events = read_journal(self.fabric.bed.journal)
+        events = read_journal(self.fabric.bed.controller.journal)
         first_ns = min(record.begun_ns for record in during.records)
         blackout = longest(during.affected, first_ns)
         blackout_ms = 0.0 if blackout is None else blackout.duration_ms

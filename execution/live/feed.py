@@ -111,7 +111,7 @@ def fabric_message(fabric: Experiment) -> dict[str, Any]:
             bed.links.key_of(port) for link in topology.links for port in (link.lower, link.upper)
         ],
         "process_ids": {"": switches, **bed.process_ids},
-        "journal": str(bed.journal),
+        "journal": str(bed.controller.journal),
     }
 
 

@@ -22,9 +22,9 @@ class LinkLoad:
 
 def link_loads(bed: Testbed, health: Health, seconds: float) -> list[LinkLoad]:
     """Watch all links for some seconds; the backlog is that at the end."""
-    begun_s, before = time.monotonic(), bed.counters()
+    begun_s, before = time.monotonic(), bed.links.read_counters().counters
     time.sleep(seconds)
-    after, elapsed_s = bed.counters(), time.monotonic() - begun_s
+    after, elapsed_s = bed.links.read_counters().counters, time.monotonic() - begun_s
     backlogs, loads = _backlogs(bed), []
     for link in bed.topology.links:
         old, new = before[link.name], after[link.name]

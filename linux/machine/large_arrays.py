@@ -24,7 +24,7 @@ def speed_up_large_arrays() -> None:
     """
     _keep_freed_memory()
     settings = NO_HUGE_PAGES
-    if _sorts_slowly_with_avx512(first_processor()):
+    if _sorts_slowly_with_avx512():
         settings = settings | NO_AVX512
     for name, value in settings.items():
         os.environ.setdefault(name, value)
@@ -42,11 +42,12 @@ def _keep_freed_memory() -> None:
     libc.mallopt(M_TRIM_THRESHOLD, MOST)
 
 
-def _sorts_slowly_with_avx512(processor: dict[str, str]) -> bool:
+def _sorts_slowly_with_avx512() -> bool:
     """Whether NumPy has a sort for this processor that is slower than the one for AVX2.
 
     It stores with COMPRESS instructions, which Zen 4 has in microcode for memory (Software
     Optimization Guide for the AMD Zen4 Microarchitecture, section 2.11.2).
     """
+    processor = first_processor()
     flags = processor.get("flags", "").split()
     return processor.items() >= ZEN_4.items() and FLAGS_OF_AVX512.issubset(flags)

@@ -127,10 +127,21 @@ def end(process: "subprocess.Popen[Any]") -> None:
                 pipe.close()
 
 
-def wait_for(condition: Callable[[], bool], what: str, deadline_s: float) -> None:
-    """Wait until a condition holds; raise `EmulationError` with `what` after the deadline."""
+def wait_for(
+    condition: Callable[[], bool],
+    what: str,
+    deadline_s: float,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Wait until a condition holds; raise `EmulationError` with `what` after the deadline.
+
+    `check` is called before each look, and may raise why the condition will never hold.
+    """
     end_s = time.monotonic() + deadline_s
-    while not condition():
+    while True:
+        check()
+        if condition():
+            return
         if time.monotonic() > end_s:
             raise EmulationError(f"{what}: timed out after {deadline_s:g} s")
         time.sleep(0.005)
@@ -145,25 +156,24 @@ def wait_until_begun(
 ) -> None:
     """Wait until a child has begun its work; raise `EmulationError` if it ends or is stopped."""
 
-    def begun() -> bool:
+    def check() -> None:
         if process.poll() is not None:
             raise EmulationError(f"{what}: did not start; its log ends with:\n{last_words(log)}")
         require_not_stopped(process.pid, what)
-        return has_begun()
 
-    wait_for(begun, f"start of {what}", deadline_s)
+    wait_for(has_begun, f"start of {what}", deadline_s, check)
 
 
 def wait_until_ended(
     process: "subprocess.Popen[bytes]", what: str, log: Path, deadline_s: float
 ) -> None:
     """Wait until a child has ended well; raise `EmulationError` if it does not, or is stopped."""
-
-    def ended() -> bool:
-        require_not_stopped(process.pid, what)
-        return process.poll() is not None
-
-    wait_for(ended, f"end of {what}", deadline_s)
+    wait_for(
+        lambda: process.poll() is not None,
+        f"end of {what}",
+        deadline_s,
+        check=lambda: require_not_stopped(process.pid, what),
+    )
     if process.returncode != 0:
         raise EmulationError(f"{what}: failed; its log ends with:\n{last_words(log)}")
 
@@ -280,9 +290,9 @@ def kill(process_id: int) -> None:
 
 @contextmanager
 def reaper(
-    command: Sequence[str], log: Path, environment: Mapping[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Execute a command if this process ends within the context.
+    command: Sequence[str], log: Path, environment: Mapping[str, str], watch: Watch
+) -> Iterator[None]:
+    """Execute a command if this process ends within the context; `watch` notices its own end.
 
     Neither the kernel nor the run's own end removes, for example, a container that was requested
     but has not started yet.
@@ -298,6 +308,7 @@ def reaper(
             start_new_session=True,
         )
     try:
-        yield process
+        watch.add("the reaper", process.pid, log)
+        yield
     finally:
         end(process)

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import EmulationError
@@ -23,21 +22,16 @@ GUARD_DEADLINE_S = 10
 GUARD_AGAIN_S = 0.01
 
 
-@dataclass(frozen=True)
 class RunLock:
-    """The lock of a run: its id, and the folder of its sockets, logs and databases."""
+    """The lock of a run: its id, and the folder of its sockets, logs and databases.
 
-    run_id: str
+    `environment` has the variable that identifies the run's processes.
+    """
 
-    @property
-    def folder(self) -> Path:
-        """The run's working folder."""
-        return RUNS / self.run_id
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variable that identifies the run's processes."""
-        return {RUN_VARIABLE: self.run_id}
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.folder = RUNS / run_id
+        self.environment = {RUN_VARIABLE: run_id}
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
     (broken,) = timeline.records
     probed_ns = broken.begun_ns, probes.ended_ns
     blackout = longest(records, broken.begun_ns)
-    events = read_journal(fabric.bed.journal)
+    events = read_journal(fabric.bed.controller.journal)
     return Trial(
         complete=repeat.complete,
         blackout_ms=blackout.duration_ms if blackout else 0.0,

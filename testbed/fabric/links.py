@@ -17,8 +17,8 @@ from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.shaping import MTU_BYTES, USUAL_TIMEOUT_S, Impairment
-from model.fabric.topology import Gpu, Link, LinkKind, Port
+from model.fabric.shaping import MTU_BYTES, Impairment
+from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology
 from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, impair, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
 
@@ -59,18 +59,17 @@ class Reading:
 
 @dataclass
 class Links:
-    """Interfaces in the switches' namespace and in each proxy's.
+    """Interfaces of a fabric, in the switches' namespace and in each proxy's.
 
     `sockets` are for bulk requests and dumps, one for each namespace; the switches' key is "".
-    Requests are encoded by `compiler` and collected until `flush` sends them. `timeout_s` is the
-    least retransmission timeout of TCP within an HB domain, in seconds.
+    Requests are encoded by `compiler` and collected until `flush` sends them.
     """
 
+    topology: Topology
     switches: RouteSocket
     process_ids: dict[str, int]
     sockets: dict[str, NetlinkSocket]
     compiler: RouteBatch
-    timeout_s: float
     interfaces: dict[tuple[str, str], int] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
@@ -78,18 +77,20 @@ class Links:
     _impairments: dict[Port, Impairment] = field(default_factory=dict, init=False)
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
-    def connect(self, link: Link, gpus: Mapping[str, Gpu]) -> None:
+    def connect(self, link: Link) -> None:
         """Request the veth pair of a link, and that both ends are set up."""
         lower, upper = link.lower, link.upper
+        gpu = self.topology.gpu_by_name.get(lower.node)
         for port in (lower, upper):
             self.interfaces[self._place(port), port.interface] = self._next_index()
         peer: list[tuple[str, str | int]] = [
             ("IFLA_IFNAME", lower.interface),
             ("IFLA_MTU", MTU_BYTES),
         ]
-        if lower.node in gpus:
+        if gpu:
+            address_of = addressing.hb_mac if link.kind is LinkKind.HB else addressing.nic_mac
             peer.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
-            peer.append(("IFLA_ADDRESS", _hardware_address(link.kind, gpus[lower.node])))
+            peer.append(("IFLA_ADDRESS", address_of(gpu)))
         with self._asking("", link.name) as netlink:
             netlink.link(
                 "add",
@@ -180,6 +181,7 @@ class Links:
 
     def _set_timeout(self, netlink: RouteBatch, hb_index: int, gpu: Gpu) -> None:
         """Replace the kernel's own route to an HB domain by the same with TCP's least timeout."""
+        timeout_ms = round(self.topology.tcp_timeout_s * 1000)
         netlink.route(
             "replace",
             dst=str(addressing.domain_network(gpu.domain)),
@@ -187,7 +189,7 @@ class Links:
             prefsrc=str(addressing.hb_address(gpu)),
             scope="link",
             proto="kernel",
-            metrics={"lock": 1 << RTAX_RTO_MIN, "rto_min": round(self.timeout_s * 1000)},
+            metrics={"lock": 1 << RTAX_RTO_MIN, "rto_min": timeout_ms},
         )
 
     def make_bridge(self, name: str, ports: Mapping[Port, Sequence[str]]) -> None:
@@ -212,9 +214,9 @@ class Links:
                     # bridge(8): an entry that is neither learned nor the bridge's is "static".
                     netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
 
-    def wait_until_up(self, links: Iterable[Link]) -> None:
+    def wait_until_up(self) -> None:
         """Wait until all links are operationally up; new links have carrier before that."""
-        wanted = {link.upper.interface for link in links}
+        wanted = {link.upper.interface for link in self.topology.links}
         wait_for(lambda: wanted <= self._interfaces_up(), "carrier on all links", UP_DEADLINE_S)
 
     def is_up(self, port: Port) -> bool:
@@ -247,7 +249,13 @@ class Links:
             with self.netlink_of(port) as netlink:
                 check_shaped(netlink, self.index_of(port), name, link.shaper)
 
-    def impair(self, link: Link, end: Port) -> None:
+    def impair(self) -> None:
+        """Apply the fabric's delay and loss to its links; called after calibration."""
+        for link in self.topology.links:
+            for end in (link.lower, link.upper):
+                self.impair_end(link, end)
+
+    def impair_end(self, link: Link, end: Port) -> None:
         """Apply the link's delay and loss, if any, to the packets that this end sends."""
         if link.impairment:
             self._impairments[end] = link.impairment
@@ -264,11 +272,12 @@ class Links:
         queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))
         return max((queue.backlog_bytes for queue in queues), default=0)
 
-    def read_counters(self, links: Sequence[Link]) -> Reading:
-        """Return the counters of links' upper ends, with the drops of both ends.
+    def read_counters(self, some: Sequence[Link] = ()) -> Reading:
+        """Return the counters of all or some links' upper ends, with the drops of both ends.
 
-        A link that went with its GPU keeps its last known counters.
+        A link has its name at start-up. One that went with its GPU keeps its last known counters.
         """
+        links = some or self.topology.links
         begun_ns = time.monotonic_ns()
         statistics = self._statistics()
         between_ns = begun_ns, time.monotonic_ns()
@@ -325,10 +334,6 @@ def _add_neighbour(netlink: RouteBatch, interface: int, address: IPv4Address, ma
     netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
 
 
-def _hardware_address(kind: LinkKind, gpu: Gpu) -> str:
-    return addressing.hb_mac(gpu) if kind is LinkKind.HB else addressing.nic_mac(gpu)
-
-
 def keep_bridges_from_netfilter() -> None:
     """Where br_netfilter is loaded, keep the present namespace's bridged frames from iptables."""
     for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
@@ -343,11 +348,8 @@ def disable_ipv6() -> None:
 
 
 @contextmanager
-def open_links(proxies: Mapping[str, Proxy], timeout_s: float = USUAL_TIMEOUT_S) -> Iterator[Links]:
-    """Open the netlink sockets; call this in the switches' namespace.
-
-    `timeout_s` is the least retransmission timeout of TCP within an HB domain.
-    """
+def open_links(proxies: Mapping[str, Proxy], topology: Topology) -> Iterator[Links]:
+    """Open the netlink sockets; call this in the switches' namespace."""
     with ExitStack() as stack:
         switches = stack.enter_context(RouteSocket())
         switches.link("set", index=1, state="up")
@@ -359,4 +361,4 @@ def open_links(proxies: Mapping[str, Proxy], timeout_s: float = USUAL_TIMEOUT_S)
                 sockets[proxy.gpu] = stack.enter_context(closing(NetlinkSocket()))
         process_ids = {proxy.gpu: proxy.process_id for proxy in proxies.values()}
         compiler = stack.enter_context(RouteBatch())
-        yield Links(switches, process_ids, sockets, compiler, timeout_s)
+        yield Links(topology, switches, process_ids, sockets, compiler)

@@ -51,7 +51,6 @@ class FabricTopo(Topo):  # type: ignore[misc]
                 cls=FabricLink,
                 link=link,
                 links=links,
-                gpus=topology.gpu_by_name,
             )
 
 
@@ -217,12 +216,11 @@ class FabricLink(Link):  # type: ignore[misc]
         port2: int,
         link: fabric.Link,
         links: Links,
-        gpus: dict[str, fabric.Gpu],
         **params: Any,
     ) -> None:
         self.link = link
         self.links = links
-        links.connect(link, gpus)
+        links.connect(link)
         names = {"intfName1": link.lower.interface, "intfName2": link.upper.interface}
         super().__init__(node1, node2, port1, port2, intf=FabricIntf, **names)
 
@@ -290,16 +288,16 @@ def build_network(
     return network
 
 
-def start_network(network: Mininet, topology: fabric.Topology, links: Links) -> None:
+def start_network(network: Mininet, links: Links) -> None:
     """Start the switches and shape the links.
 
     Links must be up first: bridges and the controller treat all others as failed. Shapers come
     last: Open vSwitch removes the queues of a port that is added to it.
     """
-    links.wait_until_up(topology.links)
+    links.wait_until_up()
     network.start()
-    for link in topology.links:
+    for link in links.topology.links:
         links.shape(link)
     links.flush()
-    for link in topology.links:
+    for link in links.topology.links:
         links.check_shaped(link)

@@ -104,7 +104,7 @@ class FaultInjector:
         )
         for link in lasting:
             self._link_faults.shape_again(link, link.upper)
-            bed.links.impair(link, link.upper)
+            bed.links.impair_end(link, link.upper)
         time.sleep(max(0.0, begun_s + reconfiguration_s - time.monotonic()))
         self._link_faults.set_up(lasting)
 

@@ -89,13 +89,6 @@ def require_ready(kind: ProxyKind, without_root: str = "") -> None:
         raise NotReady("\n".join(str(check) for check in missing))
 
 
-def datapath_in_words(datapath: Datapath) -> str:
-    """Describe the datapath of the rail and spine switches in words."""
-    if datapath is Datapath.KERNEL:
-        return "Open vSwitch in the kernel"
-    return "Open vSwitch in user space with segmentation offload"
-
-
 def _root(without_root: str) -> Check:
     is_root = os.geteuid() == 0
     state = "yes" if is_root else f"no, user id {os.geteuid()}"

@@ -79,11 +79,10 @@ class ControllerProcess:
         """
 
         def seen() -> bool:
-            self._watch.check()
             lines = read_journal(self.journal)[self._earlier_lines :]
             return any(line["event"] == event for line in lines)
 
-        wait_for(seen, f"{NAME}: {event}", self._deadline_s)
+        wait_for(seen, f"{NAME}: {event}", self._deadline_s, self._watch.check)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from model.errors import InputError, NotReady, Problem
-from model.fabric.spec import Datapath, FabricSpec
+from model.fabric.spec import Datapath
 
 # Sets the default datapath where there is no option for it: failures, benchmarks, tests.
 VARIABLE = "RAILBED_DATAPATH"
@@ -35,9 +35,11 @@ def default_datapath() -> Datapath:
     return Datapath(asked)
 
 
-def datapath_of(spec: FabricSpec) -> Datapath:
-    """The datapath that a fabric asks for, or the default."""
-    return spec.datapath or default_datapath()
+def datapath_in_words(datapath: Datapath) -> str:
+    """Describe the datapath of the rail and spine switches in words."""
+    if datapath is Datapath.KERNEL:
+        return "Open vSwitch in the kernel"
+    return "Open vSwitch in user space with segmentation offload"
 
 
 def require(datapath: Datapath) -> None:

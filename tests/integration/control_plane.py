@@ -121,5 +121,5 @@ def parse_route(shown: dict[str, Any]) -> Route:
 
 def events(fabric: Experiment, event: str, after_line: int = 0) -> list[dict[str, Any]]:
     """Journal lines of one event after a line number, oldest first."""
-    lines = read_journal(fabric.bed.journal)[after_line:]
+    lines = read_journal(fabric.bed.controller.journal)[after_line:]
     return [line for line in lines if line["event"] == event]

@@ -3,9 +3,12 @@
 import pytest
 
 from linux.network.namespaces import private_namespace
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
 from testbed.fabric.links import BRIDGE_SETTINGS, open_links
 from testbed.host.preflight import checks
 from testbed.nodes.gpu_proxies import ProxyKind
+from tests.unit.fabrics import spec
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -30,7 +33,7 @@ def test_bridges_of_a_fabric_pass_no_frame_to_iptables() -> None:
     names = [f"bridge-nf-call-{tables}" for tables in ("arptables", "ip6tables", "iptables")]
     with private_namespace():
         assert settings() == dict.fromkeys(names, "1")  # in every new namespace
-        with open_links({}):
+        with open_links({}, build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))):
             assert settings() == dict.fromkeys(names, "0")
 
 

@@ -83,11 +83,14 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
     kind: FabricKind, proxies: ProxyKind
 ) -> None:
     with fabric_up(small_spec(kind, 3, 3), proxies) as fabric:
-        begin, before = fabric.bed.controller.journal_length(), fabric.bed.counters()
+        begin, before = (
+            fabric.bed.controller.journal_length(),
+            fabric.bed.links.read_counters().counters,
+        )
         found = calibrate(fabric)
-        after = fabric.bed.counters()
+        after = fabric.bed.links.read_counters().counters
         require_calibrated(kind, found)
-        events = read_journal(fabric.bed.journal)[begin:]
+        events = read_journal(fabric.bed.controller.journal)[begin:]
     directions = [
         (link.name, direction)
         for link in representatives(fabric.topology)

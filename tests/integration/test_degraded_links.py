@@ -49,7 +49,11 @@ def link_of_kind(fabric: Experiment, kind: LinkKind) -> Link:
 
 def lines_behind(fabric: Experiment, line: int, event: str) -> list[dict[str, Any]]:
     """Journal lines of one event after a line number."""
-    return [entry for entry in read_journal(fabric.bed.journal)[line:] if entry["event"] == event]
+    return [
+        entry
+        for entry in read_journal(fabric.bed.controller.journal)[line:]
+        if entry["event"] == event
+    ]
 
 
 def rates_detected(fabric: Experiment, line: int) -> list[dict[str, Any]]:
@@ -68,7 +72,7 @@ def wait_for(fabric: Experiment, line: int, event: str, **facts: object) -> None
         fabric.bed.watch.check()
         return any(facts.items() <= e.items() for e in lines_behind(fabric, line, event))
 
-    wait_until(seen, f"{event} {facts} in {read_journal(fabric.bed.journal)[line:]}")
+    wait_until(seen, f"{event} {facts} in {read_journal(fabric.bed.controller.journal)[line:]}")
 
 
 def leaves_by(fabric: Experiment, gpu: str, destination: str) -> set[str]:

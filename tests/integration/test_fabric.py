@@ -140,9 +140,9 @@ def test_link_counters_show_the_loads_that_the_model_charges(kind: FabricKind) -
     """Bytes are on the links of the routed paths: forwarding and prediction agree."""
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule, prediction = planned(fabric, Collective.ALL_TO_ALL, "direct", 600_000)
-        before = fabric.bed.counters()
+        before = fabric.bed.links.read_counters().counters
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=False)
-        after = fabric.bed.counters()
+        after = fabric.bed.links.read_counters().counters
         expected = dict.fromkeys(after, 0)
         for transfer in schedule.transfers:
             source, destination = transfer.source, transfer.destination
@@ -174,7 +174,7 @@ def test_a_healthy_rail_only_fabric_has_no_rule_that_leaves_its_rail() -> None:
 
 def test_the_journal_says_what_was_installed_and_when() -> None:
     with fabric_up(small_spec(FabricKind.RAIL_OPTIMIZED), ProxyKind.PROCESS) as fabric:
-        journal = read_journal(fabric.bed.journal)
+        journal = read_journal(fabric.bed.controller.journal)
         sent = {line["switch"] for line in journal if line["event"] == "sent"}
         times = [int(str(line["ns"])) for line in journal]
     assert sent == set(fabric.topology.openflow_switches)

@@ -206,14 +206,14 @@ def test_overlapping_faults_end_with_the_last(fabric: Experiment, faults: FaultI
 
 
 def test_a_killed_controller_is_started_again(fabric: Experiment, faults: FaultInjector) -> None:
-    before = read_journal(fabric.bed.journal)
+    before = read_journal(fabric.bed.controller.journal)
     undo = faults.kill_controller()
     assert not fabric.bed.controller.is_running
     assert datagram_arrives(fabric, "d0g0", "d1g1")
     fabric.bed.watch.check()
     undo()
     undo()
-    after = read_journal(fabric.bed.journal)
+    after = read_journal(fabric.bed.controller.journal)
     assert after[: len(before)] == before
     assert {"listening", "ready"} <= {str(line["event"]) for line in after[len(before) :]}
 
@@ -237,7 +237,7 @@ def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultIn
 def test_a_killed_gpu_takes_its_links_along_and_nothing_else(proxies: ProxyKind) -> None:
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), proxies) as fabric:
         bed, faults = fabric.bed, FaultInjector(fabric.bed)
-        counted = bed.counters()
+        counted = bed.links.read_counters().counters
         undo = faults.break_gpu("d1g0", FaultMode.KILL)
         process = f"/proc/{bed.proxies['d1g0'].process_id}/ns/net"
         wait_until(lambda: not os.path.exists(process), "the proxy is dead")
@@ -245,7 +245,7 @@ def test_a_killed_gpu_takes_its_links_along_and_nothing_else(proxies: ProxyKind)
         for link in fabric.topology.links_of("d1g0"):
             with suppress(NetlinkError):  # its namespace may have gone, and both ends with it
                 assert not carrier(fabric, link.upper)
-        after = bed.counters()
+        after = bed.links.read_counters().counters
         assert all(after[name].sent_bytes >= counted[name].sent_bytes for name in counted)
         assert datagram_arrives(fabric, "d0g1", "d1g1")
         undo()

@@ -102,9 +102,9 @@ def test_bytes_add_up_and_doctored_ones_do_not(kind: FabricKind) -> None:
     with fabric_up(small_spec(kind, 3, 2), ProxyKind.PROCESS) as fabric:
         schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 2), 600_000).steps()
         prediction = fabric.predict(schedule)
-        before = fabric.bed.read_counters()
+        before = fabric.bed.links.read_counters()
         done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
-        found = carried(fabric, before, fabric.bed.read_counters())
+        found = carried(fabric, before, fabric.bed.links.read_counters())
         epoch, gpus = fabric.placement.epoch, fabric.placement.gpus
         left = fabric.bed.links.longest_queue_bytes()
     assert list(payload_reasons(schedule, done)) == []
@@ -128,9 +128,9 @@ def test_every_background_probe_is_counted_on_every_link_of_its_path(
         schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 2), 600_000).steps()
         with probing(bed.process_ids, pairs, tmp_path, cadence, bed.watch) as probes:
             prediction = fabric.predict(schedule)
-            before = bed.read_counters()
+            before = bed.links.read_counters()
             done = list(fabric.repeats(schedule, prediction, 2, check_data=False))
-            found = carried(fabric, before, bed.read_counters())
+            found = carried(fabric, before, bed.links.read_counters())
             records = probes.stop()
     epoch, gpus, spans = placement.epoch, placement.gpus, probed(found, placement, pairs, records)
     known = replace(found, probed=spans)

@@ -37,10 +37,10 @@ def execute(
 ) -> tuple[list[Repeat], list[Reason]]:
     """Execute a schedule; return the executions, and what is wrong with the bytes of all links."""
     prediction = fabric.predict(schedule)
-    before = fabric.bed.read_counters()
+    before = fabric.bed.links.read_counters()
     request = Request(schedule, prediction, count, False, unseeded)
     done = list(executions(generator, fabric, request))
-    found = carried(fabric, before, fabric.bed.read_counters())
+    found = carried(fabric, before, fabric.bed.links.read_counters())
     placement, framing = fabric.placement, FRAMINGS[generator]
     wrong = link_reasons(schedule, placement.epoch, placement.gpus, done, found, framing)
     return done, [*payload_reasons(schedule, done), *wrong]

@@ -30,7 +30,7 @@ def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) ->
         schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 40_000).steps()
         prediction = fabric.predict(schedule)
         (repeat,) = fabric.repeats(schedule, prediction, 1, check_data=True)
-        counters = fabric.bed.counters()
+        counters = fabric.bed.links.read_counters().counters
     assert repeat.complete
     assert not repeat.errors
     assert not {link.name for link in placement.topology.links_of("d0g0")} & {"d0g0--rail0"}

@@ -21,7 +21,7 @@ from linux.processes.lifetime import Watch, kill, output_of
 from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
+from model.fabric.topology import Topology, build_topology
 from testbed import testbed
 from testbed.fabric.links import Links, open_links
 from testbed.host.cleanup import clean
@@ -70,11 +70,11 @@ def test_the_death_of_one_is_no_matter_to_the_others() -> None:
 
 
 def test_one_that_dies_before_its_links_are_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_dead(hosts: Mapping[str, Proxy], timeout_s: float) -> AbstractContextManager[Links]:
+    def one_dead(hosts: Mapping[str, Proxy], topology: Topology) -> AbstractContextManager[Links]:
         first = next(iter(hosts.values()))
         kill(first.process_id)
         wait_until(lambda: not is_alive(first.process_id), "it is gone")
-        return open_links(hosts, timeout_s)
+        return open_links(hosts, topology)
 
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
     monkeypatch.setattr(testbed, "open_links", one_dead)

@@ -34,11 +34,15 @@ def test_trunks_carry_what_the_model_says_and_detours_what_a_lost_one_would() ->
         (checked,) = fabric.repeats(small, prediction, 1, check_data=True)
         assert (checked.complete, checked.errors) == (True, ())
         link = fabric.topology.link_by_name[TRUNK]
-        faults, written = FaultInjector(fabric.bed), len(read_journal(fabric.bed.journal))
+        faults, written = (
+            FaultInjector(fabric.bed),
+            len(read_journal(fabric.bed.controller.journal)),
+        )
         undo = faults.break_link(link, FaultMode.DOWN)
         wait_until(
             lambda: any(
-                line["event"] == "confirmed" for line in read_journal(fabric.bed.journal)[written:]
+                line["event"] == "confirmed"
+                for line in read_journal(fabric.bed.controller.journal)[written:]
             ),
             "the controller has led the pairs of the domain around the trunk",
         )

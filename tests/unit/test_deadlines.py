@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
 from execution.faults import convergence
 from execution.faults.convergence import DEADLINE_S, wait_until_converged
+from linux.processes.lifetime import Watch
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
@@ -32,7 +33,7 @@ class Waits:
     def __init__(self) -> None:
         self.deadlines_s: list[float] = []
 
-    def wait_for(self, _condition: object, _what: str, deadline_s: float) -> None:
+    def wait_for(self, _condition: object, _what: str, deadline_s: float, _check: object) -> None:
         self.deadlines_s.append(deadline_s)
 
 
@@ -42,7 +43,8 @@ def test_the_controller_has_time_to_find_a_gray_failure(
 ) -> None:
     waits = Waits()
     monkeypatch.setattr(convergence, "wait_for", waits.wait_for)
-    wait_until_converged(cast(Any, SimpleNamespace(topology=topology)), frozenset())
+    bed = SimpleNamespace(topology=topology, watch=Watch())
+    wait_until_converged(cast(Any, bed), frozenset())
     assert waits.deadlines_s == [DEADLINE_S + longest_detection_s(topology)]
 
 
@@ -52,7 +54,7 @@ def test_the_controller_has_time_to_become_ready(
 ) -> None:
     waits, lock = Waits(), SimpleNamespace(folder=tmp_path, environment={})
     monkeypatch.setattr(controller_process, "wait_for", waits.wait_for)
-    ControllerProcess(topology, {}, cast(Any, lock), cast(Any, None)).wait_for_event("ready")
+    ControllerProcess(topology, {}, cast(Any, lock), Watch()).wait_for_event("ready")
     assert waits.deadlines_s == [READY_DEADLINE_S + longest_detection_s(topology)]
 
 

@@ -148,8 +148,8 @@ def test_a_child_that_does_not_start_or_end_well_is_told_with_its_last_words(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from linux.processes.lifetime import reaper
-with reaper(["touch", sys.argv[1]], Path(sys.argv[2]), {}):
+from linux.processes.lifetime import Watch, reaper
+with reaper(["touch", sys.argv[1]], Path(sys.argv[2]), {}, Watch()):
     if sys.argv[3] == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
 """
