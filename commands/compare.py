@@ -11,7 +11,7 @@ from results.sections.several_runs import comparison_sections
 from results.store.records import read_json, read_record, reading
 from results.store.runs import DEFAULT_STORE, clock_of, find_run, read_result
 from results.verdicts.run_diff import StoredRun, comparison_object
-from scenarios.format.bounded_text import value_of
+from scenarios.format.document import value_of
 
 
 def compare(

@@ -10,7 +10,7 @@ from commands.options import Store
 from commands.output import out
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE, case_folders, read_result, read_state, stored_runs
-from scenarios.format.bounded_text import value_of
+from scenarios.format.document import value_of
 from scenarios.library_files import library
 
 

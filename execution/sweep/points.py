@@ -13,7 +13,7 @@ from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
 from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
-from scenarios.format.bounded_text import UNREADABLE, not_yaml, parser, value_of
+from scenarios.format.document import UNREADABLE, parser, unreadable, value_of
 from scenarios.load import format_check, load
 from scenarios.scenario import Scenario
 from scenarios.standalone import with_files_in
@@ -66,7 +66,7 @@ def _texts(listed: str) -> list[str]:
         node = parser("safe").compose(text)
     except UNREADABLE as error:
         hint = "quote a value that has a comma or a bracket in it"
-        raise ValueError(f"{not_yaml('the list of values', error)} ({hint})") from None
+        raise ValueError(f"the list of values {unreadable(error)} ({hint})") from None
     return [text[value.start_mark.index : value.end_mark.index] for value in node.value]
 
 

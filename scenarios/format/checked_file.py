@@ -7,8 +7,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.errors import InputError, Problem
-from scenarios.format.bounded_text import plain
-from scenarios.format.document import Document, FileKind, read
+from scenarios.format.document import Document, FileKind, plain, read
 from scenarios.format.issues import TAGGED, Place, did_you_mean, meant
 
 Model = TypeVar("Model", bound=BaseModel)

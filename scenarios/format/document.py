@@ -1,28 +1,39 @@
-"""A YAML file with checked keys: its values with their lines, some of them overridden."""
+"""A YAML file with checked keys: its values with their lines, some of them overridden.
+
+Text that expands, nests or counts beyond bounds is refused unread. The bounds hold for the tree of
+nodes that the parser composes, in which an alias is one reference.
+"""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.reader import ReaderError
 
 from linux.files.user_files import Unreadable, read_text
 from model.errors import InputError, Problem
-from scenarios.format.bounded_text import (
-    MOST_LEVELS,
-    UNREADABLE,
-    line_of,
-    parser,
-    unreadable,
-    value_of,
-)
 from scenarios.format.issues import Issue, Place
 
 # Largest file: the largest scenario of the library has 2 kB, and this takes about a second.
 MOST_BYTES = 2**18
+# A scenario has some hundred values. 10 000 take a third of a second to read.
+MOST_VALUES = 10_000
+MOST_LEVELS = 20
+# No meaningful number has more digits; Python's own limit does not hold for hexadecimal.
+MOST_DIGITS = 100
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+# Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
+# or form (`2001-99-99`, `!!bool x`).
+UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -140,3 +151,108 @@ def _require_possible(node: Any, place: Place) -> None:
         raise ValueError(f"the list has {count}, got {place[-1]}")
     if not isinstance(node, dict | list):
         raise ValueError(f"{'.'.join(map(str, place[:-1]))} is a scalar; it has no keys")
+
+
+class OutOfBounds(MarkedYAMLError):
+    """Too many values, a number with too many digits, or an alias inside its own value."""
+
+
+class BoundedComposer(Composer):
+    """Composes nodes up to the bounds; raises `OutOfBounds` beyond them.
+
+    An alias counts as much as the node that it repeats.
+    """
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        # A text may use an anchor's name again (YAML 1.2, section 3.2.2.2).
+        self.warn_double_anchors = False
+        self._sizes: dict[Node, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Node:
+        """Compose the next node, or find the one that an alias repeats."""
+        node: Node = super().compose_node(parent, index)
+        if node not in self._sizes:
+            self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
+        if max(self._sizes[node], len(self._sizes)) > MOST_VALUES:
+            _refuse(node, f"it has more than {MOST_VALUES} values, those of aliases included")
+        return node
+
+    def return_alias(self, a: Node) -> Node:
+        """Return the node that an alias repeats, which must be complete."""
+        if a not in self._sizes:
+            _refuse(a, "an alias repeats the value that it is in")
+        return a
+
+    def compose_scalar_node(self, anchor: Any) -> ScalarNode:
+        """Compose a scalar; refuse a long number here, before Python computes it."""
+        node: ScalarNode = super().compose_scalar_node(anchor)
+        if str(node.tag) in NUMBERS and len(node.value) > MOST_DIGITS:
+            _refuse(
+                node, f"a number must have at most {MOST_DIGITS} characters, got {len(node.value)}"
+            )
+        return node
+
+
+def _children(node: Node) -> list[Node]:
+    if isinstance(node, ScalarNode):
+        return []
+    if isinstance(node, MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value)
+
+
+def _refuse(node: Node, what: str) -> NoReturn:
+    raise OutOfBounds(None, None, what, node.start_mark)
+
+
+def parser(typ: str) -> YAML:
+    """A YAML parser with bounds: `rt` keeps lines and comments, `safe` gives plain values."""
+    yaml = YAML(typ=typ, pure=True)
+    yaml.Composer = BoundedComposer
+    yaml.max_depth = MOST_LEVELS
+    return yaml
+
+
+def value_of(text: str) -> Any:
+    """Parse one YAML value; raises `ValueError` with a message."""
+    try:
+        return plain(parser("safe").load(text))
+    except UNREADABLE as error:
+        raise ValueError(f"the value {unreadable(error)}") from None
+
+
+def plain(node: Any) -> Any:
+    """Convert a node to plain dictionaries and lists, without ruamel.yaml's types."""
+    if isinstance(node, dict):
+        return {key: plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [plain(value) for value in node]
+    return node
+
+
+def unreadable(error: Exception) -> str:
+    """Why a text cannot be read, on one line."""
+    match error:
+        case ReaderError():
+            return f"is not YAML: the character U+{error.character:04X} is not allowed"
+        case MaxDepthExceededError():
+            return f"is out of bounds: it is nested more than {MOST_LEVELS} deep"
+        case OutOfBounds():
+            return f"is out of bounds: {error.problem}"
+        case MarkedYAMLError():
+            return f"is not YAML: {error.problem}"
+        case ValueError():
+            return f"is not YAML: {str(error).partition(';')[0]}"
+        case _:
+            return "is not YAML: a value does not fit its tag or is out of range"
+
+
+def line_of(error: Exception, text: str) -> str:
+    """Return `:LINE` of a YAML error; empty if the error has no position."""
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        return f":{error.problem_mark.line + 1}"
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f":{line}"
+    return ""

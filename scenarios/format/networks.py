@@ -28,7 +28,7 @@ from typing import Any
 from ruamel.yaml.comments import CommentedMap
 
 from linux.files.user_files import Unreadable, read_text
-from scenarios.format.bounded_text import (
+from scenarios.format.document import (
     UNREADABLE,
     line_of,
     parser,

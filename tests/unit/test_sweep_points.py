@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from execution.sweep.points import MAX_POINTS, axes, axis, check_again, planned
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.format.bounded_text import value_of
+from scenarios.format.document import value_of
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.scenario import Scenario

@@ -11,7 +11,7 @@ import pytest
 from execution.virtual_clock import command
 from execution.virtual_clock.command import EndedInside, VirtualCommand
 from execution.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
-from scenarios.format.bounded_text import parser
+from scenarios.format.document import parser
 from scenarios.format.training import SHIPPED
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
