@@ -18,7 +18,6 @@ from model.workload.trace import first_nodes, trace_of
 from results.store.raw_tables import EXECUTIONS, TRANSFERS, read_table, rows_of
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
-from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Scenario
 from traffic_gen.traces.formats.chakra_writing import Span, chakra_files
@@ -134,7 +133,7 @@ def _steps(
     for case in scenario.cases:
         if case.name == name:
             emulated = replace(scenario.spec_of(case.kind), bandwidth_scale=bandwidth_scale)
-            steps = case_schedule(replace(case, size_scale=size_scale), emulated)
+            steps = replace(case, size_scale=size_scale).schedule(emulated)
             if steps.digest == noted:
                 return steps
     what = f"{name}: this version of Railbed, or its trace, has other steps than those executed"

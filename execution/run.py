@@ -42,8 +42,7 @@ from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck, verify_object
 from results.verdicts.run import run_object
-from scenarios.cases import case_schedule
-from scenarios.planning.rail_isolation import crossings
+from scenarios.planning.plan import crossings
 from scenarios.scenario import Case, Scenario
 from testbed.nodes.datapath import datapath_in_words, default_datapath
 from testbed.nodes.docker_engine import IMAGE_FILE
@@ -140,7 +139,7 @@ class Run:
         return verify_object(self.scenario.name, self.checks) if self.checks else None
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
-        schedule = case_schedule(case, fabric.topology.spec)
+        schedule = case.schedule(fabric.topology.spec)
         crossed = self._crossings(case, fabric)
         warmup = self.scenario.warmup
         measured = self.measuring.measure(

@@ -1,22 +1,32 @@
 """Load a scenario file: its text, its checked keys, the resolved scenario.
 
-All problems are collected and reported at once, each with its file, line and key.
+All problems are collected and reported at once, each with its file, line and key. The text of a
+scenario stands alone: it has the overrides, and what other files say.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError
 from model.prediction.machine import Machine
 from scenarios.format.checked_file import checked
-from scenarios.format.document import override, read
+from scenarios.format.document import Document, override, parse, read
 from scenarios.format.keys import SCENARIO, ScenarioFile
+from scenarios.format.workloads.kinds import KINDS, entries
 from scenarios.resolve import resolve
 from scenarios.scenario import Scenario
-from scenarios.standalone import standalone_text
+
+# Longer than any line, so that the YAML writer folds none.
+WHOLE_LINES = 2**20
+# The kind of workload of each key that may name a file.
+KIND_OF = {key: kind for kind in KINDS for key in kind.file_keys}
 
 
 def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = None) -> Scenario:
@@ -24,16 +34,13 @@ def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = No
 
     `machine` has this machine's measured costs; without them, no load is refused as too high.
     """
-    document, problems = override(read(path, SCENARIO), overrides)
-    file, name = checked(document, ScenarioFile, problems), _name_of(path)
-    text = standalone_text(document, file, name)
-    scenario, issues = resolve(file, name, text, machine)
-    problems += map(document.problem, issues)
-    if problems or scenario is None:
-        raise InputError(*problems)
-    where = (document.where(("workloads", case.workload)) for case in scenario.cases)
-    cases = (replace(case, where=place) for case, place in zip(scenario.cases, where, strict=True))
-    return replace(scenario, cases=tuple(cases))
+    document = override(read(path, SCENARIO), overrides)
+    file = checked(document, ScenarioFile)
+    name = file.name or _name_of(path)
+    scenario = resolve(document, file, name, _standalone_text(document, file, name), machine)
+    if document.problems:
+        raise InputError(*document.problems)
+    return scenario
 
 
 def format_check(path: Path) -> Callable[[Sequence[str]], None]:
@@ -44,8 +51,7 @@ def format_check(path: Path) -> Callable[[Sequence[str]], None]:
     document = read(path, SCENARIO)
 
     def check(overrides: Sequence[str]) -> None:
-        overridden, problems = override(deepcopy(document), overrides)
-        checked(overridden, ScenarioFile, problems)
+        checked(override(deepcopy(document), overrides), ScenarioFile)
 
     return check
 
@@ -53,3 +59,62 @@ def format_check(path: Path) -> Callable[[Sequence[str]], None]:
 def _name_of(path: Path) -> str:
     """Scenario name from a file's name; runs and containers are named after it."""
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
+
+
+def _standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
+    """Return the text of a checked document that stands alone, with its comments.
+
+    It has the overrides and the name, what the files of networks and matrices say, and whole paths
+    of traces and configurations. A document without any of these keeps its text.
+    """
+    values = document.values
+    checked = file.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
+    for (_, entry), (_, whole) in zip(entries(values), entries(checked), strict=True):
+        for key in KIND_OF:
+            if key in entry and entry[key] != whole[key]:
+                entry[key], is_changed = whole[key], True
+    return _written(values, name) if is_changed else document.text
+
+
+def _put_network(fabric: CommentedMap, checked: dict[str, Any]) -> bool:
+    """Put the keys of a network in place of its name; return whether there is one."""
+    if fabric.get("topology") is None:
+        return False
+    place = list(fabric).index("topology")
+    del fabric["topology"], checked["topology"]
+    for key in checked.keys() - fabric.keys():
+        fabric.insert(place, key, checked[key])
+    return True
+
+
+def _written(values: CommentedMap, name: str) -> str:
+    if values.get("name") is None:
+        values["name"] = name
+    yaml = YAML(typ="rt")
+    yaml.width = WHOLE_LINES
+    text = StringIO()
+    yaml.dump(values, text)
+    return text.getvalue()
+
+
+def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Path]]:
+    """Return a scenario's text with its traces and configurations in a folder of another machine.
+
+    Also return the files of this machine by their paths there. Files of equal names get different
+    paths.
+    """
+    values = parse(Path(scenario.name), scenario.text, SCENARIO).values
+    files = dict[Path, Path]()
+    for number, (entry, key) in enumerate(_whole_paths(values)):
+        path, there = Path(entry[key]), folder / str(number)
+        for file in KIND_OF[key].files(path):
+            files[there / file.relative_to(path.parent)] = file
+        entry[key] = str(there / path.name)
+    return _written(values, scenario.name) if files else scenario.text, files
+
+
+def _whole_paths(values: CommentedMap) -> list[tuple[Any, str]]:
+    """Return the entries of a standalone text that name a file, each with its key."""
+    named = ((entry, key) for _, entry in entries(values) for key in KIND_OF if key in entry)
+    return [(entry, key) for entry, key in named if str(entry[key]).startswith("/")]

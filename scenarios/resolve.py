@@ -1,89 +1,73 @@
 """Resolve a checked file to a scenario: defaults, `auto`, and checks across keys."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
-from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
-from model.fabric.shaping import MAX_RATE_BPS, MIN_RATE_BPS
-from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import FabricKind, FabricSpec
+from model.job.communicators import Shape
 from model.prediction.machine import Machine
+from model.workload.generator import Generator, packets_of
+from model.workload.transfers.columns import Transfers
+from scenarios.format.document import Document
+from scenarios.format.fabric import asked_datapath, fabric_issues, fabric_spec, rate_issues
 from scenarios.format.faults import entry_issues, faults_on, recovery_issues
-from scenarios.format.issues import Issue
-from scenarios.format.keys import Expect, Fabric, ScenarioFile
+from scenarios.format.issues import Issue, Place
+from scenarios.format.keys import Expect, ScenarioFile
+from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
-from scenarios.planning.emulated_fabric import (
-    asked_datapath,
-    bandwidth_scale,
-    bucket_depth,
-    fabric_spec,
-    sized_cases,
-)
+from scenarios.planning.auto import bandwidth_scale, bucket_depth, sized_cases
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
-from scenarios.workload_issues import (
-    generator_load_issues,
-    given_size_issues,
-    schedule_issues,
-    size_issues,
-    workload_issues,
-)
 
-# Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
-# from 0xffffff00 on (section 7.2.1).
-MAX_SWITCH_PORTS = 0xFF00
-# The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
-LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
-# By hash, a rail switch has a rule for each NIC and each GPU on another rail.
-MOST_HASHED_GPUS = 256
+# On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
+MOST_GPUS = 64
+# iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
+MOST_PAIRS, MOST_PACKETS = 500, 50_000
+ONLY_AGENTS = f"use generator: {Generator.AGENT}"
+# The agents' header has 32 bits for the length of a transfer.
+MAX_TRANSFER_BYTES = 2**32 - 1
 
 
 def resolve(
-    file: ScenarioFile, default_name: str, text: str, machine: Machine | None
-) -> tuple[Scenario | None, list[Issue]]:
-    """Return the scenario, or None and all issues.
+    document: Document, file: ScenarioFile, name: str, text: str, machine: Machine | None
+) -> Scenario:
+    """Return the scenario; raises `InputError` with all issues of a step.
 
     `machine` has this machine's measured costs; they are ignored if the scenario asks for another
     datapath.
     """
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
-    issues = _issues_of_keys(file)
+    document.refuse(_issues_of_keys(file))
+    document.refuse(_given_size_issues(file))
     # Proofs of schedules take longest, so all other checks come first; `auto` needs the proofs,
     # though.
     is_given = file.fabric.bandwidth_scale != "auto"
-    if not issues and not is_given:
-        issues = list(schedule_issues(file))
-    if issues:
-        return None, issues
-    scale = bandwidth_scale(file, machine)
-    depth = bucket_depth(file, machine)
-    kinds = dict.fromkeys(file.fabric.kinds)
-    fabrics = tuple(fabric_spec(file, kind, scale.value, depth.value) for kind in kinds)
-    issues = [issue for spec in fabrics for issue in _rate_issues(spec)][:1]
-    if issues:
-        return None, issues
-    broken = {spec.kind: faults_on(file, spec) for spec in fabrics}
-    issues = [issue for _, wrong in broken.values() for issue in wrong]
-    if not issues and is_given:
-        issues = list(schedule_issues(file))
-    if issues:
-        return None, issues
+    if not is_given:
+        document.refuse(_schedule_issues(file))
+    scale, depth = bandwidth_scale(file, machine), bucket_depth(file, machine)
+    specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
+    document.refuse([issue for spec in specs.values() for issue in rate_issues(spec)][:1])
+    broken = {kind: faults_on(file, spec) for kind, spec in specs.items()}
+    document.refuse(issue for _, wrong in broken.values() for issue in wrong)
+    if is_given:
+        document.refuse(_schedule_issues(file))
     sized = [
-        (number, case)
-        for spec in fabrics
+        (replace(case, workload=number, where=document.where(("workloads", number))), dilation)
+        for spec in specs.values()
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds
-        for case in sized_cases(workload, spec, machine)
+        for case, dilation in sized_cases(workload, spec, machine)
     ]
-    cases = _distinct(file, tuple(replace(case, workload=number) for number, (case, _) in sized))
-    issues = list(_case_issues(file, fabrics, cases, machine))
-    if not issues:
-        issues = list(late_faults(file, fabrics, cases))
-    scenario = Scenario(
-        name=file.name or default_name,
+    cases = _distinct(file, tuple(case for case, _ in sized))
+    document.refuse(_case_issues(file, specs, cases, machine))
+    document.refuse(late_faults(file, specs, cases))
+    return Scenario(
+        name=name,
         description=file.description,
         text=text,
-        fabrics=fabrics,
+        fabrics=tuple(specs.values()),
         cases=cases,
         repeats=AUTO if file.repeats == "auto" else Repeats.exactly(file.repeats),
         warmup=file.warmup,
@@ -94,101 +78,31 @@ def resolve(
         job=file.job,
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
-        chosen=_chosen(scale, depth, cases, [dilation for _, (_, dilation) in sized]),
+        chosen=_chosen(scale, depth, cases, [dilation for _, dilation in sized]),
     )
-    return (None if issues else scenario), issues
 
 
-def _issues_of_keys(file: ScenarioFile) -> list[Issue]:
+def _issues_of_keys(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of keys and their values, without building a fabric or a schedule."""
-    issues = [*_fabric_issues(file.fabric), *workload_issues(file), *_expect_issues(file.expect)]
-    issues += [*entry_issues(file), *recovery_issues(file)]
-    return issues or list(given_size_issues(file))
+    yield from fabric_issues(file.fabric)
+    yield from _workload_issues(file)
+    yield from _expect_issues(file.expect)
+    yield from entry_issues(file)
+    yield from recovery_issues(file)
 
 
 def _case_issues(
     file: ScenarioFile,
-    fabrics: tuple[FabricSpec, ...],
+    specs: Mapping[FabricKind, FabricSpec],
     cases: tuple[Case, ...],
     machine: Machine | None,
 ) -> Iterator[Issue]:
     """Issues of cases that are repeated, too large, or too much for this machine."""
     yield from _repeated_cases(cases)
-    too_large = list(size_issues(cases))
-    yield from too_large or generator_load_issues(fabrics, cases)
+    too_large = list(_case_size_issues(cases))
+    yield from too_large or _generator_load_issues(specs, cases)
     if machine is not None and not file.allow_overload:
-        yield from admission_issues(file, fabrics, cases, machine)
-
-
-def _fabric_issues(fabric: Fabric) -> Iterator[Issue]:
-    own = (fabric.hb_rate, fabric.nic_rate)
-    if fabric.platform is not None and own != (None, None):
-        yield Issue(("fabric", "platform"), "cannot be combined with hb_rate or nic_rate")
-    if fabric.platform is None and None in own:
-        known = ", ".join(PLATFORMS)
-        yield Issue(
-            ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
-        )
-    yield from _size_of_fabric_issues(fabric)
-
-
-def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of sizes beyond the addresses, the domains, or the port numbers of a switch."""
-    domains = fabric.domains + fabric.spare_domains
-    size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
-    for key, value, most in (
-        ("domains", domains, MAX_DOMAINS),
-        ("domain_size", size, MAX_DOMAIN_SIZE),
-    ):
-        if value > most:
-            yield Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
-    if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
-        yield from _count_issues(fabric, domains, size)
-    yield from _hb_switch_issues(fabric)
-    if fabric.rail_leaves > domains:
-        what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
-        yield Issue(("fabric", "rail_leaves"), what)
-    ports = domains + (fabric.spines or 0)
-    if ports > MAX_SWITCH_PORTS:
-        what = f"rail switch must have at most {MAX_SWITCH_PORTS} ports (Open vSwitch), got {ports}"
-        yield Issue(("fabric", "spines"), what)
-
-
-def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of HB switches on two levels."""
-    size = fabric.domain_size + fabric.spare_gpus
-    if size % fabric.hb_leaves:
-        what = f"{fabric.hb_leaves} leaf HB switches must divide {size} GPUs, spares included"
-        yield Issue(("fabric", "hb_leaves"), what, f"use a divisor of {size}")
-    if fabric.hb_leaves == 1 and fabric.hb_oversubscription > 1:
-        what = "needs trunks; a single HB switch has none"
-        yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
-
-
-def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
-    """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks."""
-    gpus = domains * size
-    if fabric.domains * fabric.domain_size < LEAST_GPUS:
-        what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
-        yield Issue(("fabric", "domains"), what)
-    leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
-    uplinks = size * leaves * (fabric.spines or fabric.domains)
-    if gpus > MAX_GPUS:
-        what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
-        yield Issue(("fabric", "domains"), what)
-    if fabric.spine_selection is SpineSelection.HASH and gpus > MOST_HASHED_GPUS:
-        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs, got {gpus}"
-        yield Issue(("fabric", "spine_selection"), what)
-    if uplinks > MAX_UPLINKS:
-        what = f"must have at most {MAX_UPLINKS} uplinks, got {uplinks}"
-        yield Issue(("fabric", "spines"), what)
-
-
-def _uplinked_switches(fabric: Fabric, kind: FabricKind) -> int:
-    """Number of switches of each rail that have uplinks."""
-    if kind is FabricKind.RAIL_OPTIMIZED:
-        return 1
-    return fabric.rail_leaves if fabric.rail_leaves > 1 else 0
+        yield from admission_issues(file, specs, cases, machine)
 
 
 def _expect_issues(expect: Expect) -> Iterator[Issue]:
@@ -201,28 +115,100 @@ def _expect_issues(expect: Expect) -> Iterator[Issue]:
             yield Issue(("expect", f"{name}_limit"), what)
 
 
-def _rate_issues(spec: FabricSpec) -> Iterator[Issue]:
-    """Yield an issue if the slowest link is too slow to be shaped, or the fastest too fast."""
-    rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
-    if spec.has_spines:
-        rates["an uplink"] = spec.emulated_uplink_bps
-    if spec.hb.leaves > 1:
-        rates["a trunk between HB switches"] = spec.emulated_hb_trunk_bps
-    name, slowest = min(rates.items(), key=lambda item: item[1])
-    if slowest < MIN_RATE_BPS:
-        largest = spec.bandwidth_scale * slowest / MIN_RATE_BPS
-        what = (
-            f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
-            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
-        )
-        yield Issue(("fabric", "bandwidth_scale"), what, f"use at most {largest:.6g}")
-    name, fastest = max(rates.items(), key=lambda item: item[1])
-    if fastest > MAX_RATE_BPS:
-        what = (
-            f"leaves {name} {fastest / 1e9:.3g} Gbit/s, above the {MAX_RATE_BPS / 1e9:g} Gbit/s "
-            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
-        )
-        yield Issue(("fabric", "bandwidth_scale"), what, "use a larger one")
+def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Yield issues of workloads that no fabric and no schedule has to be built for."""
+    for number, workload in enumerate(file.workloads):
+        place = "workloads", number
+        yield from _key_issues(file, place, workload)
+        yield from workload.early_issues(place, _grid(file))
+    excluded = {key: why for workload in file.workloads for key, why in workload.excludes.items()}
+    yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
+
+
+def _grid(file: ScenarioFile) -> Shape:
+    return file.fabric.domains, file.fabric.domain_size
+
+
+def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iterator[Issue]:
+    """Yield issues of a workload on no fabric, with two scales, or of what only agents can do."""
+    if not set(workload.kinds) & set(file.fabric.kinds):
+        hint = f"fabric.kinds: {', '.join(file.fabric.kinds)}"
+        yield Issue((*place, "kinds"), "matches none of the scenario's fabrics", hint)
+    if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
+        yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
+    where, generator = (*place, "generator"), workload.generator
+    if generator is not Generator.AGENT and file.faults:
+        yield Issue(where, f"{generator} cannot be combined with faults", ONLY_AGENTS)
+    if generator is not Generator.AGENT and file.check_data:
+        yield Issue(where, f"{generator} cannot be combined with check_data", ONLY_AGENTS)
+
+
+def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Yield issues of sizes and scales that are both in the file."""
+    for number, workload in enumerate(file.workloads):
+        scale = _given_scale(file, workload)
+        for place, task in workload.given_sizes(("workloads", number), _grid(file)):
+            yield from _size_issues(place, task.name, scale, task.largest_bytes / scale)
+
+
+def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Yield issues of all work on its grid of GPUs."""
+    for number, workload in enumerate(file.workloads):
+        yield from workload.issues(("workloads", number), _grid(file))
+
+
+def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:
+    """Return the size scale that a workload gives; infinity if it is `auto`."""
+    if workload.time_dilation is None:
+        return inf if workload.size_scale == "auto" else workload.size_scale
+    given = file.fabric.bandwidth_scale, workload.time_dilation
+    return inf if "auto" in given else float(given[0]) / float(given[1])
+
+
+def _case_size_issues(cases: Sequence[Case]) -> Iterator[Issue]:
+    """Yield issues of cases that would send more than the real size, or too large transfers."""
+    for case in cases:
+        place = "workloads", case.workload
+        most_bytes = case.task.largest_bytes / case.size_scale
+        yield from _size_issues(place, case.name, case.size_scale, most_bytes)
+
+
+def _size_issues(place: Place, name: str, size_scale: float, most_bytes: float) -> Iterator[Issue]:
+    if size_scale < 1:
+        what = f"{name}: sends {1 / size_scale:.3g} times the real size"
+        yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")
+    elif most_bytes > MAX_TRANSFER_BYTES:
+        what = f"{name}: {most_bytes:.0f} bytes exceed the limit of a transfer"
+        yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")
+
+
+def _generator_load_issues(
+    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case]
+) -> Iterator[Issue]:
+    """Issues of cases with more pairs or packets than their generator can serve."""
+    for case in cases:
+        where = ("workloads", case.workload, "generator")
+        if case.generator is Generator.AGENT:
+            continue
+        if specs[case.kind].gpus > MOST_GPUS:
+            what = f"{case.generator} serves at most {MOST_GPUS} GPUs"
+            yield Issue(where, f"{what}, got {specs[case.kind].gpus}", ONLY_AGENTS)
+            continue
+        what = _limit_problem(case.generator, case.transfers(specs[case.kind]))
+        if what:
+            yield Issue(where, f"{case.name}: {what}", ONLY_AGENTS)
+
+
+def _limit_problem(generator: Generator, transfers: Transfers) -> str:
+    """Say which limit of a generator the transfers exceed; empty if none."""
+    if transfers.is_compute.any():
+        return f"{generator} cannot execute compute steps"
+    if generator is Generator.IPERF3:
+        pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
+        return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)
+    packets = int(packets_of(transfers.size_bytes).sum())
+    too_many = packets > MOST_PACKETS
+    return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
 
 
 def _chosen(

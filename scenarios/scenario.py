@@ -1,16 +1,22 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from model.errors import InputError, Problem
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
 from model.job.recovery import RecoveryStrategy
 from model.workload.generator import Generator
+from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfers
+from model.workload.transfers.proof import ScheduleError
 from results.verdicts.verdict import Thresholds
 from scenarios.format.keys import Expect, Job
 from traffic_gen.workloads.task import Task
+
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,20 @@ class Case:
     def emulated_bytes(self) -> int:
         """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.task.size_bytes / self.size_scale))
+
+    def schedule(self, spec: FabricSpec) -> Steps:
+        """The proved steps on its fabric; raises `InputError` if they are wrong."""
+        return self._built(spec, self.task.steps)
+
+    def transfers(self, spec: FabricSpec) -> Transfers:
+        """The transfers on its fabric, without a proof if that is cheaper."""
+        return self._built(spec, self.task.transfers)
+
+    def _built(self, spec: FabricSpec, build: Callable[[float, float], Built]) -> Built:
+        try:
+            return build(self.size_scale, spec.bandwidth_scale / self.size_scale)
+        except ScheduleError as error:
+            raise InputError(Problem(self.where, *self.task.refusal(error))) from error
 
 
 @dataclass(frozen=True)

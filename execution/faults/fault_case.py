@@ -38,7 +38,6 @@ from results.verdicts.fault_impact import (
 )
 from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from scenarios.cases import case_schedule
 from scenarios.scenario import Case
 from testbed.faults.injector import FaultInjector
 from testbed.instruments.samplers import sampling_links
@@ -116,7 +115,7 @@ class FaultCase:
         self.faults = self.scenario.faults[case.kind]
         self.job = self.scenario.job
         self.injector = FaultInjector(fabric.bed)
-        self.schedule = case_schedule(case, fabric.topology.spec)
+        self.schedule = case.schedule(fabric.topology.spec)
         self.home = fabric.placement
         self.affected, self.unaffected = probed_pairs(
             self.home, self.faults, self.scenario.probed_pairs, self._later()

@@ -28,7 +28,6 @@ from model.measurement.records import FaultRecord, Repeat, Trace
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing, Unreachable, require_connected
 from results.verdicts.fault_impact import FaultTimes
-from scenarios.cases import case_schedule
 from scenarios.scenario import Case
 from testbed.faults.injector import FaultInjector, Undo
 from testbed.nodes.controller_process import read_journal
@@ -263,7 +262,7 @@ class Session:
             self._require_answered("run")
             placement = replace(self.home, health=self.health)
             _require_paths(placement.topology, placement.health)
-            schedule = case_schedule(case, self.topology.spec)
+            schedule = case.schedule(self.topology.spec)
             self.fabric.rearrange(placement)
             prediction = self.fabric.predict(schedule)
 

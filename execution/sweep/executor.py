@@ -21,7 +21,7 @@ from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
 from scenarios.load import load
-from scenarios.planning.load_estimate import estimate_of
+from scenarios.planning.plan import estimate_of
 from scenarios.scenario import Scenario
 
 END_DEADLINE_S = 60

@@ -14,9 +14,8 @@ from model.errors import InputError, Problem
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
 from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
 from scenarios.format.document import UNREADABLE, parser, unreadable, value_of
-from scenarios.load import format_check, load
+from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
-from scenarios.standalone import with_files_in
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000

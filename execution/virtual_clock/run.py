@@ -9,8 +9,8 @@ from execution.virtual_clock.known_results import KnownResult
 from execution.virtual_clock.machines import guest_mib
 from execution.virtual_clock.stored_runs import copied, stored
 from results.store.runs import digest_of, read_state
+from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
-from scenarios.standalone import with_files_in
 
 # In the machine, GPU proxies are processes: it has no Docker Engine.
 OPTIONS = ("--json", "--proxies", "process")

@@ -1,6 +1,6 @@
 """Values of a YAML file checked against a model: all mistakes at once, each in plain words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -28,16 +28,16 @@ def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
     return checked(read(path, kind), model)
 
 
-def checked(document: Document, model: type[Model], problems: Sequence[Problem] = ()) -> Model:
+def checked(document: Document, model: type[Model]) -> Model:
     """Check a document against a model; files that it names are in its folder.
 
-    Raises `InputError` with these problems and those of all values.
+    Raises `InputError` with the problems of wrong overrides and those of all values.
     """
     try:
         return model.model_validate(plain(document.values), context=document.path.parent.absolute())
     except ValidationError as error:
         wrong = (_problem(document, details, model) for details in _one_a_place(error))
-        raise InputError(*problems, *wrong) from error
+        raise InputError(*document.problems, *wrong) from error
 
 
 def _one_a_place(error: ValidationError) -> list[Any]:

@@ -5,7 +5,7 @@ nodes that the parser composes, in which an alias is one reference.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,16 +47,22 @@ class FileKind:
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a file with their lines; those at the places `overridden` are from `--set`."""
+    """The values of a file with their lines; those at the places `overridden` are from `--set`.
+
+    `problems` are those of wrong overrides, which are reported with all others.
+    """
 
     path: Path
     text: str
     values: CommentedMap
     overridden: frozenset[Place] = frozenset()
+    problems: tuple[Problem, ...] = ()
 
-    def problem(self, issue: Issue) -> Problem:
-        """Return an issue as a problem at its place."""
-        return Problem(self.where(issue.place), issue.what, issue.hint)
+    def refuse(self, issues: Iterable[Issue]) -> None:
+        """Raise `InputError` with all issues, each as a problem at its place; pass if none."""
+        wrong = [Problem(self.where(issue.place), issue.what, issue.hint) for issue in issues]
+        if wrong:
+            raise InputError(*self.problems, *wrong)
 
     def where(self, place: Place) -> str:
         """File, line and key of a value (its parent's line if missing), or `--set` and key."""
@@ -111,8 +117,8 @@ def _kind_of(values: object) -> str:
     return "a list" if isinstance(values, list) else "a single value"
 
 
-def override(document: Document, overrides: Sequence[str]) -> tuple[Document, list[Problem]]:
-    """Set values of a document (`key.key=value`); return it, and the problems of wrong ones."""
+def override(document: Document, overrides: Sequence[str]) -> Document:
+    """Set values of a document (`key.key=value`); return it, with the problems of wrong ones."""
     overridden: list[Place] = []
     problems: list[Problem] = []
     for text in overrides:
@@ -120,7 +126,7 @@ def override(document: Document, overrides: Sequence[str]) -> tuple[Document, li
             overridden.append(_override(document.values, text))
         except ValueError as error:
             problems.append(Problem(f"--set {text}", str(error)))
-    return replace(document, overridden=frozenset(overridden)), problems
+    return replace(document, overridden=frozenset(overridden), problems=tuple(problems))
 
 
 def _override(values: CommentedMap, text: str) -> Place:

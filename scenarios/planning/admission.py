@@ -9,10 +9,13 @@ from model.prediction.machine import Machine
 from scenarios.format.faults import DEFAULT_AT_S
 from scenarios.format.issues import Issue
 from scenarios.format.keys import FaultEntry, ScenarioFile
-from scenarios.planning.auto import auto_time_dilation, round_up, smallest
-from scenarios.planning.emulated_fabric import auto_bandwidth_scale_of
-from scenarios.planning.load_estimate import estimate_of, heaviest, real_task
-from scenarios.planning.plan import predicted_profile
+from scenarios.planning.auto import (
+    auto_bandwidth_scale_of,
+    auto_time_dilation,
+    round_up,
+    smallest,
+)
+from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, real_task
 from scenarios.scenario import Case
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
@@ -29,12 +32,11 @@ ORDER_MARGIN = 1.01
 
 def admission_issues(
     file: ScenarioFile,
-    fabrics: Sequence[FabricSpec],
+    specs: Mapping[FabricKind, FabricSpec],
     cases: Sequence[Case],
     machine: Machine,
 ) -> list[Issue]:
     """Issues of rates and steps that this machine cannot carry."""
-    specs = {spec.kind: spec for spec in fabrics}
     issues = list(_rate_issues(file, specs, cases, machine))
     for case in () if issues else cases:
         issues += _step_issues(file, case, specs[case.kind], machine)
@@ -118,10 +120,9 @@ def _step_issues(
 
 
 def late_faults(
-    file: ScenarioFile, fabrics: Sequence[FabricSpec], cases: Sequence[Case]
+    file: ScenarioFile, specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case]
 ) -> Iterator[Issue]:
     """Yield an issue for each fault that begins after an execution of a case has surely ended."""
-    specs = {spec.kind: spec for spec in fabrics}
     for number, entry in enumerate(file.faults):
         issues = (_late(number, entry, case, specs[case.kind]) for case in cases)
         yield from [issue for issue in issues if issue is not None][:1]

@@ -1,4 +1,4 @@
-"""Choose the values for `auto`: the fastest that keep the error budget, with the reason.
+"""Scales and sizes, as given or chosen for `auto`: the fastest within the error budget, and why.
 
 On a measured machine (`railbed doctor`), its costs decide. Otherwise the limits are those known for
 two cores (docs/reference/measurements.md): 16 GPUs with 20 Mbit/s per NIC and 180 Mbit/s per
@@ -9,13 +9,18 @@ margin. No HB link is then faster than the fastest in the library (DGX A100).
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
 from model.fabric.spec import FabricSpec
 from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.prediction.machine import Machine
-from scenarios.planning.load_estimate import RealTask, estimate, heaviest
-from scenarios.scenario import Chosen
+from model.workload.generator import Generator
+from scenarios.format.fabric import fabric_spec
+from scenarios.format.keys import ScenarioFile
+from scenarios.format.workloads.kinds import AnyWorkload
+from scenarios.planning.plan import RealTask, estimate, heaviest, real_task
+from scenarios.scenario import Case, Chosen
 
 MAX_NIC_BPS = 20e6
 MAX_HB_BPS = 240e6
@@ -31,6 +36,24 @@ DECADES = 9
 # Share of an execution that late wake-ups may take: each step waits for the slowest GPU.
 LATENESS_BUDGET = 0.01
 NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
+
+
+def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The scale of all rates, as given or chosen."""
+    given = file.fabric.bandwidth_scale
+    return auto_bandwidth_scale_of(file, machine) if given == "auto" else Chosen(float(given))
+
+
+def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """Choose the bandwidth scale for `auto`."""
+    specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
+    tasks = [
+        real_task(_full_size_case(workload, spec).task, spec)
+        for spec in specs
+        for workload in file.workloads
+        if spec.kind in workload.kinds
+    ]
+    return auto_bandwidth_scale(tasks, machine)
 
 
 def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> Chosen:
@@ -88,6 +111,12 @@ def peak(task: RealTask, machine: Machine, scale: float) -> Need:
     return heaviest(profile, machine, switch_ports(task.spec), 0.0)[1]
 
 
+def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The depth of the links' buckets in seconds, as given or chosen."""
+    given = file.fabric.bucket_depth
+    return auto_bucket_depth(machine) if given == "auto" else Chosen(given)
+
+
 def auto_bucket_depth(machine: Machine | None) -> Chosen:
     """The depth of buckets in seconds: as long as this machine's pauses, within bounds."""
     if machine is None:
@@ -95,6 +124,44 @@ def auto_bucket_depth(machine: Machine | None) -> Chosen:
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
     why = f"95 % of the paused time is in pauses of at most {machine.pauses.most_s * 1e3:.3g} ms"
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
+
+
+def sized_cases(
+    workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
+) -> list[tuple[Case, Chosen]]:
+    """Return a workload's cases with their size scale, and the time dilation, as given or chosen.
+
+    Several jobs are a case each, and one together, at the same scale.
+    """
+    case, dilation = _sized(workload, spec, machine)
+    alone = [
+        replace(case, name=f"{case.kind}/{task.name}", task=task, size_name=task.size_name)
+        for task in case.task.alone
+    ]
+    return [*((one, Chosen(dilation.value)) for one in alone), (case, dilation)]
+
+
+def _sized(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> tuple[Case, Chosen]:
+    case = _full_size_case(workload, spec)
+    task, scale = real_task(case.task, spec), spec.bandwidth_scale
+    if workload.time_dilation is None:
+        given = workload.size_scale
+        size_scale = auto_size_scale(task, scale) if given == "auto" else given
+        return replace(case, size_scale=size_scale), Chosen(scale / size_scale)
+    dilation = (
+        auto_time_dilation(task, scale, machine)
+        if workload.time_dilation == "auto"
+        else Chosen(workload.time_dilation)
+    )
+    return replace(case, size_scale=scale / dilation.value), dilation
+
+
+def _full_size_case(workload: AnyWorkload, spec: FabricSpec) -> Case:
+    """A workload as a case on a fabric, in its real size; of several jobs, all together."""
+    task, generator = workload.task(spec), workload.generator
+    mark = () if generator is Generator.AGENT else (generator,)
+    name = "/".join((spec.kind, task.name, *mark))
+    return Case(name, spec.kind, task, workload.size_name(task), generator=generator)
 
 
 def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:

@@ -1,22 +1,69 @@
-"""Plan a scenario: the load of each case's busiest second, by kind of hop."""
+"""The load of cases, estimated for any size or predicted; which of them cross rails."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, Spares
 from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.fluid import predict
-from model.prediction.load import Load, Need, Profile, profile, switch_ports
+from model.prediction.load import Load, Need, Profile, need, profile, switch_ports
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, overlap
 from model.workload.schedule import Schedule
-from scenarios.cases import case_schedule
-from scenarios.planning.load_estimate import WINDOW_S, estimate_of, heaviest
 from scenarios.scenario import Case, Scenario
-from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, Task
+
+# A scenario is planned and admitted by its busiest second.
+WINDOW_S = 1.0
+
+
+@dataclass(frozen=True)
+class RealTask:
+    """A task on a fabric at the real platform's rates, in its real size."""
+
+    task: Task
+    spec: FabricSpec
+
+    @property
+    def full_s(self) -> float:
+        """Bandwidth term of a collective's completion time; of other work, a lower bound."""
+        return self.task.full_s(self.spec)
+
+
+def real_task(task: Task, spec: FabricSpec) -> RealTask:
+    """Return a task on its fabric at real rates, without spares: the same for every scale."""
+    unscaled = replace(
+        spec,
+        domains=spec.job_domains,
+        domain_size=spec.job_size,
+        bandwidth_scale=1.0,
+        spares=Spares(),
+    )
+    return RealTask(task, unscaled)
+
+
+def estimate_of(case: Case, spec: FabricSpec) -> Profile:
+    """The profile of a case on its emulated fabric, with its emulated size."""
+    real = estimate(real_task(case.task, spec))
+    return real.scaled(spec.bandwidth_scale, case.size_scale)
+
+
+@lru_cache(maxsize=64)
+def estimate(real: RealTask) -> Profile:
+    """Profile as if no flows shared a link; rates and times are the real platform's."""
+    return real.task.estimate(real.spec)
+
+
+def heaviest(
+    profile: Profile, machine: Machine, ports: int, window_s: float = WINDOW_S
+) -> tuple[Load, Need]:
+    """Load per second, and its need, of the `window_s` seconds that need the most CPU time."""
+    load = profile.busiest(window_s, lambda some: need(some, machine, ports).data)
+    return load, need(load, machine, ports)
 
 
 @dataclass(frozen=True)
@@ -79,7 +126,7 @@ class _Forecast:
 
 def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> _Forecast:
     topology = build_topology(spec)
-    schedule = case_schedule(case, spec)
+    schedule = case.schedule(spec)
     pair, net = healthy_network(schedule.transfers, topology)
     latency_s = dict.fromkeys(net.classes, path_s)
     arrival_s = predict(schedule, topology, latency_s).arrival_s
@@ -89,3 +136,16 @@ def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> _Forecast:
         chunks=schedule.chunks if isinstance(schedule, Schedule) else None,
         overlap=overlap(schedule.transfers, pair, net, np.array(arrival_s)),
     )
+
+
+def rail_crossings(scenario: Scenario) -> Iterator[str]:
+    """Yield a sentence for each case, and each of several jobs, that crosses rails on rail-only."""
+    for spec in scenario.fabrics:
+        for case in scenario.cases_on(spec.kind):
+            yield from (f"{case.name}: {how}" for how in crossings(case, spec))
+
+
+def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:
+    """Yield how a case, or each of its jobs, crosses rails; nothing if the fabric has spines."""
+    if spec.kind is FabricKind.RAIL_ONLY:
+        yield from case.task.crossings(real_task(case.task, spec).spec)

@@ -10,8 +10,7 @@ from model.prediction.load import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from results.sections.section import Marked, Row, Section
 from scenarios.planning.auto import NOT_MEASURED
-from scenarios.planning.plan import CasePlan
-from scenarios.planning.rail_isolation import rail_crossings
+from scenarios.planning.plan import CasePlan, rail_crossings
 from scenarios.scenario import Scenario
 
 Alone = tuple[FabricKind, int, str]

@@ -20,7 +20,6 @@ from model.training.strategy import divisors, insides, strategies
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation
 from model.workload.transfers.collective import Collective
-from scenarios.cases import case_schedule
 from scenarios.format.training import evaluated, load_configuration
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -137,7 +136,7 @@ def terms(_store: Path) -> Iterator[Row]:
 
 
 def _worth(case: Case, spec: FabricSpec) -> Row:
-    topology, schedule = build_topology(spec), case_schedule(case, spec)
+    topology, schedule = build_topology(spec), case.schedule(spec)
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     kinds = {path_class(hops) for hops in paths if hops}
 

@@ -27,7 +27,6 @@ from model.fabric.topology import Hop, LinkKind
 from model.faults import Fault, health_under
 from model.prediction.fluid import predict, transfer_paths
 from model.workload.schedule import Steps
-from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from studies.benchmarks.fabrics import bench_fabric
@@ -97,7 +96,7 @@ def sharing(_store: Path) -> Iterator[Row]:
         scenario = load(LIBRARY / f"{name}.yaml", overrides)
         for case in scenario.cases:
             (fault,), spec = scenario.faults[case.kind], scenario.spec_of(case.kind)
-            rows = _rows(case_schedule(case, spec), spec, fault)
+            rows = _rows(case.schedule(spec), spec, fault)
             yield from part(rows, case=case.name, fault=fault.name)
 
 

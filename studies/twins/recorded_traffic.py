@@ -11,7 +11,6 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Flows, Traffic
 from results.store.raw_tables import CASE, TRANSFERS, read_table
 from results.store.runs import folder_name
-from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.training_iteration import Iteration
@@ -25,7 +24,7 @@ def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traf
     scenario = load(run / "scenario.yaml")
     case = _iteration(run, scenario, case_name)
     spec = scenario.spec_of(case.kind)
-    steps = case_schedule(case, spec)
+    steps = case.schedule(spec)
     assert isinstance(steps, IterationSteps)
     executions = read_table(run, TRANSFERS)
     sent = _last_whole(executions, case.name, len(steps.transfers))

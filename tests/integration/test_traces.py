@@ -4,7 +4,6 @@ import pytest
 
 from execution.cases.emulation import Experiment
 from model.workload.schedule import Steps
-from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind
@@ -23,7 +22,7 @@ def test_traces_are_replayed_as_modeled() -> None:
     (spec,) = scenario.fabrics
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         for case in scenario.cases[:2]:
-            steps = case_schedule(case, spec)
+            steps = case.schedule(spec)
             require_replayed(fabric, steps)
         found = agreeing_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), found

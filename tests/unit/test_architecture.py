@@ -39,8 +39,7 @@ PARTS = {
     "controller": "journal planner interfaces southbound detection rollout reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "store verdicts sections figures render report",
-    "scenarios": "library format library_files scenario cases workload_issues planning resolve "
-    "standalone load",
+    "scenarios": "library format library_files scenario planning resolve load",
     "execution": "cases machine_costs capture faults link_check path_check program run "
     "virtual_clock sweep session live",
     "studies": "decision paper twins benchmarks",

@@ -26,8 +26,7 @@ from scenarios.planning.auto import (
     auto_time_dilation,
     peak,
 )
-from scenarios.planning.load_estimate import real_task
-from scenarios.planning.plan import plan
+from scenarios.planning.plan import plan, real_task
 from scenarios.planning.plan_table import machine_section, plan_section, print_chosen
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec

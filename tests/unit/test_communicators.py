@@ -19,9 +19,7 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.load import load
-from scenarios.planning.load_estimate import estimate, real_task
-from scenarios.planning.plan import plan
-from scenarios.planning.rail_isolation import rail_crossings
+from scenarios.planning.plan import estimate, plan, rail_crossings, real_task
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.sized_collective import SizedCollective

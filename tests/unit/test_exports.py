@@ -23,7 +23,6 @@ from model.workload.trace import Trace, trace_of
 from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds
-from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.run_folders import begun_run
@@ -53,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (spec,) = (spec for spec in scenario.fabrics if spec.kind is scenario.cases[0].kind)
     topology, results = build_topology(spec), []
     for case in scenario.cases:
-        steps = case_schedule(case, spec)
+        steps = case.schedule(spec)
         paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
         latencies = {path_class(hops): 1e-3 for hops in paths if hops}
         prediction = predict(steps, topology, latencies)
@@ -87,7 +86,7 @@ def test_chakra_traces_read_as_what_ran(run: Path, tmp_path: Path) -> None:
         name = case.name.replace("/", "_")
         found = read_trace(tmp_path / f"{name}.0.et")
         assert found.format == "Chakra"
-        assert same(found, trace_of(case_schedule(case, scenario.fabrics[0]).transfers, 4))
+        assert same(found, trace_of(case.schedule(scenario.fabrics[0]).transfers, 4))
 
 
 @settings(max_examples=30)

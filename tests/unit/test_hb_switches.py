@@ -25,7 +25,7 @@ from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.auto import MAX_LINK_BPS
-from scenarios.planning.load_estimate import estimate_of
+from scenarios.planning.plan import estimate_of
 from tests.unit.fabrics import spec, with_hb_leaves
 from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.sized_collective import SizedCollective

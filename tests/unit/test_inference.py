@@ -28,7 +28,6 @@ from results.verdicts.breakdown import request_result
 from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds
-from scenarios.cases import case_schedule
 from scenarios.format.training import load_configuration
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -245,7 +244,7 @@ def test_latencies_are_in_the_result_the_table_and_the_report(file: Path) -> Non
     file.write_text(f"{HEAD}workloads:\n  - {ENTRY}, kinds: rail-only}}\n")
     scenario = load(file)
     case, topology = scenario.cases[0], build_topology(scenario.fabrics[0])
-    steps = case_schedule(case, scenario.fabrics[0])
+    steps = case.schedule(scenario.fabrics[0])
     assert isinstance(steps, RequestSteps)
     prediction = predicted(steps, topology)
     late = late_repeat(steps, list(prediction.arrival_s), 1.25)
@@ -268,7 +267,7 @@ def test_the_load_of_the_library_takes_half_of_the_nics_rate() -> None:
     scenario = load(LIBRARY / "inference.yaml")
     case, fabric = scenario.cases[0], scenario.fabrics[0]
     topology = build_topology(fabric)
-    steps = case_schedule(case, fabric)
+    steps = case.schedule(fabric)
     assert isinstance(steps, RequestSteps)
     found = request_result(steps, topology, (), predicted(steps, topology))
     assert found.offered_load == pytest.approx(0.5, abs=0.1)

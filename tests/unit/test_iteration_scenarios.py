@@ -18,7 +18,6 @@ from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds
-from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
@@ -98,7 +97,7 @@ def test_a_plan_has_the_time_of_compute(file: Path) -> None:
     """Emulated five times slower, all steps of compute of a rank take five times as long."""
     scenario = loaded(file, "{iteration: gpt-146b, microbatches: 2, time_dilation: 5}")
     for planned, spec in zip(plan(scenario, None), scenario.fabrics, strict=True):
-        steps = case_schedule(planned.case, spec)
+        steps = planned.case.schedule(spec)
         computed_ns = np.bincount(steps.transfers.destination, steps.transfers.compute_ns)
         assert planned.completion_s > computed_ns.max() / 1e9
 
@@ -160,7 +159,7 @@ def test_mistakes_of_an_iteration_are_named(
 def case_result(scenario: Scenario, number: int, ratio: float) -> CaseResult:
     """An execution in which everything took `ratio` times as long as modeled."""
     case, spec = scenario.cases[number], scenario.fabrics[number]
-    steps = case_schedule(case, spec)
+    steps = case.schedule(spec)
     assert isinstance(steps, IterationSteps)
     topology = build_topology(spec)
     end_s = np.cumsum(np.full(len(steps.transfers), 0.01)) + steps.transfers.compute_ns.max() / 1e9

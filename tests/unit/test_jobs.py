@@ -27,7 +27,6 @@ from results.store.judged_tables import judged_rows
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds, Verdict
-from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
@@ -205,7 +204,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         "matrix: bytes.txt}",
     )
     case = scenario.cases[3]
-    steps = case_schedule(case, scenario.fabrics[0])
+    steps = case.schedule(scenario.fabrics[0])
     assert isinstance(steps, ConcurrentJobs)
     assert [job.steps.task for job in steps.jobs] == ["iteration", "trace", "all-to-all"]
     assert [job.steps.gpus for job in steps.jobs] == [4, 6, 2]
@@ -215,12 +214,12 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         + "workloads: [{trace: own.goal, placement: rails, time_dilation: 10000}]"
     )
     whole = load(file)
-    alone = case_schedule(whole.cases[0], whole.fabrics[0])
+    alone = whole.cases[0].schedule(whole.fabrics[0])
     assert steps.jobs[1].steps.digest == alone.digest
     stored = Path("elsewhere") / "scenario.yaml"
     stored.parent.mkdir()
     stored.write_text(scenario.text)
-    again = case_schedule(load(stored).cases[3], scenario.fabrics[0])
+    again = load(stored).cases[3].schedule(scenario.fabrics[0])
     assert again.digest == steps.digest
 
 
@@ -286,7 +285,7 @@ def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
 def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseResult:
     """A case whose jobs took so many times as long as modeled."""
     (fabric,) = (fabric for fabric in scenario.fabrics if fabric.kind is case.kind)
-    steps = case_schedule(case, fabric)
+    steps = case.schedule(fabric)
     assert isinstance(steps, ConcurrentJobs)
     topology = build_topology(fabric)
     paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)

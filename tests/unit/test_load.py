@@ -17,7 +17,7 @@ from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.dependencies import longest_chain
-from scenarios.planning.load_estimate import estimate, heaviest, real_task
+from scenarios.planning.plan import estimate, heaviest, real_task
 from tests.unit.fabrics import accepts, assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES

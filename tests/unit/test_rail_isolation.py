@@ -23,7 +23,7 @@ from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.run import run_object
 from scenarios.load import load
-from scenarios.planning.rail_isolation import rail_crossings
+from scenarios.planning.plan import rail_crossings
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.stored_runs import stored_run
 from tests.unit.test_results import result

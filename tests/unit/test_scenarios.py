@@ -20,7 +20,7 @@ from scenarios.planning.auto import (
     TOTAL_NIC_BPS,
     auto_bandwidth_scale,
 )
-from scenarios.planning.load_estimate import real_task
+from scenarios.planning.plan import real_task
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of

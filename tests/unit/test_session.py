@@ -143,9 +143,9 @@ def test_a_fault_waits_until_the_agents_have_connected(
     broken = threading.Event()
     fabric = cast(Any, faked.session.fabric)
     fabric.repeats, fabric.predict = repeats, lambda _: None
-    monkeypatch.setattr(sessions, "case_schedule", lambda *_: None)
     monkeypatch.setattr(sessions, "break_component", breaks)
-    run = threading.Thread(target=faked.session.execute, args=(None, lambda: False))
+    case = SimpleNamespace(schedule=lambda _: None)
+    run = threading.Thread(target=faked.session.execute, args=(case, lambda: False))
     run.start()
     assert connecting.wait(30)
     faked.session.inject(LINK)

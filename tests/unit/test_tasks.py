@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from scenarios.cases import case_schedule, case_transfers
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.load_estimate import estimate_of, real_task
+from scenarios.planning.plan import estimate_of, real_task
 from scenarios.scenario import Case, Scenario
 
 EXAMPLES = {
@@ -33,7 +32,7 @@ def test_every_kind_has_an_example() -> None:
 def test_a_task_and_its_steps_have_the_same_names(key: str) -> None:
     scenario, cases = cases_of(key)
     for case in cases:
-        steps = case_schedule(case, scenario.spec_of(case.kind))
+        steps = case.schedule(scenario.spec_of(case.kind))
         assert case.task.name.split("/")[0] == steps.task
         assert case.task.algorithm == steps.algorithm
         assert case.name.startswith(f"{case.kind}/{case.task.name}")
@@ -45,7 +44,7 @@ def test_transfers_without_a_proof_are_those_of_the_steps(key: str) -> None:
     scenario, cases = cases_of(key)
     for case in cases:
         spec = scenario.spec_of(case.kind)
-        steps, sent = case_schedule(case, spec), case_transfers(case, spec)
+        steps, sent = case.schedule(spec), case.transfers(spec)
         for one, other in zip(steps.transfers.columns(), sent.columns(), strict=True):
             assert np.array_equal(one, other)
 

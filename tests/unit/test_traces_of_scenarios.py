@@ -12,7 +12,6 @@ from rich.console import Console
 from commands.check import describe
 from model.errors import InputError
 from model.fabric.spec import FabricKind
-from scenarios.cases import case_schedule
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.machines import TWO_CORES
@@ -45,7 +44,7 @@ def test_a_trace_is_a_case_of_each_fabric(scenario: Path) -> None:
     ]
     case, spec = loaded.cases[0], loaded.fabrics[0]
     assert spec.kind is FabricKind.RAIL_ONLY
-    steps = case_schedule(case, spec)
+    steps = case.schedule(spec)
     assert steps.size_bytes == 6 * 320_000
     # Eight microbatches compute a millisecond each, 200 times as long.
     assert steps.transfers.compute_ns.sum() == 8 * 200_000_000
@@ -122,4 +121,4 @@ def test_compute_of_more_than_a_day_of_emulated_time_is_refused(scenario: Path) 
     trace.write_text(trace.read_text().replace("calc 1000000", "calc 1000000000000"))
     loaded = load(scenario)
     with pytest.raises(InputError, match=r"x\.yaml:3 workloads\.0: cannot be executed: must comp"):
-        case_schedule(loaded.cases[0], loaded.fabrics[0])
+        loaded.cases[0].schedule(loaded.fabrics[0])

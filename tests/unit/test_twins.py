@@ -19,7 +19,6 @@ from model.training.steps import DIMENSIONS, IterationSteps
 from results.render.terminal import print_sections
 from results.sections.modeled import twins_sections
 from results.store.runs import digest_of
-from scenarios.cases import case_schedule
 from scenarios.load import load
 from scenarios.scenario import Scenario
 from studies.paper.study import PLATFORM_NAMES
@@ -307,7 +306,7 @@ def recorded(folder: Path, *, complete: bool) -> tuple[Path, IterationSteps]:
     file.write_text(ITERATION)
     scenario = load(file)
     case, (spec,) = scenario.cases[0], scenario.fabrics
-    steps = case_schedule(case, spec)
+    steps = case.schedule(spec)
     assert isinstance(steps, IterationSteps)
     run = begun_run(folder / "runs", "run-1", scenario.text, {})
     topology = build_topology(spec)

@@ -11,10 +11,8 @@ from model.fabric.spec import FabricKind
 from model.prediction.closed_forms import Ring
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from scenarios.cases import case_schedule
 from scenarios.load import load
-from scenarios.planning.load_estimate import estimate, real_task
-from scenarios.planning.plan import plan
+from scenarios.planning.plan import estimate, plan, real_task
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import (
@@ -169,6 +167,6 @@ def test_a_run_proves_the_schedule_in_full(file: Path, enter: Enter) -> None:
     scenario = load(write(file, "wrong-on-many", 33))
     _, case = scenario.cases_on(FabricKind.RAIL_ONLY)
     with pytest.raises(InputError) as caught:
-        case_schedule(case, scenario.fabrics[0])
+        case.schedule(scenario.fabrics[0])
     assert caught.value.exit_code == 2
     assert str(caught.value).startswith("x.yaml:8 workloads.1: all-gather with the algorithm 'wro")

@@ -1,0 +1,177 @@
+"""Check the fabric of a scenario file, and build its specification for one kind of fabric."""
+
+from collections.abc import Iterator
+
+from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
+from model.fabric.shaping import DEFAULT_DEPTH_S, MAX_RATE_BPS, MIN_RATE_BPS, Impairment
+from model.fabric.spec import (
+    PLATFORMS,
+    Datapath,
+    FabricKind,
+    FabricSpec,
+    HbNetwork,
+    NicNetwork,
+    Spares,
+    SpineSelection,
+)
+from scenarios.format.issues import Issue
+from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
+
+# Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
+# from 0xffffff00 on (section 7.2.1).
+MAX_SWITCH_PORTS = 0xFF00
+# The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
+LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
+# By hash, a rail switch has a rule for each NIC and each GPU on another rail.
+MOST_HASHED_GPUS = 256
+
+
+def fabric_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of the keys, without building a fabric."""
+    own = (fabric.hb_rate, fabric.nic_rate)
+    if fabric.platform is not None and own != (None, None):
+        yield Issue(("fabric", "platform"), "cannot be combined with hb_rate or nic_rate")
+    if fabric.platform is None and None in own:
+        known = ", ".join(PLATFORMS)
+        yield Issue(
+            ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
+        )
+    yield from _size_of_fabric_issues(fabric)
+
+
+def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of sizes beyond the addresses, the domains, or the port numbers of a switch."""
+    domains = fabric.domains + fabric.spare_domains
+    size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
+    for key, value, most in (
+        ("domains", domains, MAX_DOMAINS),
+        ("domain_size", size, MAX_DOMAIN_SIZE),
+    ):
+        if value > most:
+            yield Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
+    if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
+        yield from _count_issues(fabric, domains, size)
+    yield from _hb_switch_issues(fabric)
+    if fabric.rail_leaves > domains:
+        what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
+        yield Issue(("fabric", "rail_leaves"), what)
+    ports = domains + (fabric.spines or 0)
+    if ports > MAX_SWITCH_PORTS:
+        what = f"rail switch must have at most {MAX_SWITCH_PORTS} ports (Open vSwitch), got {ports}"
+        yield Issue(("fabric", "spines"), what)
+
+
+def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of HB switches on two levels."""
+    size = fabric.domain_size + fabric.spare_gpus
+    if size % fabric.hb_leaves:
+        what = f"{fabric.hb_leaves} leaf HB switches must divide {size} GPUs, spares included"
+        yield Issue(("fabric", "hb_leaves"), what, f"use a divisor of {size}")
+    if fabric.hb_leaves == 1 and fabric.hb_oversubscription > 1:
+        what = "needs trunks; a single HB switch has none"
+        yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
+
+
+def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
+    """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks."""
+    gpus = domains * size
+    if fabric.domains * fabric.domain_size < LEAST_GPUS:
+        what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
+        yield Issue(("fabric", "domains"), what)
+    leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
+    uplinks = size * leaves * (fabric.spines or fabric.domains)
+    if gpus > MAX_GPUS:
+        what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
+        yield Issue(("fabric", "domains"), what)
+    if fabric.spine_selection is SpineSelection.HASH and gpus > MOST_HASHED_GPUS:
+        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs, got {gpus}"
+        yield Issue(("fabric", "spine_selection"), what)
+    if uplinks > MAX_UPLINKS:
+        what = f"must have at most {MAX_UPLINKS} uplinks, got {uplinks}"
+        yield Issue(("fabric", "spines"), what)
+
+
+def _uplinked_switches(fabric: Fabric, kind: FabricKind) -> int:
+    """Number of switches of each rail that have uplinks."""
+    if kind is FabricKind.RAIL_OPTIMIZED:
+        return 1
+    return fabric.rail_leaves if fabric.rail_leaves > 1 else 0
+
+
+def fabric_spec(
+    file: ScenarioFile, kind: FabricKind, scale: float, depth_s: float = DEFAULT_DEPTH_S
+) -> FabricSpec:
+    """A fabric of the scenario: rates divided by a scale, buckets of a depth in seconds."""
+    fabric = file.fabric
+    hb_bps, nic_bps = _real_rates(fabric)
+    return FabricSpec(
+        kind=kind,
+        domains=fabric.domains + fabric.spare_domains,
+        domain_size=fabric.domain_size + fabric.spare_gpus,
+        platform=fabric.platform or "own",
+        hb=_hb_network(fabric, round(hb_bps)),
+        nic=_nic_network(fabric, kind, round(nic_bps)),
+        bandwidth_scale=scale,
+        seed=file.seed,
+        spares=Spares(fabric.spare_domains, fabric.spare_gpus, fabric.spare_rail_switches),
+        bucket_depth_s=depth_s,
+        datapath=asked_datapath(fabric),
+    )
+
+
+def _hb_network(fabric: Fabric, rate_bps: int) -> HbNetwork:
+    return HbNetwork(
+        rate_bps=rate_bps,
+        leaves=fabric.hb_leaves,
+        oversubscription=fabric.hb_oversubscription,
+        impairment=Impairment(fabric.hb_delay, fabric.hb_loss),
+    )
+
+
+def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
+    return NicNetwork(
+        rate_bps=rate_bps,
+        spines=fabric.spines or fabric.domains,
+        leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        oversubscription=fabric.oversubscription,
+        spine_selection=fabric.spine_selection,
+        impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
+    )
+
+
+def asked_datapath(fabric: Fabric) -> Datapath | None:
+    """The datapath that a scenario asks for; none for the machine's default."""
+    choice = fabric.datapath
+    return None if choice is DatapathChoice.AUTO else Datapath(choice)
+
+
+def _real_rates(fabric: Fabric) -> tuple[float, float]:
+    """The real rates of a GPU in bit/s: into its HB domain, and of its NIC."""
+    if fabric.platform is not None:
+        platform = PLATFORMS[fabric.platform]
+        return platform.hb_rate_bps, platform.nic_rate_bps
+    return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
+
+
+def rate_issues(spec: FabricSpec) -> Iterator[Issue]:
+    """Yield an issue if the slowest link is too slow to be shaped, or the fastest too fast."""
+    rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
+    if spec.has_spines:
+        rates["an uplink"] = spec.emulated_uplink_bps
+    if spec.hb.leaves > 1:
+        rates["a trunk between HB switches"] = spec.emulated_hb_trunk_bps
+    name, slowest = min(rates.items(), key=lambda item: item[1])
+    if slowest < MIN_RATE_BPS:
+        largest = spec.bandwidth_scale * slowest / MIN_RATE_BPS
+        what = (
+            f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
+            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
+        )
+        yield Issue(("fabric", "bandwidth_scale"), what, f"use at most {largest:.6g}")
+    name, fastest = max(rates.items(), key=lambda item: item[1])
+    if fastest > MAX_RATE_BPS:
+        what = (
+            f"leaves {name} {fastest / 1e9:.3g} Gbit/s, above the {MAX_RATE_BPS / 1e9:g} Gbit/s "
+            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
+        )
+        yield Issue(("fabric", "bandwidth_scale"), what, "use a larger one")
