@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.app import main
-from commands.app import plugins_first
+from commands.app import main, plugins_first
 from commands.plugins import enter_installed, enter_plugins, require_built_in
 from model.errors import InputError
 from model.fabric.health import Epoch
