@@ -8,26 +8,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from execution.cases.emulation import AGENT, PlacedJob
+from execution.cases.emulation import PlacedJob
 from linux.machine.processor import busy_s
-from linux.processes.run_lock import RunLock, run_lock
+from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
-from model.measurement.records import Repeat
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
+from studies.benchmarks.costs import up_and_down
 from studies.benchmarks.fabrics import bench_fabric
-from studies.benchmarks.plain_mininet import PlainFabric, plain_agents, plain_mininet
+from studies.benchmarks.plain_mininet import PlainFabric, plain_job, plain_mininet
 from studies.benchmarks.rows import SIXTEEN, Row, resized
-from testbed.nodes.gpu_proxies import SYSCTLS, ProxyKind
-from traffic_gen.agents.client import agent_client
+from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.iperf3 import Flow, Hosts, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -41,8 +41,6 @@ LOADS = (
     (SLOW, Collective.ALL_TO_ALL, "two-step", 2_400_000),
 )
 AGENTS, IPERF3 = "agents", "iperf3"
-# TCP has the same settings on both testbeds.
-TCP = {name: value for name, value in SYSCTLS.items() if name.startswith("net.ipv4.tcp_")}
 REPEATS = 5
 WARMUP = 1
 IDLE_S = 3
@@ -180,7 +178,8 @@ def mininet(_store: Path) -> Iterator[Row]:
     for load in LOADS:
         yield from compared_load(*load)
     for spec, trials in SIZES:
-        yield from compared_startups(spec, trials)
+        both = partial(_railbed_up, spec, trials), partial(_mininet_up, spec, trials)
+        yield from side_by_side(_row(spec), *both)
 
 
 def compared_load(
@@ -199,21 +198,9 @@ def compared_load(
         "nic_mbit_per_s": spec.emulated_nic_bps / 1e6,
     }
     for traffic in (AGENTS, IPERF3):
-        load = spec, schedule, background_cores, traffic
-        yield from side_by_side(
-            {**_row(spec), **names, "traffic": traffic},
-            lambda load=load: medians(_by_railbed(*load)),  # type: ignore[misc]
-            lambda load=load: medians(_by_mininet(*load)),  # type: ignore[misc]
-        )
-
-
-def compared_startups(spec: FabricSpec, trials: int) -> Iterator[Row]:
-    """Measure the start-up times of both testbeds."""
-    yield from side_by_side(
-        _row(spec),
-        lambda: {"up_s": median(_railbed_up_s(spec) for _ in range(trials))},
-        lambda: _mininet_up(spec, trials),
-    )
+        load = Load(spec, schedule, traffic, background_cores)
+        row = {**_row(spec), **names, "traffic": traffic}
+        yield from side_by_side(row, load.by_railbed, load.by_mininet)
 
 
 def _row(spec: FabricSpec) -> Row:
@@ -221,86 +208,79 @@ def _row(spec: FabricSpec) -> Row:
 
 
 @contextmanager
-def _plain(spec: FabricSpec) -> Iterator[tuple[PlainFabric, RunLock]]:
+def _plain(spec: FabricSpec) -> Iterator[PlainFabric]:
     topology, run_id = build_topology(spec), f"bench-{os.getpid()}-{MININET}"
-    with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S, TCP) as fabric:
-        yield fabric, lock
+    with run_lock(run_id) as lock, plain_mininet(topology, lock, UP_DEADLINE_S) as fabric:
+        yield fabric
 
 
-def _railbed_up_s(spec: FabricSpec) -> float:
-    with bench_fabric(RAILBED, spec) as fabric:
-        return fabric.up_s
+def _railbed_up(spec: FabricSpec, trials: int) -> Figures:
+    return {"up_s": median(up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(trials))}
 
 
 def _mininet_up(spec: FabricSpec, trials: int) -> Figures:
-    fabrics = [_mininet_trial(spec) for _ in range(trials)]
+    fabrics = []
+    for _ in range(trials):
+        with _plain(spec) as fabric:
+            fabrics.append(fabric)
     return {
         "up_s": median(fabric.up_s for fabric in fabrics),
         "connected_s": median(fabric.connected_s for fabric in fabrics),
     }
 
 
-def _mininet_trial(spec: FabricSpec) -> PlainFabric:
-    with _plain(spec) as (fabric, _):
-        return fabric
+@dataclass(frozen=True)
+class Load:
+    """A schedule that the agents or iperf3 send over a fabric, beside the machine's background."""
+
+    spec: FabricSpec
+    schedule: Schedule
+    traffic: str
+    background_cores: float
+
+    def by_railbed(self) -> Figures:
+        """The figures on Railbed's fabric."""
+        with bench_fabric(RAILBED, self.spec) as fabric:
+            if self.traffic == AGENTS:
+                return self._by_agents(fabric)
+            return self._by_iperf3([fabric.bed.process_ids[g.name] for g in fabric.topology.gpus])
+
+    def by_mininet(self) -> Figures:
+        """The figures on plain Mininet's fabric, on which agents run only if they send."""
+        with _plain(self.spec) as fabric:
+            if self.traffic == IPERF3:
+                return self._by_iperf3(fabric.process_ids)
+            with plain_job(fabric, self.spec) as job:
+                return self._by_agents(job)
+
+    def _by_agents(self, job: PlacedJob) -> Figures:
+        prediction = job.predict(self.schedule)
+        repeats = job.repeats(self.schedule, prediction, WARMUP + REPEATS, check_data=False)
+
+        def execution() -> Execution:
+            meter = CpuMeter(self.background_cores)
+            with meter.window():
+                repeat = next(repeats)
+            sent = sum(record.size_bytes for record in repeat.records)
+            return Execution(repeat.completion_s, prediction.completion_s, sent, meter.cpu_s)
+
+        return _medians_after_warmup(execution)
+
+    def _by_iperf3(self, process_ids: Sequence[int]) -> Figures:
+        """Send each pair's bytes of the schedule in rounds, as a script around iperf3 does."""
+        hosts = Hosts(process_ids, job_placement(self.spec).addresses())
+        sizes = bytes_by_pair(self.schedule)
+
+        def execution() -> Execution:
+            meter = CpuMeter(self.background_cores)
+            flows = [
+                carry(hosts, {pair: sizes[pair] for pair in pairs}, meter.window)
+                for pairs in rounds(sizes, self.spec.domains, self.spec.domain_size)
+            ]
+            return rounds_execution(flows, self.spec, meter.cpu_s)
+
+        return _medians_after_warmup(execution)
 
 
-def _by_railbed(
-    spec: FabricSpec, schedule: Schedule, background_cores: float, traffic: str
-) -> list[Execution]:
-    with bench_fabric(RAILBED, spec) as fabric:
-        if traffic == AGENTS:
-            return _by_agents(fabric, schedule, background_cores)
-        process_ids = [fabric.bed.process_ids[gpu.name] for gpu in fabric.topology.gpus]
-        return _by_iperf3(process_ids, spec, schedule, background_cores)
-
-
-def _by_mininet(
-    spec: FabricSpec, schedule: Schedule, background_cores: float, traffic: str
-) -> list[Execution]:
-    with _plain(spec) as (fabric, lock):
-        if traffic == IPERF3:
-            return _by_iperf3(fabric.process_ids, spec, schedule, background_cores)
-        with (
-            plain_agents(fabric.process_ids, AGENT, lock) as sockets,
-            agent_client(sockets, lambda: None) as agents,
-        ):
-            return _by_agents(PlacedJob(agents, job_placement(spec)), schedule, background_cores)
-
-
-def _by_agents(job: PlacedJob, schedule: Schedule, background_cores: float) -> list[Execution]:
-    prediction = job.predict(schedule)
-    repeats = job.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
-    executions = [
-        _execution(repeats, prediction.completion_s, background_cores)
-        for _ in range(WARMUP + REPEATS)
-    ]
-    return executions[WARMUP:]
-
-
-def _execution(repeats: Iterator[Repeat], modeled_s: float, background_cores: float) -> Execution:
-    meter = CpuMeter(background_cores)
-    with meter.window():
-        repeat = next(repeats)
-    payload_bytes = sum(record.size_bytes for record in repeat.records)
-    return Execution(repeat.completion_s, modeled_s, payload_bytes, meter.cpu_s)
-
-
-def _by_iperf3(
-    process_ids: Sequence[int], spec: FabricSpec, schedule: Schedule, background_cores: float
-) -> list[Execution]:
-    hosts = Hosts(process_ids, job_placement(spec).addresses())
-    executions = [_rounds(hosts, spec, schedule, background_cores) for _ in range(WARMUP + REPEATS)]
-    return executions[WARMUP:]
-
-
-def _rounds(
-    hosts: Hosts, spec: FabricSpec, schedule: Schedule, background_cores: float
-) -> Execution:
-    """Send the schedule's bytes of each pair, round by round, as a script around iperf3 does."""
-    sizes, meter = bytes_by_pair(schedule), CpuMeter(background_cores)
-    flows = [
-        carry(hosts, {pair: sizes[pair] for pair in pairs}, meter.window)
-        for pairs in rounds(sizes, spec.domains, spec.domain_size)
-    ]
-    return rounds_execution(flows, spec, meter.cpu_s)
+def _medians_after_warmup(execution: Callable[[], Execution]) -> Figures:
+    return medians([execution() for _ in range(WARMUP + REPEATS)][WARMUP:])

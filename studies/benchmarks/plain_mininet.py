@@ -13,11 +13,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from subprocess import Popen
 from typing import Any
 
 from mininet.link import TCLink
@@ -25,8 +26,8 @@ from mininet.log import lg
 from mininet.net import Mininet
 from mininet.node import Host, OVSSwitch, RemoteController
 from mininet.nodelib import LinuxBridge
-from mininet.topo import Topo
 
+from execution.cases.emulation import AGENT, PlacedJob
 from linux.network.counters import connections, listens
 from linux.network.namespaces import namespace_of, private_namespace
 from linux.network.route_socket import RouteSocket
@@ -34,13 +35,17 @@ from linux.processes.lifetime import last_words, output_of, running, wait_for, w
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
+from model.fabric.spec import FabricSpec
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
-from testbed.nodes.gpu_proxies import ARCHIVE, pack_agent
+from model.job.placement import job_placement
+from testbed.nodes.gpu_proxies import ARCHIVE, SYSCTLS, pack_agent
+from testbed.nodes.openvswitch import SCHEMA
+from traffic_gen.agents.client import agent_client
 
 MBIT = 1_000_000
 CONNECT_DEADLINE_S = 60
-NO_SYSCTLS: Mapping[str, str] = MappingProxyType({})
-SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+# TCP has the same settings on both testbeds.
+TCP = {name: value for name, value in SYSCTLS.items() if name.startswith("net.ipv4.tcp_")}
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
 DEADLINE_S = 30
@@ -52,18 +57,6 @@ from ryu.cmd.manager import main
 main()
 """
 LEARNING_SWITCH = "ryu.app.simple_switch_13"
-
-
-@dataclass(frozen=True)
-class LearningController:
-    """A running controller."""
-
-    process_id: int
-    log: Path
-
-    def switches(self) -> int:
-        """The number of connected switches."""
-        return connections(self.process_id, OPENFLOW_PORT)
 
 
 @contextmanager
@@ -88,36 +81,14 @@ def plain_open_vswitch(lock: RunLock) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def learning_controller(lock: RunLock) -> Iterator[LearningController]:
+def learning_controller(lock: RunLock, log: Path) -> Iterator[Popen[bytes]]:
     """Start Ryu with its learning switch, on the loopback."""
-    log = lock.folder / "ryu-manager.log"
     command = [sys.executable, "-P", "-c", RYU_MANAGER]
     command += ["--ofp-listen-host", LOOPBACK, "--ofp-tcp-listen-port", str(OPENFLOW_PORT)]
     with running([*command, LEARNING_SWITCH], log, lock.environment) as ryu:
-
-        def listening() -> bool:
-            return listens(ryu.pid, OPENFLOW_PORT)
-
-        wait_until_begun(ryu, listening, "ryu-manager", log, DEADLINE_S)
-        yield LearningController(ryu.pid, log)
-
-
-@contextmanager
-def plain_agents(process_ids: Sequence[int], agent: Path, lock: RunLock) -> Iterator[list[Path]]:
-    """Run the program `agent` in each host's namespace; yield the agents' sockets, by rank."""
-    folder = lock.folder / "plain-agents"
-    folder.mkdir()
-    archive = folder / ARCHIVE
-    pack_agent(agent, archive)
-    sockets = [folder / f"{rank}.sock" for rank in range(len(process_ids))]
-    with ExitStack() as stack:
-        for process_id, path in zip(process_ids, sockets, strict=True):
-            command = [sys.executable, "-IS", str(archive), str(path)]
-            with namespace_of(process_id):
-                stack.enter_context(running(command, path.with_suffix(".log"), lock.environment))
-        for path in sockets:
-            wait_for(path.exists, f"start of the agent at {path.name}", DEADLINE_S)
-        yield sockets
+        is_listening = partial(listens, ryu.pid, OPENFLOW_PORT)
+        wait_until_begun(ryu, is_listening, "ryu-manager", log, DEADLINE_S)
+        yield ryu
 
 
 @dataclass(frozen=True)
@@ -129,9 +100,32 @@ class PlainFabric:
     """
 
     network: Mininet
+    lock: RunLock
     process_ids: tuple[int, ...]
     connected_s: float
     up_s: float
+
+
+@contextmanager
+def plain_job(fabric: PlainFabric, spec: FabricSpec) -> Iterator[PlacedJob]:
+    """Run Railbed's agent in each host's namespace; yield what executes schedules with them."""
+    folder = fabric.lock.folder / "plain-agents"
+    folder.mkdir()
+    archive = folder / ARCHIVE
+    pack_agent(AGENT, archive)
+    sockets = [folder / f"{rank}.sock" for rank in range(len(fabric.process_ids))]
+    with ExitStack() as stack:
+        for process_id, path in zip(fabric.process_ids, sockets, strict=True):
+            command, log = (
+                [sys.executable, "-IS", str(archive), str(path)],
+                path.with_suffix(".log"),
+            )
+            with namespace_of(process_id):
+                stack.enter_context(running(command, log, fabric.lock.environment))
+        for path in sockets:
+            wait_for(path.exists, f"start of the agent at {path.name}", DEADLINE_S)
+        agents = stack.enter_context(agent_client(sockets, lambda: None))
+        yield PlacedJob(agents, job_placement(spec))
 
 
 class KernelBridge(LinuxBridge):  # type: ignore[misc]
@@ -150,98 +144,31 @@ class KernelBridge(LinuxBridge):  # type: ignore[misc]
         self.cmd(f"ip link set {self.name} up")
 
 
-class PlainTopo(Topo):  # type: ignore[misc]
-    """Hosts, switches and shaped links of a fabric.
-
-    `txo=False` makes hosts compute checksums: otherwise user-space Open vSwitch forwards packets
-    whose checksum was never computed, and no TCP connection opens.
-    """
-
-    def build(self, topology: Topology) -> None:
-        """Add the nodes and links; Mininet calls this with the constructor's arguments."""
-        for gpu in topology.gpus:
-            self.addHost(gpu.name, ip=None)
-        for name in topology.hb_switches:
-            self.addSwitch(name, cls=KernelBridge, dpid="0")
-        switch = {"cls": OVSSwitch, "datapath": "user", "protocols": "OpenFlow13"}
-        for number, name in enumerate(topology.openflow_switches, start=1):
-            self.addSwitch(name, dpid=f"{number:016x}", **switch)
-        for link in topology.links:
-            address = _address(link, topology.gpu_by_name[link.lower.node])
-            self.addLink(
-                link.lower.node,
-                link.upper.node,
-                cls=TCLink,
-                bw=link.rate_bps / MBIT,
-                txo=False,
-                params1={"ip": address},
-            )
-
-
-class PlainNetwork(Mininet):  # type: ignore[misc]
-    """Mininet with a deadline, checked before each node and each link is added.
-
-    Mininet knows every shell at these points. An alarm could go off while one is being started.
-    """
-
-    def __init__(self, topology: Topology, begun_s: float, deadline_s: float) -> None:
-        self.begun_s, self.deadline_s = begun_s, deadline_s
-        super().__init__(PlainTopo(topology), controller=None, build=False)
-
-    def addHost(self, *arguments: Any, **options: Any) -> Host:
-        """Check the deadline, then add a host; called by Mininet."""
-        self._check_deadline()
-        return super().addHost(*arguments, **options)
-
-    def addSwitch(self, *arguments: Any, **options: Any) -> OVSSwitch:
-        """Check the deadline, then add a switch; called by Mininet."""
-        self._check_deadline()
-        return super().addSwitch(*arguments, **options)
-
-    def addLink(self, *arguments: Any, **options: Any) -> TCLink:
-        """Check the deadline, then add a link; called by Mininet."""
-        self._check_deadline()
-        return super().addLink(*arguments, **options)
-
-    def _check_deadline(self) -> None:
-        if time.monotonic() > self.begun_s + self.deadline_s:
-            raise EmulationError(
-                f"plain Mininet: network start did not end within {self.deadline_s:g} s"
-            )
-
-
-def _address(link: Link, gpu: Gpu) -> str:
-    if link.kind is LinkKind.HB:
-        return f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
-    return f"{addressing.nic_address(gpu)}/{addressing.RAIL_PREFIX}"
-
-
 @contextmanager
-def plain_mininet(
-    topology: Topology, lock: RunLock, deadline_s: float, sysctls: Mapping[str, str] = NO_SYSCTLS
-) -> Iterator[PlainFabric]:
+def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Iterator[PlainFabric]:
     """Bring up a rail-only fabric; raise `EmulationError` if it is not built in `deadline_s`.
 
-    Hosts get the kernel settings `sysctls`. The clock starts once Open vSwitch and the controller
-    run. Mininet's initialization is skipped: it would raise limits of the whole machine.
+    The clock starts once Open vSwitch and the controller run. Mininet's initialization is skipped:
+    it would raise limits of the whole machine.
     """
     Mininet.inited = True
+    log = lock.folder / "ryu-manager.log"
     with (
         private_namespace(),
         _loopback(),
         plain_open_vswitch(lock) as variables,
-        learning_controller(lock) as controller,
+        learning_controller(lock, log) as ryu,
         _environment(variables),
         _quiet(),
     ):
         begun_s = time.monotonic()
-        network = PlainNetwork(topology, begun_s, deadline_s)
+        network = Mininet(controller=None, build=False)
         try:
-            _start(network, topology, sysctls)
-            connected_s = _wait_until_connected(network, controller) - begun_s
+            _start(network, topology, deadline_s)
+            connected_s = _wait_until_connected(network, ryu.pid, log) - begun_s
             up_s = time.monotonic() - begun_s
             process_ids = tuple(host.pid for host in network.hosts)
-            yield PlainFabric(network, process_ids, connected_s, up_s)
+            yield PlainFabric(network, lock, process_ids, connected_s, up_s)
         finally:
             for node in network.hosts + network.switches + network.controllers:
                 node.terminate()
@@ -255,12 +182,17 @@ class _ListeningController(RemoteController):  # type: ignore[misc]
         return True
 
 
-def _start(network: Mininet, topology: Topology, sysctls: Mapping[str, str]) -> None:
+def _start(network: Mininet, topology: Topology, deadline_s: float) -> None:
+    end_s = time.monotonic() + deadline_s
     try:
+        for _ in _added(network, topology):
+            if time.monotonic() > end_s:
+                what = f"plain Mininet: network start did not end within {deadline_s:g} s"
+                raise EmulationError(what)
         network.build()
         network.addController(_ListeningController("c0", ip=LOOPBACK, port=OPENFLOW_PORT))
         for gpu in topology.gpus:
-            for name, value in sysctls.items():
+            for name, value in TCP.items():
                 network[gpu.name].cmd(f"sysctl -w {name}='{value}'")
             _add_routes(network[gpu.name], gpu, topology)
         network.start()
@@ -270,11 +202,38 @@ def _start(network: Mininet, topology: Topology, sysctls: Mapping[str, str]) -> 
         ) from error
 
 
-def _wait_until_connected(network: Mininet, controller: LearningController) -> float:
+def _added(network: Mininet, topology: Topology) -> Iterator[object]:
+    """Add hosts, switches and shaped links; yield each, when Mininet knows all its shells.
+
+    An alarm could go off while a shell is being started. `txo=False` makes hosts compute checksums:
+    otherwise user-space Open vSwitch forwards packets whose checksum was never computed, and no TCP
+    connection opens.
+    """
+    for gpu in topology.gpus:
+        yield network.addHost(gpu.name, ip=None)
+    for name in topology.hb_switches:
+        yield network.addSwitch(name, cls=KernelBridge, dpid="0")
+    switch = {"cls": OVSSwitch, "datapath": "user", "protocols": "OpenFlow13", "batch": True}
+    for number, name in enumerate(topology.openflow_switches, start=1):
+        yield network.addSwitch(name, dpid=f"{number:016x}", **switch)
+    for link in topology.links:
+        ends = link.lower.node, link.upper.node
+        address = _address(link, topology.gpu_by_name[link.lower.node])
+        rate = link.rate_bps / MBIT
+        yield network.addLink(*ends, cls=TCLink, bw=rate, txo=False, params1={"ip": address})
+
+
+def _address(link: Link, gpu: Gpu) -> str:
+    if link.kind is LinkKind.HB:
+        return f"{addressing.hb_address(gpu)}/{addressing.DOMAIN_PREFIX}"
+    return f"{addressing.nic_address(gpu)}/{addressing.RAIL_PREFIX}"
+
+
+def _wait_until_connected(network: Mininet, controller: int, log: Path) -> float:
     """Wait until Mininet sees all switches connected; return when they were, in monotonic s."""
     switches = sum(isinstance(switch, OVSSwitch) for switch in network.switches)
     wait_for(
-        lambda: controller.switches() >= switches,
+        lambda: connections(controller, OPENFLOW_PORT) >= switches,
         f"plain Mininet: connection of its {switches} switches",
         CONNECT_DEADLINE_S,
     )
@@ -282,7 +241,7 @@ def _wait_until_connected(network: Mininet, controller: LearningController) -> f
     if not network.waitConnected(timeout=CONNECT_DEADLINE_S):
         raise EmulationError(
             f"plain Mininet: not all switches are connected after {CONNECT_DEADLINE_S} s; "
-            f"the controller's log ends with:\n{last_words(controller.log)}"
+            f"the controller's log ends with:\n{last_words(log)}"
         )
     return connected_s
 
@@ -318,13 +277,10 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for the shells that Mininet starts; restore them afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = dict(os.environ)
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)

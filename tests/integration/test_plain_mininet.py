@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from execution.cases.emulation import AGENT, PlacedJob
 from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.workload.transfers.collective import Collective
-from studies.benchmarks.plain_mininet import plain_agents, plain_mininet
+from studies.benchmarks.plain_mininet import plain_job, plain_mininet
 from testbed.host.cleanup import clean
 from tests.integration.fabrics import small_spec
 from tests.machine import machine_state, wait_until
-from traffic_gen.agents.client import agent_client
 from traffic_gen.iperf3 import Hosts, carry
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -70,10 +68,8 @@ def test_agents_carry_a_schedule_over_it() -> None:
     with (
         run_lock(run_id("agents")) as lock,
         plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
-        plain_agents(fabric.process_ids, AGENT, lock) as sockets,
-        agent_client(sockets, lambda: None) as agents,
+        plain_job(fabric, SPEC) as job,
     ):
-        job = PlacedJob(agents, job_placement(SPEC))
         (repeat,) = job.repeats(schedule, job.predict(schedule), 1, check_data=True)
     assert repeat.complete
     assert not repeat.errors
