@@ -15,7 +15,7 @@ from results.sections.modeled import paper_sections, plain_sections, twins_secti
 from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
 from studies.paper.claims import paper_object
-from studies.paper.tables import TABLES
+from studies.paper.values import TABLES
 from studies.twins.comparison import measured_object
 from studies.twins.plan import measure, planned, to_run
 from studies.twins.points import TWINS
@@ -58,7 +58,7 @@ def paper(
 def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_json: bool) -> None:
     """Measure the twins that are not stored, and write the page."""
     from execution.run import run
-    from studies.twins.heat_maps import draw_heat_maps
+    from studies.twins.drawings import draw_heat_maps
     from studies.twins.page import write_page
 
     if part is not None:

@@ -1,6 +1,6 @@
 """The paper's figures, modeled at its scale, as series."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +23,12 @@ from studies.paper.study import (
 from studies.paper.values import (
     FIG2_MODELS,
     gh200_traffic,
+    idle_pairs,
     modeled_hfu,
     published_hfu,
+    share,
     shipped_traffic,
+    tensor_pairs,
 )
 
 HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {
@@ -49,20 +52,16 @@ def draw_figure(name: str, path: Path) -> None:
 
 def _fig2a() -> list[Panel]:
     jobs = [shipped_traffic(name) for name in FIG2_MODELS]
-    shares = {
-        dimension.value: [100 * one.flows[dimension].total / one.every.total for one in jobs]
-        for dimension in (Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE)
-    }
+    dimensions = (Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE)
+    shares = {one.value: [share(job, one) for job in jobs] for one in dimensions}
     return [Bars("bytes of an iteration", "share of the bytes (%)", FIG2_MODELS, shares)]
 
 
 def _fig2b() -> list[Panel]:
     jobs = [shipped_traffic(name) for name in FIG2_MODELS]
     shares = {
-        "no traffic": [100 * (1 - one.pairs_with_traffic(*Dimension) / one.pairs) for one in jobs],
-        "tensor-parallel traffic": [
-            100 * one.pairs_with_traffic(Dimension.TENSOR) / one.pairs for one in jobs
-        ],
+        "no traffic": [idle_pairs(job) for job in jobs],
+        "tensor-parallel traffic": [tensor_pairs(job) for job in jobs],
     }
     return [Bars("pairs of GPUs", "share of the pairs (%)", FIG2_MODELS, shares)]
 
@@ -89,22 +88,21 @@ def _fig8() -> list[Panel]:
 
 
 def _fig9() -> list[Panel]:
-    return [panel for size in DOMAIN_SIZES for panel in _fig9_of(size)]
-
-
-def _fig9_of(size: int) -> Iterator[Panel]:
-    yield Curves(
-        f"GPT-1T, K = {size}",
-        "HB bandwidth (Tbit/s)",
-        "iteration time (s)",
-        [hb / TBIT for hb in HB_RATES],
-        {
-            f"NIC {nic / GBIT:.0f} Gbit/s": [
-                iteration_s("gpt-1t", DEFAULT, size, hb, nic) for hb in HB_RATES
-            ]
-            for nic in NIC_RATES
-        },
-    )
+    return [
+        Curves(
+            f"GPT-1T, K = {size}",
+            "HB bandwidth (Tbit/s)",
+            "iteration time (s)",
+            [hb / TBIT for hb in HB_RATES],
+            {
+                f"NIC {nic / GBIT:.0f} Gbit/s": [
+                    iteration_s("gpt-1t", DEFAULT, size, hb, nic) for hb in HB_RATES
+                ]
+                for nic in NIC_RATES
+            },
+        )
+        for size in DOMAIN_SIZES
+    ]
 
 
 def _fig10() -> list[Panel]:

@@ -1,9 +1,10 @@
-"""Our values of the claims of sections II to V: traffic, utilization, cost and power."""
+"""Our values of the claims of sections II to V, and the tables: traffic, utilization, cost."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from model.fabric.network_cost import networks
 from model.fabric.spec import PLATFORMS
@@ -13,6 +14,7 @@ from model.training.traffic import Dimension, Traffic, traffic
 from scenarios.format.prices import load_prices
 from scenarios.format.training import evaluated, load_configuration
 from studies.paper import Finding, published
+from studies.paper.study import PLATFORM_NAMES
 
 DOMAIN_SIZE = 256
 # Table 2's sizes and radices.
@@ -48,33 +50,34 @@ def gh200_traffic() -> Traffic:
     return traffic(job, GH200_STRATEGY)
 
 
-def _share(traffic: Traffic, dimension: Dimension) -> float:
+def share(traffic: Traffic, dimension: Dimension = Dimension.TENSOR) -> float:
+    """The share of a dimension in an iteration's bytes, in percent."""
     return 100 * traffic.flows[dimension].total / traffic.every.total
 
 
-def _tensor_share() -> Finding:
-    shares = {name: _share(shipped_traffic(name), Dimension.TENSOR) for name in FIG2_MODELS}
-    listed = ", ".join(f"{name} {share:.1f}" for name, share in shares.items())
-    return Finding((min(shares.values()),), f"the least of {listed}")
+def idle_pairs(traffic: Traffic) -> float:
+    """The share of pairs of GPUs without traffic, in percent."""
+    return 100 * (1 - traffic.pairs_with_traffic(*Dimension) / traffic.pairs)
 
 
-def _idle_pairs() -> Finding:
-    idle = {
-        name: 100 * (1 - traffic.pairs_with_traffic(*Dimension) / traffic.pairs)
-        for name in FIG2_MODELS
-        for traffic in [shipped_traffic(name)]
-    }
-    listed = ", ".join(f"{name} {share:.2f}" for name, share in idle.items())
-    return Finding((min(idle.values()),), f"the least of {listed}")
+def tensor_pairs(traffic: Traffic) -> float:
+    """The share of pairs of GPUs with tensor-parallel traffic, in percent."""
+    return 100 * traffic.pairs_with_traffic(Dimension.TENSOR) / traffic.pairs
+
+
+def _of_models(value: Callable[[Traffic], float], digits: int) -> tuple[dict[str, float], str]:
+    """A value of each model of figure 2, and all of them in words."""
+    values = {name: value(shipped_traffic(name)) for name in FIG2_MODELS}
+    return values, ", ".join(f"{name} {one:.{digits}f}" for name, one in values.items())
+
+
+def _least(value: Callable[[Traffic], float], digits: int) -> Finding:
+    values, listed = _of_models(value, digits)
+    return Finding((min(values.values()),), f"the least of {listed}")
 
 
 def _tensor_pairs() -> Finding:
-    shares = {
-        name: 100 * traffic.pairs_with_traffic(Dimension.TENSOR) / traffic.pairs
-        for name in FIG2_MODELS
-        for traffic in [shipped_traffic(name)]
-    }
-    listed = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    shares, listed = _of_models(tensor_pairs, 3)
     note = f"GPT-1T; a ring has one pair a GPU, so the share falls with the GPUs: {listed}"
     return Finding((shares["gpt-1t"],), note)
 
@@ -101,18 +104,18 @@ def _cross_rail() -> Finding:
     return Finding((shipped_traffic("gpt-1t").cross_rail_bytes(),))
 
 
+def _gradients(traffic: Traffic) -> Traffic:
+    return replace(traffic, flows={Dimension.DATA: traffic.flows[Dimension.DATA]})
+
+
 def _hb_share() -> Finding:
-    traffic = gh200_traffic()
-    flows = traffic.flows[Dimension.DATA]
-    inside = flows.source // traffic.domain_size == flows.destination // traffic.domain_size
-    return Finding((100 * float(flows.bytes[inside].sum()) / flows.total,))
+    gradients = _gradients(gh200_traffic())
+    return Finding((100 * gradients.hb_bytes() / gradients.every.total,))
 
 
 def _data_nic_share() -> Finding:
     traffic = gh200_traffic()
-    flows = traffic.flows[Dimension.DATA]
-    across = flows.source // traffic.domain_size != flows.destination // traffic.domain_size
-    by_nic = float(flows.bytes[across].sum())
+    flows, by_nic = traffic.flows[Dimension.DATA], _gradients(traffic).nic_bytes()
     batch = load_configuration(Path("gpt-1t")).batch
     others = (traffic.every.total - flows.total) / batch
     needed = (by_nic / 0.008 - flows.total) / others
@@ -142,13 +145,14 @@ def _slowdown(platform: str) -> Finding:
     return Finding((limit,), "C_S/C_F, the limit for many domains; the paper prints 8.2 and 11.2")
 
 
-def _saved(key: str, gpus: int, radix: int) -> float:
-    return networks(gpus, radix, DOMAIN_SIZE, load_prices().prices)["saved"][key]
+def _networks(gpus: int, radix: int) -> dict[str, dict[str, float]]:
+    return networks(gpus, radix, DOMAIN_SIZE, load_prices().prices)
 
 
 def _least_and_most(key: str, sizes: tuple[int, ...], unit: float = 1.0) -> tuple[float, float]:
     """The least and the largest saving among sizes and radices."""
-    savings = [_saved(key, gpus, radix) / unit for gpus in sizes for radix in RADICES]
+    saved = [_networks(gpus, radix)["saved"][key] for gpus in sizes for radix in RADICES]
+    savings = [one / unit for one in saved]
     return min(savings), max(savings)
 
 
@@ -178,8 +182,8 @@ def _error(model: str) -> Finding:
 
 
 VALUES: dict[str, Callable[[], Finding]] = {
-    "fig2-tp-share": _tensor_share,
-    "fig2-idle-pairs": _idle_pairs,
+    "fig2-tp-share": lambda: _least(share, 1),
+    "fig2-idle-pairs": lambda: _least(idle_pairs, 2),
     "fig2-tp-pairs": _tensor_pairs,
     "fig3-hb-pair": _hb_pair,
     "fig3-nic-pair": _nic_pair,
@@ -208,3 +212,39 @@ VALUES: dict[str, Callable[[], Finding]] = {
         load_prices().transceiver_watts.source,
     ),
 }
+
+
+def table1() -> list[dict[str, Any]]:
+    """The platforms: HB domain, a GPU's bandwidths in Gbit/s, slowdown of an all-to-all."""
+    return [
+        {
+            "platform": one.name,
+            "HB domain": one.domain_size,
+            "HB Gbit/s": one.hb_rate_bps / 1e9,
+            "NIC Gbit/s": one.nic_rate_bps / 1e9,
+            "all-to-all slower %": round(100 * one.nic_rate_bps / one.hb_rate_bps, 1),
+        }
+        for one in map(PLATFORMS.__getitem__, PLATFORM_NAMES)
+    ]
+
+
+def table2() -> list[dict[str, Any]]:
+    """The networks of both fabrics by GPUs and radix, and what rail-only saves."""
+    return [_priced(gpus, radix) for gpus in GPUS for radix in RADICES]
+
+
+def _priced(gpus: int, radix: int) -> dict[str, Any]:
+    costs = _networks(gpus, radix)
+    whole, rails, saved = (costs[key] for key in ("rail-optimized", "rail-only", "saved"))
+    return {
+        "GPUs, radix": f"{gpus}, {radix}",
+        "switches": f"{whole['switches']} / {rails['switches']}",
+        "transceivers": f"{whole['transceivers']} / {rails['transceivers']}",
+        "million USD": f"{whole['usd'] / 1e6:.0f} / {rails['usd'] / 1e6:.0f}",
+        "saved %": round(saved["usd_percent"], 1),
+        "MW": f"{whole['watts'] / 1e6:.1f} / {rails['watts'] / 1e6:.1f}",
+        "less W %": round(saved["watts_percent"], 1),
+    }
+
+
+TABLES = {"table1": table1, "table2": table2}

@@ -1,24 +1,31 @@
 """The results of the twins: against the model at their size, and against the paper's scale."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from model.errors import EmulationError
+from model.fabric.spec import PLATFORMS
 from model.training.job import Job, cluster_of
 from model.training.search import best
+from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case
 from studies.decision.designs import loss_with_nics, losses
 from studies.paper.study import DEFAULT, DOMAIN_SIZES, transformer
-from studies.twins.iterations import gains, relative_times, trends
+from studies.paper.values import table2
+from studies.twins.iterations import gains, relative_times, same_order, trends
 from studies.twins.plan import Planned
-from studies.twins.points import EXPERIMENTS
-from studies.twins.rail_only_losses import all_to_alls, cost_and_performance, trend
+from studies.twins.points import ALL_TO_ALL, EXPERIMENTS, TABLE2, USUAL_DOMAINS
 from traffic_gen.workloads.training_iteration import Iteration
 
 Result = dict[str, Any]
 KEYS = ("case", "algorithm", "measured_s", "modeled_s", "ratio", "time_dilation")
 JUDGED = ("verdict", "reasons")
+# The all-to-all of rail-optimized, and those of rail-only with their names in the object.
+DIRECT = "direct"
+ALGORITHMS = {"two_step": "two-step", "pipelined": "two-step-pipelined"}
+TABLE2_PLATFORM = "dgx-a100"
 
 
 def measured_object(plan: Sequence[Planned], results: Sequence[Result]) -> Result:
@@ -60,6 +67,61 @@ def _microbatches(case: Case) -> float:
     """The ratio of the whole iteration's microbatches to the executed ones; 1 if not reduced."""
     changes = case.task.iteration.changes if isinstance(case.task, Iteration) else ()
     return next((one.full / one.reduced for one in changes if one.what == "microbatches"), 1.0)
+
+
+def all_to_alls(points: Sequence[Result]) -> Iterator[Result]:
+    """Yield the losses of all-to-alls on rail-only: for each platform, and number of domains y.
+
+    `limit` is C_S/C_F, the paper's value, which holds for many GPUs and domains.
+    """
+    mine = [point for point in points if point["figure"] == ALL_TO_ALL]
+    for place, cases in groupby(mine, lambda point: point["place"]):
+        times = {case["algorithm"]: case for case in cases}
+        platform = PLATFORMS[place["platform"]]
+        yield {
+            **place,
+            "limit": platform.nic_rate_bps / platform.hb_rate_bps,
+            **{key: extra_time(times[name], times[DIRECT]) for key, name in ALGORITHMS.items()},
+        }
+
+
+def trend(rows: Sequence[Result]) -> Result:
+    """Count the pairs of platforms whose two-step losses are in the order of C_S/C_F."""
+    values = [
+        (row["two_step"]["measured"], row["limit"]) for row in rows if row["y"] == USUAL_DOMAINS
+    ]
+    return {"figure": ALL_TO_ALL, "of": "platforms, two-step", **same_order(values)}
+
+
+def extra_time(case: Result, baseline: Result) -> Result:
+    """The extra time of a case over a baseline, as shares of the baseline's time."""
+    median_s = baseline["measured_s"]["median"]
+    return {
+        "measured": case["measured_s"]["median"] / median_s - 1,
+        "executions": [one / median_s - 1 for one in case["measured_s"]["values"]],
+        "modeled": case["modeled_s"] / baseline["modeled_s"] - 1,
+    }
+
+
+def cost_and_performance(points: Sequence[Result]) -> Result:
+    """Table II: costs of the networks, and the completion time that rail-only loses."""
+    return {"cost": table2(), "performance": [*_same_work(points), *_all_to_alls(points)]}
+
+
+def _same_work(points: Sequence[Result]) -> Iterator[Result]:
+    """Yield the workloads of the twin of table II, which are the same on both fabrics."""
+    by_case = {point["case"]: point for point in points if point["figure"] == TABLE2}
+    for name in dict.fromkeys(map(without_fabric, by_case)):
+        both = (by_case[f"{kind}/{name}"] for kind in ("rail-only", "rail-optimized"))
+        yield {"workload": name, **extra_time(*both)}
+
+
+def _all_to_alls(points: Sequence[Result]) -> Iterator[Result]:
+    """Yield the all-to-alls on the platform of that twin."""
+    for row in all_to_alls(points):
+        if (row["platform"], row["y"]) == (TABLE2_PLATFORM, USUAL_DOMAINS):
+            for key, name in ALGORITHMS.items():
+                yield {"workload": f"all-to-all/{name}", **row[key]}
 
 
 def lost_at_scale() -> Iterator[Result]:

@@ -1,7 +1,7 @@
 """Figures 8 to 10: times relative to a base point, measured, modeled, at the paper's scale."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -27,41 +27,24 @@ SAME = 0.01
 PARTS = ("measured", "modeled", "at_scale")
 
 
-@dataclass(frozen=True)
-class Figure:
-    """The base point of a place, whose time counts as 1, and the seconds at the paper's scale."""
-
-    base: Callable[[Place], Place]
-    at_scale_s: Callable[[Place], float]
+# The part of a place that makes it the base of its figure, whose time counts as 1.
+BASES: dict[str, Place] = {FIG8: {"K": IDEAL}, FIG9: SLOWEST, FIG10: {"K": IDEAL}}
 
 
-def _time_of_model(place: Place) -> float:
-    return iteration_s(str(place["model"]), DEFAULT, STANDS_FOR[int(place["K"])])
-
-
-def _time_with_bandwidths(place: Place) -> float:
-    rates = TBIT * float(place[HB]), GBIT * float(place[NIC])
-    return iteration_s("gpt-1t", DEFAULT, STANDS_FOR[int(place["K"])], *rates)
-
-
-def _time_of_batch(place: Place) -> float:
-    setting = replace(DEFAULT, batch=int(place["batch"]))
-    return iteration_s("gpt-1t", setting, STANDS_FOR[int(place["K"])])
-
-
-FIGURES = {
-    FIG8: Figure(lambda place: {**place, "K": IDEAL}, _time_of_model),
-    FIG9: Figure(lambda place: {**place, **SLOWEST}, _time_with_bandwidths),
-    FIG10: Figure(lambda place: {**place, "K": IDEAL}, _time_of_batch),
-}
+def _at_scale_s(place: Place) -> float:
+    """Seconds at the paper's scale, with the model, bandwidths and batch that a place gives."""
+    setting = replace(DEFAULT, batch=int(place.get("batch", DEFAULT.batch)))
+    rates = (TBIT * float(place[HB]), GBIT * float(place[NIC])) if HB in place else ()
+    size = STANDS_FOR[int(place["K"])]
+    return iteration_s(str(place.get("model", "gpt-1t")), setting, size, *rates)
 
 
 def relative_times(points: Sequence[Row]) -> Iterator[Row]:
     """Yield the points of figures 8 to 10, with times over that of the figure's base."""
     for point in points:
-        if point["figure"] in FIGURES:
-            figure, place = FIGURES[point["figure"]], point["place"]
-            base = _at(points, point["figure"], figure.base(place))
+        if point["figure"] in BASES:
+            place = point["place"]
+            base = _at(points, point["figure"], {**place, **BASES[point["figure"]]})
             median_s = base["measured_s"]["median"]
             yield {
                 "figure": point["figure"],
@@ -70,9 +53,9 @@ def relative_times(points: Sequence[Row]) -> Iterator[Row]:
                 "measured": point["measured_s"]["median"] / median_s,
                 "executions": [one / median_s for one in point["measured_s"]["values"]],
                 "modeled": point["modeled_s"] / base["modeled_s"],
-                "at_scale": figure.at_scale_s(place) / figure.at_scale_s(base["place"]),
+                "at_scale": _at_scale_s(place) / _at_scale_s(base["place"]),
                 "real_s": _real_s(point),
-                "at_scale_s": figure.at_scale_s(place),
+                "at_scale_s": _at_scale_s(place),
             }
 
 

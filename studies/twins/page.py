@@ -12,8 +12,8 @@ from results.sections.modeled import points_section
 from results.sections.section import Section, number_or_dash
 from results.store.records import write_record
 from studies.paper.study import DEFAULT
-from studies.twins.drawings import DRAWINGS
-from studies.twins.heat_maps import HEAT_MAPS
+from studies.twins.comparison import ALGORITHMS
+from studies.twins.drawings import DRAWINGS, HEAT_MAPS
 from studies.twins.iterations import PARTS
 from studies.twins.points import (
     ALL_TO_ALL,
@@ -25,7 +25,6 @@ from studies.twins.points import (
     HB,
     IDEAL,
 )
-from studies.twins.rail_only_losses import ALGORITHMS
 
 Result = dict[str, Any]
 Lines = Iterator[str]

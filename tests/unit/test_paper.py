@@ -12,7 +12,7 @@ from studies.paper import numbers, published
 from studies.paper.claims import POINTS, STUDY, paper_object
 from studies.paper.figures import HEAT_MAPS, PANELS
 from studies.paper.study import DEFAULT, iteration_s
-from studies.paper.tables import TABLES
+from studies.paper.values import TABLES
 
 PNG = b"\x89PNG"
 
