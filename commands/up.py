@@ -32,7 +32,7 @@ def up(
     require_fabrics(loaded)
     from execution.cases.emulation import experiment_beside_others
     from execution.live.audience import PageAudience
-    from execution.session.command_line import serve
+    from execution.session.command_line import Audience, serve
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with (
@@ -40,4 +40,4 @@ def up(
         experiment_beside_others(loaded.fabrics[0], kind, run_id) as fabric,
     ):
         fabric.bed.links.impair()
-        serve(fabric, loaded, out, PageAudience(feed) if feed else None)
+        serve(fabric, loaded, out, PageAudience(feed) if feed else Audience())

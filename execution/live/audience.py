@@ -7,13 +7,14 @@ from math import isfinite
 from typing import Any
 
 from execution.live.feed import LiveFeed
+from execution.session.command_line import Audience
 from execution.session.commands import Commands
 from execution.session.session import FaultSeen, Session
 from model.errors import RailbedError
 from traffic_gen.probes.blackout import Blackout
 
 
-class PageAudience:
+class PageAudience(Audience):
     """Tells the page of a session, and executes the page's commands."""
 
     def __init__(self, feed: LiveFeed) -> None:

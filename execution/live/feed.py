@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from execution.cases.emulation import Experiment
@@ -29,12 +28,8 @@ LOWEST_PRIORITY = 19
 END_S, SHOW_S = 3, 5
 
 
-@dataclass(frozen=True)
-class Address:
-    """The address of the page; port 0 is any free one."""
-
-    host: str = LOOPBACK
-    port: int = 0
+Address = tuple[str, int]
+"""The host and the port of the page; port 0 is any free one."""
 
 
 def parse_address(text: str) -> Address:
@@ -47,7 +42,7 @@ def parse_address(text: str) -> Address:
     if host == ANY_ADDRESS:
         what = f"{ANY_ADDRESS} is every address; the page needs one"
         raise InputError(Problem("--live-at", what, "name one address of this machine"))
-    return Address(host or LOOPBACK, int(port or 0))
+    return host or LOOPBACK, int(port or 0)
 
 
 class LiveFeed:
@@ -116,7 +111,7 @@ def fabric_message(fabric: Experiment) -> dict[str, Any]:
 
 
 @contextmanager
-def live_feed(address: Address) -> Iterator[LiveFeed]:
+def live_feed(address: Address = (LOOPBACK, 0)) -> Iterator[LiveFeed]:
     """Serve the page for as long as the context lasts; raises `InputError` if that is impossible.
 
     Everybody with the page's address, which has a secret token, can look; and give commands if a
@@ -137,27 +132,22 @@ def live_feed(address: Address) -> Iterator[LiveFeed]:
 def _listening(address: Address) -> socket.socket:
     """A listening socket in the machine's own namespace."""
     try:
-        return socket.create_server((address.host, address.port))
+        return socket.create_server(address)
     except OSError as error:
-        where = f"{address.host}:{address.port}"
-        what = f"{where}: live view cannot be served: {error.strerror}"
+        host, port = address
+        what = f"{host}:{port}: live view cannot be served: {error.strerror}"
         raise InputError(Problem("--live-at", what, "name an address of this machine")) from error
 
 
 def _start(listening: socket.socket) -> "subprocess.Popen[bytes]":
-    program = [
-        sys.executable,
-        "-P",
-        "-m",
-        "execution.live.server",
-        str(listening.fileno()),
-    ]
+    descriptor = listening.fileno()
+    program = [sys.executable, "-P", "-m", "execution.live.server", str(descriptor)]
     return subprocess.Popen(
         dies_with_us(["nice", "-n", str(LOWEST_PRIORITY), *program]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        pass_fds=[listening.fileno()],
+        pass_fds=[descriptor],
         start_new_session=True,
     )
 

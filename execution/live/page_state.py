@@ -31,6 +31,8 @@ DETECTED = ("failed", "usable", "degraded")
 
 # Fields that are lists, by the name of an addition in a message.
 ADDED = {"said": "said", "verdict": "verdicts", "blackout": "blackouts"}
+# Fields that are no part of the slow state: the versions, and the fabric.
+NOT_SLOW = ("version", "fabric_version", "fabric")
 
 
 @dataclass
@@ -89,21 +91,8 @@ class PageState:
 
     def state(self) -> dict[str, Any]:
         """The slow part of the page's content."""
-        return {
-            "step": self.step,
-            "executions": self.executions,
-            "done": self.done,
-            "verdicts": self.verdicts,
-            "broken": self.broken,
-            "degraded": self.degraded,
-            "failed": self.failed,
-            "workloads": self.workloads,
-            "interactive": self.interactive,
-            "ended": self.ended,
-            "blackouts": list(self.blackouts),
-            "said": list(self.said),
-            "journal": list(self.journal),
-        }
+        slow = {name: value for name, value in vars(self).items() if name not in NOT_SLOW}
+        return {key: list(one) if isinstance(one, deque) else one for key, one in slow.items()}
 
 
 def event_line(event: Mapping[str, Any]) -> str:
@@ -125,8 +114,8 @@ def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -
         round(8000 * (new - old) / seconds / rate)
         for new, old, rate in zip(now.carried, before.carried, rates_bps, strict=True)
     ]
-    all_s = seconds * cores
-    idle, stolen = ((new - old) / all_s for new, old in _machine(before, now))
+    idle = (now.idle_s - before.idle_s) / (seconds * cores)
+    stolen = (now.steal_s - before.steal_s) / (seconds * cores)
     return {
         "use": use,
         "queued": now.queued,
@@ -137,10 +126,6 @@ def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -
         "dropped": now.dropped,
         "light": cpu_verdict(idle),
     }
-
-
-def _machine(before: Reading, now: Reading) -> tuple[tuple[float, float], tuple[float, float]]:
-    return (now.idle_s, before.idle_s), (now.steal_s, before.steal_s)
 
 
 def cpu_verdict(idle: float) -> str:

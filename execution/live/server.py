@@ -109,12 +109,10 @@ class LiveServer:
             return
         if self._last is not None:
             self.present = frame(self._last, now, self.page.rates_bps(), os.cpu_count() or 1)
-            self.present["page_cpu"] = round(self._own_share(), 3)
+            # The share of one core that this process has taken since its start.
+            own = time.process_time() / max(1e-9, time.monotonic() - BEGUN_S)
+            self.present["page_cpu"] = round(own, 3)
         self._last = now
-
-    def _own_share(self) -> float:
-        """The share of one core that this process has taken since its start."""
-        return time.process_time() / max(1e-9, time.monotonic() - BEGUN_S)
 
     def _read_journal(self) -> None:
         if self._journal is None or not self._journal.exists():

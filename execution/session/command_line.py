@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Protocol
 
 from rich.console import Console
 
@@ -14,8 +13,11 @@ from scenarios.scenario import Scenario
 from testbed.fabric.command_line import open_command_line
 
 
-class Audience(Protocol):
-    """Follows a session beside its command line; may give commands, too."""
+class Audience:
+    """Follows a session beside its command line; this one looks away.
+
+    Another one may give commands, too.
+    """
 
     def follow(self, session: Session, commands: Commands) -> None:
         """The session begins."""
@@ -30,31 +32,19 @@ class Audience(Protocol):
         """A fault has begun, and the fabric has answered it."""
 
 
-def serve(
-    fabric: Experiment, scenario: Scenario, out: Console, audience: Audience | None = None
-) -> None:
+def serve(fabric: Experiment, scenario: Scenario, out: Console, audience: Audience) -> None:
     """Serve the command line until its user exits; lasting faults end with the fabric."""
 
     def say(text: str) -> None:
         out.print(text, soft_wrap=True)
         out.file.flush()
-        if audience is not None:
-            audience.said(text)
-
-    def saw(seen: FaultSeen) -> None:
-        if audience is not None:
-            audience.saw(seen)
-
-    def changed(session: Session) -> None:
-        if audience is not None:
-            audience.changed(session)
+        audience.said(text)
 
     cases = scenario.cases_on(fabric.topology.spec.kind)
-    with closing(Session(fabric, fabric.lock.folder / "probes", changed)) as session:
-        commands = Commands(session, cases, say, saw)
+    with closing(Session(fabric, fabric.lock.folder / "probes", audience.changed)) as session:
+        commands = Commands(session, cases, say, audience.saw)
         welcome = greeting(scenario.name, fabric.topology, list(commands.workloads))
-        if audience is not None:
-            audience.follow(session, commands)
+        audience.follow(session, commands)
         try:
             open_command_line(fabric.bed.network, welcome, commands.all())
         finally:

@@ -45,20 +45,20 @@ class Commands:
         self._running: threading.Thread | None = None
 
     def all(self) -> tuple[Command, ...]:
-        """Every command, with the words that complete it."""
+        """Every command, with the words that complete it; docstrings are what `help` says."""
         gpus = list(self._session.topology.gpu_by_name)
         return (
-            Command("fault", FAULT, self.fault, self._fault_words),
-            Command("heal", HEAL, self.heal, lambda _: [f.target for f in self._session.faults]),
-            Command("faults", FAULTS, self.faults),
-            Command("run", RUN, self.run, lambda before: [] if before else list(self.workloads)),
-            Command("stop", STOP, self.stop),
-            Command("paths", PATHS, self.paths, lambda before: gpus if len(before) < 2 else []),
-            Command("load", LOAD, self.load),
-            Command("link", LINK, self.link),
-            Command("switch", SWITCH, self.switch),
-            Command("iperf", IPERF, self.iperf, lambda before: gpus if len(before) < 2 else []),
-            Command("iperfudp", IPERFUDP, self.iperfudp),
+            Command("fault", self.fault, self._fault_words, FAULT),
+            Command("heal", self.heal, lambda _: [f.target for f in self._session.faults]),
+            Command("faults", self.faults),
+            Command("run", self.run, lambda before: [] if before else list(self.workloads), RUN),
+            Command("stop", self.stop),
+            Command("paths", self.paths, lambda before: gpus if len(before) < 2 else []),
+            Command("load", self.load),
+            Command("link", self.link),
+            Command("switch", self.switch),
+            Command("iperf", self.iperf, lambda before: gpus if len(before) < 2 else []),
+            Command("iperfudp", self.iperfudp),
         )
 
     def fault(self, words: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ class Commands:
         return [] if before[1:] or before[0] not in known else modes(known[before[0]])
 
     def heal(self, words: Sequence[str]) -> None:
-        """Undo the faults of these components, or all faults."""
+        """Undo faults: heal [NAME ...]. Without a name, all of them."""
         lasting = [fault.target for fault in self._session.faults]
         if not (words or lasting):
             self._say("No fault is active.")
@@ -83,7 +83,7 @@ class Commands:
             self._say(f"{fault.target} works again.")
 
     def faults(self, _words: Sequence[str]) -> None:
-        """List the faults that last."""
+        """List what is broken."""
         lasting = self._session.faults
         self._say("\n".join(_in_words(fault) for fault in lasting) or "No fault is active.")
 
@@ -99,13 +99,12 @@ class Commands:
         if beside:
             self._say(f"{_workload(case)} is executed again and again; `stop` ends it.")
         else:
-            self._wait()
+            self._wait(self._running)
 
-    def _wait(self) -> None:
+    def _wait(self, workload: threading.Thread) -> None:
         """Wait for the workload; Ctrl-C ends it."""
         try:
-            if self._running is not None:
-                self._running.join()
+            workload.join()
         except KeyboardInterrupt:
             self.stop()
 
@@ -120,7 +119,7 @@ class Commands:
             self._say(str(error))
 
     def stop(self, _words: Sequence[str] = ()) -> None:
-        """End the workload that is being executed, if there is one."""
+        """End the workload that `run WORKLOAD &` has started."""
         self._stop.set()
         if self._running is not None:
             self._running.join()
@@ -137,7 +136,7 @@ class Commands:
         return self.workloads[name]
 
     def paths(self, words: Sequence[str]) -> None:
-        """Show the intended path between two GPUs, and the path of probes."""
+        """Show the path between two GPUs, intended and taken: paths d0g0 d1g1."""
         source, destination = self._pair("paths", words)
         self._say("\n".join(path_lines(self._session.path(source, destination))))
 
@@ -147,15 +146,16 @@ class Commands:
         if unknown or len(words) != 2 or words[0] == words[1]:
             given = f"{unknown[0]}" if unknown else " ".join(words) or "nothing"
             what = f"needs two GPUs, got {given}"
-            raise InputError(Problem(command, what, f"such as {command} {_example(gpus)}"))
+            first, *_, last = gpus
+            raise InputError(Problem(command, what, f"such as {command} {first} {last}"))
         return gpus[words[0]], gpus[words[1]]
 
     def load(self, _words: Sequence[str]) -> None:
-        """Show the present load of the links, the busiest first."""
+        """Show what the links carry within a second, the busiest first."""
         self._say("\n".join(load_lines(self._session.load(WATCHED_S))))
 
     def link(self, words: Sequence[str]) -> None:
-        """Take the link between two nodes down or up, as Mininet's command does."""
+        """Take a link down or up: link NODE1 NODE2 up|down. Like `fault` and `heal`."""
         if len(words) != 3 or words[2] not in ("up", "down"):
             raise InputError(Problem("link", "needs two nodes, and up or down"))
         one, other, status = words
@@ -164,7 +164,7 @@ class Commands:
         self._turn(name, status == "down", FaultMode.DOWN)
 
     def switch(self, words: Sequence[str]) -> None:
-        """Stop or start a switch, as Mininet's command does."""
+        """Stop or start a switch: switch NAME stop|start. Like `fault` and `heal`."""
         if len(words) != 2 or words[1] not in ("start", "stop"):
             raise InputError(Problem("switch", "needs a switch, and start or stop"))
         name, status = words
@@ -179,7 +179,7 @@ class Commands:
             self.heal([target])
 
     def iperf(self, words: Sequence[str]) -> None:
-        """Measure the throughput between two GPUs by their agents' TCP."""
+        """Measure the TCP throughput between two GPUs: iperf [GPU1 GPU2]."""
         gpus = self._session.topology.gpus
         pair = words or (gpus[0].name, gpus[-1].name)
         source, destination = self._pair("iperf", pair)
@@ -187,7 +187,7 @@ class Commands:
         self._say(f"{source.name} to {destination.name}: {bps / 1e6:.2f} Mbit/s of payload")
 
     def iperfudp(self, _words: Sequence[str]) -> None:
-        """Explain that there is no such measurement."""
+        """Not offered: agents send TCP. Use iperf."""
         what = "agents send TCP; UDP beyond a link's rate is dropped, which measures nothing"
         raise InputError(Problem("iperfudp", what, "use iperf"))
 
@@ -196,27 +196,13 @@ FAULT = f"""Break something: fault NAME [MODE [RATE]]. `heal` undoes it.
 NAME is a link (d0g0--rail0), a switch, a GPU, a domain (d0) or `controller`.
 A link's modes are {", ".join(modes(Component.NIC_LINK))}: `degrade 100 Gbit/s`.
 Affected pairs are probed a thousand times a second, which gives the longest blackout."""
-HEAL = "Undo faults: heal [NAME ...]. Without a name, all of them."
-FAULTS = "List what is broken."
 RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with the model.
 `run WORKLOAD &` executes it again and again while other commands work; `stop` ends it."""
-STOP = "End the workload that `run WORKLOAD &` has started."
-PATHS = "Show the path between two GPUs, intended and taken: paths d0g0 d1g1."
-LOAD = "Show what the links carry within a second, the busiest first."
-LINK = "Take a link down or up: link NODE1 NODE2 up|down. Like `fault` and `heal`."
-SWITCH = "Stop or start a switch: switch NAME stop|start. Like `fault` and `heal`."
-IPERF = "Measure the TCP throughput between two GPUs: iperf [GPU1 GPU2]."
-IPERFUDP = "Not offered: agents send TCP. Use iperf."
 
 
 def _workload(case: Case) -> str:
     """Return a workload's name: that of its case, without the fabric."""
     return without_fabric(case.name)
-
-
-def _example(gpus: dict[str, Gpu]) -> str:
-    names = list(gpus)
-    return f"{names[0]} {names[-1]}"
 
 
 def _in_words(fault: Fault) -> str:
@@ -275,7 +261,8 @@ def _nodes(hops: Sequence[Hop]) -> str:
 
 def load_lines(loads: Sequence[LinkLoad]) -> list[str]:
     """A line for each direction of a link that carries data, the busiest first."""
-    busy = sorted((load for load in loads if load.use >= LEAST_SHOWN_USE), key=_by_use)
+    carrying = (load for load in loads if load.use >= LEAST_SHOWN_USE)
+    busy = sorted(carrying, key=lambda load: load.use, reverse=True)
     lines = [
         f"{load.hop.sender:>8} > {load.hop.receiver:8} {load.use:6.1%}  "
         f"{load.carried_bps / 1e6:9.3f} Mbit/s  {load.backlog_bytes:8} B queued"
@@ -284,7 +271,3 @@ def load_lines(loads: Sequence[LinkLoad]) -> list[str]:
     if len(busy) > MOST_SHOWN:
         lines.append(f"and {len(busy) - MOST_SHOWN} less busy directions of links")
     return lines or ["No link carries data."]
-
-
-def _by_use(load: LinkLoad) -> float:
-    return -load.use

@@ -12,7 +12,7 @@ from statistics import median
 from urllib.parse import urlsplit
 
 from execution.cases.emulation import Experiment
-from execution.live.feed import Address, LiveFeed, live_feed
+from execution.live.feed import LiveFeed, live_feed
 from linux.machine.processor import busy_s, processes_s
 from linux.network.namespaces import namespace_of
 from linux.processes.run_lock import RunLock, run_processes
@@ -224,7 +224,7 @@ class Follower:
 def live(_store: Path) -> Iterator[Row]:
     """Updates a second and processor time of the page's server, and its effect on executions."""
     for spec in (SIXTEEN, sized(8, 8)):
-        with live_feed(Address()) as feed, bench_fabric("live", spec) as fabric:
+        with live_feed() as feed, bench_fabric("live", spec) as fabric:
             feed.show(fabric)
             yield _live_row(spec, feed, fabric)
             feed.show(None)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import getdoc
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,14 +35,15 @@ def no_words(_before: Sequence[str]) -> Sequence[str]:
 class Command:
     """A command beside Mininet's, or in place of the one with the same name.
 
-    `run` gets the words after the name, and raises `RailbedError` with a message for its user.
-    `complete` gets those before the word that is being typed, and returns the possible words.
+    `run` gets the words after the name, and raises `RailbedError` with a message for its user; its
+    docstring is the help if there is no other. `complete` gets the words before the one that is
+    being typed, and returns the possible words.
     """
 
     name: str
-    help: str
     run: Callable[[Sequence[str]], None]
     complete: Callable[[Sequence[str]], Sequence[str]] = no_words
+    help: str = ""
 
 
 class SessionEnded(BaseException):
@@ -79,7 +81,7 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
         def complete(text: str, line: str, begin: int, _end: int) -> list[str]:
             return _beginning(command.complete(line[:begin].split()[1:]), text)
 
-        do.__doc__ = command.help
+        do.__doc__ = command.help or getdoc(command.run)
         setattr(self, f"do_{command.name}", do)
         setattr(self, f"complete_{command.name}", complete)
 

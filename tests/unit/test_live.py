@@ -266,9 +266,9 @@ def test_the_page_asks_for_nothing_from_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("127.0.0.1", Address("127.0.0.1", 0)),
-        (":8080", Address("127.0.0.1", 8080)),
-        ("192.0.2.7:80", Address("192.0.2.7", 80)),
+        ("127.0.0.1", ("127.0.0.1", 0)),
+        (":8080", ("127.0.0.1", 8080)),
+        ("192.0.2.7:80", ("192.0.2.7", 80)),
     ],
 )
 def test_an_address_is_read(text: str, address: Address) -> None:
@@ -341,7 +341,7 @@ def test_what_is_long_reaches_the_page(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_page_that_looks_learns_that_the_run_has_ended() -> None:
-    with live_feed(Address()) as feed:
+    with live_feed() as feed:
         feed.answer(lambda _: None)
         parts = urlsplit(feed.url)
         page = HTTPConnection(parts.netloc, timeout=20)
