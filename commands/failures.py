@@ -30,7 +30,6 @@ from scenarios.planning.kernel_support import require_possible
 from testbed.virtual_machine.program import program
 
 if TYPE_CHECKING:
-    from execution.sweep.runner import Causes, Results
     from scenarios.scenario import Scenario
 
 
@@ -78,13 +77,10 @@ def _virtually(
     program()
     options = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
     executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
-    results, causes = run_several(experiments, options, store, executor, Lines(err))
+    results = run_several(experiments, options, store, executor, Lines(err))
     for one in experiments:
-        yield from _rows(one.name, results, causes)
-
-
-def _rows(name: str, results: "Results", causes: "Causes") -> list[dict[str, Any]]:
-    """The rows of an experiment, each with its clock."""
-    if name in causes:
-        return [lost_experiment(name, causes[name])]
-    return [{**row, "clock": results[name]["clock"]} for row in results[name]["failures"]]
+        result = results[one.name]
+        if isinstance(result, str):
+            yield lost_experiment(one.name, result)
+        else:
+            yield from ({**row, "clock": result["clock"]} for row in result["failures"])

@@ -47,12 +47,16 @@ def traffic(
 ) -> None:
     """Print the bytes of a modeled iteration or of a stored run's, and draw them if asked."""
     if run is not None:
-        given = (config, gpus, batch, domain_size, platform, search or None)
-        name, flows = _recorded(run, case, store, alone=set(given) == {None})
+        if {config, gpus, batch, domain_size, platform, search or None} != {None}:
+            what = "cannot be combined with a configuration or its options"
+            raise InputError(Problem("--run", what))
+        name, flows = recorded_traffic(find_run(store, run), case)
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
-        name, flows = _modeled(config, gpus, batch, domain_size, platform, search)
+        name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
+        _require_few_pairs(name, configuration)
+        flows = traffic_of(configuration.job, best.strategy)
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
         from results.figures.heat_map import draw_heat_map
@@ -77,25 +81,6 @@ def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:
         "cross_rail_nic_bytes": counted.cross_rail_bytes(),
         "pairs": counted.pairs,
     }
-
-
-def _modeled(
-    config: Path,
-    gpus: int | None,
-    batch: int | None,
-    domain_size: int | None,
-    platform: str | None,
-    search: bool,
-) -> tuple[str, Traffic]:
-    name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
-    _require_few_pairs(name, configuration)
-    return name, traffic_of(configuration.job, best.strategy)
-
-
-def _recorded(run: str, case: str | None, store: Path, *, alone: bool) -> tuple[str, Traffic]:
-    if not alone:
-        raise InputError(Problem("--run", "cannot be combined with a configuration or its options"))
-    return recorded_traffic(find_run(store, run), case)
 
 
 def _require_few_pairs(name: str, configuration: Configuration) -> None:

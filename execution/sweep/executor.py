@@ -41,6 +41,16 @@ class Order:
     folder: Path
     options: tuple[str, ...]
 
+    @property
+    def log(self) -> Path:
+        """The file of the run's output."""
+        return self.folder / "log.txt"
+
+    def outcome(self, exit_code: int, took_s: float, limit_s: float) -> Outcome:
+        """How the run has ended, which was taken to hang after `limit_s` seconds."""
+        run = next(reversed(stored_runs(self.folder)), None)
+        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log, limit_s))
+
 
 Ended = Generator[tuple[Order, Outcome], None, None]
 
@@ -88,13 +98,12 @@ class _Started:
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.log = order.folder / "log.txt"
-        self.log.unlink(missing_ok=True)
+        order.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
         self._at_most_s = at_most_s(order)
         self._hangs_s = self._begun_s + self._at_most_s
         self._hung = False
-        self.process = start(_command(order), self.log, {"PYTHONPATH": str(ROOT)})
+        self.process = start(_command(order), order.log, {"PYTHONPATH": str(ROOT)})
 
     @property
     def left_s(self) -> float:
@@ -109,9 +118,8 @@ class _Started:
     def outcome(self) -> Outcome:
         """How the run has ended."""
         exit_code = HANGING if self._hung else self.process.wait()
-        run = next(reversed(stored_runs(self.order.folder)), None)
         took_s = time.monotonic() - self._begun_s
-        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log, self._at_most_s))
+        return self.order.outcome(exit_code, took_s, self._at_most_s)
 
 
 def at_most_s(order: Order) -> float:

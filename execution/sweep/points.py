@@ -120,12 +120,14 @@ def planned(
     def settings(point: Point) -> list[str]:
         return [*overrides, *map(str, point.settings)]
 
-    def read(point: Point) -> Scenario:
-        return load(path, settings(point))
+    def checked(point: Point) -> Scenario:
+        scenario = load(path, settings(point))
+        check(scenario)
+        return scenario
 
     check_format = format_check(path)
     _of_all(points, lambda point: check_format(settings(point)))
-    scenarios = _checked(points, read, check)
+    scenarios = _of_all(points, checked)
     whole = (
         replace(point, text=scenario.text, files=files_of_scenario(scenario))
         for point, scenario in zip(points, scenarios, strict=True)
@@ -139,32 +141,19 @@ def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check
     So may the traces and configurations that they name: new measurements would not fit the old.
     """
 
-    def read(point: Point) -> Scenario:
+    def check_one(point: Point) -> None:
         scenario = load(file_of(point))
         if files_of_scenario(scenario) != point.files:
             what = "a trace or configuration has changed since the sweep began"
             raise InputError(Problem(str(file_of(point)), what, "start another sweep"))
-        return scenario
+        check(scenario)
 
-    _checked(points, read, check)
+    _of_all(points, check_one)
 
 
 def files_of_scenario(scenario: Scenario) -> str:
     """A digest of the traces and configurations that a scenario names."""
     return digest_of(with_files_in(Path("/"), scenario)[1])
-
-
-def _checked(
-    points: Sequence[Point], read: Callable[[Point], Scenario], check: Check
-) -> list[Scenario]:
-    """Return the scenarios of all points; raise `InputError` with the problems of all points."""
-
-    def checked(point: Point) -> Scenario:
-        scenario = read(point)
-        check(scenario)
-        return scenario
-
-    return _of_all(points, checked)
 
 
 def _of_all(points: Sequence[Point], of: Callable[[Point], Result]) -> list[Result]:

@@ -10,13 +10,12 @@ from itertools import chain
 from typing import Any
 
 from execution.sweep import ray_worker
-from execution.sweep.executor import Ended, Order, at_most_s, cause
+from execution.sweep.executor import Ended, Order, at_most_s
 from execution.virtual_clock.machines import fitting, machine_mib
 from linux.files import program_files
 from linux.files.user_files import write_text
 from model.errors import EmulationError, NotReady
 from model.sweep import REAL
-from results.store.runs import stored_runs
 from results.store.sweeps import Outcome
 
 # The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
@@ -66,14 +65,11 @@ class _Sent:
 
     def outcome(self, returned: dict[str, Any]) -> Outcome:
         """Write the returned files into the order's folder; return how the run ended."""
-        folder = self.order.folder
-        log = folder / "log.txt"
-        write_text(log, returned["log"])
-        extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", str(folder)]
+        write_text(self.order.log, returned["log"])
+        folder = str(self.order.folder)
+        extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", folder]
         subprocess.run(extract, input=returned["runs"], check=True)
-        exit_code = returned["exit_code"]
-        run = next(reversed(stored_runs(folder)), None)
-        return Outcome(exit_code, run, self.seconds, cause(exit_code, run, log, self.at_most_s))
+        return self.order.outcome(returned["exit_code"], self.seconds, self.at_most_s)
 
     @property
     def seconds(self) -> float:
@@ -94,6 +90,7 @@ class RayExecutor:
         self._ray = connected(address)
         self._clock, self._gpus, self._most, self._say = clock, gpus, most, say
         self._program = str(program_files.ROOT), program_files.program_version()
+        # Lost machines, which get no more runs.
         self._gone: set[str] = set()
 
     @property
@@ -161,18 +158,14 @@ class RayExecutor:
 
     def _outcomes(self, under_way: dict[Any, _Sent]) -> list[tuple[Any, Outcome | None]]:
         """Wait for ends; return each task with how its run ended, `None` if its machine is lost."""
-        ended = self._ended(under_way)
+        ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
         outcomes = [(task, self._outcome(task, under_way[task])) for task in ended]
         for task, sent in under_way.items():
             if task not in ended and sent.is_overdue:
                 self._ray.cancel(task)
-                self._lose(sent)
+                self._gone.add(sent.machine)
                 outcomes.append((task, None))
         return outcomes
-
-    def _ended(self, under_way: dict[Any, _Sent]) -> list[Any]:
-        ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
-        return list(ended)
 
     def _outcome(self, task: Any, sent: _Sent) -> Outcome | None:
         """How a run ended; `None` if its machine was lost."""
@@ -182,12 +175,8 @@ class RayExecutor:
         except errors.RayTaskError as error:
             return Outcome(EmulationError.exit_code, None, sent.seconds, str(error.cause))
         except errors.RayError:
-            self._lose(sent)
+            self._gone.add(sent.machine)
             return None
-
-    def _lose(self, sent: _Sent) -> None:
-        """Send no more runs to a machine."""
-        self._gone.add(sent.machine)
 
     def _require_machines(self, lost: list[Order]) -> None:
         if lost or not any(self._slots().values()):

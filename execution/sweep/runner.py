@@ -13,7 +13,7 @@ from execution.sweep.progress import SweepListener, remaining
 from model.sweep import Point
 from results.store.records import read_json, write_json
 from results.store.runs import copy_into_store
-from results.store.sweeps import Outcome, SweepFolder
+from results.store.sweeps import SweepFolder
 from scenarios.scenario import Scenario
 
 
@@ -42,16 +42,10 @@ class Sweeping:
         """Yield the points in order; each begins when it is taken. Ended points leave `left`."""
         for folder, point in list(left.items()):
             self.folder.require_version()
-            self.listener.begun(point, self._remaining_s(len(left)))
+            left_s = remaining(self.folder.took_s, len(left), self.executor.at_once)
+            self.listener.begun(point, left_s)
             self.folder.begin(point)
             yield Order(self.folder.scenario(point), folder, self.options)
-
-    def _remaining_s(self, points: int) -> float | None:
-        return remaining(self.folder.took_s, points, self.executor.at_once)
-
-
-Results = dict[str, dict[str, Any]]
-Causes = dict[str, str]
 
 
 def run_several(
@@ -60,25 +54,23 @@ def run_several(
     store: Path,
     executor: Executor,
     listener: Listener,
-) -> tuple[Results, Causes]:
-    """Run scenarios; return, by name, the JSON objects of runs, and the causes of missing results.
+) -> dict[str, dict[str, Any] | str]:
+    """Run scenarios; return, by name, the JSON object of each run, or why there is none.
 
     The folders of all runs, of early ended ones, too, are moved into `store`.
     """
-    results: Results = {}
-    causes: Causes = {}
+    results: dict[str, dict[str, Any] | str] = {}
     with TemporaryDirectory(prefix="railbed-") as place:
         orders = _orders(scenarios, options, Path(place), listener)
         with closing(executor.execute(orders)) as ended:
             for order, outcome in ended:
                 name = order.scenario.stem
                 listener.step(f"{name}: {outcome.how}")
-                run = _stored(outcome, store)
-                if run is None or outcome.cause:
-                    causes[name] = outcome.cause
-                else:
-                    results[name] = _placed(run)
-    return results, causes
+                results[name] = outcome.cause
+                if outcome.run is not None:
+                    run = copy_into_store(outcome.run, store, outcome.run.name)
+                    results[name] = outcome.cause or _placed(run)
+    return results
 
 
 def _orders(
@@ -91,12 +83,6 @@ def _orders(
         file = folder / f"{scenario.name}.yaml"
         file.write_text(scenario.text, encoding="utf-8")
         yield Order(file, folder, options)
-
-
-def _stored(outcome: Outcome, store: Path) -> Path | None:
-    if outcome.run is None:
-        return None
-    return copy_into_store(outcome.run, store, outcome.run.name)
 
 
 def _placed(run: Path) -> dict[str, Any]:
