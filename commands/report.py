@@ -12,7 +12,7 @@ from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
 from results.render.page import render
 from results.store.records import reading, write_record
-from results.store.runs import DEFAULT_STORE, case_folders, find_run
+from results.store.runs import DEFAULT_STORE, find_run
 
 if TYPE_CHECKING:
     from results.render.page import Article
@@ -98,7 +98,7 @@ def _formats(figures: str) -> list[str]:
 
 def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
     """Seconds since the execution's start at which each affected pair lost a probe, by case."""
-    from results.store.raw_tables import CASE, EXECUTIONS, read_table
+    from results.store.raw_tables import CASE, EXECUTIONS, case_folders, read_table
     from traffic_gen.probes.blackout import read_records
 
     executions = read_table(run, EXECUTIONS)

@@ -181,9 +181,9 @@ def run(
     """
     if capture:
         require_links(scenario, capture)
-    run_id = new_run_id(scenario.name)
     datapath = scenario.fabrics[0].datapath or default_datapath()
     facts = environment(proxies.value, datapath_in_words(datapath))
+    run_id, digest = new_run_id(scenario.name), digest_of(scenario.text)
     folder = RunFolder.planned(store, run_id)
     with recording_early_end(folder):
         folder.begin(scenario.text, facts)
@@ -201,7 +201,7 @@ def run(
             paths=under_way.paths,
             calibration=calibration_objects(under_way.calibrations),
             scales=scenario.scales,
-            scenario_digest=digest_of(scenario.text),
+            scenario_digest=digest,
         )
         folder.complete(result)
     seal(folder.path)

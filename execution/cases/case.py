@@ -16,7 +16,7 @@ from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.workload.generator import Generator
 from model.workload.schedule import Steps
-from results.store.runs import RunFolder, phase_in_words
+from results.store.runs import PHASES, RunFolder
 from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.model_comparison import CaseObservations, CaseResult, Measured, compare
 from results.verdicts.summary import median_interval
@@ -94,6 +94,12 @@ class Executions:
         return frozenset(repeat.number for repeat in self.disturbed)
 
 
+def phase_in_words(case: str) -> str:
+    """Return the name of a case or of its phase, for progress."""
+    whole, _, phase = case.rpartition("/")
+    return f"{whole}, {phase.replace('_', ' ')}" if phase in PHASES else case
+
+
 NO_PROBES: Mapping[Hop, Span] = {}
 
 
@@ -145,11 +151,11 @@ class Measuring:
         self.listener.step(phase_in_words(name))
         prediction = fabric.predict(schedule)
         topology = fabric.placement.topology
-        self.folder.begin_case(name, topology, prediction)
+        place = self.folder.begin_case(name, topology, prediction)
         before = fabric.bed.links.read_counters()
         done = Executions(warmup, self.scenario.repeats)
         try:
-            place, others = self.folder.folder_of(name), generator is Generator.IPERF3
+            others = generator is Generator.IPERF3
             with observing(fabric, place, beside_agents=others) as observer:
                 for repeat in self._execute(name, schedule, prediction, fabric, done, generator):
                     pauses = observer.note(repeat)

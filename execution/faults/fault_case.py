@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from execution.cases.case import MeasuredCase, Measuring
+from execution.cases.case import MeasuredCase, Measuring, phase_in_words
 from execution.cases.emulation import Experiment
 from execution.cases.observer import Observer, observing, probed
 from execution.faults.convergence import (
@@ -26,7 +26,7 @@ from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
-from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, phase_in_words
+from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.byte_conservation import payload_reasons
 from results.verdicts.fault_impact import (
     DuringFault,

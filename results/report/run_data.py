@@ -21,6 +21,7 @@ from results.store.raw_tables import (
     LINK_SAMPLES,
     TRANSFERS,
     RawTable,
+    case_folders,
     read_table,
     rows_of,
 )
@@ -30,7 +31,6 @@ from results.store.runs import (
     DURING,
     PHASES,
     RECOVERED,
-    case_folders,
     read_result,
 )
 

@@ -9,7 +9,7 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,8 @@ from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
 from model.measurement.records import LinkSample, TransferRecord
-from results.store.records import HINT, read_record, reading
-from results.store.runs import case_folders
+from results.store.records import HINT, read_json, read_record, reading
+from results.store.runs import PHASES, folder_name
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -45,50 +45,50 @@ class RawTable:
         return {CASE: TEXT, **self.columns}
 
 
-def _names(record: type, kind: str) -> dict[str, str]:
-    return {field.name: kind for field in fields(record)}
-
-
-TRANSFERS = RawTable("transfers", "transfers.csv", _names(TransferRecord, WHOLE))
+TRANSFERS = RawTable(
+    "transfers", "transfers.csv", dict.fromkeys(TransferRecord.__dataclass_fields__, WHOLE)
+)
 EXECUTIONS = RawTable(
     "executions",
     "repeats.json",
     {
         "number": WHOLE,
-        "warmup": FLAG,
-        "disturbed": FLAG,
-        "complete": FLAG,
+        **dict.fromkeys(("warmup", "disturbed", "complete"), FLAG),
         "start_ns": WHOLE,
-        "completion_s": REAL,
-        "start_skew_s": REAL,
-        "agents_cpu_s": REAL,
+        **dict.fromkeys(("completion_s", "start_skew_s", "agents_cpu_s"), REAL),
         "retransmits": WHOLE,
         "errors": f"{TEXT}[]",
-        "sent_bytes": f"{WHOLE}[]",
-        "received_bytes": f"{WHOLE}[]",
+        **dict.fromkeys(("sent_bytes", "received_bytes"), f"{WHOLE}[]"),
     },
 )
 COUNTERS = RawTable(
     "counters",
     "counters.json",
     {
-        "link": TEXT,
-        "moment": TEXT,
-        "sent_bytes": WHOLE,
-        "sent_packets": WHOLE,
-        "received_bytes": WHOLE,
-        "received_packets": WHOLE,
-        "dropped_packets": WHOLE,
+        **dict.fromkeys(("link", "moment"), TEXT),
+        **dict.fromkeys(("sent_bytes", "sent_packets"), WHOLE),
+        **dict.fromkeys(("received_bytes", "received_packets", "dropped_packets"), WHOLE),
     },
 )
-LINK_SAMPLES = RawTable("link_samples", "links.csv", {**_names(LinkSample, WHOLE), "link": TEXT})
+LINK_SAMPLES = RawTable(
+    "link_samples",
+    "links.csv",
+    {**dict.fromkeys(LinkSample.__dataclass_fields__, WHOLE), "link": TEXT},
+)
 CPU = RawTable(
     "cpu",
     "vitals.csv",
-    {"execution": WHOLE, **_names(Window, REAL), "begin_ns": WHOLE, "end_ns": WHOLE},
+    {
+        "execution": WHOLE,
+        **dict.fromkeys(Window.__dataclass_fields__, REAL),
+        "begin_ns": WHOLE,
+        "end_ns": WHOLE,
+    },
 )
 WAITS = RawTable("waits", "waits.csv", {"execution": WHOLE, "agent": WHOLE, "waited_s": REAL})
-PAUSES = RawTable("pauses", "pauses.csv", {"execution": WHOLE, **_names(Pause, WHOLE)})
+PAUSES = RawTable(
+    "pauses", "pauses.csv", {"execution": WHOLE, **dict.fromkeys(Pause.__dataclass_fields__, WHOLE)}
+)
 RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, CPU, WAITS, PAUSES)
 
 
@@ -105,6 +105,25 @@ def seal(run: Path) -> None:
     with suppress(OSError, Error, InputError), in_memory() as memory:
         for table in RAW_TABLES:
             _seal(memory, run, table)
+
+
+def case_folders(run: Path) -> dict[str, Path]:
+    """Return the folders of a run's cases and phases by their names, in the order of names.
+
+    The names are those of the result; a case that it does not name has the name of its folder.
+    """
+    names = {folder_name(name): name for name in _case_names(run / "result.json")}
+    folders = sorted(place.parent for place in run.glob("*/topology.json"))
+    return {names.get(folder.name, folder.name): folder for folder in folders}
+
+
+def _case_names(result: Path) -> Iterator[str]:
+    if result.is_file():
+        content = read_json(result)
+        with reading(result):
+            yield from (str(case["case"]) for case in content["cases"])
+            cases = [failure["case"] for failure in content["failures"]]
+            yield from (f"{case}/{phase}" for case in cases for phase in PHASES)
 
 
 def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
@@ -187,8 +206,9 @@ def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None
 
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     with reading(source):
-        content = JSON_ROWS[table.name](json.loads(read_record(source)))
-        rows = [{CASE: case, **row} for row in content]
+        content = json.loads(read_record(source))
+        each = _counter_rows(content) if table is COUNTERS else content
+        rows = [{CASE: case, **row} for row in each]
     insert(memory, table.name, table.all_columns, rows)
 
 
@@ -210,17 +230,10 @@ def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawT
         )
 
 
-def _execution_rows(content: Any) -> Iterator[dict[str, Any]]:
-    return iter(content)
-
-
 def _counter_rows(content: Any) -> Iterator[dict[str, Any]]:
     for link, moments in content.items():
         for moment in ("before", "after"):
             yield {"link": link, "moment": moment, **moments[moment]}
-
-
-JSON_ROWS = {EXECUTIONS.name: _execution_rows, COUNTERS.name: _counter_rows}
 
 
 def read_table(run: Path, table: RawTable) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class RunFolder:
     @classmethod
     def planned(cls, store: Path, run_id: str) -> "RunFolder":
         """Return the folder of a new run, still without any file."""
-        with _keeping(store):
+        with storing("runs", store):
             return cls(store.resolve() / run_id, next_number(store.resolve()))
 
     def begin(self, scenario: str, environment: Any) -> None:
@@ -90,27 +90,27 @@ class RunFolder:
 
         Raises `InputError` if the store cannot be written.
         """
-        with _keeping(self.path.parent):
-            make_folder(self.path)
+        with storing("runs", self.path.parent):
+            write_json(self.path / "environment.json", environment)
             self.keep("scenario.yaml", scenario)
-            self._write("environment.json", environment)
             self._mark("running")
 
-    def _write(self, name: str, content: Any) -> None:
-        write_json(self.path / name, content)
-
     def _mark(self, state: str, **more: str) -> None:
-        self._write("state.json", {"state": state, "number": self.number, **more})
+        write_json(self.path / "state.json", {"state": state, "number": self.number, **more})
 
-    def begin_case(self, case: str, topology: Topology, prediction: "Prediction") -> None:
-        """Write a case's topology and prediction, and begin its table of transfers."""
-        name = folder_name(case)
+    def begin_case(self, case: str, topology: Topology, prediction: "Prediction") -> Path:
+        """Write a case's topology and prediction, and begin its table of transfers.
+
+        Return the folder of the case.
+        """
+        folder = self.folder_of(case)
         written = {**asdict(topology), "spec": flat(topology.spec), "digest": topology.digest}
-        self._write(f"{name}/topology.json", written)
+        write_json(folder / "topology.json", written)
         modeled = {**asdict(prediction), "arrival_s": list(prediction.arrival_s)}
-        self._write(f"{name}/prediction.json", modeled)
-        with cleared(self.path / name / "transfers.csv").open("x", newline="") as file:
+        write_json(folder / "prediction.json", modeled)
+        with cleared(folder / "transfers.csv").open("x", newline="") as file:
             csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
+        return folder
 
     def folder_of(self, case: str) -> Path:
         """Return the folder of a case."""
@@ -135,7 +135,7 @@ class RunFolder:
 
         `disturbed` has the numbers of the executions that the machine disturbed.
         """
-        name = folder_name(case)
+        folder = self.folder_of(case)
         rows = [
             {
                 **vars(repeat),
@@ -147,9 +147,9 @@ class RunFolder:
         ]
         for row in rows:
             del row["records"]
-        self._write(f"{name}/repeats.json", rows)
+        write_json(folder / "repeats.json", rows)
         links = {link: {"before": before[link], "after": after[link]} for link in before}
-        self._write(f"{name}/counters.json", links)
+        write_json(folder / "counters.json", links)
 
     def keep(self, name: str, text: str) -> None:
         """Write a text file to the run's folder."""
@@ -158,7 +158,7 @@ class RunFolder:
     def complete(self, result: Mapping[str, Any]) -> None:
         """Write the result, and mark the run `complete` once all records are on the disk."""
         sync(self.path)
-        self._write("result.json", result)
+        write_json(self.path / "result.json", result)
         self._mark("complete")
         give(self.path)
 
@@ -169,12 +169,12 @@ class RunFolder:
 
 
 @contextmanager
-def _keeping(store: Path) -> Iterator[None]:
+def storing(things: str, store: Path) -> Iterator[None]:
     """Raise `InputError` if a store cannot be written."""
     try:
         yield
     except OSError as error:
-        what = f"runs cannot be stored: {error.strerror}"
+        what = f"{things} cannot be stored: {error.strerror}"
         raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
@@ -190,34 +190,9 @@ def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
     return target
 
 
-def phase_in_words(case: str) -> str:
-    """Return the name of a case or of its phase, for progress."""
-    whole, _, phase = case.rpartition("/")
-    return f"{whole}, {phase.replace('_', ' ')}" if phase in PHASES else case
-
-
 def folder_name(case: str) -> str:
     """Return the name of a case's folder."""
     return case.replace("/", "_")
-
-
-def case_folders(run: Path) -> dict[str, Path]:
-    """Return the folders of a run's cases and phases by their names, in the order of names.
-
-    The names are those of the result; a case that it does not name has the name of its folder.
-    """
-    names = {folder_name(name): name for name in _case_names(run / "result.json")}
-    folders = sorted(place.parent for place in run.glob("*/topology.json"))
-    return {names.get(folder.name, folder.name): folder for folder in folders}
-
-
-def _case_names(result: Path) -> Iterator[str]:
-    if result.is_file():
-        content = read_json(result)
-        with reading(result):
-            yield from (str(case["case"]) for case in content["cases"])
-            cases = [failure["case"] for failure in content["failures"]]
-            yield from (f"{case}/{phase}" for case in cases for phase in PHASES)
 
 
 def stored_runs(store: Path) -> list[Path]:

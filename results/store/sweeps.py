@@ -24,7 +24,7 @@ from linux.files.user_files import cleared, give, make_folder, sync
 from model.errors import InputError, Problem
 from model.sweep import Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json
-from results.store.runs import SWEEPS, read_result
+from results.store.runs import SWEEPS, read_result, storing
 
 PLAN_FILE, SCENARIO = "sweep.json", "scenario.yaml"
 # Exit codes of completely measured runs: all expectations met, or not.
@@ -225,11 +225,8 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
     folder = SweepFolder(place, sweep, program_version())
-    try:
+    with storing("sweeps", store):
         _write(folder, 1 + max(map(_number, _plans(store)), default=0))
-    except OSError as error:
-        what = f"sweeps cannot be stored: {error.strerror}"
-        raise InputError(Problem(str(store), what, "name another --store")) from None
     return folder
 
 
@@ -242,20 +239,11 @@ def _write(folder: SweepFolder, number: int) -> None:
             file.write(point.text)
     give(folder.path)
     sync(folder.path)
-    points = [
-        {"number": p.number, "settings": list(map(vars, p.settings)), "files": p.files}
-        for p in sweep.points
-    ]
-    plan = {
-        "number": number,
-        "version": folder.version,
-        "scenario": sweep.scenario,
-        "proxies": sweep.proxies,
-        "clock": sweep.clock,
-        "digest": sweep.digest,
-        "points": points,
-    }
-    write_json(folder.path / PLAN_FILE, plan)
+    points = tuple(_PlannedPoint(p.number, p.settings, p.files) for p in sweep.points)
+    plan = _Plan(
+        number, folder.version, sweep.scenario, sweep.proxies, sweep.clock, sweep.digest, points
+    )
+    write_json(folder.path / PLAN_FILE, asdict(plan))
 
 
 def open_sweep(path: Path) -> SweepFolder:
