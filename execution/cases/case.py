@@ -18,7 +18,7 @@ from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from results.store.runs import PHASES, RunFolder
 from results.verdicts.byte_conservation import Carried, Span
-from results.verdicts.model_comparison import CaseObservations, CaseResult, Measured, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.summary import median_interval
 from results.verdicts.verdict import Reason, Thresholds
 from scenarios.scenario import Repeats, Scenario
@@ -120,9 +120,7 @@ class MeasuredCase:
 
     def judged(self, probed: Mapping[Hop, Span] = NO_PROBES) -> CaseResult:
         """Judge the case; `probed` has the bytes of the background probes on each link."""
-        links = replace(self.carried, probed=probed)
-        observations = replace(self.measured.observations, carried=links)
-        measured = replace(self.measured, observations=observations)
+        measured = replace(self.measured, carried=replace(self.carried, probed=probed))
         return compare(self.name, measured, self.prediction, self.size_scale, self.limits)
 
 
@@ -171,16 +169,14 @@ class Measuring:
             topology=topology,
             schedule=schedule,
             executions=CaseExecutions(counted, done.warmups, tuple(done.disturbed)),
-            observations=CaseObservations(
-                # If times are not judged, the machine is not either: it was busy with other work.
-                machine=observer.observations(counted) if timed else None,
-                dropped_packets=dropped_packets,
-                known=self.known.get(topology.spec.kind, ()),
-            ),
             epoch=fabric.placement.epoch,
             gpus=fabric.placement.gpus,
             check_data=self.scenario.check_data,
             generator=generator,
+            # If times are not judged, the machine is not either: it was busy with other work.
+            machine=observer.observations(counted) if timed else None,
+            dropped_packets=dropped_packets,
+            known=self.known.get(topology.spec.kind, ()),
         )
         return MeasuredCase(
             name,

@@ -8,7 +8,7 @@ The kernel counts packets, too, and segments that travel as one packet have one 
 bytes, less a header for each packet, are its payload, acknowledgements included, to the byte.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -109,9 +109,18 @@ class Irregular:
             sums.out_of_order.update(dict(enumerate(repeat.out_of_order)))
         return sums
 
+    @property
     def ranks(self) -> set[int]:
-        """Return the ranks with any."""
-        return {rank for rank, count in (self.retransmitted + self.out_of_order).items() if count}
+        """The ranks with any."""
+        return set(self.retransmitted + self.out_of_order)
+
+    def most_bytes(self, senders: Iterable[int], receivers: Iterable[int]) -> int:
+        """Return the most bytes that they add on a link from these ranks to these."""
+        return (
+            SEGMENT_BYTES * sum(self.retransmitted[rank] for rank in senders)
+            + ACKNOWLEDGED_BYTES * sum(self.retransmitted[rank] for rank in receivers)
+            + SELECTIVE_BYTES * sum(self.out_of_order[rank] for rank in senders)
+        )
 
 
 def spans(
@@ -130,67 +139,45 @@ def spans(
     packets with any other one, and a link may have counted a background probe before or after a
     reading. Link probes are as long as the header that is subtracted.
     """
-    routing = Routing(epoch.topology, epoch.health)
-    sure, opening = Counter[Hop](), Counter[Hop]()
-    passing = _Passing(irregular)
-    for (source, destination), pair in _pairs(schedule, framing).items():
-        there, back = gpus[source], gpus[destination]
-        for hop in routing.path_if_any(there, back) or ():
-            sure[hop] += executions * pair.forth_bytes
-            opening[hop] += framing.opening
-            passing.note(hop, source, destination)
-        for hop in routing.path_if_any(back, there) or ():
-            sure[hop] += executions * pair.back_bytes
-            opening[hop] += framing.answer
-            passing.note(hop, destination, source)
+    routing, ranks = Routing(epoch.topology, epoch.health), irregular.ranks
+    sure, more = Counter[Hop](), Counter[Hop]()
+    senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
+    sent, opening = _exchanged(schedule, framing)
+    for (sender, receiver), size_bytes in sent.items():
+        for hop in routing.path_if_any(gpus[sender], gpus[receiver]) or ():
+            sure[hop] += executions * size_bytes
+            more[hop] += opening[sender, receiver]
+            if sender in ranks or receiver in ranks:
+                senders[hop].add(sender)
+                receivers[hop].add(receiver)
     hops = (Hop(link, p.node) for link in epoch.topology.links for p in (link.lower, link.upper))
     explained: dict[Hop, Span] = {}
     for hop in hops:
-        probes, more = carried.probed.get(hop, NOTHING), opening[hop] + passing.bytes_on(hop)
-        explained[hop] = Span(sure[hop] + probes.least, sure[hop] + probes.most + more)
+        probes = carried.probed.get(hop, NOTHING)
+        most = probes.most + more[hop] + irregular.most_bytes(senders[hop], receivers[hop])
+        explained[hop] = Span(sure[hop] + probes.least, sure[hop] + most)
     return explained
 
 
-class _Passing:
-    """Links on the paths of retransmitted segments and of irregular packets' acknowledgements."""
+def _exchanged(
+    schedule: Steps, framing: Framing
+) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
+    """Return the bytes of an execution from each rank to each other, and the most beside these.
 
-    def __init__(self, irregular: Irregular) -> None:
-        self._irregular, self._ranks = irregular, irregular.ranks()
-        self._ends: dict[Hop, tuple[set[int], set[int]]] = {}
-
-    def note(self, hop: Hop, sender: int, receiver: int) -> None:
-        """Note that packets from one rank to another pass a link."""
-        if sender in self._ranks or receiver in self._ranks:
-            senders, receivers = self._ends.setdefault(hop, (set(), set()))
-            senders.add(sender)
-            receivers.add(receiver)
-
-    def bytes_on(self, hop: Hop) -> int:
-        """The most bytes that irregular packets add on a link."""
-        senders, receivers = self._ends.get(hop, (set(), set()))
-        again, disordered = self._irregular.retransmitted, self._irregular.out_of_order
-        return (
-            SEGMENT_BYTES * sum(again[rank] for rank in senders)
-            + ACKNOWLEDGED_BYTES * sum(again[rank] for rank in receivers)
-            + SELECTIVE_BYTES * sum(disordered[rank] for rank in senders)
-        )
-
-
-@dataclass
-class _Pair:
-    """Bytes that a pair of ranks exchanges: of transfers, and of their answers."""
-
-    forth_bytes: int = 0
-    back_bytes: int = 0
-
-
-def _pairs(schedule: Steps, framing: Framing) -> dict[tuple[int, int], _Pair]:
-    pairs: dict[tuple[int, int], _Pair] = {}
+    They are of transfers and of the answers to them; and of connections that open.
+    """
+    sent, opening = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    pairs = set()
     for transfer in schedule.transfers:
-        pair = pairs.setdefault((transfer.source, transfer.destination), _Pair())
-        pair.forth_bytes += framing.forth(transfer.size_bytes)
-        pair.back_bytes += framing.confirmation + framing.ready * (transfer.ready is not None)
-    return pairs
+        there = transfer.source, transfer.destination
+        back = there[::-1]
+        pairs.add(there)
+        sent[there] += framing.forth(transfer.size_bytes)
+        sent[back] += framing.confirmation + framing.ready * (transfer.ready is not None)
+    for source, destination in pairs:
+        opening[source, destination] += framing.opening
+        opening[destination, source] += framing.answer
+    return sent, opening
 
 
 def link_reasons(

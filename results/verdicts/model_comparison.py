@@ -23,37 +23,27 @@ from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, wit
 
 
 @dataclass(frozen=True)
-class CaseObservations:
-    """Observations during a case, beside its executions.
-
-    `machine` has one for each repeat, `None` if the machine is not judged. `carried` is `None` if
-    the fabric changed during the case. `known` are findings from before the case: links with
-    an inconclusive calibration.
-    """
-
-    machine: tuple[Observation, ...] | None = None
-    dropped_packets: int = 0
-    carried: Carried | None = None
-    known: tuple[Reason, ...] = ()
-
-
-@dataclass(frozen=True)
 class Measured:
-    """All measurements of a case.
+    """All measurements of a case, and observations during it.
 
-    `epoch` is the fabric that carried it, `None` if the fabric changed during the case. With
-    `check_data`, the agents checked the results during the executions, so times do not count; nor
-    do the times of a generator that is not timed.
+    `epoch` is the fabric that carried it; it and `carried` are `None` if the fabric changed during
+    the case. With `check_data`, the agents checked the results during the executions, so times do
+    not count; nor do the times of a generator that is not timed. `machine` has an observation of
+    each repeat, `None` if the machine is not judged. `known` are findings from before the case:
+    links with an inconclusive calibration.
     """
 
     topology: Topology
     schedule: Steps
     executions: CaseExecutions
-    observations: CaseObservations = CaseObservations()
     epoch: Epoch | None = None
     gpus: RankGpus = ()
     check_data: bool = False
     generator: Generator = Generator.AGENT
+    machine: tuple[Observation, ...] | None = None
+    dropped_packets: int = 0
+    carried: Carried | None = None
+    known: tuple[Reason, ...] = ()
 
     @property
     def times_count(self) -> bool:
@@ -248,11 +238,10 @@ def judge(
 
 def fidelity_of(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
-    seen = measured.observations
-    of_bytes = (*seen.known, *_bytes(measured), *_losses(measured))
-    if seen.machine is None:
+    of_bytes = (*measured.known, *_bytes(measured), *_losses(measured))
+    if measured.machine is None:
         return Fidelity.of(of_bytes)
-    headroom = machine_headroom(seen.machine, seen.dropped_packets)
+    headroom = machine_headroom(measured.machine, measured.dropped_packets)
     reasons = (*machine_reasons(headroom), *_disturbances(measured.executions), *of_bytes)
     return Fidelity.of(reasons, headroom=headroom)
 
@@ -270,7 +259,7 @@ def _disturbances(executions: CaseExecutions) -> Iterator[Reason]:
 def _bytes(measured: Measured) -> Iterator[Reason]:
     """Check byte conservation; check links and switches only if all executions completed."""
     schedule, executions = measured.schedule, measured.executions.all
-    carried, epoch = measured.observations.carried, measured.epoch
+    carried, epoch = measured.carried, measured.epoch
     yield from payload_reasons(schedule, executions)
     whole = all(repeat.complete for repeat in executions)
     if carried is not None and epoch is not None and whole:
@@ -301,7 +290,7 @@ def data_reasons(execution: Repeat) -> Iterator[Reason]:
 
 def _losses(measured: Measured) -> Iterator[Reason]:
     """Report notes and TCP retransmits, which pass, and packets dropped by queues, which warn."""
-    executions, dropped = measured.executions, measured.observations.dropped_packets
+    executions, dropped = measured.executions, measured.dropped_packets
     for note in dict.fromkeys(note for repeat in executions.repeats for note in repeat.notes):
         yield Verdict.PASS, note
     if executions.retransmits:

@@ -46,7 +46,7 @@ from results.verdicts.fidelity import (
     machine_headroom,
     machine_reasons,
 )
-from results.verdicts.model_comparison import CaseObservations, Measured, compare
+from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec
@@ -477,9 +477,7 @@ def test_a_case_has_both_verdicts_apart() -> None:
 
     def case(ratio: float, seen: Observation) -> tuple[str, str]:
         repeat = replace(executed(schedule), completion_s=seconds * ratio)
-        measured = Measured(
-            topology, schedule, CaseExecutions((repeat,)), CaseObservations((seen,))
-        )
+        measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,))
         found = compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
         return found.verdict.value, found.fidelity.verdict.value
 

@@ -20,7 +20,7 @@ from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.store.runs import find_run
-from results.verdicts.model_comparison import CaseObservations, CaseResult, Measured, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds, Verdict
 from tests.unit.fabrics import spec
@@ -80,7 +80,7 @@ def result(*repeats: Repeat, warmups: tuple[Repeat, ...] = (), dropped: int = 0)
         TOPOLOGY,
         SCHEDULE,
         CaseExecutions(repeats, warmups),
-        CaseObservations(dropped_packets=dropped),
+        dropped_packets=dropped,
     )
     return compare("rail-only/all-to-all/two-step", measured, PREDICTION, 10.0, LIMITS)
 
