@@ -112,8 +112,8 @@ class PlacedJob:
         Executions are numbered from `first`; none starts before `not_before_ns`. `before` is called
         with the number of each execution before its begin.
         """
-        self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
         at_most_s = longest_s(prediction, self.placement.topology)
+        self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
         for number in range(first, first + count):
             before(number)
             yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)

@@ -25,7 +25,7 @@ from studies.benchmarks.costs import exchange_size
 from studies.benchmarks.data_plane import capacity, datapaths
 from studies.benchmarks.rows import FAILED, SIXTEEN, Row, is_judged_right, part, sized
 from tests.playground import SAMPLE
-from traffic_gen.agents.program import programs_of
+from traffic_gen.agents.client import programs_of
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.workloads.point_to_point import streams

@@ -18,7 +18,7 @@ from model.prediction.simulation import Simulation
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec
 from traffic_gen.agents.agent import Agent
-from traffic_gen.agents.program import programs_of
+from traffic_gen.agents.client import programs_of
 
 MS = 10**6
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 2, 2))

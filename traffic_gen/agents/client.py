@@ -1,4 +1,4 @@
-"""Control all agents of a run: load programs, start them together, collect records."""
+"""Control all agents of a run: load their programs, start them together, collect records."""
 
 import json
 import select
@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 
 from model.errors import EmulationError
 from model.measurement.records import Repeat, TransferRecord
-from model.workload.schedule import Steps
+from model.workload.schedule import Schedule, Steps
+from model.workload.transfers.collective import EVERYONE, Demand
 from model.workload.transfers.columns import Transfer
-from traffic_gen.agents.program import Program, programs, programs_of
+from traffic_gen.workloads.sized_collective import ELEMENT_BYTES
 
 LOAD_DEADLINE_S = 60
 # Allowances for each connection and for each end of a transfer: one processor may have to open all
@@ -31,6 +32,7 @@ ANSWER_S, REPORT_DEADLINE_S = 5, 60
 # An agent that is stopped does not read; a program may be larger than the socket's buffer.
 SEND_DEADLINE_S = 5
 
+Program = dict[str, Any]
 Answer = dict[str, Any]
 Answers = dict[int, Answer]
 # Callback(seconds since an execution's start); returns the seconds until its next call, which may
@@ -86,8 +88,13 @@ class AgentClient:
     def load(
         self, schedule: Steps, addresses: Mapping[tuple[int, int], str], *, check_data: bool
     ) -> None:
-        """Send every agent its program, and wait until all connections are open."""
-        self._load(programs(schedule, addresses, check_data=check_data))
+        """Send every agent its program, and wait until all connections are open.
+
+        With `check_data`, the ranks of a collective send real numbers, and check its result. Other
+        workloads have no result to check.
+        """
+        demand = schedule.demand if check_data and isinstance(schedule, Schedule) else None
+        self._load(programs_of(range(schedule.gpus), schedule.transfers, addresses, demand))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         deadline = time.monotonic() + load_deadline_s(by_rank.values())
@@ -115,7 +122,13 @@ class AgentClient:
         start_ns = self._start(ranks, at_most_s, not_before_ns)
         ended, reports, asked = Answers(), Answers(), False
         try:
-            self._collect(ranks, ended, start_ns, at_most_s, on_tick)
+            self._wait(
+                ranks,
+                ended,
+                start_ns / 1e9 + at_most_s + ANSWER_S,
+                "finish a repeat",
+                lambda: on_tick((time.monotonic_ns() - start_ns) / 1e9),
+            )
             asked = True
             self._report(ended, reports, transfers)
         except Aborted:
@@ -138,7 +151,7 @@ class AgentClient:
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
         self._load(programs_of(ranks, transfers, addresses))
         start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
-        self._collect(ranks, ended, start_ns, at_most_s, no_ticks)
+        self._wait(ranks, ended, start_ns / 1e9 + at_most_s + ANSWER_S, "finish a repeat")
         self._report(ended, reports, transfers)
         repeat = _repeat(transfers, ranks, 0, start_ns, reports)
         if not repeat.complete:
@@ -187,22 +200,6 @@ class AgentClient:
         except OSError as error:
             self._lost(rank, str(error))
 
-    def _collect(
-        self,
-        ranks: Iterable[int],
-        answers: Answers,
-        start_ns: int,
-        at_most_s: float,
-        on_tick: OnTick,
-    ) -> None:
-        """Fill `answers` with the agents' answers to a run request."""
-
-        def tick() -> float:
-            return on_tick((time.monotonic_ns() - start_ns) / 1e9)
-
-        deadline = start_ns / 1e9 + at_most_s + ANSWER_S
-        self._wait(ranks, answers, deadline, "finish a repeat", tick)
-
     def _wait(
         self,
         ranks: Iterable[int],
@@ -213,9 +210,12 @@ class AgentClient:
     ) -> None:
         """Fill `answers` until all ranks have answered; check the testbed; raise at `deadline`."""
         poll = select.poll()
-        waiting = {self._descriptor(rank): rank for rank in ranks if rank not in answers}
-        for descriptor in waiting:
-            poll.register(descriptor, select.POLLIN)
+        waiting = dict[int, int]()
+        for rank in ranks:
+            if rank not in answers:
+                sock = self._sockets[self._gpus[rank]]
+                waiting[sock.fileno()] = rank
+                poll.register(sock, select.POLLIN)
         while waiting:
             for descriptor, _ in poll.poll(min(CHECK_EVERY_S, next_tick()) * 1000):
                 rank = waiting[descriptor]
@@ -229,9 +229,6 @@ class AgentClient:
             if waiting and time.monotonic() > deadline:
                 missing = ", ".join(str(rank) for rank in sorted(waiting.values()))
                 raise EmulationError(f"agents did not {what}: no answer from ranks {missing}")
-
-    def _descriptor(self, rank: int) -> int:
-        return self._sockets[self._gpus[rank]].fileno()
 
     def _receive(self, rank: int) -> Answer | None:
         """Read from an agent; return its answer if the line is complete, else `None`."""
@@ -291,26 +288,26 @@ def _repeat(
 ) -> Repeat:
     records = tuple(_records(transfers, number, start_ns, answers))
     values = answers.values()
+    counts = {
+        key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
+        for key in ("retransmits", "out_of_order", "sent_bytes", "received_bytes")
+    }
     return Repeat(
         number=number,
         complete=len(answers) == len(ranks) and all(a["complete"] for a in values),
         completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
         start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
         agents_cpu_s=sum(a["cpu_s"] for a in values),
-        retransmitted=_by_rank(ranks, answers, "retransmits"),
-        out_of_order=_by_rank(ranks, answers, "out_of_order"),
+        retransmitted=counts["retransmits"],
+        out_of_order=counts["out_of_order"],
         errors=tuple(
             f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
         ),
         records=records,
         start_ns=start_ns,
-        sent_bytes=_by_rank(ranks, answers, "sent_bytes"),
-        received_bytes=_by_rank(ranks, answers, "received_bytes"),
+        sent_bytes=counts["sent_bytes"],
+        received_bytes=counts["received_bytes"],
     )
-
-
-def _by_rank(ranks: Iterable[int], answers: Answers, key: str) -> tuple[int, ...]:
-    return tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
 
 
 def _records(
@@ -331,3 +328,66 @@ def _records(
             arrived_ns=arrived_ns,
             confirmed_ns=confirmed_ns,
         )
+
+
+def programs_of(
+    ranks: Iterable[int],
+    transfers: Iterable[Transfer],
+    addresses: Mapping[tuple[int, int], str],
+    demand: Demand | None = None,
+) -> dict[int, Program]:
+    """Return a program per rank: its sends and receives, with its peers.
+
+    `addresses` maps (source, destination) to the address to use. A step of compute is a send of a
+    rank to itself. To meet a `demand` with real data, programs also list the chunks that each
+    transfer carries, and those that a rank must have in the end.
+    """
+    built: dict[int, Program] = {
+        rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
+        for rank in ranks
+    }
+    for transfer in transfers:
+        source, destination = transfer.source, transfer.destination
+        chunks = () if demand is None else transfer.chunks
+        built[source]["sends"].append(
+            (
+                transfer.id,
+                destination,
+                transfer.size_bytes,
+                transfer.after,
+                transfer.ready is not None,
+                chunks,
+                transfer.compute_ns,
+            )
+        )
+        if transfer.is_compute:
+            continue
+        peers = built[source]["peers"]
+        if destination not in peers:
+            peers[destination] = addresses[source, destination]
+        built[destination]["receives"].append(
+            (transfer.id, source, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
+        )
+    if demand is not None:
+        for rank, program in built.items():
+            program["check"] = _data_check(demand, rank)
+    return built
+
+
+def _data_check(demand: Demand, rank: int) -> dict[str, Any]:
+    """Return a rank's initial chunks, and the ranks whose sum each of its final chunks must be.
+
+    `elements` has the length of every chunk.
+    """
+    held, wanted = demand.held.at(rank), demand.wanted.at(rank)
+    expected = zip(
+        demand.wanted.chunks[wanted].tolist(), demand.contributor[wanted].tolist(), strict=True
+    )
+    return {
+        "elements": (demand.chunk_bytes // ELEMENT_BYTES).tolist(),
+        "initial": demand.held.chunks[held].tolist(),
+        "expected": [
+            (chunk, demand.holders.at(chunk).tolist() if only == EVERYONE else [only])
+            for chunk, only in expected
+        ],
+    }
