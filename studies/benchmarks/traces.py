@@ -11,7 +11,7 @@ from pathlib import Path
 from model.workload.trace import NodeKind, Trace
 from studies.benchmarks.rows import Row
 from traffic_gen.traces.formats.chakra_writing import chakra_files
-from traffic_gen.traces.formats.nodes import Defaults, Nodes
+from traffic_gen.traces.formats.nodes import Defaults, Node, Nodes
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
@@ -51,15 +51,15 @@ def _rounds() -> Trace:
     """
     nodes = Nodes(RANKS)
     last: list[list[int]] = [[] for _ in range(RANKS)]
-    while len(nodes.kind) < NODES:
+    while len(nodes.added) < NODES:
         for rank in range(RANKS):
-            compute = nodes.add(NodeKind.COMPUTE, rank, 0, seconds=COMPUTE_NS / 1e9)
+            compute = nodes.add(Node(NodeKind.COMPUTE, rank, 0, seconds=COMPUTE_NS / 1e9))
             for earlier in last[rank]:
                 nodes.wait(compute, earlier)
             ends = (rank + 1) % RANKS, (rank - 1) % RANKS
-            send = nodes.add(NodeKind.SEND, rank, 0, peer=ends[0], size_bytes=SIZE_BYTES)
+            send = nodes.add(Node(NodeKind.SEND, rank, 0, ends[0], SIZE_BYTES))
             nodes.wait(send, compute)
-            last[rank] = [send, nodes.add(NodeKind.RECEIVE, rank, 0, peer=ends[1])]
+            last[rank] = [send, nodes.add(Node(NodeKind.RECEIVE, rank, 0, ends[1]))]
     return nodes.trace("rounds")
 
 

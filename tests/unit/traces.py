@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.nodes import Nodes
+from traffic_gen.traces.formats.nodes import Node, Nodes
 from traffic_gen.traces.replay import ALGORITHM_OF
 
 
@@ -24,7 +24,7 @@ def traces(draw: st.DrawFn, *, collectives: bool = True) -> Trace:
         added.append(_added(draw, nodes, draw(st.sampled_from(kinds)), place))
     for together in added:
         for node in together:
-            before = of_rank[nodes.rank[node]]
+            before = of_rank[nodes.added[node].rank]
             for earlier in draw(st.sets(st.sampled_from(before), max_size=3)) if before else ():
                 nodes.wait(node, earlier)
             before.append(node)
@@ -36,7 +36,7 @@ def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int) -> list[in
     rank, size_bytes = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 10**6))
     if what is NodeKind.COMPUTE:
         seconds = draw(st.integers(0, 1000)) / 1e6
-        return [nodes.add(NodeKind.COMPUTE, rank, place, seconds=seconds)]
+        return [nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=seconds))]
     if what is NodeKind.COLLECTIVE:
         group = draw(st.sets(st.integers(0, nodes.ranks - 1), min_size=1))
         collective = draw(st.sampled_from(sorted(ALGORITHM_OF)))
@@ -52,8 +52,8 @@ def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int) -> list[in
 def _message(
     nodes: Nodes, rank: int, peer: int, size_bytes: int, tag: int, place: int
 ) -> list[int]:
-    send = nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes, tag=tag)
-    return [send, nodes.add(NodeKind.RECEIVE, peer, place, peer=rank, tag=tag)]
+    send = nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes, tag=tag))
+    return [send, nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank, tag=tag))]
 
 
 def same(one: Trace, other: Trace) -> bool:

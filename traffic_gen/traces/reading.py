@@ -116,8 +116,8 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     except UnicodeDecodeError as error:
         raise Malformed(f": byte {error.start}", "must be a Chakra trace or UTF-8 text") from None
     if (lines := text.count("\n")) > MOST_LINES:
-        raise Malformed(":1", f"must have at most {MOST_LINES} lines, got {lines}")
+        raise Malformed(1, f"must have at most {MOST_LINES} lines, got {lines}")
     for is_one, read in TEXT_FORMATS.values():
         if is_one(text):
             return read(text, defaults)
-    raise Malformed(":1", "unknown format of trace", f"known: {', '.join(FORMATS)}")
+    raise Malformed(1, "unknown format of trace", f"known: {', '.join(FORMATS)}")

@@ -126,12 +126,9 @@ class _Emission:
         self.members: dict[int, list[int]] = defaultdict(list)
         self.ends: list[Ends] = [()] * len(trace)
         self.entries: list[Ends] = [()] * len(trace)
-        self.source: list[int] = []
-        self.destination: list[int] = []
-        self.size_bytes: list[int] = []
+        # Source, destination, bytes, rendezvous and nanoseconds of compute of each transfer.
+        self.steps: list[tuple[int, int, int, int, int]] = []
         self.after: list[Ends] = []
-        self.ready: list[int] = []
-        self.computes: list[int] = []
 
     def emit_all(self) -> None:
         """Emit all nodes; those of a collective operation follow each other."""
@@ -157,8 +154,7 @@ class _Emission:
             number = self.emit(gpu, peer, self.sizes[node], waits)
             self.ends[node] = self.entries[node] = (number,)
         elif self.compute_ns[node]:
-            number = self.emit(gpu, gpu, 0, waits)
-            self.computes[number] = self.compute_ns[node]
+            number = self.emit(gpu, gpu, 0, waits, compute_ns=self.compute_ns[node])
             self.ends[node] = self.entries[node] = (number,)
         elif (number := self.operation[node]) != NONE:
             operation, nodes = self.trace.operations[number], self.members[number]
@@ -166,15 +162,19 @@ class _Emission:
             if len(nodes) == len(operation.ranks):
                 self._collective(operation, nodes)
 
-    def emit(self, source: int, to: int, size_bytes: int, after: Ends, ready: int = NONE) -> int:
+    def emit(
+        self,
+        source: int,
+        to: int,
+        size_bytes: int,
+        after: Ends,
+        ready: int = NONE,
+        compute_ns: int = 0,
+    ) -> int:
         """Emit a transfer, or a step of compute of a GPU; return its number."""
-        self.source.append(source)
-        self.destination.append(to)
-        self.size_bytes.append(size_bytes)
+        self.steps.append((source, to, size_bytes, ready, compute_ns))
         self.after.append(after)
-        self.ready.append(ready)
-        self.computes.append(0)
-        return len(self.source) - 1
+        return len(self.steps) - 1
 
     def _collective(self, operation: Operation, nodes: list[int]) -> None:
         """Emit a collective operation, with all of its nodes."""
@@ -188,16 +188,18 @@ class _Emission:
 
     def transfers(self) -> Transfers:
         """Return all transfers that were emitted."""
-        count = len(self.source)
+        count = len(self.steps)
+        columns = np.array(self.steps, np.int64).reshape(count, 5).T.copy()
+        source, destination, size_bytes, ready, compute_ns = columns
         return Transfers(
-            source=np.array(self.source, np.int64),
-            destination=np.array(self.destination, np.int64),
-            size_bytes=np.array(self.size_bytes, np.int64),
+            source=source,
+            destination=destination,
+            size_bytes=size_bytes,
             chunks=Rows(np.empty(0, np.int64), np.zeros(count + 1, np.int64)),
             after=Rows.of(self.after),
-            ready=np.array(self.ready, np.int64),
+            ready=ready,
             reduce=np.zeros(count, bool),
-            compute_ns=np.array(self.computes, np.int64),
+            compute_ns=compute_ns,
         )
 
     def deliveries(self) -> Deliveries:

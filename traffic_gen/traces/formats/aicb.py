@@ -20,8 +20,8 @@ from traffic_gen.traces.formats.nodes import (
     MOST_SECONDS,
     Defaults,
     Malformed,
+    Node,
     Nodes,
-    line,
     require_bytes,
     require_nodes,
     require_ranks,
@@ -96,16 +96,16 @@ def _strategy(written: str, defaults: Defaults) -> tuple[_Strategy, int]:
     matched = STRATEGY.fullmatch(written)
     if matched is None or matched[1] not in (MICRO, ITERATION):
         what = f"unknown strategy {written.strip()[:60]!r}"
-        raise Malformed(line(1), what, f"known: {MICRO}, {ITERATION}")
+        raise Malformed(1, what, f"known: {MICRO}, {ITERATION}")
     words = matched[2].replace(":", " ").split()
     given = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    ranks = require_ranks(given.get("all_gpus", defaults.ranks), line(1))
+    ranks = require_ranks(given.get("all_gpus", defaults.ranks), 1)
     tensor, expert = given.get("model_parallel_NPU_group", 1), given.get("ep", 1)
     if given.get("pp", 1) != 1:
-        raise Malformed(line(1), f"pp must be 1, got {given['pp']}")
+        raise Malformed(1, f"pp must be 1, got {given['pp']}")
     if tensor < 1 or expert < 1 or ranks % (tensor * expert):
         what = f"{ranks} ranks must be a multiple of {tensor} (tensor) times {expert} (expert)"
-        raise Malformed(line(1), what)
+        raise Malformed(1, what)
     return _Strategy(matched[1] == MICRO, ranks, tensor, expert), ranks
 
 
@@ -128,14 +128,14 @@ def _layers(lines: list[str], ranks: int) -> Iterator[Layer]:
     count = lines[1].strip() if len(lines) > 1 else ""
     written = sum(1 for row in lines[2:] if row.strip())
     if not NUMBER.fullmatch(count) or int(count) != written:
-        raise Malformed(line(2), f"must be the number of layers, {written}, got {count[:40]!r}")
-    require_nodes(6 * written * ranks, line(2))
+        raise Malformed(2, f"must be the number of layers, {written}, got {count[:40]!r}")
+    require_nodes(6 * written * ranks, 2)
     for number, row in enumerate(lines[2:], start=3):
         words = row.split()
         if not words:
             continue
         if len(words) != COLUMNS:
-            raise Malformed(line(number), f"must have {COLUMNS} columns, got {len(words)}")
+            raise Malformed(number, f"must have {COLUMNS} columns, got {len(words)}")
         yield number, tuple(_pass(words[at : at + 3], number) for at in (2, 5, 8))
 
 
@@ -143,17 +143,14 @@ def _pass(words: list[str], number: int) -> _Pass:
     compute, operation, size = words
     for word in (compute, size):
         if not NUMBER.fullmatch(word):
-            raise Malformed(line(number), f"must be a number, got {word[:40]!r}")
+            raise Malformed(number, f"must be a number, got {word[:40]!r}")
     if int(compute) > MOST_SECONDS * 1e9:
-        raise Malformed(line(number), f"must compute at most a day, got {compute} ns")
+        raise Malformed(number, f"must compute at most a day, got {compute} ns")
     name, *suffix = re.split(r"(?=_DP_EP$|_EP$)", operation)
     if name != "NONE" and name not in OPERATIONS:
-        raise Malformed(
-            line(number),
-            f"unknown operation {operation[:40]!r}",
-            f"known: {', '.join(OPERATIONS)}",
-        )
-    size_bytes = require_bytes(int(size), line(number))
+        known = ", ".join(OPERATIONS)
+        raise Malformed(number, f"unknown operation {operation[:40]!r}", f"known: {known}")
+    size_bytes = require_bytes(int(size), number)
     return _Pass(int(compute), OPERATIONS.get(name), "".join(suffix), size_bytes)
 
 
@@ -177,7 +174,7 @@ class _Iteration:
         if nanoseconds <= NOTHING_NS:
             return
         for rank in range(self.nodes.ranks):
-            node = self.nodes.add(NodeKind.COMPUTE, rank, place, seconds=nanoseconds / 1e9)
+            node = self.nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=nanoseconds / 1e9))
             self._wait(node, self.last.get(rank, NONE))
             self.last[rank] = node
 

@@ -12,8 +12,8 @@ from traffic_gen.traces.formats.nodes import (
     MOST_RANKS,
     Defaults,
     Malformed,
+    Node,
     Nodes,
-    line,
     require_bytes,
     require_nodes,
     require_ranks,
@@ -37,17 +37,15 @@ def is_byte_matrix(text: str) -> bool:
 def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
     """Read a matrix; raise `Malformed` for any other text."""
     rows = _rows(text)
-    ranks = require_ranks(len(rows), line(1))
+    ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     for rank, (place, row) in enumerate(rows):
         if len(row) != ranks:
-            raise Malformed(
-                line(place), f"must have {ranks} numbers, one for each row, got {len(row)}"
-            )
+            raise Malformed(place, f"must have {ranks} numbers, one for each row, got {len(row)}")
         for peer, size_bytes in enumerate(row):
             if size_bytes and peer != rank:
-                nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes)
-                nodes.add(NodeKind.RECEIVE, peer, place, peer=rank)
+                nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes))
+                nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank))
     return nodes.trace("byte matrix")
 
 
@@ -70,14 +68,14 @@ def _rows(text: str) -> list[tuple[int, list[int]]]:
     rows, count = list[tuple[int, list[int]]](), 0
     for number, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
-            raise Malformed(line(number), f"must have at most {MOST_RANKS} numbers")
+            raise Malformed(number, f"must have at most {MOST_RANKS} numbers")
         try:
             row = row_of(written)
         except ValueError as error:
-            raise Malformed(line(number), str(error)) from error
+            raise Malformed(number, str(error)) from error
         if row:
             count += len(row)
-            require_nodes(count, line(number))
-            rows.append((number, [require_bytes(size, line(number)) for size in row]))
-            require_ranks(len(rows), line(number))
+            require_nodes(count, number)
+            rows.append((number, [require_bytes(size, number) for size in row]))
+            require_ranks(len(rows), number)
     return rows

@@ -22,6 +22,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
+from traffic_gen.traces.formats.chakra_writing import COMM_TYPE_OF, TYPE_OF
 from traffic_gen.traces.formats.nodes import (
     MOST_BYTES,
     MOST_SECONDS,
@@ -40,16 +41,11 @@ MOST_DEPENDENCIES = 20_000_000
 # The version of the schema, as `0.0.4` or `1.0.2-chakra.0.0.4`; no text has it behind a length.
 VERSION = re.compile(rb"[0-9]+\.[0-9]+[!-~]*")
 LONGEST_BEGIN = 64
-KINDS = {5: NodeKind.SEND, 6: NodeKind.RECEIVE, 7: NodeKind.COLLECTIVE}
 MOST_TYPE = 10
 BARRIER = 9
-# Values of `CollectiveCommType`; a barrier is the smallest AllReduce.
+# A barrier is the smallest AllReduce; ReduceScatter has a second number.
 COLLECTIVES = {
-    0: Collective.ALL_REDUCE,
-    2: Collective.ALL_GATHER,
-    5: Collective.BROADCAST,
-    6: Collective.ALL_TO_ALL,
-    7: Collective.REDUCE_SCATTER,
+    **{number: collective for collective, number in COMM_TYPE_OF.items()},
     8: Collective.REDUCE_SCATTER,
     BARRIER: Collective.ALL_REDUCE,
 }
@@ -184,7 +180,7 @@ class _Assembly:
 
     def __init__(self, frames: _Frames, columns: NodeColumns) -> None:
         self.kind = np.zeros(len(frames.rank), np.int64)
-        for type_, kind in KINDS.items():
+        for kind, type_ in TYPE_OF.items():
             self.kind[columns.type == type_] = kind
         barriers = (self.kind == NodeKind.COLLECTIVE) & (columns.comm_type == BARRIER)
         comm_size = np.where(barriers, 0, columns.comm_size)

@@ -7,6 +7,7 @@ from model.workload.transfers.collective import Collective
 
 SCHEMA_VERSION = "0.0.4"
 TYPE_OF = {NodeKind.COMPUTE: 4, NodeKind.SEND: 5, NodeKind.RECEIVE: 6, NodeKind.COLLECTIVE: 7}
+# Values of `CollectiveCommType`.
 COMM_TYPE_OF = {
     Collective.ALL_REDUCE: 0,
     Collective.ALL_GATHER: 2,

@@ -21,8 +21,8 @@ from traffic_gen.traces.formats.nodes import (
     MOST_SECONDS,
     Defaults,
     Malformed,
+    Node,
     Nodes,
-    line,
     require_bytes,
     require_ranks,
 )
@@ -74,7 +74,7 @@ class _Reader:
             if statement and not statement.isspace():
                 self.statement(statement, number)
         if self.rank is not None:
-            raise Malformed(line(number), f"ends within rank {self.rank}", "close it with `}`")
+            raise Malformed(number, f"ends within rank {self.rank}", "close it with `}`")
         self._follow_begins()
         return self.nodes.trace("GOAL")
 
@@ -95,23 +95,23 @@ class _Reader:
         """Read a statement between the ranks."""
         if matched := COUNT.fullmatch(statement):
             if self.nodes.ranks:
-                raise Malformed(line(number), "duplicate num_ranks", "leave one of them out")
-            self.nodes.ranks = require_ranks(int(matched[1]), line(number))
+                raise Malformed(number, "duplicate num_ranks", "leave one of them out")
+            self.nodes.ranks = require_ranks(int(matched[1]), number)
         elif matched := RANK.fullmatch(statement):
             self.rank = self._known(int(matched[1]), number)
             if self.rank in self.seen:
-                raise Malformed(line(number), f"duplicate rank {self.rank}")
+                raise Malformed(number, f"duplicate rank {self.rank}")
             self.seen.add(self.rank)
         else:
             self._refuse(statement, number)
 
     def _refuse(self, statement: str, number: int) -> None:
         shown = statement.strip()[:60]
-        raise Malformed(line(number), f"unknown statement {shown!r}", f"expected {EXPECTED}")
+        raise Malformed(number, f"unknown statement {shown!r}", f"expected {EXPECTED}")
 
     def _known(self, rank: int, number: int) -> int:
         if not 0 <= rank < self.nodes.ranks:
-            raise Malformed(line(number), f"rank must be 0 to {self.nodes.ranks - 1}, got {rank}")
+            raise Malformed(number, f"rank must be 0 to {self.nodes.ranks - 1}, got {rank}")
         return rank
 
     def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
@@ -122,41 +122,36 @@ class _Reader:
             node = self._message(what, int(size), int(peer), int(tag or 0), rank, number)
         if label is not None:
             if label in self.labels:
-                raise Malformed(line(number), f"duplicate label {label!r}")
+                raise Malformed(number, f"duplicate label {label!r}")
             self.labels[label] = node
 
     def _calc(self, nanoseconds: int, rank: int, number: int) -> int:
         seconds = nanoseconds / 1e9
         if seconds > MOST_SECONDS:
-            raise Malformed(line(number), f"must take at most a day, got {seconds:.3g} s")
-        return self.nodes.add(NodeKind.COMPUTE, rank, number, seconds=seconds)
+            raise Malformed(number, f"must take at most a day, got {seconds:.3g} s")
+        return self.nodes.add(Node(NodeKind.COMPUTE, rank, number, seconds=seconds))
 
     def _message(self, what: str, size: int, peer: int, tag: int, rank: int, number: int) -> int:
         if peer < 0 or tag < 0:
-            raise Malformed(
-                line(number), "has the wildcard -1 as rank or tag", "name its rank and tag"
-            )
-        require_bytes(size, line(number))
-        peer, place = self._known(peer, number), number
-        if what == "recv":
-            return self.nodes.add(NodeKind.RECEIVE, rank, place, peer=peer, tag=tag)
-        return self.nodes.add(NodeKind.SEND, rank, place, peer=peer, size_bytes=size, tag=tag)
+            raise Malformed(number, "has the wildcard -1 as rank or tag", "name its rank and tag")
+        require_bytes(size, number)
+        kind, sent = (NodeKind.RECEIVE, 0) if what == "recv" else (NodeKind.SEND, size)
+        return self.nodes.add(Node(kind, rank, number, self._known(peer, number), sent, tag))
 
     def _wait(self, matched: re.Match[str], number: int) -> None:
         later, at_begin, earlier = matched.groups()
         for label in (later, earlier):
             if label not in self.labels:
-                raise Malformed(
-                    line(number), f"unknown label {label!r}; labels are defined before their use"
-                )
+                what = f"unknown label {label!r}; labels are defined before their use"
+                raise Malformed(number, what)
         node = self.labels[earlier]
         self.nodes.wait(self.labels[later], self._begin(node, number) if at_begin else node)
 
     def _begin(self, node: int, number: int) -> int:
         """Return a node without duration that ends when this node begins."""
         if node not in self.begins:
-            rank = self.nodes.rank[node]
-            self.begins[node] = self.nodes.add(NodeKind.COMPUTE, rank, number)
+            rank = self.nodes.added[node].rank
+            self.begins[node] = self.nodes.add(Node(NodeKind.COMPUTE, rank, number))
         return self.begins[node]
 
     def _follow_begins(self) -> None:

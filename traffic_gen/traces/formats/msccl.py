@@ -28,8 +28,8 @@ from traffic_gen.traces.formats.msccl_proof import (
 from traffic_gen.traces.formats.nodes import (
     Defaults,
     Malformed,
+    Node,
     Nodes,
-    line,
     require_bytes,
     require_nodes,
 )
@@ -58,10 +58,10 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
         reader.parser.Parse(text, True)
     except expat.ExpatError as error:
         what = f"is not XML: {expat.errors.messages[error.code]}"
-        raise Malformed(line(error.lineno), what) from None
+        raise Malformed(error.lineno, what) from None
     algorithm = reader.algorithm
     if algorithm is None:
-        raise Malformed(line(1), "needs an algorithm")
+        raise Malformed(1, "needs an algorithm")
     return _trace(algorithm, defaults)
 
 
@@ -81,7 +81,7 @@ class _Reader:
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse("has a DOCTYPE", "leave it out")
 
     def _refuse(self, what: str, hint: str = "") -> NoReturn:
-        raise Malformed(line(self.parser.CurrentLineNumber), what, hint)
+        raise Malformed(self.parser.CurrentLineNumber, what, hint)
 
     def _begin(self, name: str, given: Attributes) -> None:
         if len(self.open) == len(LEVELS) or name != LEVELS[len(self.open)]:
@@ -122,7 +122,7 @@ class _Reader:
         sizes = (self._number(given, f"{name}_chunks", 0, MOST_CHUNKS) for name in "ios")
         algorithm.buffers[self.gpu] = Buffers(*sizes)
         self.chunks += algorithm.buffers[self.gpu].input
-        require_nodes(self.chunks, line(self.parser.CurrentLineNumber))
+        require_nodes(self.chunks, self.parser.CurrentLineNumber)
 
     def _block(self, given: Attributes, algorithm: Algorithm) -> None:
         send, receive = (self._number(given, k, -1, algorithm.ranks - 1) for k in ("send", "recv"))
@@ -151,7 +151,7 @@ class _Reader:
             step=self._number({"deps": "-1", **given}, "deps", -1, 10**9),
         )
         self.chunks += max(2, step.count)
-        require_nodes(self.chunks, line(step.place))
+        require_nodes(self.chunks, step.place)
         block.steps.append(step)
 
     def _location(self, given: Attributes, end: str) -> Location:
@@ -163,7 +163,7 @@ class _Reader:
 
 def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
     """Turn steps into nodes, and prove that they do the work of the collective."""
-    where = line(algorithm.place)
+    where = algorithm.place
     if defaults.size_bytes is None:
         raise Malformed(where, "needs a size", "add `size` to the workload")
     if len(algorithm.buffers) != algorithm.ranks:
@@ -173,25 +173,18 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
     nodes, parts = Nodes(algorithm.ranks), list[Part]()
     ends: dict[tuple[int, int, int], int] = {}
     for (gpu, number), block in algorithm.blocks.items():
+        first = len(parts)
         for index, step in enumerate(block.steps):
-            _add_step(nodes, gpu, block, step, chunk_bytes, follows=index > 0)
-            parts += [Part(gpu, number, index, step, kind) for kind in _kinds(step)]
+            for kind in _kinds(step):
+                node = nodes.add(_node(kind, gpu, block, step, chunk_bytes))
+                if node > first:
+                    nodes.wait(node, node - 1)
+                parts.append(Part(gpu, number, index, step, kind))
             ends[gpu, number, index] = len(parts) - 1
     _wait(algorithm, nodes, ends)
     trace = nodes.trace(FORMAT)
     prove(algorithm, trace, parts)
     return trace
-
-
-def _add_step(
-    nodes: Nodes, gpu: int, block: Block, step: Step, chunk_bytes: int, *, follows: bool
-) -> None:
-    """Add the nodes of a step; if it `follows` another one, its first node comes after that."""
-    for kind in _kinds(step):
-        node = _add(nodes, kind, gpu, block, step, chunk_bytes)
-        if follows:
-            nodes.wait(node, node - 1)
-        follows = True
 
 
 def _kinds(step: Step) -> list[NodeKind]:
@@ -201,18 +194,13 @@ def _kinds(step: Step) -> list[NodeKind]:
     return kinds or [NodeKind.COMPUTE]
 
 
-def _add(nodes: Nodes, kind: NodeKind, gpu: int, block: Block, step: Step, chunk_bytes: int) -> int:
+def _node(kind: NodeKind, gpu: int, block: Block, step: Step, chunk_bytes: int) -> Node:
     if kind is NodeKind.COMPUTE:
-        return nodes.add(kind, gpu, step.place)
-    sends = kind is NodeKind.SEND
-    return nodes.add(
-        kind,
-        gpu,
-        step.place,
-        peer=block.send if sends else block.receive,
-        size_bytes=require_bytes(step.count * chunk_bytes, line(step.place)) if sends else 0,
-        tag=block.channel,
-    )
+        return Node(kind, gpu, step.place)
+    if kind is NodeKind.RECEIVE:
+        return Node(kind, gpu, step.place, block.receive, tag=block.channel)
+    size_bytes = require_bytes(step.count * chunk_bytes, step.place)
+    return Node(kind, gpu, step.place, block.send, size_bytes, block.channel)
 
 
 def _wait(algorithm: Algorithm, nodes: Nodes, ends: dict[tuple[int, int, int], int]) -> None:
@@ -224,5 +212,5 @@ def _wait(algorithm: Algorithm, nodes: Nodes, ends: dict[tuple[int, int, int], i
             earlier = ends.get((gpu, step.block, step.step))
             if earlier is None:
                 what = f"depends on unknown step {step.step} of block {step.block}"
-                raise Malformed(line(step.place), what)
+                raise Malformed(step.place, what)
             nodes.wait(ends[gpu, number, index] - len(_kinds(step)) + 1, earlier)

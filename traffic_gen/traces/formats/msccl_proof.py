@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.nodes import Malformed, line
+from traffic_gen.traces.formats.nodes import Malformed
 
 # Limit of steps times blocks of their GPU, which take a gigabyte.
 MOST_ENDS = 2**28
@@ -105,9 +105,7 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
             if at_end != value:
                 ends = f"GPU {gpu} ends with {_words(at_end)} at {offset}"
                 what = f"{algorithm.collective}: {ends}"
-                raise Malformed(
-                    line(algorithm.place), f"{what} of its output, must be {_words(value)}"
-                )
+                raise Malformed(algorithm.place, f"{what} of its output, must be {_words(value)}")
 
 
 def _words(value: Value | None) -> str:
@@ -116,7 +114,7 @@ def _words(value: Value | None) -> str:
 
 def _require_inputs(algorithm: Algorithm) -> None:
     """Raise `Malformed` unless all GPUs have the same input, with a share for each if it is cut."""
-    size, where = algorithm.buffers[0].input, line(algorithm.place)
+    size, where = algorithm.buffers[0].input, algorithm.place
     for rank, buffers in algorithm.buffers.items():
         if buffers.input != size:
             raise Malformed(where, f"input of GPU {rank} must be as large as that of GPU 0")
@@ -156,7 +154,7 @@ def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
             return {rank: [(chunk, 1) for chunk in range(size)] for rank in range(ranks)}
     known = "allreduce, allgather, reduce_scatter, alltoall, broadcast"
     what = f"unknown collective {algorithm.collective[:40]!r}"
-    raise Malformed(line(algorithm.place), what, f"known: {known}")
+    raise Malformed(algorithm.place, what, f"known: {known}")
 
 
 class _Order:
@@ -175,7 +173,7 @@ class _Order:
         ends = sum(len(block.steps) * len(self.columns[gpu]) for (gpu, _), block in blocks)
         if ends > MOST_ENDS:
             what = f"must have at most {MOST_ENDS} steps times blocks of a GPU, got {ends}"
-            raise Malformed(line(algorithm.place), what)
+            raise Malformed(algorithm.place, what)
         self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
 
     def begin(self, part: Part) -> None:
@@ -242,7 +240,7 @@ class _Memory:
         step, values = part.step, self.sent.pop(sent_by)
         if len(values) != step.count:
             what = f"must receive {len(values)} chunks, as many as were sent, got {step.count}"
-            raise Malformed(line(step.place), what)
+            raise Malformed(step.place, what)
         if step.type in ("rrs", "rrc", "rrcs"):
             values = self._added(part, self._read(part, step.source), values)
         if step.type == "rrs":
@@ -268,7 +266,7 @@ class _Memory:
             if value is None:
                 buffer = f"buffer {name!r} of GPU {part.gpu}"
                 what = f"reads {offset + chunk} of {buffer} before it is written"
-                raise Malformed(line(part.step.place), what)
+                raise Malformed(part.step.place, what)
             self._require_order(part, self.written.get(place, []), (name, offset + chunk))
             self.reading.setdefault(place, []).append(part)
             read.append(value)
@@ -279,7 +277,7 @@ class _Memory:
         size = self.algorithm.buffers[part.gpu].size(name)
         if not 0 <= offset <= size - len(values):
             what = f"writes outside the {size} chunks of the buffer {name!r} of GPU {part.gpu}"
-            raise Malformed(line(part.step.place), what, f"{name}_chunks is their number")
+            raise Malformed(part.step.place, what, f"{name}_chunks is their number")
         for chunk, value in enumerate(values):
             place = self.place(part.gpu, (name, offset + chunk))
             earlier = self.written.get(place, []) + self.reading.pop(place, [])
@@ -296,11 +294,11 @@ class _Memory:
                 )
                 what = f"{what} {other.step.place}"
                 hint = f"make it wait for step {other.index} of block {other.block}"
-                raise Malformed(line(part.step.place), what, hint)
+                raise Malformed(part.step.place, what, hint)
 
     def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:
         for (chunk, ranks), (other, others) in zip(held, more, strict=True):
             if chunk != other or ranks & others:
                 what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
-                raise Malformed(line(part.step.place), what)
+                raise Malformed(part.step.place, what)
         return [(one[0], one[1] | two[1]) for one, two in zip(held, more, strict=True)]

@@ -1,6 +1,7 @@
 """Nodes of a trace, collected one at a time by a reader of a text format, within bounds."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,14 +16,15 @@ MOST_BYTES, MOST_SECONDS = 2**48, 86_400.0
 
 
 class Malformed(Exception):
-    """A violation of a file format: its place in the file, the issue, and a hint.
+    """A violation of a file format: its line or another place in the file, the issue, and a hint.
 
     Of the files of several ranks, `file` is the number of the wrong one.
     """
 
-    def __init__(self, place: str, what: str, hint: str = "", *, file: int = 0) -> None:
+    def __init__(self, place: int | str, what: str, hint: str = "", *, file: int = 0) -> None:
         super().__init__(what)
-        self.place, self.what, self.hint, self.file = place, what, hint, file
+        self.place = f":{place}" if isinstance(place, int) else place
+        self.what, self.hint, self.file = what, hint, file
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,14 @@ class Defaults:
 NO_DEFAULTS = Defaults()
 
 
-def line(number: int) -> str:
-    """A place in a text file."""
-    return f":{number}"
-
-
-def require_ranks(count: int, place: str) -> int:
+def require_ranks(count: int, place: int | str) -> int:
     """Return a number of ranks; raise `Malformed` if it is out of bounds."""
     if not 1 <= count <= MOST_RANKS:
         raise Malformed(place, f"must have 1 to {MOST_RANKS} ranks, got {count}")
     return count
 
 
-def require_nodes(count: int, place: str, *, file: int = 0) -> None:
+def require_nodes(count: int, place: int | str, *, file: int = 0) -> None:
     """Raise `Malformed` for more nodes than fit into memory."""
     if count > MOST_NODES:
         raise Malformed(
@@ -56,54 +53,44 @@ def require_nodes(count: int, place: str, *, file: int = 0) -> None:
         )
 
 
-def require_bytes(count: int, place: str) -> int:
+def require_bytes(count: int, place: int | str) -> int:
     """Return a number of bytes; raise `Malformed` if it is out of bounds."""
     if not 0 <= count <= MOST_BYTES:
         raise Malformed(place, f"must be 0 to {MOST_BYTES} bytes, got {count}")
     return count
 
 
+class Node(NamedTuple):
+    """A node, and its line for messages."""
+
+    kind: NodeKind
+    rank: int
+    line: int
+    peer: int = NONE
+    size_bytes: int = 0
+    tag: int = 0
+    seconds: float = 0.0
+    operation: int = NONE
+
+
+ROW = np.dtype([(name, float if name == "seconds" else np.int64) for name in Node._fields])
+
+
 @dataclass
 class Nodes:
-    """Collects nodes. Each has a place in its file, for messages."""
+    """Collects nodes."""
 
     ranks: int
-    kind: list[int] = field(default_factory=list)
-    rank: list[int] = field(default_factory=list)
-    peer: list[int] = field(default_factory=list)
-    tag: list[int] = field(default_factory=list)
-    size_bytes: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    operation: list[int] = field(default_factory=list)
-    place: list[int] = field(default_factory=list)
+    added: list[Node] = field(default_factory=list)
     later: list[int] = field(default_factory=list)
     earlier: list[int] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
 
-    def add(
-        self,
-        kind: NodeKind,
-        rank: int,
-        place: int,
-        *,
-        peer: int = NONE,
-        size_bytes: int = 0,
-        tag: int = 0,
-        seconds: float = 0.0,
-        operation: int = NONE,
-    ) -> int:
+    def add(self, node: Node) -> int:
         """Add a node; return its number."""
-        if len(self.kind) >= MOST_NODES:
-            require_nodes(MOST_NODES + 1, line(place))
-        self.kind.append(kind)
-        self.rank.append(rank)
-        self.peer.append(peer)
-        self.tag.append(tag)
-        self.size_bytes.append(size_bytes)
-        self.seconds.append(seconds)
-        self.operation.append(operation)
-        self.place.append(place)
-        return len(self.kind) - 1
+        require_nodes(len(self.added) + 1, node.line)
+        self.added.append(node)
+        return len(self.added) - 1
 
     def wait(self, later: int, earlier: int) -> None:
         """Let a node wait for the end of another node of its rank."""
@@ -111,19 +98,23 @@ class Nodes:
         self.earlier.append(earlier)
 
     def collective(
-        self, collective: Collective, size_bytes: int, ranks: tuple[int, ...], place: int
+        self, collective: Collective, size_bytes: int, ranks: tuple[int, ...], line: int
     ) -> dict[int, int]:
         """Add a collective operation; return the node of each of its ranks."""
-        require_nodes(len(self.kind) + len(ranks), line(place))
+        require_nodes(len(self.added) + len(ranks), line)
+        number = len(self.operations)
         self.operations.append(Operation(collective, size_bytes, ranks))
-        number = len(self.operations) - 1
         return {
-            rank: self.add(NodeKind.COLLECTIVE, rank, place, operation=number) for rank in ranks
+            rank: self.add(Node(NodeKind.COLLECTIVE, rank, line, operation=number))
+            for rank in ranks
         }
 
     def trace(self, format_: str) -> Trace:
         """Return the trace; raise `Malformed` for nodes that contradict each other."""
-        kind, rank, peer = (np.array(part, np.int64) for part in (self.kind, self.rank, self.peer))
+        rows = np.array(self.added, ROW)
+        column = {name: np.ascontiguousarray(rows[name]) for name in Node._fields}
+        kind, rank, peer = column["kind"], column["rank"], column["peer"]
+        earlier, later = np.array(self.earlier, np.int64), np.array(self.later, np.int64)
         try:
             trace = Trace(
                 format=format_,
@@ -131,18 +122,14 @@ class Nodes:
                 kind=kind,
                 rank=rank,
                 peer=peer,
-                size_bytes=np.array(self.size_bytes, np.int64),
-                seconds=np.array(self.seconds, np.float64),
-                after=self._after(),
-                sent_by=matched(kind, rank, peer, np.array(self.tag, np.int64)),
-                operation=np.array(self.operation, np.int64),
+                size_bytes=column["size_bytes"],
+                seconds=column["seconds"],
+                after=Rows.grouped(earlier, later, len(self.added)),
+                sent_by=matched(kind, rank, peer, column["tag"]),
+                operation=column["operation"],
                 operations=tuple(self.operations),
             )
             _ = trace.order
         except Contradiction as error:
-            raise Malformed(line(self.place[error.node]), str(error)) from None
+            raise Malformed(self.added[error.node].line, str(error)) from None
         return trace
-
-    def _after(self) -> Rows:
-        earlier, later = np.array(self.earlier, np.int64), np.array(self.later, np.int64)
-        return Rows.grouped(earlier, later, len(self.kind))
