@@ -24,7 +24,7 @@ from controller.rollout import (
 )
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Topology
-from model.routing.distances import Distances, LiveLinks
+from model.routing.paths import LiveLinks
 
 # How long to wait for all switches to connect: one of them may be dead.
 CONNECT_DEADLINE_S = 1.0
@@ -185,8 +185,8 @@ class Reconciler:
         if worse or not self._begun:
             done = self._repair(switches, immediate(installed, wanted), state)
         else:
-            distances = Distances(LiveLinks(topology, health))
-            done = self._improve(switches, make_before_break(distances, installed, wanted), state)
+            rounds = make_before_break(LiveLinks(topology, health), installed, wanted)
+            done = self._improve(switches, rounds, state)
         if done:
             self._finish(switches, state)
 

@@ -16,7 +16,7 @@ from itertools import chain
 from controller.planner import Route, Rule
 from model.fabric import addressing
 from model.fabric.topology import Gpu
-from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances
+from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks
 
 Rules = Mapping[str, frozenset[Rule]]
 ByDestination = Mapping[IPv4Network, frozenset[Rule]]
@@ -153,14 +153,14 @@ def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset
     )
 
 
-def make_before_break(distances: Distances, installed: Rules, wanted: Rules) -> UpdateRounds:
+def make_before_break(live: LiveLinks, installed: Rules, wanted: Rules) -> UpdateRounds:
     """Without a failure: move working traffic to better paths, without loss.
 
     Update switches nearest the destination first, so a new rule never forwards to an old one.
     A path over a transit GPU also needs that GPU's host routes: switches upstream of such a
     GPU are updated after the host routes, without the same guarantee.
     """
-    changes = {name: _changes(distances, name, installed[name], wanted[name]) for name in wanted}
+    changes = {name: _changes(live, name, installed[name], wanted[name]) for name in wanted}
     rounds = {number for of_one in changes.values() for c in of_one for number in c.rounds.values()}
     rule_sets = [
         (number, _rules_after(changes, number)) for number in sorted(rounds | {UNREACHABLE})
@@ -179,12 +179,12 @@ def _rules_after(changes: Mapping[str, list[RuleChange]], number: int) -> Rules:
 
 
 def _changes(
-    distances: Distances, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
+    live: LiveLinks, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
 ) -> list[RuleChange]:
     def distance(address: IPv4Address) -> int:
-        return distances.from_openflow_switches(addressing.gpu_at(address)).get(switch, UNREACHABLE)
+        return live.distances_to(addressing.gpu_at(address)).get(switch, UNREACHABLE)
 
-    return rule_changes(installed, wanted, distances.topology.spec.domains, distance)
+    return rule_changes(installed, wanted, live.topology.spec.domains, distance)
 
 
 def transit_routes_to_remove(

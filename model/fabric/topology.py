@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
@@ -232,19 +232,6 @@ class Topology:
     def trunks(self) -> dict[str, Link]:
         """The link of each leaf HB switch to the second level, by the leaf's name."""
         return {link.lower.node: link for link in self.links if link.kind is LinkKind.HB_TRUNK}
-
-    def hb_crossbar(self, gpu: Gpu, is_live: Callable[[Link], bool]) -> str | None:
-        """The highest HB switch that a GPU reaches over live links; `None` without its HB link.
-
-        GPUs with the same highest switch reach each other over HB switches. It is the leaf if its
-        trunk is not live.
-        """
-        link = self.link_of(gpu, LinkKind.HB)
-        if not is_live(link):
-            return None
-        leaf = link.upper.node
-        has_trunk = leaf not in self.trunks or is_live(self.trunks[leaf])
-        return self.hb_switches[gpu.domain] if has_trunk else leaf
 
     def hb_ports(self, switch: str) -> dict[Port, tuple[Gpu, ...]]:
         """The ports of an HB switch, each with the GPUs that it leads to; a trunk to all others."""

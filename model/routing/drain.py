@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from model.fabric.health import Health
-from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from model.fabric.topology import Link, LinkKind, Topology
+from model.routing.paths import LiveLinks
 
 
 def drain(topology: Topology, seen: Health) -> Health:
@@ -41,6 +42,7 @@ class _Draining:
     def __init__(self, topology: Topology, broken: frozenset[str], slow: dict[str, int]) -> None:
         self._topology = topology
         self._broken = broken
+        self._live = LiveLinks(topology, Health(broken))
         self._slow = slow
         self.drained: set[str] = set()
         self._tiers = self._live_tiers()
@@ -79,10 +81,9 @@ class _Draining:
 
     def _live_tiers(self) -> dict[Tier, list[Link]]:
         tiers: defaultdict[Tier, list[Link]] = defaultdict(list)
-        for gpu in self._topology.gpus:
-            _, nic = self._links_of(gpu)
-            crossbar = self._topology.hb_crossbar(gpu, self._is_live)
-            if crossbar is not None and self._is_live(nic):
+        for gpu, nic in self._live.nic.items():
+            crossbar = self._live.crossbar[gpu]
+            if crossbar is not None and nic is not None:
                 tiers[LinkKind.NIC, crossbar].append(nic)
         for link in self._topology.links:
             if link.kind is LinkKind.UPLINK and self._is_live(link):
@@ -110,15 +111,8 @@ class _Draining:
 
     @property
     def _lone_gpus(self) -> list[set[Place]]:
-        pairs = (self._links_of(gpu) for gpu in self._topology.gpus)
-        return [
-            self._places([nic])
-            for hb, nic in pairs
-            if hb.name in self._broken and nic.name not in self._broken
-        ]
-
-    def _links_of(self, gpu: Gpu) -> tuple[Link, Link]:
-        return self._topology.link_of(gpu, LinkKind.HB), self._topology.link_of(gpu, LinkKind.NIC)
+        nics = self._live.nic.items()
+        return [self._places([nic]) for gpu, nic in nics if nic and not self._live.crossbar[gpu]]
 
     def _found_parts(self) -> dict[str, Place]:
         """For each rail switch, the first rail switch that it is connected to by uplinks.

@@ -39,24 +39,24 @@ class Ports:
         )
 
 
+@dataclass(frozen=True)
 class EcmpSelection:
     """Chooses among the equal-cost next hops of a GPU or a switch."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    topology: Topology
 
     def egress_gpu(self, gpu: Gpu, destination: Gpu, egress: Egress) -> int | None:
         """Choose an egress GPU, dealing out all detours of a domain in turn; `None` if empty."""
         if len(egress) < 2:
             return egress[0] if egress else None
-        lost = [rail for rail in range(self._topology.spec.domain_size) if rail not in egress]
+        lost = [rail for rail in range(self.topology.spec.domain_size) if rail not in egress]
         own, wanted = (lost.index(r) if r in lost else 0 for r in (gpu.rail, destination.rail))
         dealt = (self._domains_on(gpu, destination) * len(lost) + own) * len(lost) + wanted
         return egress[dealt % len(egress)]
 
     def _domains_on(self, gpu: Gpu, destination: Gpu) -> int:
         """Number of domains from the GPU's to the destination's, cyclic, less 1."""
-        return (destination.domain - gpu.domain - 1) % self._topology.spec.domains
+        return (destination.domain - gpu.domain - 1) % self.topology.spec.domains
 
     def port(
         self, switch: str, destination: Gpu, ports: Ports, came_from: str = ""
@@ -77,10 +77,10 @@ class EcmpSelection:
 
     def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
         """Return the index of the next hop to the packet's spine switch, else of one by number."""
-        here = self._topology.switch_by_name[switch]
+        here = self.topology.switch_by_name[switch]
         if len(ports.next_hops) < 2:
             return 0
-        origin = self._topology.gpu_by_name.get(came_from) if ports.by_origin else None
+        origin = self.topology.gpu_by_name.get(came_from) if ports.by_origin else None
         if here.kind is NodeKind.SPINE_SWITCH:
             return (here.index + destination.domain + destination.rail) % len(ports.next_hops)
         own, number = self._own_spine(here, origin, destination)
@@ -92,7 +92,7 @@ class EcmpSelection:
         self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu
     ) -> tuple[int | None, int]:
         """The spine switch of a packet, if it has one, and a number to choose another one by."""
-        spec = self._topology.spec
+        spec = self.topology.spec
         if origin is None:
             return self.spine_for(destination), self._displaced(here, destination)
         if spec.nic.spine_selection is SpineSelection.HASH:
@@ -107,14 +107,14 @@ class EcmpSelection:
         each domain sends to one other loads all uplinks evenly, and with as many spines as domains
         no two flows of a step share a link; hashing achieves this only on average.
         """
-        return (destination.domain + self._topology.spec.seed) % self._topology.spec.nic.spines
+        return (destination.domain + self.topology.spec.seed) % self.topology.spec.nic.spines
 
     def _displaced(self, here: OpenFlowSwitch, destination: Gpu) -> int:
         """Number the destinations whose own spine is lost, to deal them out to other spines.
 
         By rounds of the spines, then by the distance in rails, or leaf switches, from `here`.
         """
-        spec = self._topology.spec
+        spec = self.topology.spec
         spine_round = destination.domain // spec.nic.spines
         if spec.nic.leaves > 1:
             return spine_round + leaf_of_domain(spec, destination.domain) - here.index - 1

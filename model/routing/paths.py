@@ -8,17 +8,155 @@ a loop wherever a path exists. A transit GPU costs more than any number of switc
 equal-cost next hops, the selection is even and deterministic.
 """
 
+import heapq
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import SpineSelection
-from model.fabric.topology import Gpu, Hop, Link, NodeKind, Topology
-from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances, LiveLinks
+from model.fabric.topology import Gpu, Hop, Link, LinkKind, NodeKind, Topology
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
+
+# Cost of a transit GPU, in links: more than the longest path over switches.
+GPU_TRANSIT = 1000
+UNREACHABLE = 1 << 30
 
 
 class Unreachable(Exception):
     """No path leads from a node to a GPU."""
+
+
+class LiveLinks:
+    """Live links of a fabric by the GPU or switch that uses them, and distances over them.
+
+    Domains are equivalent if they have the same live links to the same switches: they share
+    distances. `crossbar` has the highest HB switch that a GPU reaches: its leaf if the trunk is not
+    live, `None` without its HB link. GPUs with the same one reach each other over HB switches.
+    """
+
+    def __init__(self, topology: Topology, health: Health) -> None:
+        self.topology = topology
+        self.health = health
+        self.crossbar = {gpu: self._crossbar(gpu) for gpu in topology.gpus}
+        self.nic = {gpu: self._live(gpu, LinkKind.NIC) for gpu in topology.gpus}
+        self.uplinks = {
+            switch: [
+                Hop(link, switch)
+                for link in topology.links_of(switch)
+                if link.kind is LinkKind.UPLINK and health.is_live(link)
+            ]
+            for switch in topology.openflow_switches
+        }
+        self._known_distances: dict[Gpu, dict[str, int]] = {}
+
+    def _crossbar(self, gpu: Gpu) -> str | None:
+        link = self._live(gpu, LinkKind.HB)
+        if link is None:
+            return None
+        trunk = self.topology.trunks.get(link.upper.node)
+        whole = trunk is None or self.health.is_live(trunk)
+        return self.topology.hb_switches[gpu.domain] if whole else link.upper.node
+
+    def _live(self, gpu: Gpu, kind: LinkKind) -> Link | None:
+        link = self.topology.link_of(gpu, kind)
+        return link if self.health.is_live(link) else None
+
+    def share_crossbar(self, one: Gpu, other: Gpu) -> bool:
+        """Whether two GPUs reach each other over live links of HB switches alone."""
+        return self.crossbar[one] is not None and self.crossbar[one] == self.crossbar[other]
+
+    @cached_property
+    def transit_gpus(self) -> dict[str, dict[str, list[Gpu]]]:
+        """Possible transit GPUs (both links live), by the switch of their NIC and by crossbar."""
+        transit: dict[str, dict[str, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
+        for gpu, nic in self.nic.items():
+            crossbar = self.crossbar[gpu]
+            if nic is not None and crossbar is not None:
+                transit[nic.upper.node][crossbar].append(gpu)
+        return transit
+
+    def representative(self, gpu: Gpu) -> Gpu:
+        """The GPU of the same rail in the first equivalent domain."""
+        return self.topology.gpu(self.equivalent[gpu.domain], gpu.rail)
+
+    @cached_property
+    def equivalent_domains(self) -> list[int]:
+        """Sets of equivalent domains, bit d for domain d."""
+        sets: dict[int, int] = defaultdict(int)
+        for number, first in enumerate(self.equivalent):
+            sets[first] |= 1 << number
+        return list(sets.values())
+
+    @cached_property
+    def equivalent(self) -> list[int]:
+        """For every domain, the first equivalent domain."""
+        first: dict[tuple[object, ...], int] = {}
+        return [
+            first.setdefault(tuple(self._live_links(domain)), domain)
+            for domain in range(self.topology.spec.domains)
+        ]
+
+    def _live_links(self, domain: int) -> Iterator[tuple[bool, bool, str]]:
+        """Yield for each GPU whether its HB link and trunk are live, and its NIC link's switch."""
+        whole = self.topology.hb_switches[domain]
+        for gpu in self.topology.domain(domain):
+            nic, crossbar = self.nic[gpu], self.crossbar[gpu]
+            yield crossbar is not None, crossbar == whole, "" if nic is None else nic.upper.node
+
+    # Distances
+
+    def distances_to(self, destination: Gpu) -> dict[str, int]:
+        """Distances in links by switch; switches without a path are missing.
+
+        HB switches that reach each other count as one: any two of their GPUs are equally far.
+        """
+        equivalent = self.representative(destination)
+        if equivalent not in self._known_distances:
+            self._known_distances[equivalent] = self._measured(equivalent)
+        return self._known_distances[equivalent]
+
+    def distance_from_crossbar(self, gpu: Gpu, destination: Gpu) -> int:
+        """Distance from a GPU's HB switch to `destination`; `UNREACHABLE` if there is no path.
+
+        Distances are cached for a representative domain; if asked about that one, swap the two.
+        """
+        here, there = destination.domain, self.equivalent[destination.domain]
+        domain = {here: there, there: here}.get(gpu.domain, gpu.domain)
+        crossbar = self.crossbar[self.topology.gpu(domain, gpu.rail)]
+        distances = self.distances_to(destination)
+        return UNREACHABLE if crossbar is None else distances.get(crossbar, UNREACHABLE)
+
+    def _measured(self, destination: Gpu) -> dict[str, int]:
+        """Compute distances by Dijkstra's algorithm, starting at the destination."""
+        nic, crossbar = self.nic[destination], self.crossbar[destination]
+        switches = (None if nic is None else nic.upper.node, crossbar)
+        distance = {switch: 1 for switch in switches if switch is not None}
+        waiting = sorted((cost, switch) for switch, cost in distance.items())
+        while waiting:
+            cost, switch = heapq.heappop(waiting)
+            if cost > distance[switch]:
+                continue
+            for more, neighbour in self._neighbours[switch]:
+                if cost + more < distance.get(neighbour, UNREACHABLE):
+                    distance[neighbour] = cost + more
+                    heapq.heappush(waiting, (cost + more, neighbour))
+        return distance
+
+    @cached_property
+    def _neighbours(self) -> dict[str, list[tuple[int, str]]]:
+        """Adjacent switches with costs: over an uplink, or through a transit GPU.
+
+        The destination itself may count as a transit GPU: its switches are nearest anyway.
+        """
+        neighbours: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for switch, hops in self.uplinks.items():
+            neighbours[switch] += [(1, hop.receiver) for hop in hops]
+        for switch, crossbars in self.transit_gpus.items():
+            for crossbar, gpus in crossbars.items():
+                neighbours[crossbar] += [(GPU_TRANSIT + 2, switch)] * len(gpus)
+                neighbours[switch] += [(GPU_TRANSIT + 2, crossbar)] * len(gpus)
+        return neighbours
 
 
 class Routing:
@@ -28,7 +166,6 @@ class Routing:
         self.topology = topology
         self.live = LiveLinks(topology, health)
         self.selection = EcmpSelection(topology)
-        self._distances = Distances(self.live)
         self._known_egress: dict[tuple[int, int, Gpu], Egress] = {}
         self._known_egress_to_rail: dict[tuple[int, int, int], tuple[tuple[Egress, int], ...]] = {}
         self._known_uplinks: dict[tuple[str, Gpu], tuple[int, Ports]] = {}
@@ -113,9 +250,7 @@ class Routing:
         nic = self.live.nic[gpu]
         if nic is None:
             return UNREACHABLE
-        return 1 + self._distances.from_openflow_switches(destination).get(
-            nic.upper.node, UNREACHABLE
-        )
+        return 1 + self.live.distances_to(destination).get(nic.upper.node, UNREACHABLE)
 
     def _next_hop_by(self, gpu: Gpu, egress_rail: int) -> NextHop:
         if egress_rail == gpu.rail:
@@ -153,7 +288,7 @@ class Routing:
         reached = 0
         for equivalent in self.live.equivalent_domains:
             first = self.topology.gpu(next(bits(equivalent)), rail)
-            if self._distances.from_openflow_switches(first).get(spine_switch) == 2:
+            if self.live.distances_to(first).get(spine_switch) == 2:
                 reached |= equivalent
         return reached
 
@@ -164,7 +299,7 @@ class Routing:
         """
         key = switch, self.live.representative(destination)
         if key not in self._known_uplinks:
-            distances = self._distances.from_openflow_switches(destination)
+            distances = self.live.distances_to(destination)
             costs = [
                 (1 + distances.get(hop.receiver, UNREACHABLE), hop)
                 for hop in self.live.uplinks[switch]
@@ -191,7 +326,7 @@ class Routing:
         """Ports on paths that need a transit GPU, at this switch or later."""
         cost_up, up = self._ports_up(switch, destination)
         costs = {
-            gpu: 2 + GPU_TRANSIT + self._distances.from_crossbar_of(gpu, destination)
+            gpu: 2 + GPU_TRANSIT + self.live.distance_from_crossbar(gpu, destination)
             for gpu in self._transit_gpus(switch, destination)
         }
         shortest = min(cost_up, *costs.values(), UNREACHABLE)

@@ -12,7 +12,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
 from model.faults import Component, Fault, FaultMode, health_under
 from model.routing.drain import drain
-from model.routing.paths import Routing, Unreachable
+from model.routing.paths import LiveLinks, Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 from tests.unit.test_update_plan import assert_nobody_is_lost, some_switches
 
@@ -41,7 +41,7 @@ def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
         return [other for other in near if other.kind is LinkKind.UPLINK and health.is_live(other)]
     if link.kind is LinkKind.HB_TRUNK:
         return [link]
-    crossbar = {gpu: topology.hb_crossbar(gpu, health.is_live) for gpu in topology.gpus}
+    crossbar = LiveLinks(topology, health).crossbar
     own = topology.gpu_by_name[link.lower.node]
     gpus = [gpu for gpu in topology.domain(own.domain) if crossbar[gpu] == crossbar[own]]
     pairs = [topology.links_of(gpu.name) for gpu in gpus]

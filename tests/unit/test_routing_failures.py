@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from model.fabric.health import Health, without
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
-from model.routing.distances import GPU_TRANSIT, UNREACHABLE, Distances, LiveLinks
-from model.routing.paths import Routing, Unreachable
+from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks, Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 
 Case = tuple[Topology, Health]
@@ -113,15 +112,14 @@ def test_distances_are_those_of_a_plain_search(case: Case) -> None:
     """
     topology, health = case
     live = LiveLinks(topology, health)
-    asked = Distances(live)
     for destination in topology.gpus:
         plain = distances(topology, health, destination)
-        found = asked.from_openflow_switches(destination)
+        found = live.distances_to(destination)
         for switch in topology.openflow_switches:
             assert found.get(switch, UNREACHABLE) == plain.get(switch, UNREACHABLE)
         for gpu, crossbar in live.crossbar.items():
             expected = UNREACHABLE if crossbar is None else plain.get(crossbar, UNREACHABLE)
-            assert asked.from_crossbar_of(gpu, destination) == expected
+            assert live.distance_from_crossbar(gpu, destination) == expected
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:

@@ -13,8 +13,7 @@ from controller.rollout import immediate, make_before_break, transit_routes_to_r
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Topology, build_topology
-from model.routing.distances import Distances, LiveLinks
-from model.routing.paths import Routing, Unreachable
+from model.routing.paths import LiveLinks, Routing, Unreachable
 from tests.unit.fabrics import desired_state, fabrics_with_failures, spec
 from tests.unit.pipeline import Pipeline
 
@@ -68,8 +67,7 @@ def assert_nobody_is_lost(
     `ahead` returns the switches that already have a round's rules while others have the old ones.
     """
     old, new = desired_state(topology, before), desired_state(topology, after)
-    distances = Distances(LiveLinks(topology, after))
-    rounds = make_before_break(distances, old.rules, new.rules)
+    rounds = make_before_break(LiveLinks(topology, after), old.rules, new.rules)
     pairs = {*by_switches(Routing(topology, before))} & {*by_switches(Routing(topology, after))}
     first = (old.rules, *rounds.before_routes)
     for hosts, sequence in (
