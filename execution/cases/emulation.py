@@ -19,7 +19,7 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
-from model.prediction.fluid import Prediction, path_class, paths_of_pairs, predict
+from model.prediction.fluid import Prediction, path_class, predict
 from model.prediction.network import PathClass
 from model.routing.paths import Routing
 from model.workload.generator import Generator as Kind
@@ -78,11 +78,12 @@ class PlacedJob:
     def path_latencies_s(self, schedule: Steps) -> dict[PathClass, float]:
         """Measure the idle latency in seconds of each class of paths that the schedule uses."""
         representative: dict[PathClass, tuple[int, int]] = {}
-        transfers, placement = schedule.transfers, self.placement
+        transfers, gpus = schedule.transfers, self.placement.gpus
+        routing = Routing(self.placement.topology, self.placement.health)
         pairs = zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)
-        for pair, hops in paths_of_pairs(pairs, placement.epoch, placement.gpus).items():
-            if hops:
-                representative.setdefault(path_class(hops), pair)
+        for source, to in dict.fromkeys(pairs):
+            if hops := routing.path_if_any(gpus[source], gpus[to]):
+                representative.setdefault(path_class(hops), (source, to))
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
 
     def _latency_s(self, source: int, destination: int) -> float:

@@ -85,11 +85,6 @@ class Impairment:
 UNIMPAIRED = Impairment()
 
 
-def switch_depth_s(depth_s: float, rate_bps: int) -> float:
-    """Bucket depth in seconds at a software switch: `depth_s`, but at most 64 KiB."""
-    return min(depth_s, SWITCH_BURST_BYTES * 8 / rate_bps)
-
-
 def wire_bytes(payload_bytes: int) -> float:
     """Return the bytes that HTB counts for a TCP payload in full packets, all headers included."""
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES

@@ -12,11 +12,11 @@ from typing import Any
 
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
+    SWITCH_BURST_BYTES,
     UNIMPAIRED,
     Impairment,
     Shaper,
     least_timeout_s,
-    switch_depth_s,
 )
 from model.fabric.spec import FabricKind, FabricSpec, flat
 
@@ -411,6 +411,11 @@ def _nic_link(spec: FabricSpec, gpu: Gpu, ocs_port: OcsPort) -> Link:
         switch_depth_s(spec.bucket_depth_s, rate_bps),
         spec.nic.impairment,
     )
+
+
+def switch_depth_s(depth_s: float, rate_bps: int) -> float:
+    """Bucket depth in seconds at a software switch: `depth_s`, but at most 64 KiB."""
+    return min(depth_s, SWITCH_BURST_BYTES * 8 / rate_bps)
 
 
 def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:

@@ -1,9 +1,7 @@
 """Placement of a job: the state of the fabric, and the GPU of every rank."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations
 
 from model.fabric.addressing import address_of
 from model.fabric.health import HEALTHY, Epoch, Health
@@ -20,24 +18,19 @@ from model.fabric.topology import (
 Pair = tuple[Gpu, Gpu]
 
 
-class Addresses(Mapping[tuple[int, int], str]):
+class Addresses(dict[tuple[int, int], str]):
     """Map from (source rank, destination rank) to the destination's address, computed at lookup.
 
     A thousand GPUs are a million pairs, of which few schedules use all.
     """
 
     def __init__(self, gpus: RankGpus) -> None:
+        super().__init__()
         self._gpus = gpus
 
-    def __getitem__(self, pair: tuple[int, int]) -> str:
+    def __missing__(self, pair: tuple[int, int]) -> str:
         source, destination = pair
         return str(address_of(self._gpus[destination], self._gpus[source]))
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return permutations(range(len(self._gpus)), 2)
-
-    def __len__(self) -> int:
-        return len(self._gpus) * (len(self._gpus) - 1)
 
 
 @dataclass(frozen=True)

@@ -71,59 +71,44 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Train:
-    """A train of frames for a link with this shaper: its length and timing, and its arrivals."""
+    """A train of frames for a link: its length, and its timing in seconds at the link's rate.
 
-    shaper: Shaper
+    All `frames` are sent when the bucket is empty and the queue is full: at most `most_leading` go
+    before them, and `queued` wait at the sending end, which keep the link busy for `queued_s`. The
+    train takes `seconds` from its first frame to its last, one frame `frame_s`. A gap spans
+    `window` frames, as a bucket may let its burst through at once; it should take `gap_s`. A pause
+    up to `forgiven_s` costs the link nothing: one frame less than the depth, as the bucket may hold
+    nearly a frame's tokens when the pause begins.
+    """
 
-    @property
-    def frames(self) -> int:
-        """How many frames are sent when the bucket is empty and the queue is full."""
-        in_time = ceil(TRAIN_S / self.frame_s)
-        return max(FEWEST_FRAMES, self.window + 2, min(in_time, MOST_FRAMES))
+    frames: int
+    most_leading: int
+    queued: int
+    queued_s: float
+    seconds: float
+    frame_s: float
+    window: int
+    gap_s: float
+    forgiven_s: float
 
-    @property
-    def queued(self) -> int:
-        """How many frames may wait at the sending end."""
-        return max(FEWEST_QUEUED, min(round(QUEUED_S / self.frame_s), MOST_QUEUED))
-
-    @property
-    def frame_s(self) -> float:
-        """Seconds that a full frame takes at the link's rate."""
-        return FRAME_BYTES * 8 / self.shaper.rate_bps
-
-    @property
-    def queued_s(self) -> float:
-        """Seconds for which the frames that wait at the sending end keep the link busy."""
-        return self.queued * self.frame_s
-
-    @property
-    def most_leading(self) -> int:
-        """Maximum number of frames sent before the train to empty the bucket."""
-        return MOST_DEPTHS * self.window + self.queued
-
-    @property
-    def seconds(self) -> float:
-        """Seconds from the train's first frame to its last at the link's rate."""
-        return (self.frames - 1) * self.frame_s
-
-    @property
-    def window(self) -> int:
-        """Number of frames that a gap spans: a bucket may let its burst through at once."""
-        return self.shaper.burst_bytes // FRAME_BYTES
-
-    @property
-    def gap_s(self) -> float:
-        """The expected gap over a window, in seconds."""
-        return self.window * self.frame_s
-
-    @property
-    def forgiven_s(self) -> float:
-        """Longest pause in seconds that costs the link nothing.
-
-        One frame less than the depth: the bucket may hold nearly a frame's tokens when the pause
-        begins.
-        """
-        return self.shaper.burst_bytes * 8 / self.shaper.rate_bps - self.frame_s
+    @classmethod
+    def on(cls, shaper: Shaper) -> "Train":
+        """The train for a link with this shaper."""
+        frame_s = FRAME_BYTES * 8 / shaper.rate_bps
+        window = shaper.burst_bytes // FRAME_BYTES
+        frames = max(FEWEST_FRAMES, window + 2, min(ceil(TRAIN_S / frame_s), MOST_FRAMES))
+        queued = max(FEWEST_QUEUED, min(round(QUEUED_S / frame_s), MOST_QUEUED))
+        return cls(
+            frames=frames,
+            most_leading=MOST_DEPTHS * window + queued,
+            queued=queued,
+            queued_s=queued * frame_s,
+            seconds=(frames - 1) * frame_s,
+            frame_s=frame_s,
+            window=window,
+            gap_s=window * frame_s,
+            forgiven_s=shaper.burst_bytes * 8 / shaper.rate_bps - frame_s,
+        )
 
     def backlogged(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """Return the arrivals from the train's first frame to its last.
@@ -310,7 +295,7 @@ def calibration(
     `sender_bps` is the sender's rate when nothing delays its frames; `pauses` are those of the
     machine, by the clock of the arrivals.
     """
-    link, train = hop.link, Train(hop.link.shaper)
+    link, train = hop.link, Train.on(hop.link.shaper)
     steady = train.backlogged(arrivals)
     stretches = undisturbed(steady, train, pauses)
     return LinkCalibration(

@@ -115,20 +115,12 @@ def transfer_paths(
     transfers: Sequence[Transfer], epoch: Epoch, gpus: RankGpus
 ) -> list[tuple[Hop, ...] | None]:
     """The path of every transfer; `None` for unreachable destinations."""
-    pairs = ((transfer.source, transfer.destination) for transfer in transfers)
-    known = paths_of_pairs(pairs, epoch, gpus)
-    return [known[transfer.source, transfer.destination] for transfer in transfers]
-
-
-def paths_of_pairs(
-    pairs: Iterable[tuple[int, int]], epoch: Epoch, gpus: RankGpus
-) -> dict[tuple[int, int], tuple[Hop, ...] | None]:
-    """The path of each pair of ranks, in their order; `None` for unreachable destinations."""
     routing = Routing(epoch.topology, epoch.health)
-    return {
-        (source, destination): routing.path_if_any(gpus[source], gpus[destination])
-        for source, destination in dict.fromkeys(pairs)
+    known = {
+        (source, to): routing.path_if_any(gpus[source], gpus[to])
+        for source, to in {(transfer.source, transfer.destination) for transfer in transfers}
     }
+    return [known[transfer.source, transfer.destination] for transfer in transfers]
 
 
 def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:

@@ -221,11 +221,13 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
     routing = Routing(epoch.topology, epoch.health)
     paths = PairPaths(routing, directions).rows(sources, destinations)
     paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
+    class_of, classes = _classes(paths, directions.hops)
     shapers = [epoch.health.shaper(hop) for hop in directions.hops]
     return Network(
         epoch.begin_s,
         paths[:, (paths != PADDING).any(axis=0)],
-        *_classes(paths, directions.hops),
+        class_of,
+        classes,
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]),
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
         probes=PROBE_BYTES / probe_interval_s(epoch.topology),

@@ -114,7 +114,7 @@ class _Line:
     """One direction of a link, with a socket at each end."""
 
     def __init__(self, shaper: Shaper, sender: socket.socket, receiver: socket.socket) -> None:
-        self._plan, self._sender, self._receiver = Train(shaper), sender, receiver
+        self._plan, self._sender, self._receiver = Train.on(shaper), sender, receiver
         self._number = 0
         queued_bytes = self._plan.queued * CHARGED_BYTES
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, queued_bytes)

@@ -70,8 +70,8 @@ def hop_at(rate_bps: int, sender: str = "d0g0", depth_s: float = DEFAULT_DEPTH_S
 
 def departures(nominal_bps: int, rate_bps: float, depth_s: float = DEFAULT_DEPTH_S) -> list[int]:
     """Return when, in ns, a bucket of `rate_bps` releases each frame of a nominal-rate train."""
-    plan = Train(shaper(nominal_bps, depth_s))
-    burst_bytes = plan.shaper.burst_bytes
+    bucket = shaper(nominal_bps, depth_s)
+    plan, burst_bytes = Train.on(bucket), bucket.burst_bytes
     return [
         round(max(0.0, number * FRAME_BYTES - burst_bytes) * 8e9 / rate_bps)
         for number in range(leading(plan) + plan.frames)
@@ -101,8 +101,9 @@ def paused(nominal_bps: int, rate_bps: float, pauses: PauseLog, depth_s: float) 
 
     Tokens arrive during pauses, too, up to the depth of the bucket.
     """
-    plan, found, now_ns = Train(shaper(nominal_bps, depth_s)), list[int](), 0.0
-    burst = tokens = float(plan.shaper.burst_bytes)
+    bucket = shaper(nominal_bps, depth_s)
+    plan, found, now_ns = Train.on(bucket), list[int](), 0.0
+    burst = tokens = float(bucket.burst_bytes)
     for _ in range(leading(plan) + plan.frames):
         due_ns = now_ns + max(0.0, FRAME_BYTES - tokens) * 8e9 / rate_bps
         for pause in pauses.pauses:
@@ -140,7 +141,7 @@ def test_a_shaper_that_is_two_percent_off_is_found(rate_bps: int, share: float) 
 
 @given(RATES, st.floats(2, 4))
 def test_frames_that_leave_in_lumps_are_found(rate_bps: int, bursts: float) -> None:
-    tick_ns = round(bursts * Train(shaper(rate_bps)).gap_s * 1e9)
+    tick_ns = round(bursts * Train.on(shaper(rate_bps)).gap_s * 1e9)
     found = measured(rate_bps, rate_bps, lambda at_ns: -(-at_ns // tick_ns) * tick_ns)
     assert any("of the gaps" in issue for issue in found.deviations)
 
@@ -217,8 +218,14 @@ def shared_with_probes(rate_bps: int) -> list[Arrival]:
     """Arrivals of a train on a link that carries the controller's probes, too, at its full rate."""
     probes_s = max(SHORTEST_INTERVAL_S, PROBE_BYTES * 8 / (PROBES_SHARE * rate_bps))
     arrivals: list[Arrival] = []
-    plan = Train(shaper(rate_bps))
-    tokens_bytes, now_ns, ours, probes = float(plan.shaper.burst_bytes), 0.0, 0, 0
+    bucket = shaper(rate_bps)
+    plan, tokens_bytes, now_ns, ours, probes = (
+        Train.on(bucket),
+        float(bucket.burst_bytes),
+        0.0,
+        0,
+        0,
+    )
     while ours < leading(plan) + plan.frames:
         now_ns += max(0.0, -tokens_bytes * 8e9 / rate_bps)
         is_ours = now_ns < probes * probes_s * 1e9
@@ -266,7 +273,7 @@ def test_each_direction_has_its_name() -> None:
 
 @pytest.mark.parametrize("rate_bps", [MIN_RATE_BPS, 20_000_000, 180_000_000, 600_000_000])
 def test_a_train_takes_a_third_of_a_second_or_has_a_dozen_frames_at_most(rate_bps: int) -> None:
-    train = Train(shaper(rate_bps))
+    train = Train.on(shaper(rate_bps))
     assert train.frames * train.frame_s < 1 / 3 or train.frames <= 12
     assert train.window < train.frames
 

@@ -21,11 +21,10 @@ from model.fabric.shaping import (
     SEGMENT_BYTES,
     SWITCH_BURST_BYTES,
     Shaper,
-    switch_depth_s,
     wire_bytes,
 )
 from model.fabric.spec import PLATFORMS, FabricKind
-from model.fabric.topology import LinkKind, Topology, build_topology
+from model.fabric.topology import LinkKind, Topology, build_topology, switch_depth_s
 from model.prediction.closed_forms import Direct, Grid, TwoStep
 from model.prediction.fluid import (
     Prediction,
