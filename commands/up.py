@@ -30,14 +30,14 @@ def up(
     loaded = load_for_this_machine(scenario, overrides, datapath)
     kind = ready(proxies)
     require_fabrics(loaded)
-    from execution.cases.emulation import experiment_beside_others
+    from execution.cases.emulation import experiment
     from execution.live.audience import PageAudience
     from execution.session.command_line import Audience, serve
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
     with (
         page(live, live_at) as feed,
-        experiment_beside_others(loaded.fabrics[0], kind, run_id) as fabric,
+        experiment(loaded.fabrics[0], kind, run_id) as fabric,
     ):
         fabric.bed.links.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else Audience())

@@ -168,6 +168,9 @@ class LastResultCache(Generic[Place, Inputs, Result]):
         return last[1]
 
 
+LastUnion = LastResultCache[str, tuple[frozenset[Entry], ...], frozenset[Entry]]
+
+
 class Planner:
     """Computes desired states of one topology, and caches the parts of the last one."""
 
@@ -179,8 +182,8 @@ class Planner:
         self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
         self._host_part = LastResultCache(self._plan_host)
         self._switch_part = LastResultCache(self._plan_switch)
-        self._routes = LastResultCache(_union_of_routes)
-        self._rules = LastResultCache(_union_of_rules)
+        self._routes: LastUnion[Route] = LastResultCache(_union)
+        self._rules: LastUnion[Rule] = LastResultCache(_union)
 
     def state(self, health: Health) -> DesiredState:
         """Compute the desired state: host routes, then the rules of switches on their paths."""
@@ -393,9 +396,5 @@ def _dealt(ports: Ports, domains: int) -> Iterator[int]:
         yield from (1 << domain for domain in bits(domains))
 
 
-def _union_of_routes(_gpu: str, parts: tuple[frozenset[Route], ...]) -> frozenset[Route]:
-    return frozenset().union(*parts)
-
-
-def _union_of_rules(_switch: str, parts: tuple[frozenset[Rule], ...]) -> frozenset[Rule]:
+def _union(_name: str, parts: tuple[frozenset[Entry], ...]) -> frozenset[Entry]:
     return frozenset().union(*parts)

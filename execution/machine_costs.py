@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from execution.cases.emulation import Experiment, experiment_beside_others
+from execution.cases.emulation import Experiment, experiment
 from linux.machine.processor import busy_s, processes_s, timer_lateness_s
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec, HbNetwork, NicNetwork
@@ -174,7 +174,7 @@ class Bench:
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
     """Bring up a fabric; measure its background load when it is idle after a first load."""
     run_id = f"doctor-{os.getpid()}-{name}"
-    with experiment_beside_others(spec, ProxyKind.PROCESS, run_id) as fabric:
+    with experiment(spec, ProxyKind.PROCESS, run_id) as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()

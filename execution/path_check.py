@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from execution.cases.emulation import Experiment, experiment_beside_others
+from execution.cases.emulation import Experiment, experiment
 from execution.cases.progress import Listener
 from model.fabric.addressing import rail_network
 from model.fabric.spec import FabricKind
@@ -30,7 +30,7 @@ def verify(scenario: Scenario, proxies: ProxyKind, listener: Listener) -> Iterat
     for spec in scenario.fabrics:
         listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         run_id = f"verify-{os.getpid()}-{spec.kind}"
-        with experiment_beside_others(spec, proxies, run_id, listener.step) as fabric:
+        with experiment(spec, proxies, run_id, listener.step) as fabric:
             listener.step(f"{spec.kind}: the paths of all pairs")
             yield check_fabric(fabric)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from execution.cases.emulation import Experiment, experiment_beside_others
+from execution.cases.emulation import Experiment, experiment
 from execution.cases.observer import carried
 from linux.machine.large_arrays import is_set_here
 from model.fabric.addressing import nic_address
@@ -86,7 +86,7 @@ def execute(
     if program.image:
         require_image(program.image)
     run_id = f"exec-{os.getpid()}-{scenario}"
-    with experiment_beside_others(spec, kind, run_id) as fabric:
+    with experiment(spec, kind, run_id) as fabric:
         fabric.bed.links.impair()
         commands = _commands(fabric, program)
         before = fabric.bed.links.read_counters()

@@ -16,7 +16,7 @@ from typing import Any
 
 from execution.capture import captured, require_links
 from execution.cases.case import Measuring
-from execution.cases.emulation import Experiment, experiment_beside_others
+from execution.cases.emulation import Experiment, experiment
 from execution.cases.progress import Listener, Onlooker
 from execution.faults.fault_case import FaultCase
 from execution.link_check import (
@@ -95,7 +95,7 @@ class Run:
         """
         self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
         run_id, tell = f"run-{os.getpid()}-{spec.kind}", self.measuring.listener.step
-        with experiment_beside_others(spec, self.proxies, run_id, tell, self.others) as fabric:
+        with experiment(spec, self.proxies, run_id, tell, self.others) as fabric:
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:

@@ -136,9 +136,23 @@ class Experiment(PlacedJob):
     up_s: float
 
 
+def on_standard_error(sentence: str) -> None:
+    """Print a sentence for people."""
+    print(f"railbed: {sentence}", file=sys.stderr)
+
+
 @contextmanager
-def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Experiment]:
-    """Bring a fabric up, in a run with this id, and connect to its agents."""
+def experiment(
+    spec: FabricSpec,
+    kind: ProxyKind,
+    run_id: str,
+    tell: Tell = on_standard_error,
+    known: set[str] | None = None,
+) -> Iterator[Experiment]:
+    """Bring a fabric up, in a run with this id, and connect to its agents.
+
+    `tell` gets reports of other live runs, as `reporting_other_runs` makes them.
+    """
     provide_files(spec.gpus)
     with run_lock(run_id) as lock:
         begun_s = time.monotonic()
@@ -150,7 +164,8 @@ def experiment(spec: FabricSpec, kind: ProxyKind, run_id: str) -> Iterator[Exper
             with agent_client(sockets, bed.watch.check) as agents, deaths_told(bed.watch):
                 fabric = Experiment(agents, job_placement(spec), lock, topology, bed, up_s)
                 fabric.rearrange(fabric.placement)
-                yield fabric
+                with reporting_other_runs(lock, tell, known):
+                    yield fabric
 
 
 @dataclass(frozen=True)
@@ -210,11 +225,6 @@ def _by_scapy(fabric: Experiment, request: Request) -> Executions:
             yield repeat
 
 
-def on_standard_error(sentence: str) -> None:
-    """Print a sentence for people."""
-    print(f"railbed: {sentence}", file=sys.stderr)
-
-
 @contextmanager
 def reporting_other_runs(
     lock: RunLock, tell: Tell = on_standard_error, known: set[str] | None = None
@@ -230,22 +240,6 @@ def reporting_other_runs(
     # A failed search for other runs must not discard the measurement.
     with suppress(EmulationError):
         _report_other_runs(lock, tell, known)
-
-
-@contextmanager
-def experiment_beside_others(
-    spec: FabricSpec,
-    kind: ProxyKind,
-    run_id: str,
-    tell: Tell = on_standard_error,
-    known: set[str] | None = None,
-) -> Iterator[Experiment]:
-    """Bring a fabric up as `experiment` does, and report other runs at both ends of the context."""
-    with (
-        experiment(spec, kind, run_id) as fabric,
-        reporting_other_runs(fabric.lock, tell, known),
-    ):
-        yield fabric
 
 
 def _report_other_runs(lock: RunLock, tell: Tell, known: set[str]) -> None:

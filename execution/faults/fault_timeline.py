@@ -20,17 +20,12 @@ WATCH_EVERY_S = 0.002
 LOOK_EVERY_S = 0.1
 
 
-def never(_started_ns: int) -> bool:
-    """Return false: the job goes on whatever happens."""
-    return False
-
-
 class FaultTimeline:
     """Begins and ends faults at their times during an execution.
 
-    Once a fault has begun, `gives_up` tells whether the job aborts the execution. Its argument is
-    the execution's start in nanoseconds of CLOCK_MONOTONIC, as are `started_ns` and `aborted_ns`,
-    which are 0 until then.
+    Once a fault has begun, `gives_up` tells whether the job aborts the execution; by default, it
+    goes on. The argument is the execution's start in nanoseconds of CLOCK_MONOTONIC, as are
+    `started_ns` and `aborted_ns`, which are 0 until then.
     """
 
     def __init__(
@@ -39,7 +34,7 @@ class FaultTimeline:
         injector: FaultInjector,
         moments_s: Sequence[float],
         faults: Sequence[Fault],
-        gives_up: Callable[[int], bool] = never,
+        gives_up: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._fabric, self._injector, self._gives_up = fabric, injector, gives_up
         self.started_ns = 0

@@ -21,7 +21,6 @@ TCA_KIND, TCA_STATS = 1, 3
 # overlimits, bps, pps, qlen, backlog.
 TCMSG = struct.Struct("=BxxxiIII")
 STATISTICS = struct.Struct("=QIIIIIII")
-REQUEST = request(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 SHAPER = b"htb\0"
 
 
@@ -82,7 +81,8 @@ class Queue:
 
 def read_queues(netlink: NetlinkSocket) -> list[Queue]:
     """Read all shapers' queues of a network namespace."""
-    return [queue for answer in netlink.dump(REQUEST) for queue in parse_queues(answer)]
+    asked = request(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
+    return [queue for answer in netlink.dump(asked) for queue in parse_queues(answer)]
 
 
 def parse_queues(answer: bytes) -> Iterator[Queue]:

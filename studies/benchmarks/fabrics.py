@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from execution.cases.emulation import Experiment, experiment_beside_others
+from execution.cases.emulation import Experiment, experiment
 from execution.cases.progress import SILENT
 from execution.run import run
 from model.fabric.spec import FabricSpec
@@ -27,7 +27,7 @@ def bench_fabric(
 ) -> Iterator[Experiment]:
     """Bring a fabric up in a run that has the benchmark's name."""
     run_id = f"bench-{os.getpid()}-{name}"
-    with experiment_beside_others(spec, proxies, run_id) as fabric:
+    with experiment(spec, proxies, run_id) as fabric:
         yield fabric
 
 

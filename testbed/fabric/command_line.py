@@ -26,11 +26,6 @@ from model.fabric.addressing import address_of, nic_address
 from testbed.fabric.mininet_network import GpuProxyNode
 
 
-def no_words(_before: Sequence[str]) -> Sequence[str]:
-    """Complete nothing."""
-    return ()
-
-
 @dataclass(frozen=True)
 class Command:
     """A command beside Mininet's, or in place of the one with the same name.
@@ -42,7 +37,7 @@ class Command:
 
     name: str
     run: Callable[[Sequence[str]], None]
-    complete: Callable[[Sequence[str]], Sequence[str]] = no_words
+    complete: Callable[[Sequence[str]], Sequence[str]] = lambda _before: ()
     help: str = ""
 
 

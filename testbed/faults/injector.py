@@ -61,7 +61,10 @@ class FaultInjector:
         if mode is FaultMode.BLACKHOLE_ONE_WAY:
             return self._blackhole([_sending_end(link, sender or link.lower.node)])
         if rate_bps and not loses_links(mode):
-            return self._degrade(link, rate_bps)
+            faults = self._link_faults
+            return _broken(
+                lambda: faults.degrade(link, rate_bps), lambda: faults.end_degrade(link, rate_bps)
+            )
         missing = "is not a fault mode of a link" if loses_links(mode) else "needs a rate"
         raise EmulationError(f"{link.name}: {mode} {missing}")
 
@@ -117,13 +120,6 @@ class FaultInjector:
     def _blackhole(self, ends: Sequence[Port]) -> Undo:
         link_faults = self._link_faults
         return _broken(lambda: link_faults.blackhole(ends), lambda: link_faults.end_blackhole(ends))
-
-    def _degrade(self, link: Link, rate_bps: int) -> Undo:
-        link_faults = self._link_faults
-        return _broken(
-            lambda: link_faults.degrade(link, rate_bps),
-            lambda: link_faults.end_degrade(link, rate_bps),
-        )
 
     def _kill_switch(self, name: str) -> None:
         """Set the switch's links down, in a millisecond; then remove its bridge, which is slow."""

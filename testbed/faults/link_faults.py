@@ -81,10 +81,10 @@ class LinkFaults:
         ends = [carrier_end(link) for link in links]
         self._down.update(ends)
         with ExitStack() as stack:
-            places = [(end, stack.enter_context(self._place(end))) for end in ends]
-            for end, (netlink, index) in places:
+            opened = [(end, stack.enter_context(self._links.netlink_of(end))) for end in ends]
+            for end, netlink in opened:
                 with _explained(end, "cannot be taken down"):
-                    netlink.link("set", index=index, state="down")
+                    netlink.link("set", index=self._links.index_of(end), state="down")
 
     def set_up(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""
@@ -92,11 +92,9 @@ class LinkFaults:
         self._down.subtract(ends)
         for end in ends:
             if self._down[end] <= 0:
-                problem = "cannot be brought up"
                 with (
                     suppress(LinkEndGone),
-                    _explained(end, problem),
-                    self._place(end) as (netlink, index),
+                    self._place(end, "cannot be brought up") as (netlink, index),
                 ):
                     netlink.link("set", index=index, state="up")
 
@@ -104,7 +102,7 @@ class LinkFaults:
         """Blackhole all packets that these ends send; carrier stays."""
         self._dropping.update(ends)
         for end in ends:
-            with _explained(end, "cannot be blackholed"), self._place(end) as place:
+            with self._place(end, "cannot be blackholed") as place:
                 start_blackhole(*place)
 
     def end_blackhole(self, ends: Sequence[Port]) -> None:
@@ -113,7 +111,7 @@ class LinkFaults:
         for end in ends:
             if self._dropping[end] <= 0:
                 problem = "blackhole cannot be removed"
-                with suppress(LinkEndGone), _explained(end, problem), self._place(end) as place:
+                with suppress(LinkEndGone), self._place(end, problem) as place:
                     end_blackhole(*place)
                     self._links.impair_again(end)
 
@@ -131,15 +129,14 @@ class LinkFaults:
                 self._reshape(link, end)
 
     def _reshape(self, link: Link, end: Port) -> None:
-        problem = "rate cannot be changed"
-        with _explained(end, problem), self._place(end) as (netlink, index):
+        with self._place(end, "rate cannot be changed") as (netlink, index):
             reshape(netlink, index, self._shaper(link))
             check_shaped(netlink, index, _name(end), self._shaper(link))
 
     def shape_again(self, link: Link, end: Port) -> None:
         """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
         problem = "shaper cannot be restored"
-        with suppress(LinkEndGone), _explained(end, problem), self._place(end) as (netlink, index):
+        with suppress(LinkEndGone), self._place(end, problem) as (netlink, index):
             if any(q["handle"] == ROOT for q in netlink.get_qdiscs(index=index)):
                 netlink.tc("del", "htb", index, ROOT)
             shape(netlink, index, self._shaper(link))
@@ -152,8 +149,9 @@ class LinkFaults:
         return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
 
     @contextmanager
-    def _place(self, end: Port) -> Iterator[tuple[RouteSocket, int]]:
-        with self._links.netlink_of(end) as netlink:
+    def _place(self, end: Port, problem: str) -> Iterator[tuple[RouteSocket, int]]:
+        """A netlink socket and the index of an end's interface; errors name `problem`."""
+        with _explained(end, problem), self._links.netlink_of(end) as netlink:
             yield netlink, self._links.index_of(end)
 
 

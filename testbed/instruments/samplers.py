@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from linux.files.user_files import cleared
-from linux.machine.processor import idle_and_steal_s, stalled_s, thread_time
+from linux.machine.processor import idle_and_steal_s
 from linux.network.counters import parse_carried
 from linux.processes.lifetime import BEFORE_PROXIES
 from model.errors import EmulationError
@@ -106,12 +106,27 @@ def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
     return times
 
 
+def thread_time(schedstat: str, status: str) -> ThreadTime:
+    """The thread's times, from schedstat (sched-stats.rst) and status of /proc/PID/task/TID."""
+    busy_ns, delay_ns, _slices = schedstat.split()
+    lines = status.splitlines()
+    rests = next(line for line in lines if line.startswith("voluntary_ctxt_switches:"))
+    return ThreadTime(int(busy_ns), int(delay_ns), int(rests.split()[1]))
+
+
 def read_stalled_s() -> float | None:
     """Total seconds in which some process waited for a processor; `None` if not counted."""
     try:
         return stalled_s(PRESSURE.read_text())
     except OSError:
         return None
+
+
+def stalled_s(pressure: str) -> float:
+    """Seconds in which some process waited for a core, from /proc/pressure/cpu (psi.rst)."""
+    some = next(line for line in pressure.splitlines() if line.startswith("some "))
+    total_us = next(word for word in some.split() if word.startswith("total="))
+    return int(total_us.removeprefix("total=")) / 1e6
 
 
 class LinkSampler(_Sampler):

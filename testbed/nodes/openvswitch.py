@@ -134,10 +134,7 @@ class OpenVSwitch:
         words += ["--", "set", "Open_vSwitch", "."]
         words += [f"other_config:max-revalidator={self.revalidation_ms}"]
         self.command(*words[1:])
-        self._hold_all_flows()
-
-    def _hold_all_flows(self) -> None:
-        """Raise the present limit of flows, which a datapath has from its first bridge on."""
+        # Raise the present limit of flows, which a datapath has from its first bridge on.
         self.control("upcall/set-flow-limit", str(MOST_FLOWS))
 
     def remove_bridge(self, name: str) -> None:
@@ -159,11 +156,8 @@ class OpenVSwitch:
 
     def _bridge_words(self, bridge: Bridge) -> list[str]:
         words = ["--", "add-br", bridge.name, "--", "set", "bridge", bridge.name]
-        words += [
-            f"datapath_type={DATAPATH_TYPES[self.datapath]}",
-            "fail_mode=secure",
-            "protocols=OpenFlow13",
-        ]
+        words += [f"datapath_type={DATAPATH_TYPES[self.datapath]}"]
+        words += ["fail_mode=secure", "protocols=OpenFlow13"]
         words += [f"other_config:datapath-id={bridge.datapath_id:016x}"]
         words += ["other_config:disable-in-band=true"]
         words += ["--", f"--id=@{bridge.name}", "create", "controller", f'target="{CONTROLLER}"']
@@ -209,18 +203,8 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
         settings = SEGMENTATION_OFFLOAD if datapath is Datapath.USER_SPACE else ()
         # The socket file exists before the server listens on it.
         initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
-        output_of(
-            "ovs-vsctl",
-            *initialize,
-            "--",
-            "set",
-            "Open_vSwitch",
-            ".",
-            "external_ids:system-id=railbed",
-            *SETTINGS,
-            *settings,
-            check=watch.check,
-        )
+        initialize += ["--", "set", "Open_vSwitch", ".", "external_ids:system-id=railbed"]
+        output_of("ovs-vsctl", *initialize, *SETTINGS, *settings, check=watch.check)
         switch = OpenVSwitch(folder, datapath, environment, watch)
         try:
             switch.start_daemon()

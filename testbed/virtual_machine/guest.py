@@ -60,26 +60,17 @@ def version() -> str:
     return first_line(QEMU, "--version")
 
 
-@dataclass(frozen=True)
 class Exchange:
-    """Files exchanged with the guest: a job as input; output, exit code and runs come out."""
+    """Files exchanged with the guest: a job as input; output, exit code and runs come out.
 
-    folder: Path
+    `results` is memory of the guest, as a file, to which it writes a tar archive. `stderr` has the
+    kernel's last words, too.
+    """
 
-    @property
-    def results(self) -> Path:
-        """Memory of the guest, as a file, to which it writes a tar archive."""
-        return self.folder / "results"
-
-    @property
-    def stdout(self) -> Path:
-        """Standard output of the job."""
-        return self.folder / "stdout"
-
-    @property
-    def stderr(self) -> Path:
-        """Standard error of the job, and the kernel's last words."""
-        return self.folder / "stderr"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.results = folder / "results"
+        self.stdout, self.stderr = folder / "stdout", folder / "stderr"
 
     @property
     def handed(self) -> dict[str, Path]:

@@ -10,7 +10,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import IO
@@ -45,36 +44,19 @@ class Suite(StrEnum):
     TRIXIE = "trixie"
 
 
-@dataclass(frozen=True)
 class Image:
     """The files that a virtual machine starts from."""
 
-    folder: Path
-
-    @property
-    def kernel(self) -> Path:
-        """Debian's kernel."""
-        return self.folder / "kernel"
-
-    @property
-    def archive(self) -> Path:
-        """The root file system, as a cpio archive that the kernel unpacks into memory."""
-        return self.folder / "system.cpio"
-
-    @property
-    def python(self) -> Path:
-        """The root folder of its Python, with the locked environment."""
-        return self.folder / "python"
-
-    @property
-    def environment(self) -> Path:
-        """The locked environment; inside, it is in `/railbed/.venv`, too."""
-        return self.python / "railbed" / ".venv"
-
-    @property
-    def engine(self) -> Path:
-        """The programs of a Docker Engine, as another such archive."""
-        return self.folder / "docker.cpio"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Debian's kernel, and the root file system as a cpio archive that it unpacks into memory.
+        self.kernel = folder / "kernel"
+        self.archive = folder / "system.cpio"
+        # The root folder of its Python, with the locked environment: `/railbed/.venv` inside.
+        self.python = folder / "python"
+        self.environment = self.python / "railbed" / ".venv"
+        # The programs of a Docker Engine, as another such archive.
+        self.engine = folder / "docker.cpio"
 
     def compile(self, folder: Path) -> None:
         """Compile all modules in a folder for the image's own Python, which the host may not have.

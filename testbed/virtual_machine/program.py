@@ -7,10 +7,9 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from linux.files.program_files import ROOMS, ROOT, program_files
+from linux.files.program_files import ROOMS, ROOT, program_version
 from testbed.virtual_machine.cache import cached_part
 from testbed.virtual_machine.image import Image, append, image
 
@@ -27,21 +26,13 @@ NOT_NEEDED = (
 EPOCH_S = 0
 
 
-@dataclass(frozen=True)
 class Program:
-    """Kernel and initrd of a virtual machine that has Railbed in `INSIDE`, with their digest."""
+    """Debian's kernel, and the initrd of a virtual machine that has Railbed in `INSIDE`."""
 
-    folder: Path
-
-    @property
-    def kernel(self) -> Path:
-        """Debian's kernel."""
-        return self.folder / "kernel"
-
-    @property
-    def initrd(self) -> Path:
-        """The system and the program."""
-        return self.folder / "initrd"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kernel = folder / "kernel"
+        self.initrd = folder / "initrd"
 
     @property
     def digest(self) -> str:
@@ -72,15 +63,8 @@ class Program:
 def program() -> Program:
     """Return kernel and initrd, made if the program or the system has changed."""
     system = image()
-    return Program(cached_part("program", _sources(system), lambda folder: _make(system, folder)))
-
-
-def _sources(system: Image) -> str:
-    """Return a digest of all sources of the initrd."""
-    whole = hashlib.sha256(system.folder.name.encode())
-    for file in program_files():
-        whole.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
-    return whole.hexdigest()[:12]
+    version = f"{system.folder.name}-{program_version()}"
+    return Program(cached_part("program", version, lambda folder: _make(system, folder)))
 
 
 def _make(system: Image, folder: Path) -> None:

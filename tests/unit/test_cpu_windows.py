@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.machine.processor import TICKS_PER_S, idle_and_steal_s, stalled_s, thread_time
+from linux.machine.processor import TICKS_PER_S, idle_and_steal_s
 from linux.network.counters import STATISTICS, TCMSG, Queue, parse_queues
 from linux.network.netlink import HEADER
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within
+from testbed.instruments.samplers import stalled_s, thread_time
 
 STAT = "cpu  10 20 30 400 50 60 70 80 90 100\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 1\n"
 SECOND_NS = 10**9

@@ -43,7 +43,8 @@ class Faked:
     def __init__(self, folder: Path) -> None:
         self.agents, self.told = Agents(), list[list[str]]()
         self.converges = True
-        bed = SimpleNamespace(links=None, journal=folder / "journal")
+        controller = SimpleNamespace(journal=folder / "journal")
+        bed = SimpleNamespace(links=None, controller=controller)
         home = job_placement(spec(FabricKind.RAIL_ONLY, 2, 2))
         fabric = SimpleNamespace(
             placement=home,
