@@ -9,7 +9,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -200,8 +200,8 @@ def run(
             machine=facts,
             paths=under_way.paths,
             calibration=calibration_objects(under_way.calibrations),
-            scales=scenario.scales,
             scenario_digest=digest,
+            scales=[{"key": key, **asdict(chosen)} for key, chosen in scenario.chosen.items()],
         )
         folder.complete(result)
     seal(folder.path)

@@ -5,7 +5,7 @@ scenario stands alone: it has the overrides, and what other files say.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
@@ -19,7 +19,7 @@ from model.prediction.machine import Machine
 from scenarios.format.checked_file import checked
 from scenarios.format.document import Document, override, parse, read
 from scenarios.format.keys import SCENARIO, ScenarioFile
-from scenarios.format.workloads.kinds import KINDS, entries
+from scenarios.format.workloads.kinds import KINDS
 from scenarios.resolve import resolve
 from scenarios.scenario import Scenario
 
@@ -70,11 +70,18 @@ def _standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
     values = document.values
     checked = file.model_dump(mode="json", by_alias=True, exclude_unset=True)
     is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
-    for (_, entry), (_, whole) in zip(entries(values), entries(checked), strict=True):
+    for entry, whole in zip(_entries(values), _entries(checked), strict=True):
         for key in KIND_OF:
             if key in entry and entry[key] != whole[key]:
                 entry[key], is_changed = whole[key], True
     return _written(values, name) if is_changed else document.text
+
+
+def _entries(values: Any) -> Iterator[Any]:
+    """Yield the mapping of each workload, and of each of its jobs."""
+    for workload in values["workloads"]:
+        yield workload
+        yield from workload.get("jobs", ())
 
 
 def _put_network(fabric: CommentedMap, checked: dict[str, Any]) -> bool:
@@ -116,5 +123,5 @@ def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Pat
 
 def _whole_paths(values: CommentedMap) -> list[tuple[Any, str]]:
     """Return the entries of a standalone text that name a file, each with its key."""
-    named = ((entry, key) for _, entry in entries(values) for key in KIND_OF if key in entry)
+    named = ((entry, key) for entry in _entries(values) for key in KIND_OF if key in entry)
     return [(entry, key) for entry, key in named if str(entry[key]).startswith("/")]

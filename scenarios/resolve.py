@@ -1,8 +1,9 @@
 """Resolve a checked file to a scenario: defaults, `auto`, and checks across keys."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import inf
 
 from model.fabric.spec import FabricKind, FabricSpec
@@ -10,9 +11,10 @@ from model.job.communicators import Shape
 from model.prediction.machine import Machine
 from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
+from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
 from scenarios.format.fabric import asked_datapath, fabric_issues, fabric_spec, rate_issues
-from scenarios.format.faults import entry_issues, faults_on, recovery_issues
+from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import Expect, ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
@@ -37,10 +39,11 @@ def resolve(
     `machine` has this machine's measured costs; they are ignored if the scenario asks for another
     datapath.
     """
+    of_sections = fabric_issues(file.fabric), _workload_issues(file), _expect_issues(file.expect)
+    document.refuse(chain(*of_sections, fault_issues(file)))
+    document.refuse(_given_size_issues(file))
     if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
         machine = None
-    document.refuse(_issues_of_keys(file))
-    document.refuse(_given_size_issues(file))
     # Proofs of schedules take longest, so all other checks come first; `auto` needs the proofs,
     # though.
     is_given = file.fabric.bandwidth_scale != "auto"
@@ -53,42 +56,35 @@ def resolve(
     document.refuse(issue for _, wrong in broken.values() for issue in wrong)
     if is_given:
         document.refuse(_schedule_issues(file))
-    sized = [
-        (replace(case, workload=number, where=document.where(("workloads", number))), dilation)
+    cases = _named_apart(
+        replace(case, workload=number, where=document.where(("workloads", number)))
         for spec in specs.values()
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds
-        for case, dilation in sized_cases(workload, spec, machine)
-    ]
-    cases = _distinct(file, tuple(case for case, _ in sized))
+        for case in sized_cases(workload, spec, machine)
+    )
     document.refuse(_case_issues(file, specs, cases, machine))
     document.refuse(late_faults(file, specs, cases))
+    expect, count = file.expect, file.repeats
     return Scenario(
         name=name,
         description=file.description,
         text=text,
         fabrics=tuple(specs.values()),
         cases=cases,
-        repeats=AUTO if file.repeats == "auto" else Repeats.exactly(file.repeats),
+        repeats=AUTO if count == "auto" else Repeats(count, count),
         warmup=file.warmup,
         check_data=file.check_data,
         check_paths=file.check_paths,
-        expect=file.expect,
+        thresholds=Thresholds(expect.ratio_within, expect.ratio_limit),
+        replay_thresholds=Thresholds(expect.replay_within, expect.replay_limit),
+        blackout_limit_ms=expect.blackout_ms,
         faults={kind: faults for kind, (faults, _) in broken.items()},
         job=file.job,
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
-        chosen=_chosen(scale, depth, cases, [dilation for _, dilation in sized]),
+        chosen=_chosen(scale, depth, cases),
     )
-
-
-def _issues_of_keys(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of keys and their values, without building a fabric or a schedule."""
-    yield from fabric_issues(file.fabric)
-    yield from _workload_issues(file)
-    yield from _expect_issues(file.expect)
-    yield from entry_issues(file)
-    yield from recovery_issues(file)
 
 
 def _case_issues(
@@ -211,32 +207,27 @@ def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
 
 
-def _chosen(
-    scale: Chosen, depth: Chosen, cases: tuple[Case, ...], dilations: list[Chosen]
-) -> dict[str, Chosen]:
+def _chosen(scale: Chosen, depth: Chosen, cases: tuple[Case, ...]) -> dict[str, Chosen]:
     """Values chosen for `auto`, by key."""
     values = {"bandwidth_scale": scale, "bucket_depth": depth}
-    for case, dilation in zip(cases, dilations, strict=True):
-        values[f"time_dilation of {case.name}"] = dilation
+    values |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
     return {key: value for key, value in values.items() if value.why}
 
 
-def _distinct(file: ScenarioFile, cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Add the size, and other keys of the workload, to names that differ in them."""
-    sizes = [case.size_name.replace(" ", "") for case in cases]
-    variants = [file.workloads[case.workload].variant for case in cases]
-    return _named_apart(_named_apart(cases, sizes), variants)
-
-
-def _named_apart(cases: tuple[Case, ...], parts: Sequence[str]) -> tuple[Case, ...]:
-    """Append its part to the name of each case, if cases of the same name differ in that part."""
-    known = defaultdict[str, set[str]](set)
-    for case, part in zip(cases, parts, strict=True):
-        known[case.name].add(part)
-    return tuple(
-        replace(case, name=f"{case.name}/{part}") if part and len(known[case.name]) > 1 else case
-        for case, part in zip(cases, parts, strict=True)
-    )
+def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Append its marks to the name of each case, one by one, if cases of its name differ in it."""
+    named = tuple(cases)
+    for which in (0, 1):
+        known = defaultdict[str, set[str]](set)
+        for case in named:
+            known[case.name].add(case.marks[which])
+        named = tuple(
+            replace(case, name=f"{case.name}/{mark}")
+            if (mark := case.marks[which]) and len(known[case.name]) > 1
+            else case
+            for case in named
+        )
+    return named
 
 
 def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:

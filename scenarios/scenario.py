@@ -1,8 +1,8 @@
 """A scenario, resolved: every value checked, every default and every `auto` filled in."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricKind, FabricSpec
@@ -13,10 +13,18 @@ from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.proof import ScheduleError
 from results.verdicts.verdict import Thresholds
-from scenarios.format.keys import Expect, Job
+from scenarios.format.keys import Job
 from traffic_gen.workloads.task import Task
 
 Built = TypeVar("Built")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A value and why it was chosen for `auto`; no reason if the scenario gives the value."""
+
+    value: float
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -24,17 +32,19 @@ class Case:
     """One task on one kind of fabric, which is sent in its real size divided by `size_scale`.
 
     `workload` is the number of its entry in the scenario, `where` the entry's file, line and key
-    for messages.
+    for messages. `dilation` is the time dilation if that is chosen for `auto`. `marks` tell it from
+    another case of its name: the size in words, without blanks, and other keys.
     """
 
     name: str
     kind: FabricKind
     task: Task
-    size_name: str
     size_scale: float = 1.0
     workload: int = 0
     generator: Generator = Generator.AGENT
     where: str = field(default="", compare=False)
+    dilation: Chosen | None = field(default=None, compare=False)
+    marks: tuple[str, str] = field(default=("", ""), compare=False)
 
     @property
     def emulated_bytes(self) -> int:
@@ -68,11 +78,6 @@ class Repeats:
     most: int
     precision: float = 0.0
 
-    @classmethod
-    def exactly(cls, count: int) -> "Repeats":
-        """Return the setting for exactly `count` executions."""
-        return cls(count, count)
-
     @property
     def executions(self) -> int:
         """Largest number of executions, disturbed ones included."""
@@ -84,18 +89,12 @@ AUTO = Repeats(least=6, most=30, precision=0.005)
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A value and why it was chosen for `auto`; no reason if the scenario gives the value."""
-
-    value: float
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class Scenario:
     """Fabrics to build, cases to execute on them, their repeats, and the expectations.
 
-    `chosen` has the values chosen for `auto`, by key (for a case `time_dilation of CASE`).
+    `thresholds` are those of the ratio to the model for warn and fail, `replay_thresholds` those of
+    the replay of an execution that met a fault, without its losses. `chosen` has the values chosen
+    for `auto`, by key (for a case `time_dilation of CASE`).
     """
 
     name: str
@@ -107,7 +106,9 @@ class Scenario:
     warmup: int
     check_data: bool
     check_paths: bool
-    expect: Expect = field(default_factory=Expect)
+    thresholds: Thresholds
+    replay_thresholds: Thresholds
+    blackout_limit_ms: float | None = None
     faults: Mapping[FabricKind, tuple[Fault, ...]] = field(default_factory=dict)
     job: Job = field(default_factory=Job)
     probed_pairs: int = 0
@@ -123,16 +124,6 @@ class Scenario:
     def has_faults(self) -> bool:
         """Whether the scenario has faults on any fabric."""
         return any(self.faults.values())
-
-    @property
-    def thresholds(self) -> Thresholds:
-        """The thresholds of the ratio to the model for warn and fail."""
-        return Thresholds(self.expect.ratio_within, self.expect.ratio_limit)
-
-    @property
-    def replay_thresholds(self) -> Thresholds:
-        """The thresholds for the replay of an execution that met a fault, without its losses."""
-        return Thresholds(self.expect.replay_within, self.expect.replay_limit)
 
     @property
     def executions(self) -> int:
@@ -154,8 +145,3 @@ class Scenario:
     def cases_on(self, kind: FabricKind) -> tuple[Case, ...]:
         """The cases for one kind of fabric."""
         return tuple(case for case in self.cases if case.kind is kind)
-
-    @property
-    def scales(self) -> list[dict[str, Any]]:
-        """Values chosen for `auto`, as in a run's JSON object."""
-        return [{"key": key, **asdict(chosen)} for key, chosen in self.chosen.items()]

@@ -377,7 +377,7 @@ class FaultCase:
                 lost_unaffected=lost(unaffected, ALWAYS_NS),
                 skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
-                blackout_limit_ms=self.scenario.expect.blackout_ms,
+                blackout_limit_ms=self.scenario.blackout_limit_ms,
                 possible_ms=longest_possible_ms(
                     during.affected, (first_ns, during.probed_until_ns), EVERY_MILLISECOND.tick_ns
                 ),

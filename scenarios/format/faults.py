@@ -42,11 +42,12 @@ SPARES = {
 }
 
 
-def entry_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of the fault entries that do not depend on a fabric."""
+def fault_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues of the fault entries, and of the recovery from them, without building a fabric."""
     for number, entry in enumerate(file.faults):
         for key, what in _wrong(entry):
             yield Issue(("faults", number, key), what)
+    yield from _recovery_issues(file)
 
 
 def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
@@ -69,6 +70,8 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
     """Return the faults on one fabric, and issues: missing components, unreachable GPUs."""
+    if not file.faults:
+        return (), []
     topology = build_topology(spec)
     faults: list[Fault] = []
     issues: list[Issue] = []
@@ -152,7 +155,7 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
     )
 
 
-def recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
+def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues if the recovery strategy does not fit the fabric or the faults."""
     job, fabric = file.job, file.fabric
     if job.strategy in WITHOUT_MOVE:

@@ -48,7 +48,7 @@ def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chos
     """Choose the bandwidth scale for `auto`."""
     specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
     tasks = [
-        real_task(_full_size_case(workload, spec).task, spec)
+        real_task(workload.task(spec), spec)
         for spec in specs
         for workload in file.workloads
         if spec.kind in workload.kinds
@@ -126,42 +126,41 @@ def auto_bucket_depth(machine: Machine | None) -> Chosen:
     return Chosen(depth_s, f"{why}; {DEFAULT_DEPTH_S:g} to {MOST_DEPTH_S:g}")
 
 
-def sized_cases(
-    workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
-) -> list[tuple[Case, Chosen]]:
-    """Return a workload's cases with their size scale, and the time dilation, as given or chosen.
+def sized_cases(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> Iterator[Case]:
+    """Yield a workload's cases, at their scale as given or chosen.
 
     Several jobs are a case each, and one together, at the same scale.
     """
-    case, dilation = _sized(workload, spec, machine)
-    alone = [
-        replace(case, name=f"{case.kind}/{task.name}", task=task, size_name=task.size_name)
-        for task in case.task.alone
-    ]
-    return [*((one, Chosen(dilation.value)) for one in alone), (case, dilation)]
-
-
-def _sized(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> tuple[Case, Chosen]:
-    case = _full_size_case(workload, spec)
-    task, scale = real_task(case.task, spec), spec.bandwidth_scale
-    if workload.time_dilation is None:
-        given = workload.size_scale
-        size_scale = auto_size_scale(task, scale) if given == "auto" else given
-        return replace(case, size_scale=size_scale), Chosen(scale / size_scale)
-    dilation = (
-        auto_time_dilation(task, scale, machine)
-        if workload.time_dilation == "auto"
-        else Chosen(workload.time_dilation)
-    )
-    return replace(case, size_scale=scale / dilation.value), dilation
-
-
-def _full_size_case(workload: AnyWorkload, spec: FabricSpec) -> Case:
-    """A workload as a case on a fabric, in its real size; of several jobs, all together."""
     task, generator = workload.task(spec), workload.generator
     mark = () if generator is Generator.AGENT else (generator,)
-    name = "/".join((spec.kind, task.name, *mark))
-    return Case(name, spec.kind, task, workload.size_name(task), generator=generator)
+    size_scale, dilation = _scale(workload, real_task(task, spec), spec.bandwidth_scale, machine)
+    whole = Case(
+        name="/".join((spec.kind, task.name, *mark)),
+        kind=spec.kind,
+        task=task,
+        size_scale=size_scale,
+        generator=generator,
+        dilation=dilation,
+        marks=(workload.size_name(task).replace(" ", ""), workload.variant),
+    )
+    for job in task.alone:
+        name = f"{spec.kind}/{job.name}"
+        marks = (job.size_name.replace(" ", ""), workload.variant)
+        yield replace(whole, name=name, task=job, dilation=None, marks=marks)
+    yield whole
+
+
+def _scale(
+    workload: AnyWorkload, task: RealTask, bandwidth_scale: float, machine: Machine | None
+) -> tuple[float, Chosen | None]:
+    """Return the size scale of a workload, and the time dilation if that is chosen."""
+    if workload.time_dilation is None:
+        given = workload.size_scale
+        return auto_size_scale(task, bandwidth_scale) if given == "auto" else given, None
+    if workload.time_dilation != "auto":
+        return bandwidth_scale / workload.time_dilation, None
+    dilation = auto_time_dilation(task, bandwidth_scale, machine)
+    return bandwidth_scale / dilation.value, dilation
 
 
 def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:

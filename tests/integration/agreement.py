@@ -46,7 +46,7 @@ class Attempt:
 
 def attempt(fabric: Experiment, schedule: Steps, prediction: Prediction) -> Attempt:
     """Execute a schedule until enough executions are undisturbed, or a limit is reached."""
-    done = Executions(1, Repeats.exactly(REPEATS))
+    done = Executions(1, Repeats(REPEATS, REPEATS))
     depth_s = fabric.topology.least_depth_s
     with tempfile.TemporaryDirectory() as folder, observing(fabric, Path(folder)) as observer:
         for repeat in fabric.repeats(schedule, prediction, done.most, check_data=False):

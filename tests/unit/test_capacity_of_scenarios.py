@@ -90,12 +90,11 @@ def test_a_more_capable_machine_is_never_slower(
 
 def test_auto_says_why_and_is_part_of_what_a_run_keeps() -> None:
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
-    scale, depth = scenario.scales
-    assert scale["key"] == "bandwidth_scale"
-    assert scale["value"] == scenario.fabrics[0].bandwidth_scale
-    assert "of at most" in scale["why"] or "no link above" in scale["why"]
-    assert depth["key"] == "bucket_depth"
-    assert {spec.bucket_depth_s for spec in scenario.fabrics} == {depth["value"]}
+    assert [*scenario.chosen] == ["bandwidth_scale", "bucket_depth"]
+    scale, depth = scenario.chosen.values()
+    assert scale.value == scenario.fabrics[0].bandwidth_scale
+    assert "of at most" in scale.why or "no link above" in scale.why
+    assert {spec.bucket_depth_s for spec in scenario.fabrics} == {depth.value}
 
 
 @pytest.mark.parametrize(

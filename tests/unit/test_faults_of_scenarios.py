@@ -208,7 +208,7 @@ def test_nothing_that_could_run_is_refused(
     nic = replace(topology.spec.nic, oversubscription=oversubscription)
     fabric = replace(topology.spec, hb=hb, nic=nic)
     assume_accepted(named, *fabric.job_shape)
-    case = Case("", fabric.kind, SizedCollective(*named, fabric.job_shape, size), "", 2.0)
+    case = Case("", fabric.kind, SizedCollective(*named, fabric.job_shape, size), 2.0)
     slow_s = predicted_profile(case, fabric, path_s=0.005).completion_s
     assert slow_s <= latest_end_s(case, fabric)
     assert slow_s <= estimated_end_s(case, fabric)

@@ -31,7 +31,7 @@ def executions(repeats: Repeats, disturbed: list[bool], warmup: int = 1) -> Exec
 def test_a_disturbed_execution_is_replaced_up_to_a_limit(
     count: int, disturbed: list[bool], warmup: int
 ) -> None:
-    done = executions(Repeats.exactly(count), disturbed, warmup)
+    done = executions(Repeats(count, count), disturbed, warmup)
     assert len(done.warmups) == warmup
     assert len(done.all) <= warmup + 2 * count
     if len(done.undisturbed) >= count:
@@ -44,13 +44,13 @@ def test_a_disturbed_execution_is_replaced_up_to_a_limit(
 
 
 def test_a_machine_that_disturbs_nothing_has_no_extra_executions() -> None:
-    done = executions(Repeats.exactly(5), [False] * 40)
+    done = executions(Repeats(5, 5), [False] * 40)
     assert len(done.all) == 6
     assert done.numbers_disturbed == frozenset()
 
 
 def test_a_disturbed_warmup_is_a_warmup() -> None:
-    done = executions(Repeats.exactly(2), [True, False, False])
+    done = executions(Repeats(2, 2), [True, False, False])
     assert (len(done.all), done.numbers_disturbed) == (3, frozenset())
 
 
@@ -108,4 +108,4 @@ def test_auto_goes_on_until_the_median_is_known_or_a_limit_is_reached() -> None:
 
 @given(st.lists(times, max_size=12), st.integers(1, 10))
 def test_a_number_of_repeats_is_that_number(values: list[float], count: int) -> None:
-    assert are_enough(Repeats.exactly(count), values) == (len(values) >= count)
+    assert are_enough(Repeats(count, count), values) == (len(values) >= count)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from math import prod
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -134,17 +134,3 @@ AnyWorkload = Annotated[
 
 _UNION, _ = get_args(AnyWorkload)
 KINDS: tuple[type[Work], ...] = tuple(get_args(kind)[0] for kind in get_args(_UNION))
-
-
-def entries(document: Any) -> Iterator[tuple[Place, Any]]:
-    """Yield the place and the mapping of each workload and job in an unchecked document."""
-    for number, workload in _mappings(document.get("workloads")):
-        yield ("workloads", number), workload
-        for which, job in _mappings(workload.get("jobs")):
-            yield ("workloads", number, "jobs", which), job
-
-
-def _mappings(listed: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the entries of a list that are mappings, if it is one."""
-    rows = listed if isinstance(listed, list) else ()
-    yield from ((number, entry) for number, entry in enumerate(rows) if isinstance(entry, dict))
