@@ -16,7 +16,7 @@ from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
 from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks import BENCHMARKS, Benchmark, Needs
-from studies.benchmarks.figures import recording
+from studies.benchmarks.render import recording
 from studies.benchmarks.rows import FAILED, Row
 
 # A soak of a week.

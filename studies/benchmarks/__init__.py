@@ -1,10 +1,10 @@
 """The benchmarks behind the figures of docs/reference/measurements.md: each yields rows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
@@ -44,17 +44,15 @@ class Benchmark:
 
     def measure(self, store: Path, **options: Any) -> Iterator[dict[str, Any]]:
         """Yield the rows; `options` come before those of the entry."""
-        module = import_module(f"{__name__}.{self.module}")
-        function: Callable[..., Iterator[dict[str, Any]]] = getattr(
-            module, self.function.rpartition(".")[2]
+        rows: Iterator[dict[str, Any]] = resolve_name(f"{__name__}.{self.function}")(
+            store, **{**self.options, **options}
         )
-        return function(store, **{**self.options, **options})
+        return rows
 
 
 def _accuracy(name: str, needs: Needs = CONTAINERS) -> Benchmark:
-    """A benchmark of several runs; those under noise have no containers."""
-    kind = {} if Needs.CONTAINERS in needs else {"proxies": "process"}
-    return Benchmark("accuracy.accuracy", needs, {"name": name, **kind})
+    """A benchmark of one or several scenarios of the library."""
+    return Benchmark("accuracy.accuracy", needs, {"name": name})
 
 
 # Scenarios of the library that are benchmarks as they stand.

@@ -20,6 +20,7 @@ from model.measurement.link_quality import DirectionCalibration, Outcome, repres
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.machine_profile import known_machine
+from studies.benchmarks import BENCHMARKS, Needs
 from studies.benchmarks.fabrics import bench_fabric, containers
 from studies.benchmarks.noise import noise
 from studies.benchmarks.rows import FAILED, SIXTEEN, Row, judged, part, seen
@@ -97,13 +98,14 @@ POINTS: dict[str, Callable[[], Iterator[Point]]] = {
 JUDGED = frozenset({"gate", "noise"})
 
 
-def accuracy(store: Path, name: str, proxies: str | None = None) -> Iterator[Row]:
+def accuracy(store: Path, name: str) -> Iterator[Row]:
     """Run the points of a benchmark, or the scenario of this name; yield a row for each case.
 
     Rows of latencies come after their case; those of slowdowns, of interference between jobs and of
     failure experiments after all cases.
     """
-    kind = ProxyKind(proxies) if proxies else containers()
+    in_containers = Needs.CONTAINERS in BENCHMARKS[name].needs
+    kind = containers() if in_containers else ProxyKind.PROCESS
     points = POINTS[name]() if name in POINTS else iter([Point(name)])
     for point in points:
         facts = {"scenario": point.scenario, "proxies": kind.value, **point.facts}
@@ -115,7 +117,7 @@ def _measured(
 ) -> Iterator[Row]:
     machine = known_machine() if point.fits else None
     scenario = load(LIBRARY / f"{point.scenario}.yaml", point.changes, machine=machine)
-    with _disturbed(point.share) as taken:
+    with disturbed(point.share) as taken:
         result = run(scenario, proxies, store, SILENT)
     for case in result["cases"]:
         yield {**taken, **row(case)}
@@ -138,7 +140,7 @@ def flat(value: Mapping[str, Any]) -> Row:
 
 
 @contextmanager
-def _disturbed(share: float) -> Iterator[dict[str, float]]:
+def disturbed(share: float) -> Iterator[dict[str, float]]:
     """Make noise; afterwards, the yielded object has the shares that noise and hypervisor took."""
     shares: dict[str, float] = {}
     with noise(share) as made:
@@ -152,17 +154,16 @@ def _disturbed(share: float) -> Iterator[dict[str, float]]:
 def matrix(store: Path) -> Iterator[Row]:
     """Yield a row for each cell, medians of five executions, and one that counts them."""
     errors = []
-    for row in accuracy(store, "matrix", ProxyKind.CONTAINER.value):
+    for row in accuracy(store, "matrix"):
         yield row
         if "ratio" in row and FAILED not in row:
             errors.append(abs(row["ratio"] - 1))
     within = {f"within_{100 * limit:.0f}_percent": limit for limit in (0.01, 0.02, 0.04)}
-    shares = {name: _share(errors, limit) for name, limit in within.items()}
+    shares = {
+        name: sum(error <= limit for error in errors) / max(len(errors), 1)
+        for name, limit in within.items()
+    }
     yield {"cells": len(errors), **shares, "worst": max(errors, default=0.0)}
-
-
-def _share(errors: list[float], limit: float) -> float:
-    return sum(error <= limit for error in errors) / len(errors) if errors else 0.0
 
 
 # Uplinks and NIC links have these rates in Mbit/s, HB links nine times as much.

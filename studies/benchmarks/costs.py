@@ -3,9 +3,9 @@
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ from execution.cases.emulation import Experiment
 from execution.live.feed import LiveFeed, live_feed
 from linux.machine.processor import busy_s, processes_s
 from linux.network.namespaces import namespace_of
-from linux.processes.run_lock import RunLock, run_processes
+from linux.processes.run_lock import run_processes
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.workload.schedule import Schedule
@@ -23,7 +23,7 @@ from model.workload.transfers.collective import Collective
 from scenarios.planning.machine_profile import in_virtual_clock
 from studies.benchmarks.fabrics import bench_fabric
 from studies.benchmarks.rows import SIXTEEN, Row, sized
-from testbed.nodes.gpu_proxies import Proxy, ProxyKind
+from testbed.nodes.gpu_proxies import ProxyKind
 from traffic_gen.iperf3 import Hosts, Pair, bytes_by_pair, carry, rounds
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -67,30 +67,25 @@ def _startup_row(spec: FabricSpec, proxies: ProxyKind, trials: int) -> Row:
 
 
 def up_and_down(spec: FabricSpec, proxies: ProxyKind) -> tuple[float, float, float, float]:
-    """Return seconds up and down; bytes of the largest proxy, and of the run and the kernel."""
+    """Return seconds up and down; bytes of the largest proxy, and of the run and the kernel.
+
+    This process does not count.
+    """
     before = kernel_bytes()
     with bench_fabric(spec.kind, spec, proxies) as fabric:
-        up_s = fabric.up_s
-        hosts = fabric.bed.proxies.values()
-        spent = run_bytes(fabric.lock, hosts, proxies) + kernel_bytes() - before
-        ids = [proxy.process_id for proxy in hosts]
-        largest = max(proxy_bytes(process_id, proxies) for process_id in ids)
+        ids = {proxy.process_id for proxy in fabric.bed.proxies.values()}
+        of_proxies = [proxy_bytes(process_id, proxies) for process_id in ids]
+        of_run = {one for one, run_id in run_processes() if run_id == fabric.lock.run_id}
+        of_others = map(_proportional_bytes, of_run - ids)
+        spent = sum(of_proxies) + sum(of_others) + kernel_bytes() - before
         leaving_s = time.monotonic()
-    return up_s, time.monotonic() - leaving_s, largest, spent
+    return fabric.up_s, time.monotonic() - leaving_s, max(of_proxies), spent
 
 
 def kernel_bytes() -> int:
     """Memory of the kernel itself: slab, kernel stacks, page tables and per-CPU data."""
     table = Path("/proc/meminfo").read_text()
     return sum(_field(table, name) for name in ("Slab", "KernelStack", "PageTables", "Percpu"))
-
-
-def run_bytes(lock: RunLock, proxies: Iterable[Proxy], kind: ProxyKind) -> int:
-    """Memory of all processes of a run except this one."""
-    in_proxies = {proxy.process_id for proxy in proxies}
-    everyone = {process_id for process_id, run_id in run_processes() if run_id == lock.run_id}
-    others = everyone - in_proxies
-    return sum(proxy_bytes(one, kind) for one in in_proxies) + sum(map(_proportional_bytes, others))
 
 
 def proxy_bytes(process_id: int, kind: ProxyKind) -> int:
@@ -117,22 +112,19 @@ def growth(_store: Path) -> Iterator[Row]:
     """Measure start-up, memory, and processor time of a two-step all-to-all, for 4 to 256 GPUs."""
     for domains, size in GROWTH_SIZES:
         spec = sized(domains, size)
-        ups_s = [up_and_down(spec, ProxyKind.PROCESS)[0] for _ in range(GROWTH_TRIALS - 1)]
-        before = kernel_bytes()
+        measured = [up_and_down(spec, ProxyKind.PROCESS) for _ in range(GROWTH_TRIALS)]
+        ups_s, _, _, spent = zip(*measured, strict=True)
         with bench_fabric("growth", spec) as fabric:
-            hosts = fabric.bed.proxies.values()
-            spent = run_bytes(fabric.lock, hosts, ProxyKind.PROCESS) + kernel_bytes() - before
             cpu_s, gbytes = exchange_cost(fabric)
-            up_s = median([*ups_s, fabric.up_s])
-            yield {
-                "gpus": spec.gpus,
-                "proxies": ProxyKind.PROCESS.value,
-                "up_s": up_s,
-                "up_s_per_gpu": up_s / spec.gpus,
-                "machine_mib_per_gpu": spent / spec.gpus / MIB,
-                "cpu_s_per_gbyte": cpu_s / gbytes,
-                "cpu_s_per_gbyte_and_gpu": cpu_s / gbytes / spec.gpus,
-            }
+        yield {
+            "gpus": spec.gpus,
+            "proxies": ProxyKind.PROCESS.value,
+            "up_s": median(ups_s),
+            "up_s_per_gpu": median(ups_s) / spec.gpus,
+            "machine_mib_per_gpu": median(spent) / spec.gpus / MIB,
+            "cpu_s_per_gbyte": cpu_s / gbytes,
+            "cpu_s_per_gbyte_and_gpu": cpu_s / gbytes / spec.gpus,
+        }
 
 
 def exchange_cost(fabric: Experiment) -> tuple[float, float]:
@@ -203,24 +195,6 @@ def iperf3_cpu_s(fabric: Experiment, sizes: Mapping[Pair, int]) -> float:
     )
 
 
-@dataclass
-class Follower:
-    """Counts the frames that a page gets."""
-
-    frames: int = 0
-    stopped: bool = False
-
-    def follow(self, feed: LiveFeed) -> None:
-        """Read events as a browser does, until stopped; from the namespace of the server."""
-        parts = urlsplit(feed.url)
-        with closing(HTTPConnection(parts.netloc, timeout=TIMEOUT_S)) as connection:
-            with namespace_of(feed.process_id):
-                connection.request("GET", f"{parts.path}events")
-            answer = connection.getresponse()
-            while not self.stopped and (line := answer.readline()):
-                self.frames += line == b"event: frame\n"
-
-
 def live(_store: Path) -> Iterator[Row]:
     """Updates a second and processor time of the page's server, and its effect on executions."""
     for spec in (SIXTEEN, sized(8, 8)):
@@ -241,10 +215,10 @@ def _live_row(spec: FabricSpec, feed: LiveFeed, fabric: Experiment) -> Row:
     for _ in range(FOLLOWED):
         alone_s.append(next(repeats).completion_s)
         begun_s, before_s = time.monotonic(), processes_s([feed.process_id])
-        with _following(feed) as follower:
+        with _following(feed) as frames:
             followed_s.append(next(repeats).completion_s)
             elapsed_s = time.monotonic() - begun_s
-            rates.append(follower.frames / elapsed_s)
+            rates.append(len(frames) / elapsed_s)
             shares.append((processes_s([feed.process_id]) - before_s) / elapsed_s)
     return {
         "gpus": spec.gpus,
@@ -258,12 +232,25 @@ def _live_row(spec: FabricSpec, feed: LiveFeed, fabric: Experiment) -> Row:
 
 
 @contextmanager
-def _following(feed: LiveFeed) -> Iterator[Follower]:
-    follower = Follower()
-    thread = threading.Thread(target=follower.follow, args=(feed,))
+def _following(feed: LiveFeed) -> Iterator[list[bytes]]:
+    """Read the page's events as a browser does, in a thread; the yielded list gets its frames."""
+    frames, has_ended = list[bytes](), threading.Event()
+    thread = threading.Thread(target=_follow, args=(feed, frames, has_ended))
     thread.start()
     try:
-        yield follower
+        yield frames
     finally:
-        follower.stopped = True
+        has_ended.set()
         thread.join()
+
+
+def _follow(feed: LiveFeed, frames: list[bytes], has_ended: threading.Event) -> None:
+    """Read from the namespace of the server, until the end."""
+    parts = urlsplit(feed.url)
+    with closing(HTTPConnection(parts.netloc, timeout=TIMEOUT_S)) as connection:
+        with namespace_of(feed.process_id):
+            connection.request("GET", f"{parts.path}events")
+        answer = connection.getresponse()
+        while not has_ended.is_set() and (line := answer.readline()):
+            if line == b"event: frame\n":
+                frames.append(line)

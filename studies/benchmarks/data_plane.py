@@ -4,8 +4,6 @@ If the kernel lacks a datapath or a shaper, its row says so. In an emulated virt
 times are those of the guest's clock, which counts instructions (docs/guides/virtual-machine.md).
 """
 
-import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,18 +25,13 @@ from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import Link
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
+from studies.benchmarks.accuracy import disturbed
 from studies.benchmarks.capacity import ON_RAILS, at_once
 from studies.benchmarks.costs import exchange, exchange_cost, up_and_down
 from studies.benchmarks.fabrics import bench_fabric, library_cases
-from studies.benchmarks.noise import noise
 from studies.benchmarks.rows import NEVER_PASSED, SIXTEEN, Row, judged, part
 from testbed.fabric.links import Links
-from testbed.fabric.shaping import (
-    DATA_CLASS,
-    LINK_CLASS,
-    ROOT,
-    add_acknowledgement_filter,
-)
+from testbed.fabric.shaping import DATA_CLASS, LINK_CLASS, ROOT, add_acknowledgement_filter
 from testbed.nodes.gpu_proxies import ProxyKind
 
 TRIALS = 3
@@ -86,15 +79,11 @@ def capacity(datapath: Datapath, rates: Sequence[int] = RATES) -> Iterator[Row]:
         scale = SIXTEEN.nic.rate_bps / rate / 1e6
         spec = replace(SIXTEEN, datapath=datapath, bandwidth_scale=scale)
         (row,) = at_once(spec, [ON_RAILS], trials=1)
-        kept_up = _is_kept_up(row)
+        # The slowest stream was as fast as its links, as far as a verdict may still pass.
+        kept_up = row["ratio"] - 1 <= NEVER_PASSED and row["verdict"] != "fail"
         yield {"nic_mbit_per_s": rate, **row, "kept_up": kept_up}
         if not kept_up:
             return
-
-
-def _is_kept_up(row: Row) -> bool:
-    """Whether the slowest stream was as fast as its links, as far as a verdict may still pass."""
-    return bool(row["ratio"] - 1 <= NEVER_PASSED and row["verdict"] != "fail")
 
 
 def shape_by_hfsc(links: Links, shaped: Sequence[Link]) -> None:
@@ -116,18 +105,13 @@ def _replace_shaper(netlink: RouteSocket, interface: int, shaper: Shaper) -> Non
         netlink.tc("add", "hfsc", interface, ROOT, default=DATA_CLASS & 0xFFFF)
     except NetlinkError as error:
         raise NotReady(f"this kernel has no HFSC ({error.args[-1]})") from error
-    netlink.tc("add-class", "hfsc", interface, LINK_CLASS, parent=ROOT, fsc=whole, usc=whole)
-    netlink.tc("add-class", "hfsc", interface, DATA_CLASS, parent=LINK_CLASS, fsc=data)
-    # HFSC serves the real-time curve (rsc) first.
-    netlink.tc(
-        "add-class",
-        "hfsc",
-        interface,
-        ACKNOWLEDGEMENT_CLASS,
-        parent=LINK_CLASS,
-        rsc=short,
-        fsc=short,
-    )
+    for handle, parent, curves in (
+        (LINK_CLASS, ROOT, {"fsc": whole, "usc": whole}),
+        (DATA_CLASS, LINK_CLASS, {"fsc": data}),
+        # HFSC serves the real-time curve (rsc) first.
+        (ACKNOWLEDGEMENT_CLASS, LINK_CLASS, {"rsc": short, "fsc": short}),
+    ):
+        netlink.tc("add-class", "hfsc", interface, handle, parent=parent, **curves)
     add_acknowledgement_filter(netlink, interface)
 
 
@@ -149,10 +133,8 @@ def _with(name: str, spec: FabricSpec) -> Iterator[Row]:
 
 
 def _under(share: float, fabric: Experiment, schedule: Schedule, prediction: Prediction) -> Row:
-    with noise(share) as made:
-        begun_s = time.monotonic()
+    with disturbed(share) as taken:
         repeats = list(fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False))
-        cores_s = len(os.sched_getaffinity(0)) * (time.monotonic() - begun_s)
-        taken = made.taken_s() / cores_s
     ratios = [repeat.completion_s / prediction.completion_s for repeat in repeats[WARMUP:]]
-    return {"noise": taken, "ratio": median(ratios), "spread": max(ratios) - min(ratios)}
+    spread = max(ratios) - min(ratios)
+    return {"noise": taken["noise"], "ratio": median(ratios), "spread": spread}

@@ -1,31 +1,101 @@
-"""Render the figures of the documentation from their data files.
+"""Figures of the documentation: their data files, and the tables rendered from them.
 
     python -m studies.benchmarks.render
 
 Writes each table of the pages anew, between its markers. A table whose benchmark has changed since
-its commit says so.
+its commit says so. The object of docs/reference/figures/NAME.json has the rows of one execution of
+the benchmark, and when, by which commit and on which machine it was.
 """
 
+import json
+import os
+import platform
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from linux.files.program_files import ROOT
+from linux.files.user_files import write_text
+from linux.machine.processor import model_name, stolen_s
 from linux.processes.lifetime import first_line
 from model.measurement.link_quality import Outcome
 from results.render.markdown import table
 from scenarios.library_files import LIBRARY
 from studies.benchmarks import BENCHMARKS
-from studies.benchmarks.figures import UNKNOWN, Figure, Row, read
+from studies.benchmarks.rows import Row
 
 DOCS = ROOT / "docs"
+FOLDER = DOCS / "reference" / "figures"
+UNKNOWN = "unknown"
 # The pages with figures.
 PAGES = (DOCS / "reference" / "measurements.md", DOCS / "explanation" / "model.md")
 MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
 # A line of code that imports nothing: modules that move change no figure.
 CODE = "^([^fi]|f[^r]|i[^m])"
 CHANGED = "; **its code has changed since**"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The rows of a benchmark, with the origin of them all; `steal` is a share of all cores."""
+
+    command: str
+    commit: str
+    date: str
+    machine: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+
+    def text(self) -> str:
+        """The data file, with a line for each row."""
+        head = json.dumps({**asdict(self), "rows": []}, indent=1, ensure_ascii=False)
+        rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in self.rows)
+        return head.removesuffix("[]\n}") + f"[\n{rows}\n ]\n}}\n"
+
+
+def read(name: str) -> Figure:
+    """Read the data file of a benchmark."""
+    return Figure(**json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
+
+
+@contextmanager
+def recording(
+    name: str, rows: Sequence[Row], *, record: bool, clock: str = "real"
+) -> Iterator[None]:
+    """Write the data file of a benchmark when its rows are complete, unless it fails."""
+    begun_s, before_s = time.monotonic(), stolen_s()
+    yield
+    if record:
+        cores_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
+        machine = {**_machine(clock), "steal": round((stolen_s() - before_s) / cores_s, 4)}
+        commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
+        date = datetime.now(UTC).date().isoformat()
+        figure = Figure(
+            f"./railbed bench {name}", commit, date, machine, [_rounded(row) for row in rows]
+        )
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        write_text(FOLDER / f"{name}.json", figure.text())
+
+
+def _rounded(row: Row) -> Row:
+    """Return a row whose floats have six digits."""
+    return {
+        key: float(f"{value:.6g}") if isinstance(value, float) else value
+        for key, value in row.items()
+    }
+
+
+def _machine(clock: str) -> dict[str, Any]:
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "kernel": platform.release(),
+        "cpu": model_name(),
+        "clock": clock,
+    }
 
 
 @dataclass(frozen=True)

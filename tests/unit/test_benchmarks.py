@@ -142,7 +142,7 @@ def test_the_rows_of_a_run_are_its_cases_and_what_it_compares(
     result["interference"] = [{"job": "top", "alone_s": {"measured": 1.0, "modeled": 0.9}}]
     result["failures"] = [{"fault": "down", "fidelity": {"baseline": {"idle": 1}}, "times": []}]
     monkeypatch.setattr("studies.benchmarks.accuracy.run", lambda *_: result)
-    rows = list(accuracy(tmp_path, "spine-selection", "process"))
+    rows = list(accuracy(tmp_path, "spine-selection"))
     half = rows[: len(rows) // 2]
     assert {row["spine_selection"] for row in half} == {"destination"}
     assert [row["case"] for row in half if "ratio" in row] == [c["case"] for c in result["cases"]]

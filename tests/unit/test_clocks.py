@@ -14,7 +14,7 @@ from linux.machine.clocks import Timestamps
 # Its one purpose; the names of run folders and the dates of figures, which are for people.
 MAY_READ_THE_WALL_CLOCK = {
     *("linux/machine/clocks.py", "results/store/runs.py"),
-    "studies/benchmarks/figures.py",
+    "studies/benchmarks/render.py",
 }
 WALL_CLOCK = {"time", "time_ns", "strftime", "ctime", "localtime", "gmtime"}
 OF_DATES = {"now", "today", "utcnow"}

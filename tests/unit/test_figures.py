@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from studies.benchmarks import BENCHMARKS, figures
-from studies.benchmarks.figures import FOLDER, UNKNOWN, Figure, read, recording
-from studies.benchmarks.render import CHANGED, PAGES, TABLES, Table, page, rendered
+from studies.benchmarks import BENCHMARKS, render
+from studies.benchmarks.render import (
+    CHANGED,
+    FOLDER,
+    PAGES,
+    TABLES,
+    UNKNOWN,
+    Figure,
+    Table,
+    page,
+    read,
+    recording,
+    rendered,
+)
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
@@ -40,7 +51,7 @@ def test_a_figure_has_one_origin(name: str) -> None:
 def test_a_recorded_benchmark_is_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "FOLDER", tmp_path)
+    monkeypatch.setattr(render, "FOLDER", tmp_path)
     with pytest.raises(RuntimeError), recording("routing", [{"gpus": 4}], record=True):
         raise RuntimeError
     with recording("routing", [{"gpus": 4}], record=False):
