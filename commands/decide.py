@@ -8,8 +8,8 @@ import typer
 from commands.options import AsJson
 from commands.output import draw_figure, print_result
 from results.sections.modeled import decision_sections
-from studies.decision.cluster_file import load_cluster
 from studies.decision.decide import decide_object
+from studies.decision.designs import load_cluster
 
 
 def decide(

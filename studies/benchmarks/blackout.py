@@ -1,7 +1,7 @@
 """Benchmark blackouts of GPU pairs after failures during an all-to-all, over many trials."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -74,8 +74,8 @@ def _summary(done: Sequence[Trial]) -> dict[str, Any]:
         "blackout_median_ms": median(blackouts_ms),
         "blackout_worst_ms": max(blackouts_ms),
         "possible_worst_ms": max(trial.possible_ms for trial in done),
-        "detected_median_ms": _median([trial.times.detected_ms for trial in done]),
-        "confirmed_median_ms": _median([trial.times.confirmed_ms for trial in done]),
+        "detected_median_ms": _median(trial.times.detected_ms for trial in done),
+        "confirmed_median_ms": _median(trial.times.confirmed_ms for trial in done),
         "probes_unaffected": sum(trial.probes_unaffected for trial in done),
         "judged_right": not any(sought.values()),
     }
@@ -92,7 +92,7 @@ def _sought(done: Sequence[Trial]) -> dict[str, int]:
     }
 
 
-def _median(values: Sequence[float | None]) -> float | None:
+def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,16 @@ PROGRAM = (sys.executable, "-P", "-m", "commands")
 MARK = "RAILBED_SOAK"
 LOOK_AGAIN_S = 0.1
 INTERFACES = Path("/sys/class/net")
+# Kinds of processes by a word of their command line.
+KINDS = {
+    "controller": "controller",
+    "traffic_gen.probes.prober": "prober",
+    "testbed.host.cleanup": "reaper",
+    "launcher.py": "launcher",
+    "agent.pyz": "agent",
+    "pause_watcher.py": "pause watcher",
+    "noise_maker.py": "noise maker",
+}
 
 
 @dataclass
@@ -29,6 +40,7 @@ class Command:
 
     def __post_init__(self) -> None:
         """Start the command in `folder`, with its outputs in files there."""
+        self._mark = f"{os.getpid()}-{self.begun_s}"
         self.log = self.folder / "said.txt"
         self._interfaces = _interfaces()
         with self.log.open("wb") as said:
@@ -41,10 +53,6 @@ class Command:
                 cwd=self.folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT), MARK: self._mark},
             )
-
-    @property
-    def _mark(self) -> str:
-        return f"{os.getpid()}-{self.begun_s}"
 
     @property
     def process_id(self) -> int:
@@ -113,13 +121,9 @@ def _interfaces() -> frozenset[str]:
 
 def _marked(mark: str) -> list[int]:
     wanted, marked = f"{MARK}={mark}".encode(), []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if wanted in variables:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 marked.append(int(entry.name))
     return marked
 
@@ -134,22 +138,7 @@ def _name(process_id: int) -> str:
         words = (place / "cmdline").read_text().split("\0")
     except OSError:
         return ""
-    kind = next((_kind(word) for word in words if _kind(word)), name)
+    kinds = (KINDS.get(word, KINDS.get(Path(word).name)) for word in words)
+    kind = next(filter(None, kinds), name)
     # An agent is forked by the launcher, and has its command line, but the name of a GPU.
     return "agent" if kind == "launcher" and not name.startswith("python") else kind
-
-
-def _kind(word: str) -> str:
-    """Return the kind of a process that a word of its command line reveals."""
-    return KINDS.get(word, KINDS.get(Path(word).name, ""))
-
-
-KINDS = {
-    "controller": "controller",
-    "traffic_gen.probes.prober": "prober",
-    "testbed.host.cleanup": "reaper",
-    "launcher.py": "launcher",
-    "agent.pyz": "agent",
-    "pause_watcher.py": "pause watcher",
-    "noise_maker.py": "noise maker",
-}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from linux.machine.processor import processes_s
@@ -24,16 +25,11 @@ AT_MOST_S = 1800.0
 READY_DEADLINE_S = 20
 
 
+@dataclass(frozen=True)
 class Noise:
     """Processes that take cores away: one per core, none if the share is zero."""
 
-    def __init__(self, makers: list[subprocess.Popen[str]]) -> None:
-        self._makers = makers
-
-    @property
-    def process_ids(self) -> tuple[int, ...]:
-        """Process ids of the noise makers."""
-        return tuple(maker.pid for maker in self._makers)
+    process_ids: tuple[int, ...]
 
     def taken_s(self) -> float:
         """CPU seconds taken so far, summed over all cores."""
@@ -56,7 +52,7 @@ def noise(share: float, at_most_s: float = AT_MOST_S) -> Iterator[Noise]:
             ending.callback(end, makers[-1])
         for maker in makers:
             _wait_until_ready(maker)
-        yield Noise(makers)
+        yield Noise(tuple(maker.pid for maker in makers))
 
 
 def _maker(core: int, share: float, at_most_s: float) -> subprocess.Popen[str]:

@@ -126,11 +126,9 @@ def _degrade(fabric: Experiment, fault: Fault) -> None:
 
 def is_forwarded(hops: Sequence[Hop]) -> bool:
     """Whether another GPU sends these packets over its NIC."""
-    return any(hop.link.kind is LinkKind.NIC and _leaves_gpu(hop) for hop in hops[1:])
-
-
-def _leaves_gpu(hop: Hop) -> bool:
-    return hop.link.lower.node == hop.sender
+    return any(
+        hop.link.kind is LinkKind.NIC and hop.link.lower.node == hop.sender for hop in hops[1:]
+    )
 
 
 def contests(paths: Paths) -> list[tuple[Ranks, Ranks]]:
@@ -168,7 +166,8 @@ def _compared(fabric: Experiment, schedule: Steps, forwarded: Bools, shares: Sha
 
     modeled_s = completion_s(None)
     uneven_s = under_uneven_sharing(completion_s, forwarded, shares, DRAWS)
-    measured_s = _measured_s(fabric, schedule)
+    done = fabric.repeats(schedule, fabric.predict(schedule), WARMUP + REPEATS, check_data=False)
+    measured_s = [repeat.completion_s for repeat in done][WARMUP:]
     return {
         "measured_s": median(measured_s),
         "modeled_s": modeled_s,
@@ -179,12 +178,6 @@ def _compared(fabric: Experiment, schedule: Steps, forwarded: Bools, shares: Sha
         "uneven_least": uneven_s[0] / modeled_s,
         "uneven_most": uneven_s[-1] / modeled_s,
     }
-
-
-def _measured_s(fabric: Experiment, schedule: Steps) -> list[float]:
-    prediction = fabric.predict(schedule)
-    done = fabric.repeats(schedule, prediction, WARMUP + REPEATS, check_data=False)
-    return [repeat.completion_s for repeat in done][WARMUP:]
 
 
 def under_uneven_sharing(

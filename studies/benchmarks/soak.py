@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,24 +81,20 @@ class Soak:
     def _round(self) -> Row:
         """Do something; kills are the most frequent, as their moments are many."""
         (what,) = self.random.choices(
-            [self._kill, self._any_whole, self._bad_input, self._up_and_down], [20, 1, 1, 1]
+            [self._kill, self._whole, self._bad_input, self._up_and_down], [20, 1, 1, 1]
         )
         return what()
 
-    def _any_whole(self) -> Row:
-        return self._whole(*self._choice())
+    def _whole(self) -> Row:
+        command, run = self._run()
+        return self._looked_at(command, run, command.wait(WHOLE_S), wanted=(0, 1, 4))
 
-    def _choice(self) -> tuple[str, str]:
+    def _run(self) -> tuple[Command, str]:
+        """Start any run; return its name, too."""
         run = self.random.choice(["quickstart", "quickstart", "nic-link-down"])
-        return run, self.random.choice([kind.value for kind in ProxyKind])
-
-    def _whole(self, run: str, proxies: str) -> Row:
-        command = self._run(run, proxies)
-        code = command.wait(WHOLE_S)
-        return self._looked_at(command, f"{run}, {proxies}", code, wanted=(0, 1, 4))
-
-    def _run(self, run: str, proxies: str) -> Command:
-        return self._started("run", run, *RUNS[run], "--proxies", proxies)
+        proxies = self.random.choice([kind.value for kind in ProxyKind])
+        command = self._started("run", run, *RUNS[run], "--proxies", proxies)
+        return command, f"{run}, {proxies}"
 
     def _started(self, *arguments: str) -> Command:
         self.under_way = Command(arguments, self.folder)
@@ -105,8 +102,7 @@ class Soak:
 
     def _kill(self) -> Row:
         """Send a signal to a process of a run at a random moment."""
-        run, proxies = self._choice()
-        command = self._run(run, proxies)
+        command, run = self._run()
         # A busy machine imports the program for seconds, in which there is nothing to leave behind.
         since = self.random.choice(["the start", "the first part", "the first part"])
         if since == "the first part":
@@ -119,11 +115,12 @@ class Soak:
             [signal.SIGKILL] * 4 + ([*IN_ORDER] if is_program else [signal.SIGSTOP])
         )
         if code is None:
-            _send(victim, number)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(victim, number)
             self.counts[f"{number.name} to {name}"] += 1
             code = command.wait(END_S)
         wanted = _codes(number) if is_program else (0, 1, 4)
-        what = f"{number.name} to {name} {moment_s:.2f} s after {since} of {run}, {proxies}"
+        what = f"{number.name} to {name} {moment_s:.2f} s after {since} of {run}"
         return self._looked_at(command, what, code, (*wanted, 0, 1))
 
     def _victim(self, command: Command) -> tuple[int, str]:
@@ -182,14 +179,6 @@ def _codes(number: int) -> tuple[int, ...]:
     Interrupted in an `eval`, Python ends itself by SIGINT after all, which shells call 130, too.
     """
     return (-number,) if number == signal.SIGKILL else (EXIT_INTERRUPTED, -signal.SIGINT, -number)
-
-
-def _send(process_id: int, number: int) -> None:
-    """Send a signal to a process that may have ended meanwhile."""
-    try:
-        os.kill(process_id, number)
-    except ProcessLookupError:
-        return
 
 
 def own_size() -> Row:

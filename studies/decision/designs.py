@@ -1,13 +1,15 @@
-"""The networks that a cluster may have, with their costs and iteration times. All are modeled."""
+"""A cluster's file, and the networks that it may have, with their iteration times, modeled."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from model.errors import InputError, Problem
 from model.fabric.network_cost import (
     Equipment,
-    Prices,
     built_oversubscription,
     equipment,
     rails_on_a_switch,
@@ -16,10 +18,51 @@ from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import iteration
 from model.training.job import Job, cluster_of
 from model.training.search import Evaluation, best
+from scenarios.format.checked_file import Strict, load_as
+from scenarios.format.document import FileKind
+from scenarios.format.files import File
+from scenarios.format.prices import DEFAULT
 from scenarios.format.training import load_configuration
-from studies.decision.cluster_file import ClusterFile, TrainedModel
+from scenarios.format.units import Platform
 
-HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
+KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
+
+Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+
+
+def _even(radix: int) -> int:
+    if radix % 2:
+        raise ValueError(f"must be an even number, got {radix}")
+    return radix
+
+
+class TrainedModel(Strict):
+    """A model that will be trained: a training configuration, and its batch on this cluster."""
+
+    configuration: str
+    batch: Size | None = None
+
+
+class ClusterFile(Strict):
+    """The cluster of a decision."""
+
+    gpus: Size
+    platform: Platform
+    radix: Annotated[int, Field(ge=4, le=4096, strict=True), AfterValidator(_even)]
+    models: tuple[TrainedModel, ...] = Field(min_length=1)
+    domain_sizes: tuple[Size, ...] = ()
+    oversubscription: tuple[Annotated[float, Field(ge=1, le=64)], ...] = (2.0,)
+    lifetime_years: float = Field(default=5.0, ge=0.01, le=100)
+    usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
+    prices: File = str(DEFAULT)
+
+
+def load_cluster(path: Path) -> ClusterFile:
+    """Read a cluster's file; raises `InputError` with all problems.
+
+    The file of prices is searched from the cluster's folder.
+    """
+    return load_as(path, ClusterFile, KIND)
 
 
 @dataclass(frozen=True)
@@ -130,18 +173,3 @@ def loss_with_nics(job: Job, evaluation: Evaluation, share: float) -> float:
     slower = replace(job.cluster, nic=job.cluster.nic * share)
     without = iteration(replace(job, cluster=slower), evaluation.strategy)
     return float(without.total) / evaluation.iteration_s - 1
-
-
-def network_usd_per_token(
-    file: ClusterFile, design: Design, training: Training, prices: Prices
-) -> float:
-    """The network's price and energy over its lifetime, over the tokens trained meanwhile."""
-    seconds = file.lifetime_years * HOURS_PER_YEAR * SECONDS_PER_HOUR
-    return network_usd(file, design, prices) / (training.tokens_per_s * seconds)
-
-
-def network_usd(file: ClusterFile, design: Design, prices: Prices) -> float:
-    """The network's price, and that of its energy over its lifetime."""
-    hours = file.lifetime_years * HOURS_PER_YEAR
-    energy = prices.watts(design.equipment) / 1000 * hours * file.usd_per_kwh
-    return prices.usd(design.equipment) + energy
