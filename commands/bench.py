@@ -9,7 +9,7 @@ import typer
 
 from commands.options import NEEDS_NO_ROOT, AsJson, Clock, Fresh, Store, is_virtual, ready
 from commands.output import err, exit_with, out, print_result
-from execution.virtual_clock.run import bench_virtually
+from execution.virtual_clock.command import bench_virtually
 from model.errors import EmulationError, InputError, Problem
 from results.sections.machine import clock_section
 from results.sections.section import Section

@@ -122,7 +122,7 @@ class Setup:
         `run` would end with; a failed expectation is a verdict.
         """
         if self.clock == VIRTUAL:
-            from execution.virtual_clock.run import run_virtually
+            from execution.virtual_clock.command import run_virtually
 
             return StoredRun(Path(run_virtually(self.scenario, store, fresh=False)["folder"]))
         kind = ready(proxies)

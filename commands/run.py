@@ -58,7 +58,7 @@ def run(
     """Run a scenario by one of the clocks, print its result, and exit with its verdict."""
     if is_virtual(clock, proxies, fresh=fresh):
         refuse_outside(live, capture)
-        from execution.virtual_clock.run import run_virtually
+        from execution.virtual_clock.command import run_virtually
 
         loaded = load_for_virtual_machine(scenario, overrides, datapath)
         result = run_virtually(loaded, store, fresh=fresh)

@@ -33,7 +33,7 @@ def verify(
 ) -> None:
     """Check the paths by one of the clocks, print the result, and exit with its verdict."""
     if is_virtual(clock, proxies, fresh=fresh):
-        from execution.virtual_clock.run import verify_virtually
+        from execution.virtual_clock.command import verify_virtually
 
         loaded = load_for_virtual_machine(scenario, overrides, datapath)
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)

@@ -1,9 +1,11 @@
-"""A command of Railbed that a virtual machine executes, in which instructions are the clock.
+"""Commands of Railbed that a virtual machine executes, in which instructions are the clock.
 
-The machine sees nothing of the host, so a result is a function of the program, the machine's image,
-the command, its files and the seed: a known result is not computed again.
+Runs, path checks and benchmarks have the same results as by the real clock. The machine sees
+nothing of the host, so a result is a function of the program, the machine's image, the command, its
+files and the seed: a known result is not computed again.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,18 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from execution.virtual_clock import known_results
-from execution.virtual_clock.known_results import KnownResult
-from execution.virtual_clock.stored_runs import copied
+from execution.virtual_clock.known_results import KnownResult, copied, stored
+from execution.virtual_clock.machines import guest_mib
 from linux.files.user_files import digest_of as digest_of_files
 from linux.files.user_files import work_folder
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
-from results.store.runs import digest_of
+from results.store.runs import digest_of, read_state
 from results.store.sweeps import WITH_RESULT
+from scenarios.load import with_files_in
+from scenarios.scenario import Scenario
 from testbed.virtual_machine.guest import Guest, program_job, version
 from testbed.virtual_machine.program import INSIDE, Program, program
 
 INSTRUCTION_NS = 1
+# In the machine, GPU proxies are processes: it has no Docker Engine.
+OPTIONS = ("--json", "--proxies", "process")
+# The folder of a scenario's traces and configurations in the machine.
+FILES = Path("/files")
 
 
 class EndedInside(RailbedError):
@@ -105,3 +113,55 @@ class VirtualCommand:
         if self.key == key:
             known_results.add(key, computed)
         return computed
+
+
+def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
+
+    A known result is copied, unless `fresh`. Raises `EndedInside` if the run ended without one.
+    """
+    command = _on_scenario("run", scenario)
+    with command.result(store, fresh=fresh) as result:
+        (run,) = result.runs
+        return stored(run, store, command.clock, scenario.text)
+
+
+def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
+    """Check the paths of a scenario's fabrics; return the JSON object of the check."""
+    command = _on_scenario("verify", scenario)
+    with command.result(store, fresh=fresh) as result:
+        return _printed(command, result)
+
+
+def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
+    """A command whose argument is a scenario."""
+    file, (text, copies) = f"{scenario.name}.yaml", with_files_in(FILES, scenario)
+    return VirtualCommand(
+        words=(name, f"$RAILBED_HANDED/{file}", *OPTIONS),
+        files={file: text},
+        seed=scenario.machine_seed,
+        memory_mib=guest_mib(scenario.gpus),
+        copies=copies,
+        scenario=scenario.text,
+    )
+
+
+def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
+    """Measure a benchmark; return its exit code and its JSON object.
+
+    Its runs come into `store`, the complete ones with the clock.
+    """
+    command = VirtualCommand(("bench", name, "--json"))
+    with command.result(store, fresh=fresh) as result:
+        for run in result.runs:
+            if read_state(run)["state"] == "complete":
+                stored(run, store, command.clock)
+            else:
+                copied(run, store)
+        return result.exit_code, _printed(command, result)
+
+
+def _printed(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:
+    """The JSON object that a command has printed, its records if it has no runs; with its clock."""
+    clock = {**command.clock, "records": digest_of(result.output)}
+    return {**json.loads(result.output), "clock": clock}

@@ -4,13 +4,20 @@
     CACHE/results/KEY/exit-code
     CACHE/results/KEY/runs/RUN     the folders of its runs
 
-The least recently used results are removed when all together have more than `MOST_BYTES`.
+The least recently used results are removed when all together have more than `MOST_BYTES`. Runs are
+copied into the store of this machine's runs.
 """
 
+import hashlib
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from results.store.raw_tables import seal
+from results.store.records import read_json, write_json, write_record
+from results.store.runs import copy_into_store, new_run_id, scenario_of
 from testbed.virtual_machine.cache import (
     RESULTS,
     by_last_use,
@@ -25,6 +32,8 @@ from testbed.virtual_machine.cache import (
 MOST_BYTES = 2 * 2**30
 # Keys are hexadecimal; other processes' unfinished folders have other names.
 KEYS = "[0-9a-f]*"
+# Files of a run with the time or the place of its storage; all others are its records.
+NOT_RECORDS = ("result.json", "state.json")
 
 
 @dataclass(frozen=True)
@@ -95,3 +104,42 @@ def _drop_oldest(results: Path, newest: Path) -> None:
             return
         left -= size
         shutil.rmtree(place)
+
+
+def stored(
+    run: Path, store: Path, clock: Mapping[str, Any], scenario: str | None = None
+) -> dict[str, Any]:
+    """Copy a complete run into the store, as `copied` does; return its JSON object with its clock.
+
+    The digest of its records is that of the files that the machine wrote.
+    """
+    folder = copied(run, store, scenario)
+    result = read_json(folder / "result.json")
+    result |= {
+        "run_id": folder.name,
+        "folder": str(folder),
+        "clock": {**clock, "records": records_digest(run)},
+    }
+    write_json(folder / "result.json", result)
+    seal(folder)
+    return result
+
+
+def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
+    """Copy a run into the store, under an id of its own: inside, the date is always the same.
+
+    The copy gets the text of its `scenario` on this machine: files have other paths inside.
+    """
+    folder = copy_into_store(run, store, new_run_id(scenario_of(run.name) or run.name))
+    if scenario is not None:
+        write_record(folder / "scenario.yaml", scenario)
+    return folder
+
+
+def records_digest(run: Path) -> str:
+    """A digest of all records of a run, 16 hexadecimal digits: equal for equal records."""
+    whole = hashlib.sha256()
+    for file in sorted(place for place in run.rglob("*") if place.is_file()):
+        if file.name not in NOT_RECORDS:
+            whole.update(f"{file.relative_to(run)}\0".encode() + file.read_bytes())
+    return whole.hexdigest()[:16]

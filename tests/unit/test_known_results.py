@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execution.virtual_clock import known_results
-from execution.virtual_clock.known_results import KnownResult, add, find, results_folder
+from execution.virtual_clock.known_results import (
+    KnownResult,
+    add,
+    copied,
+    find,
+    records_digest,
+    results_folder,
+    stored,
+)
 from execution.virtual_clock.machines import available_mib, fitting, machine_mib
-from execution.virtual_clock.stored_runs import copied, records_digest, stored
 from testbed.virtual_machine import cache
 
 

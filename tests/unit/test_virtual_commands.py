@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from execution.virtual_clock import command
-from execution.virtual_clock.command import EndedInside, VirtualCommand
-from execution.virtual_clock.run import bench_virtually, run_virtually, verify_virtually
+from execution.virtual_clock.command import (
+    EndedInside,
+    VirtualCommand,
+    bench_virtually,
+    run_virtually,
+    verify_virtually,
+)
 from scenarios.format.document import parser
 from scenarios.format.training import SHIPPED
 from scenarios.library_files import LIBRARY
