@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from linux.files.user_files import give, make_folder, write_bytes
-from model.arrays import Ints
 from model.errors import InputError, Problem
 from model.workload.schedule import Steps
 from model.workload.trace import first_nodes, trace_of
-from results.store.raw_tables import EXECUTIONS, TRANSFERS, read_table, rows_of
+from results.report.run_data import Columns, read_run
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
 from scenarios.load import load
@@ -27,16 +24,14 @@ PS_PER_NS = 1000
 
 @dataclass(frozen=True)
 class Ran:
-    """The executed steps of a case, with their begins and ends in nanoseconds.
+    """The executed steps of a case, and their transfers by column, in the order of the steps.
 
     A transfer ends for its receiver when it has arrived, for its sender when it is confirmed.
     """
 
     name: str
     steps: Steps
-    started_ns: Ints
-    arrived_ns: Ints
-    confirmed_ns: Ints
+    moved: Columns
 
 
 def export_chakra(run: Path, folder: Path) -> list[Path]:
@@ -53,10 +48,10 @@ def _spans(ran: Ran) -> dict[int, Span]:
     """Return the begin and the length of every node in microseconds."""
     spans: dict[int, Span] = {}
     computes = ran.steps.transfers.is_compute.tolist()
-    ends = zip(ran.confirmed_ns.tolist(), ran.arrived_ns.tolist(), strict=True)
-    steps = zip(first_nodes(ran.steps.transfers).tolist(), ran.started_ns.tolist(), strict=True)
-    for (first, begun_ns), (confirmed_ns, arrived_ns), is_compute in zip(
-        steps, ends, computes, strict=True
+    times = (ran.moved[f"{key}_ns"].tolist() for key in ("started", "arrived", "confirmed"))
+    firsts = first_nodes(ran.steps.transfers).tolist()
+    for first, is_compute, begun_ns, arrived_ns, confirmed_ns in zip(
+        firsts, computes, *times, strict=True
     ):
         spans[first] = begun_ns // 1000, (confirmed_ns - begun_ns) // 1000
         if not is_compute:
@@ -82,7 +77,7 @@ def _matrix(ran: Ran) -> Iterator[str]:
     yield f"Nodes {ran.steps.gpus}"
     yield f"Connections {len(sent)}"
     for number, step in enumerate(sent, start=1):
-        start_ps = int(ran.started_ns[step.id]) * PS_PER_NS
+        start_ps = int(ran.moved["started_ns"][step.id]) * PS_PER_NS
         pair = f"{step.source}->{step.destination}"
         yield f"{pair} id {number} start {start_ps} size {step.size_bytes}"
 
@@ -99,30 +94,12 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
     result = read_result(run)
     if result.get("cases") == []:
         raise InputError(Problem(str(run), "needs a case without faults", "use --format json"))
-    transfers, executions = read_table(run, TRANSFERS), read_table(run, EXECUTIONS)
-    scenario = load(run / "scenario.yaml")
+    data, scenario = read_run(run), load(run / "scenario.yaml")
     with reading(run):
         for case in result["cases"]:
             name = case["case"]
-            number = _median_execution(rows_of(run, EXECUTIONS, executions, name))
-            moved = rows_of(run, TRANSFERS, transfers, name)
             steps = _steps(run, scenario, case["bandwidth_scale"], case["size_scale"], name)
-            mine = moved["repeat"] == number
-            order = np.argsort(moved["transfer"][mine])
-            columns = (
-                moved[f"{key}_ns"][mine][order] for key in ("started", "arrived", "confirmed")
-            )
-            yield Ran(
-                folder_name(name), steps, *(np.asarray(column, np.int64) for column in columns)
-            )
-
-
-def _median_execution(executions: dict[str, np.ndarray]) -> int:
-    """Return the number of the counted execution with the median time."""
-    counts = executions["complete"] & ~executions["warmup"] & ~executions["disturbed"]
-    chosen = counts if counts.any() else executions["complete"]
-    order = np.argsort(executions["completion_s"][chosen], kind="stable")
-    return int(executions["number"][chosen][order[(len(order) - 1) // 2]])
+            yield Ran(folder_name(name), steps, data.cases[name].median)
 
 
 def _steps(
