@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from commands.options import Store
@@ -16,11 +15,6 @@ from scenarios.library_files import library
 
 
 def list_all(store: Store = DEFAULT_STORE) -> None:
-    """List scenarios and runs."""
-    print_list(store, out)
-
-
-def print_list(store: Path, console: Console) -> None:
     """Print the scenarios of the library, and the runs of a store with their verdicts or states.
 
     Raises `InputError` unless the store is a folder; the default one may not be there yet.
@@ -28,16 +22,13 @@ def print_list(store: Path, console: Console) -> None:
     # Unlike `Path.is_dir`, this is false for a name that is too long.
     if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
         raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
-    console.print(Text("Scenarios", "bold").append(" (railbed run NAME)", "not bold"))
+    out.print(Text.assemble(("Scenarios", "bold"), " (railbed run NAME)"))
     for path in library():
-        console.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
-    heading = Text("\nRuns", "bold").append(
-        f" in {store.absolute()} (railbed show RUN)", "not bold"
-    )
-    runs = stored_runs(store)
-    console.print(heading, soft_wrap=True)
-    lines = [f"  {run.name}  {_state(run)}" for run in runs] or ["  none yet"]
-    console.print("\n".join(lines), soft_wrap=True)
+        out.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
+    where = f" in {store.absolute()} (railbed show RUN)"
+    out.print(Text.assemble(("\nRuns", "bold"), where), soft_wrap=True)
+    lines = [f"  {run.name}  {_state(run)}" for run in stored_runs(store)] or ["  none yet"]
+    out.print("\n".join(lines), soft_wrap=True)
 
 
 def _description(scenario: Path) -> str:

@@ -128,7 +128,8 @@ def load_for_this_machine(
     from scenarios.load import load
     from scenarios.planning.machine_profile import known_machine
 
-    return load(scenario_file(path), _changes(overrides, datapath), known_machine())
+    changes = _changes(overrides, datapath)
+    return load(scenario_file(path), changes, known_machine())
 
 
 def load_for_virtual_machine(
@@ -162,10 +163,10 @@ def ready(proxies: str | None, without_root: str = "") -> Any:
 
     `without_root` is a hint for users without root, which the error ends with.
     """
+    kind = proxy_kind(proxies)
     from testbed.host.cleanup import clean
     from testbed.host.preflight import require_ready
 
-    kind = proxy_kind(proxies)
     require_ready(kind, without_root)
     removed = clean()
     if removed:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from commands.compare import compared
-from commands.list import print_list
+from commands.list import list_all
 from commands.output import out, printed_whole
 from execution import run as execution
 from execution.cases.progress import SILENT
@@ -52,8 +53,8 @@ def complete(store: Path, run_id: str) -> Path:
 
 
 def listed(store: Path) -> list[str]:
-    text = io.StringIO()
-    print_list(store, Console(file=text, width=300, markup=False, highlight=False))
+    with redirect_stdout(io.StringIO()) as text:
+        list_all(store)
     return text.getvalue().partition("\nRuns")[2].splitlines()[1:]
 
 
