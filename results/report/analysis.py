@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.topology import Hop, Link, LinkKind, RankGpus, Topology
+from model.fabric.topology import Hop, Link, LinkKind, Topology
 from model.faults import domain_name
 from model.routing.paths import Routing
 from results.report.run_data import CaseData, Columns
@@ -167,17 +167,14 @@ def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
                 a + b for a, b in zip(carried.get(link, [0, 0, 0]), delta, strict=True)
             ]
     seconds = sum(float(case.executions["completion_s"].sum()) for case in cases)
-    return {
-        link.name: _use(link.name, link.kind, link.rate_bps * seconds / 8, carried[link.name])
-        for link in cases[0].topology.links
-        if link.name in carried
-    }
-
-
-def _use(name: str, kind: LinkKind, capacity_bytes: float, carried: list[int]) -> LinkUse:
-    sent, received, dropped = carried
-    size = max(sent, received)
-    return LinkUse(name, kind, size, size / capacity_bytes if capacity_bytes else 0.0, dropped)
+    used = {}
+    for link in cases[0].topology.links:
+        if link.name in carried:
+            sent, received, dropped = carried[link.name]
+            size, capacity_bytes = max(sent, received), link.rate_bps * seconds / 8
+            share = size / capacity_bytes if capacity_bytes else 0.0
+            used[link.name] = LinkUse(link.name, link.kind, size, share, dropped)
+    return used
 
 
 def failed_parts(topology: Topology, failure: Mapping[str, Any]) -> frozenset[str]:
@@ -198,8 +195,3 @@ def failed_links(topology: Topology, failure: Mapping[str, Any]) -> frozenset[st
         for link in topology.links
         if not parts.isdisjoint((link.name, link.lower.node, link.upper.node))
     )
-
-
-def rank_names(gpus: RankGpus) -> list[str]:
-    """The names of the GPUs of all ranks."""
-    return [gpu.name for gpu in gpus]

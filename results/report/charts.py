@@ -1,9 +1,12 @@
 """Charts of a run: completion times, ratios to the model, steps, pairs, transfers, bandwidths."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from results.figures.heat_map import draw_pairs
 from results.figures.kit import (
@@ -28,8 +31,7 @@ MOST_TICKS = 7
 
 def completion(cases: Sequence[Case]) -> Picture:
     """Measured median with the range of the executions, beside the model, for every case."""
-    with drawing(1.1 + ROW * len(cases), WIDE + 0.4) as figure:
-        axes = figure.add_subplot()
+    with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             measured = case["measured_s"]
             axes.plot(
@@ -42,16 +44,9 @@ def completion(cases: Sequence[Case]) -> Picture:
             )
             axes.plot(measured["median"], row, "o", color=MEASURED, markersize=6)
             axes.plot(case["modeled_s"], row, "|", color=MODELED, markersize=15, markeredgewidth=2)
-            axes.annotate(
-                f"{case['ratio']:.3f} {case['verdict']}",
-                (1.01, row),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize=8,
-            )
+            write_beside(axes, row, f"{case['ratio']:.3f} {case['verdict']}")
         axes.plot([], [], "o", color=MEASURED, label="measured, bar: all executions")
         axes.plot([], [], "|", color=MODELED, markersize=11, markeredgewidth=2, label="modeled")
-        _rows(axes, [case["case"] for case in cases])
         axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
         axes.set_xlabel("completion time (emulated s); measured / modeled")
         figure.legend(loc="outside upper left", ncols=2)
@@ -64,13 +59,11 @@ def completion(cases: Sequence[Case]) -> Picture:
 
 def ratios(cases: Sequence[Case]) -> Picture:
     """Every execution's time over the model's, less one, in percent."""
-    with drawing(1.0 + ROW * len(cases), WIDE + 0.4) as figure:
-        axes = figure.add_subplot()
+    with case_rows(cases, 1.0, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             values = [100 * (s / case["modeled_s"] - 1) for s in case["measured_s"]["values"]]
             axes.plot(values, [row] * len(values), "o", color=MEASURED, alpha=0.6, markersize=5)
         axes.axvline(0, color=MODELED, linewidth=1.5)
-        _rows(axes, [case["case"] for case in cases])
         axes.set_xlabel("measured - modeled, % of the model; a dot is an execution")
         widest = max(2.0, *(abs(x) for x in axes.get_xlim()))
         axes.set_xlim(-widest, widest)
@@ -79,10 +72,21 @@ def ratios(cases: Sequence[Case]) -> Picture:
     return Picture("residuals", f"{sentence}, in {worst['case']}.", figure)
 
 
-def _rows(axes: Any, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
+@contextmanager
+def case_rows(cases: Sequence[Case], height: float, row: float) -> Iterator[tuple[Figure, Axes]]:
+    """Yield a figure and its axes, with a row of this height in inches for each case."""
+    with drawing(height + row * len(cases), WIDE + 0.4) as figure:
+        axes = figure.add_subplot()
+        yield figure, axes
+        axes.set_yticks(range(len(cases)), [case["case"] for case in cases])
+        axes.set_ylim(len(cases) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+
+
+def write_beside(axes: Axes, row: int, text: str) -> None:
+    """Write at the right of a row."""
+    where = ("axes fraction", "data")
+    axes.annotate(text, (1.01, row), xycoords=where, va="center", fontsize=8)
 
 
 def step_times(case: CaseData, steps: Sequence[Step], name: str) -> Picture:

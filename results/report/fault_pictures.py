@@ -15,7 +15,6 @@ from results.report.analysis import (
     NS_PER_S,
     failed_links,
     link_use,
-    rank_names,
     sample_times_s,
     spread_rates,
     throughput_bps,
@@ -27,11 +26,12 @@ BINS = 240
 # Number of links drawn: of the failed ones, of the most changed, and of the least changed.
 MOST_FAILED, MOST_CHANGED, LEAST_CHANGED = 3, 4, 2
 ROW = 0.68
-STYLES = {
-    "begins": ("-", "#b00020"),
-    "detected": ("--", SERIES[1]),
-    "confirmed": (":", SERIES[2]),
-    "ends": ("-", SERIES[3]),
+# Events of a fault: the dash and colour of their lines, and what happens.
+EVENTS = {
+    "begins": ("-", "#b00020", "the fault begins"),
+    "detected": ("--", SERIES[1], "the controller detects it"),
+    "confirmed": (":", SERIES[2], "all new rules are confirmed"),
+    "ends": ("-", SERIES[3], "the fault ends"),
 }
 
 
@@ -55,8 +55,8 @@ def fault_strip(
             norm=PowerNorm(0.4, 0),
         )
         ticks = range(0, ranks, max(1, ranks // 16))
-        names = rank_names(case.topology.job_gpus)
-        top.set_yticks(ticks, [names[n] for n in ticks], fontsize=7)
+        gpus = case.topology.job_gpus
+        top.set_yticks(ticks, [gpus[rank].name for rank in ticks], fontsize=7)
         top.grid(visible=False)
         top.set_xlabel("emulated s since the execution's start")
         figure.colorbar(image, ax=top, label="sends (Mbit/s)", pad=0.01)
@@ -86,18 +86,10 @@ def mark(axes: Axes, happened: Sequence[tuple[str, float]], scale: float) -> Non
     """Mark the events of a fault; each kind is named once."""
     named: set[str] = set()
     for event, moment_s in happened:
-        dash, colour = STYLES[event]
-        label = None if event in named else _WORDS[event]
+        dash, colour, words = EVENTS[event]
+        label = None if event in named else words
         axes.axvline(moment_s * scale, linestyle=dash, color=colour, linewidth=1.4, label=label)
         named.add(event)
-
-
-_WORDS = {
-    "begins": "the fault begins",
-    "detected": "the controller detects it",
-    "confirmed": "all new rules are confirmed",
-    "ends": "the fault ends",
-}
 
 
 def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
@@ -169,13 +161,8 @@ def link_throughput(
         grid[-1].set_xlabel("emulated s since the execution's start")
         figure.supylabel("throughput, % of the link's rate", fontsize=9)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    return Picture(name, links_in_words(shown), figure)
-
-
-def links_in_words(shown: Sequence[LinkShown]) -> str:
-    """Name the links that are drawn, with their bytes."""
     told = "; ".join(one.label for one in shown)
-    return f"Bytes of links in an execution during the fault: {told}."
+    return Picture(name, f"Bytes of links in an execution during the fault: {told}.", figure)
 
 
 def links_shown(

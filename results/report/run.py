@@ -129,7 +129,10 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
             "Times of transfers",
             text="Of all executions that count. A steep curve: all transfers take as long.",
         ),
-        [transfer_times(kind, _repeated(cases)) for kind, cases in run.fabrics.items()],
+        [
+            transfer_times(kind, [case for case in cases if len(case.measured["repeat"])])
+            for kind, cases in run.fabrics.items()
+        ],
     )
     yield Part(fidelity_section(result))
     yield from map(Part, machine_sections(result))
@@ -163,7 +166,8 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
         if median_s is not None and modeled_s is not None:
             name = f"{failure['case']}/{phase}"
             # A job that begins again is executed twice: neither execution lasts as long as both.
-            values = [median_s] if phase == DURING else _values(run, name) or [median_s]
+            case = None if phase == DURING else run.cases.get(name)
+            values = [median_s] if case is None else case.completion_s.tolist() or [median_s]
             yield {
                 "case": name,
                 "measured_s": {"median": median_s, "min": min(values), "max": max(values)},
@@ -171,12 +175,6 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
                 "ratio": median_s / modeled_s,
                 "verdict": failure["verdict"],
             }
-
-
-def _values(run: RunData, name: str) -> list[float]:
-    """The completion times of a phase's executions that count."""
-    case = run.cases.get(name)
-    return case.completion_s.tolist() if case is not None else []
 
 
 def _bytes_of_pairs(cases: Sequence[CaseData]) -> Part:
@@ -194,11 +192,6 @@ def _bus_bandwidth(collectives: Sequence[Mapping[str, Any]]) -> Part:
         "it as often as the best algorithm needs. In figures of the real platform."
     )
     return Part(Section("Bus bandwidth", text=text), [bus_bandwidth(collectives)])
-
-
-def _repeated(cases: Sequence[CaseData]) -> Sequence[CaseData]:
-    """Leave out cases of which no execution counts."""
-    return [case for case in cases if len(case.measured["repeat"])]
 
 
 def _moments(run: RunData, lost: Lost) -> Part:

@@ -137,20 +137,19 @@ def read_run(folder: Path) -> RunData:
         _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES)
     )
     with reading(folder):
+        folders, order = case_folders(folder), _order(result)
         cases = {
             name: _case(
                 name,
-                place,
+                folders[name],
                 executions=rows_of(folder, EXECUTIONS, executions, name),
                 transfers=rows_of(folder, TRANSFERS, transfers, name),
                 counters=rows(counters, counters[CASE] == name),
                 link_samples=rows(link_samples, link_samples[CASE] == name),
             )
-            for name, place in case_folders(folder).items()
+            for name in sorted(folders, key=order.index)
         }
-        in_order = sorted(cases, key=_order(result).index)
-    scenario = read_record(folder / "scenario.yaml")
-    return RunData(folder, result, scenario, {name: cases[name] for name in in_order})
+    return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
 
 
 def _whole(folder: Path, table: RawTable) -> Columns:

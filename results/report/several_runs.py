@@ -5,9 +5,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from results.figures.kit import DASHES, MARKERS, MODELED, SERIES, WIDE, Picture, drawing, plain
+from results.figures.kit import DASHES, MARKERS, MODELED, SERIES, Picture, drawing, plain
 from results.render.page import Article, Part
-from results.report.charts import bus_bandwidth
+from results.report.charts import bus_bandwidth, case_rows, write_beside
 from results.sections.run import is_checked
 from results.sections.section import Section, range_of, without_fabric
 from results.sections.several_runs import NAMES, comparison_sections, in_words, sweep_section
@@ -39,24 +39,15 @@ def _compared_answer(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _compared(cases: Sequence[Mapping[str, Any]]) -> Picture:
-    with drawing(1.1 + ROW * len(cases), WIDE + 0.4) as figure:
-        axes = figure.add_subplot()
+    with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             for which in (0, 1):
                 _draw_run(axes, case["measured_s"][which], row + 0.24 * which - 0.12, which)
-            axes.annotate(
-                _at_the_right(case),
-                (1.01, row),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize=8,
-            )
+            ratio = "" if case["ratio"] is None else f"{case['ratio']:.3f} "
+            write_beside(axes, row, f"{ratio}{in_words(case)}")
         for which, name in enumerate(NAMES):
             axes.plot([], [], MARKERS[which], color=SERIES[which], label=name)
-        axes.set_yticks(range(len(cases)), [case["case"] for case in cases])
-        axes.set_ylim(len(cases) - 0.5, -0.5)
         axes.set_xlim(left=0)
-        axes.grid(visible=False, axis="y")
         axes.set_xlabel("completion time (emulated s)", color=MODELED)
         figure.legend(loc="outside upper left", ncols=2)
     return Picture("comparison", f"Completion times of both runs in {len(cases)} cases.", figure)
@@ -69,11 +60,6 @@ def _draw_run(axes: Axes, measured: Mapping[str, Any], height: float, which: int
         axes.plot(ends, [height] * 2, color=colour, linewidth=4, alpha=0.5)
     if measured["median"] is not None:
         axes.plot(measured["median"], height, MARKERS[which], color=colour)
-
-
-def _at_the_right(case: Mapping[str, Any]) -> str:
-    ratio = "" if case["ratio"] is None else f"{case['ratio']:.3f} "
-    return f"{ratio}{in_words(case)}"
 
 
 def sweep_article(result: Mapping[str, Any]) -> Article:

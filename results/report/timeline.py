@@ -63,8 +63,8 @@ def _events(run: RunData) -> Iterator[Event]:
     yield _named("thread_name", RUN, STEPS, "steps")
     yield from _gpu_names(run)
     for case in run.cases.values():
-        for execution in _executions(case):
-            yield from _execution(case, execution)
+        for row in range(len(case.executions["number"])):
+            yield from _execution(case, row)
         yield from _sampled_use(case)
     yield from _faults(run)
     yield from _journals(run)
@@ -94,13 +94,9 @@ def _gpu_names(run: RunData) -> Iterator[Event]:
         yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
 
 
-def _executions(case: CaseData) -> Iterator[dict[str, Any]]:
-    every = case.executions
-    for row in range(len(every["number"])):
-        yield {name: every[name][row] for name in ("number", "start_ns", "completion_s", "warmup")}
-
-
-def _execution(case: CaseData, execution: Mapping[str, Any]) -> Iterator[Event]:
+def _execution(case: CaseData, row: int) -> Iterator[Event]:
+    """Yield an execution: itself, its steps, what each GPU did, and the use of links."""
+    execution = {name: column[row] for name, column in case.executions.items()}
     number, start_ns = int(execution["number"]), int(execution["start_ns"])
     end_ns = start_ns + round(float(execution["completion_s"]) * NS_PER_S)
     name = f"{case.name} #{number}" + (" (warm-up)" if execution["warmup"] else "")
