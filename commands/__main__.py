@@ -9,7 +9,7 @@ gc.disable()
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from commands.app import main  # noqa: E402
-from linux.machine.large_arrays import speed_up_large_arrays  # noqa: E402
+from linux.machine.processor import speed_up_large_arrays  # noqa: E402
 from linux.processes.interruptions import repeat_swallowed  # noqa: E402
 
 if __name__ == "__main__":

@@ -13,12 +13,6 @@ OPENFLOW_PORT = 6653
 LOOPBACK = "127.0.0.1"
 
 
-def read_topology(fabric: Path) -> Topology:
-    """Build the topology of a fabric from its specification, a JSON file."""
-    fields = json.loads(fabric.read_text())
-    return build_topology(spec_of(fields))
-
-
 def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:
     """Listen, and run Ryu's event loop until the process ends."""
     import eventlet.wsgi
@@ -46,12 +40,6 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
         hub.spawn(datapath_connection_factory, *server.accept())
 
 
-def allow_open_files() -> None:
-    """Raise the limit: 400 proxies with four descriptors each need more than the usual 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def main() -> None:
     """Read the files, then serve the switches."""
     parser = argparse.ArgumentParser(prog="controller", description=__doc__)
@@ -61,9 +49,11 @@ def main() -> None:
     files = parser.parse_args()
     journal = Journal(files.journal)
     try:
-        allow_open_files()
-        process_ids = json.loads(files.proxies.read_text())
-        serve(read_topology(files.fabric), process_ids, journal)
+        # 400 proxies with four descriptors each need more than the usual 1024.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        topology = build_topology(spec_of(json.loads(files.fabric.read_text())))
+        serve(topology, json.loads(files.proxies.read_text()), journal)
     except Exception:
         journal.end_with_error("main")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from execution.cases.emulation import Experiment, experiment
 from execution.cases.observer import carried
-from linux.machine.large_arrays import is_set_here
+from linux.machine.processor import is_set_here
 from model.fabric.addressing import nic_address
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.spec import FabricKind, FabricSpec

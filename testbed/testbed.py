@@ -24,9 +24,8 @@ from testbed.fabric.mininet_network import build_network, start_network
 from testbed.fabric.packet_order import keep_flows_in_order
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
-from testbed.nodes.datapath import default_datapath, require
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
-from testbed.nodes.openvswitch import OpenVSwitch, open_vswitch
+from testbed.nodes.openvswitch import OpenVSwitch, default_datapath, open_vswitch, require_datapath
 
 DISCARD_PORT = 9  # RFC 863
 # A part's socket may break a moment before the part has ended.
@@ -61,7 +60,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     has not started yet is left to a reaper.
     """
     datapath = topology.spec.datapath or default_datapath()
-    require(datapath)
+    require_datapath(datapath)
     settings = sysctls(topology.tcp_timeout_s)
     names = [gpu.name for gpu in topology.gpus]
     watch = Watch()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from linux.machine.large_arrays import speed_up_large_arrays
+from linux.machine.processor import speed_up_large_arrays
 from scenarios.planning.machine_profile import VARIABLE
 from testbed.host.cleanup import clean
 from tests.machine import untouched

@@ -28,11 +28,11 @@ def require_datapaths(scenario: "Scenario") -> None:
 
     The default datapath is not checked here: the machine's checks include its requirements.
     """
-    from testbed.nodes.datapath import require
+    from testbed.nodes.openvswitch import require_datapath
 
     for datapath in {spec.datapath for spec in scenario.fabrics}:
         if datapath is not None:
-            require(datapath)
+            require_datapath(datapath)
 
 
 def _require_netem(scenario: "Scenario") -> None:

@@ -20,9 +20,9 @@ from scenarios.planning.kernel_support import (
     require_possible,
 )
 from scenarios.scenario import Scenario
-from testbed.nodes import datapath as module
-from testbed.nodes.datapath import VARIABLE, default_datapath, require
+from testbed.nodes import openvswitch as module
 from testbed.nodes.gpu_proxies import ProxyKind
+from testbed.nodes.openvswitch import DATAPATH_VARIABLE, default_datapath, require_datapath
 from testbed.testbed import explained_by
 from testbed.testbed import testbed as fabric_up
 from tests.unit.fabrics import spec
@@ -63,9 +63,9 @@ def test_the_default_is_the_kernels_where_it_can_be_had(
 
 
 def test_the_environment_chooses_another_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "kernel")
+    monkeypatch.setenv(DATAPATH_VARIABLE, "kernel")
     assert default_datapath() is Datapath.KERNEL
-    monkeypatch.setenv(VARIABLE, "fpga")
+    monkeypatch.setenv(DATAPATH_VARIABLE, "fpga")
     with pytest.raises(InputError, match="must be kernel or user-space, got 'fpga'"):
         default_datapath()
 
@@ -74,7 +74,7 @@ def test_what_cannot_be_had_is_said_with_what_can(without_module: None) -> None:
     with pytest.raises(
         NotReady, match=r"openvswitch, which cannot be loaded.*--datapath user-space"
     ):
-        require(Datapath.KERNEL)
+        require_datapath(Datapath.KERNEL)
 
 
 def test_user_space_needs_a_device(
@@ -83,10 +83,10 @@ def test_user_space_needs_a_device(
     device = tmp_path / "tun"
     monkeypatch.setattr(module, "TUN", device)
     with pytest.raises(NotReady, match=r"cannot be opened \(No such file.*modprobe tun"):
-        require(Datapath.USER_SPACE)
+        require_datapath(Datapath.USER_SPACE)
     device.symlink_to(device)  # is there, and cannot be opened, as a node without its driver
     with pytest.raises(NotReady, match=r"cannot be opened \(Too many levels"):
-        require(Datapath.USER_SPACE)
+        require_datapath(Datapath.USER_SPACE)
 
 
 def begins(*_: object) -> None:

@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from linux.machine import processor
-from linux.machine.large_arrays import is_set_here, speed_up_large_arrays
-from linux.machine.processor import model_name
+from linux.machine.processor import is_set_here, model_name, speed_up_large_arrays
 
 DISABLED = "NPY_DISABLE_CPU_FEATURES"
 ROOT = Path(__file__).parents[2]
 ARRAYS = """
 import ctypes, resource, sys
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: one fault a page, on any machine
-from linux.machine.large_arrays import speed_up_large_arrays
+from linux.machine.processor import speed_up_large_arrays
 if sys.argv[1] == "kept":
     speed_up_large_arrays()
 import numpy as np
