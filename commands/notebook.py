@@ -98,6 +98,10 @@ class Setup:
     changes: Mapping[str, object]
     clock: Clock
 
+    def __post_init__(self) -> None:
+        """Raise `InputError` with all problems at once."""
+        _ = self.scenario
+
     @cached_property
     def scenario(self) -> Scenario:
         """The scenario with every default and `auto` filled in."""
@@ -107,7 +111,7 @@ class Setup:
 
     def changed(self, changes: Mapping[str, object]) -> "Setup":
         """The same with further changes, which are checked at once."""
-        return _checked(replace(self, changes={**self.changes, **changes}))
+        return replace(self, changes={**self.changes, **changes})
 
     def run(
         self,
@@ -137,12 +141,7 @@ def load(
     scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
 ) -> Setup:
     """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`."""
-    return _checked(Setup(scenario_file(Path(scenario)), changes or {}, clock))
-
-
-def _checked(setup: Setup) -> Setup:
-    _ = setup.scenario
-    return setup
+    return Setup(scenario_file(Path(scenario)), changes or {}, clock)
 
 
 def open_run(name: str = "latest", store: Path = DEFAULT_STORE) -> StoredRun:

@@ -50,7 +50,8 @@ def paper(
     elif part is None:
         print_result(paper_object(), as_json, paper_sections)
     elif part.startswith("table"):
-        _print_part(part, as_json)
+        table = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
+        print_result(table, as_json, plain_sections)
     else:
         _draw_part(part, to, as_json)
 
@@ -83,11 +84,6 @@ def _print_plan(plan: "Sequence[Planned]") -> None:
     total_s = sum(point.estimated_s for point in points)
     stored = len({point.digest for point in plan}) - len(points)
     err.print(f"{len(points)} points to run, {stored} stored; {human_remaining(total_s)}")
-
-
-def _print_part(part: str, as_json: bool) -> None:
-    result = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
-    print_result(result, as_json, plain_sections)
 
 
 def _draw_part(part: str, to: Path, as_json: bool) -> None:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from execution.sweep.executor import Executor
     from results.store.sweeps import SweepFolder
 
-# Ray finds the cluster of this machine.
-ANY_CLUSTER = "auto"
-
 
 def sweep(
     scenario: Annotated[
@@ -73,10 +70,11 @@ def sweep(
     require_processes(clock, proxies)
     asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
     is_local = executor == "local"
+    at_once_here = at_once if is_local else None
     if address is not None and is_local:
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
-        _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
+        _refuse_virtual_options(at_once_here, fresh=fresh)
     folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
@@ -84,9 +82,8 @@ def sweep(
         with folder.locked():
             folder.require_version()
             if folder.sweep.clock == REAL:
-                _refuse_virtual_options(at_once if is_local else None, fresh=fresh)
-            cluster = address or ANY_CLUSTER
-            runs = _local(folder, at_once) if is_local else _on_ray(cluster, folder, at_once)
+                _refuse_virtual_options(at_once_here, fresh=fresh)
+            runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
             _run_points(folder, runs, store, fresh=fresh)
     else:
         err.print("All points have results; another --name measures them again.")
@@ -118,14 +115,14 @@ def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
     return LocalExecutor(at_once or machines_at_once(_most_gpus(folder)))
 
 
-def _on_ray(address: str, folder: "SweepFolder", at_once: int | None) -> "Executor":
-    """The executor on a cluster's machines, each of which must be ready."""
+def _on_ray(address: str | None, folder: "SweepFolder", at_once: int | None) -> "Executor":
+    """The executor on a cluster's machines, each of which must be ready; by default, this one's."""
     from execution.sweep.ray_executor import RayExecutor
 
     def say(line: str) -> None:
         err.print(f"point {line}", soft_wrap=True)
 
-    return RayExecutor(address, folder.sweep.clock, _most_gpus(folder), at_once, say)
+    return RayExecutor(address or "auto", folder.sweep.clock, _most_gpus(folder), at_once, say)
 
 
 def _most_gpus(folder: "SweepFolder") -> int:
@@ -143,17 +140,13 @@ def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fre
     from execution.sweep.progress import sweep_listener
     from execution.sweep.runner import Sweeping
 
+    again = ("--fresh",) if fresh else ()
+    options = ("--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock, *again)
     try:
         with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
-            Sweeping(folder, executor, listener, _options(folder, fresh=fresh)).run()
+            Sweeping(folder, executor, listener, options).run()
     except KeyboardInterrupt:
         where = [] if store == DEFAULT_STORE else ["--store", str(store)]
         command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
         err.print(f"Resume the sweep with `{command}`.", soft_wrap=True)
         raise
-
-
-def _options(folder: "SweepFolder", *, fresh: bool) -> tuple[str, ...]:
-    """Options of `run` for all points."""
-    options = ["--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock]
-    return (*options, "--fresh") if fresh else tuple(options)

@@ -56,16 +56,10 @@ class PageAudience(Audience):
         self._feed.tell({"blackout": blackout_message(seen)})
 
     def said(self, text: str) -> None:
-        """Show the answer of a command; of a very long one, the beginning."""
-        self._feed.tell(said_message(text))
-
-
-def said_message(text: str) -> dict[str, str]:
-    """The message of an answer: as much of its beginning as one write can carry."""
-    message = {"said": text}
-    while len(json.dumps(message)) >= select.PIPE_BUF:
-        message = {"said": message["said"][: len(message["said"]) * 3 // 4] + "…"}
-    return message
+        """Show the answer of a command: as much of its beginning as one write can carry."""
+        while len(json.dumps({"said": text})) >= select.PIPE_BUF:
+            text = text[: len(text) * 3 // 4] + "…"
+        self._feed.tell({"said": text})
 
 
 def blackout_message(seen: FaultSeen) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 
 from execution.session.fault_words import modes, parse_fault, require_target, targets
-from execution.session.link_loads import LinkLoad
-from execution.session.session import Executed, FaultSeen, PathSeen, Session
+from execution.session.session import Executed, FaultSeen, LinkLoad, PathSeen, Session
 from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import Gpu, Hop
 from model.faults import Component, Fault, FaultMode

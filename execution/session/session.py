@@ -17,10 +17,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 from execution.cases.emulation import Experiment
 from execution.faults.convergence import fault_times, wait_until_converged
 from execution.faults.fault_timeline import break_component
-from execution.session.link_loads import LinkLoad, link_loads
+from linux.network.counters import read_queues
 from model.errors import InputError, Problem
 from model.fabric.health import Health
-from model.fabric.topology import Gpu, Hop, Topology
+from model.fabric.topology import Gpu, Hop, Port, Topology
 from model.faults import Component, Fault, health_under
 from model.job.placement import Placement
 from model.job.probing import probed_pairs
@@ -31,6 +31,7 @@ from results.verdicts.fault_impact import FaultTimes
 from scenarios.scenario import Case
 from testbed.faults.injector import FaultInjector, Undo
 from testbed.nodes.controller_process import read_journal
+from testbed.testbed import Testbed
 from traffic_gen.agents.client import Aborted
 from traffic_gen.probes.blackout import Blackout, PairRecord, longest
 from traffic_gen.probes.path_tracer import path_probes
@@ -84,6 +85,16 @@ class PathSeen:
 
     intended: tuple[Hop, ...] | None
     traces: tuple[Trace, ...]
+
+
+@dataclass(frozen=True)
+class LinkLoad:
+    """One direction of a link: bits per second carried, their share of its rate, its backlog."""
+
+    hop: Hop
+    carried_bps: float
+    use: float
+    backlog_bytes: int
 
 
 P = ParamSpec("P")
@@ -288,6 +299,35 @@ class Session:
     def load(self, seconds: float) -> list[LinkLoad]:
         """The load of each direction of each link in the next `seconds`."""
         return link_loads(self.fabric.bed, self.health, seconds)
+
+
+def link_loads(bed: Testbed, health: Health, seconds: float) -> list[LinkLoad]:
+    """Watch all links for some seconds; the backlog is that at the end."""
+    begun_s, before = time.monotonic(), bed.links.read_counters().counters
+    time.sleep(seconds)
+    after, elapsed_s = bed.links.read_counters().counters, time.monotonic() - begun_s
+    backlogs, loads = _backlogs(bed), []
+    for link in bed.topology.links:
+        old, new = before[link.name], after[link.name]
+        upward = new.received_bytes - old.received_bytes
+        downward = new.sent_bytes - old.sent_bytes
+        for end, size_bytes in ((link.lower, upward), (link.upper, downward)):
+            hop, carried_bps = Hop(link, end.node), size_bytes * 8 / elapsed_s
+            use = carried_bps / health.rate_bps(hop)
+            loads.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
+    return loads
+
+
+def _backlogs(bed: Testbed) -> dict[Port, int]:
+    """Bytes in the queue of each end of a link."""
+    ends = (end for link in bed.topology.links for end in (link.lower, link.upper))
+    ports = {bed.links.key_of(end): end for end in ends if end.node not in bed.links.lost}
+    return {
+        ports[place, queue.interface]: queue.backlog_bytes
+        for place, netlink in bed.links.sockets.items()
+        for queue in read_queues(netlink)
+        if (place, queue.interface) in ports
+    }
 
 
 def _in_use(command: str) -> InputError:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -11,16 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from execution.cases.progress import Lines
 from model.sweep import Point
 from results.store.sweeps import SweepFolder
-
-
-class SweepListener(Protocol):
-    """Receives the progress of a sweep."""
-
-    def begun(self, point: Point, remaining_s: float | None) -> None:
-        """A point has begun; `remaining_s` seconds until all have ended, None if not known yet."""
-
-    def ended(self, point: Point, how: str) -> None:
-        """A point has ended, in the words of `how`."""
 
 
 class SweepLines:
@@ -31,11 +20,11 @@ class SweepLines:
         self._points = points
 
     def begun(self, point: Point, remaining_s: float | None) -> None:
-        """Print the point, and the remaining time."""
+        """Print the point, and the seconds until all have ended, None if not known yet."""
         self._lines.step(f"{self._named(point)}; {human_remaining(remaining_s)}")
 
     def ended(self, point: Point, how: str) -> None:
-        """Print how the point ended."""
+        """Print how the point ended, in the words of `how`."""
         self._lines.step(f"{self._named(point)}: {how}")
 
     def _named(self, point: Point) -> str:
@@ -60,6 +49,9 @@ class SweepBar:
         """Advance the bar; print above it how the point ended."""
         self._progress.console.print(f"{point}: {how}")
         self._progress.advance(self._task)
+
+
+SweepListener = SweepLines | SweepBar
 
 
 @contextmanager

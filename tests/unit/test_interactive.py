@@ -8,8 +8,7 @@ import pytest
 from execution.session.command_line import greeting
 from execution.session.commands import fault_lines, load_lines, path_lines
 from execution.session.fault_words import modes, parse_fault, targets
-from execution.session.link_loads import LinkLoad
-from execution.session.session import FaultSeen, PathSeen
+from execution.session.session import FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
