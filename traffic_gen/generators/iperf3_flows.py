@@ -14,22 +14,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fcntl import F_SETPIPE_SZ, fcntl
 from io import FileIO
 from itertools import cycle, islice
+
+import numpy as np
 
 from linux.machine.processor import processes_s
 from linux.machine.resources import provide_more_files
 from linux.network.borrowed_sockets import accepted_connections, received_bytes
 from linux.network.counters import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import LOOKED_AT_ONCE, require_not_stopped, wait_for
+from model.arrays import Ints
 from model.errors import EmulationError
 from model.measurement.records import Repeat
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.client import Incomplete
-from traffic_gen.generators.progress import Counted, Progress
+from traffic_gen.generators.progress import Progress
 from traffic_gen.iperf3 import (
     Hosts,
     Pair,
@@ -143,7 +146,8 @@ class Iperf3Flows:
 
     def run(self, schedule: Steps, number: int, at_most_s: float) -> Repeat:
         """Execute the schedule once; raise `Incomplete` if it takes longer than `at_most_s`."""
-        progress, before, start_ns = Progress(schedule.transfers), self._sums(), time.monotonic_ns()
+        progress, before = Progress(schedule.transfers), self._counters()
+        cpu_s, start_ns = processes_s(self._process_ids), time.monotonic_ns()
         end_ns = start_ns + round(at_most_s * 1e9)
         self._start(progress, progress.first())
         while not progress.is_complete and time.monotonic_ns() < end_ns:
@@ -151,7 +155,17 @@ class Iperf3Flows:
                 self._start(progress, progress.arrived(transfer_id, time.monotonic_ns()))
         for flow in self._flows.values():
             progress.sent_ns.update(flow.sent_ns)
-        repeat = progress.repeat(number, start_ns, _difference(before, self._sums()))
+        cpu_s = processes_s(self._process_ids) - cpu_s
+        counted: list[list[int]] = (self._counters() - before).tolist()
+        sent, received, retransmitted, out_of_order = map(tuple, counted)
+        repeat = replace(
+            progress.repeat(number, start_ns),
+            agents_cpu_s=cpu_s,
+            retransmitted=retransmitted,
+            out_of_order=out_of_order,
+            sent_bytes=sent,
+            received_bytes=received,
+        )
         if not repeat.complete:
             raise Incomplete(EmulationError(f"iperf3: did not end within {at_most_s:g} s"), repeat)
         return repeat
@@ -183,28 +197,17 @@ class Iperf3Flows:
                 what = f"iperf3: the {role} of ranks {flow.pair}"
                 require_not_stopped(process.pid, what)
 
-    def _sums(self) -> Counted:
-        """Return all counters, of which only differences count: TCP's begin with the namespace."""
+    def _counters(self) -> Ints:
+        """Return bytes sent and received, retransmits, and packets out of order of each rank.
+
+        Only differences count: TCP's begin with the namespace.
+        """
         sent, received = [0] * len(self._hosts), [0] * len(self._hosts)
         for (source, destination), flow in self._flows.items():
             sent[source] += flow.written_bytes
             received[destination] += flow.read_bytes
         again, disordered = retransmitted_segments(self._hosts), packets_out_of_order(self._hosts)
-        return Counted(sent, received, processes_s(self._process_ids), again, disordered)
-
-
-def _difference(before: Counted, after: Counted) -> Counted:
-    return Counted(
-        _gains(before.sent_bytes, after.sent_bytes),
-        _gains(before.received_bytes, after.received_bytes),
-        after.cpu_s - before.cpu_s,
-        _gains(before.retransmitted, after.retransmitted),
-        _gains(before.out_of_order, after.out_of_order),
-    )
-
-
-def _gains(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    return [new - old for old, new in zip(before, after, strict=True)]
+        return np.array([sent, received, again, disordered])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
 from linux.network.namespaces import namespace_of
@@ -22,7 +22,7 @@ from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
-from traffic_gen.generators.progress import Counted, Progress
+from traffic_gen.generators.progress import Progress
 from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT
 from traffic_gen.probes.path_tracer import (
@@ -208,7 +208,7 @@ class _Execution:
         self._seen += self._replay.seen()
         for channel in self._channels.values():
             self._progress.sent_ns.update(channel.sent_ns)
-        return self._progress.repeat(number, start_ns, self._counted(time.thread_time() - cpu_s))
+        return self._counted(self._progress.repeat(number, start_ns), time.thread_time() - cpu_s)
 
     def _start(self, transfers: Iterable[Transfer]) -> None:
         for transfer in transfers:
@@ -228,14 +228,21 @@ class _Execution:
         for transfer in whole:
             self._start(self._progress.arrived(transfer.id, time.monotonic_ns()))
 
-    def _counted(self, cpu_s: float) -> Counted:
+    def _counted(self, repeat: Repeat, cpu_s: float) -> Repeat:
         sent, received = [0] * self._schedule.gpus, [0] * self._schedule.gpus
         for (source, destination), channel in self._channels.items():
             sent[source] += channel.sent_bytes
             received[destination] += channel.received_bytes
         errors = tuple(self._errors())
         notes = () if errors else (self._summary(),)
-        return Counted(sent, received, cpu_s, errors=errors, notes=notes)
+        return replace(
+            repeat,
+            agents_cpu_s=cpu_s,
+            sent_bytes=tuple(sent),
+            received_bytes=tuple(received),
+            errors=errors,
+            notes=notes,
+        )
 
     def _summary(self) -> str:
         channels = self._channels.values()

@@ -2,26 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from model.measurement.records import Repeat, TransferRecord
 from model.workload.transfers.columns import Transfer
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Counters and findings of a generator in an execution.
-
-    Bytes, TCP retransmits, and packets out of order are those of each rank.
-    """
-
-    sent_bytes: Sequence[int]
-    received_bytes: Sequence[int]
-    cpu_s: float = 0.0
-    retransmitted: Sequence[int] = ()
-    out_of_order: Sequence[int] = ()
-    errors: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 class Progress:
@@ -59,23 +42,19 @@ class Progress:
             self._missing[transfer.id] -= 1
         return [transfer for transfer in waiting if not self._missing[transfer.id]]
 
-    def repeat(self, number: int, start_ns: int, counted: Counted) -> Repeat:
-        """Return the execution so far, with the generator's counters."""
+    def repeat(self, number: int, start_ns: int) -> Repeat:
+        """Return the execution so far, without the generator's counters."""
         records = tuple(self._record(transfer, number, start_ns) for transfer in self._transfers)
         return Repeat(
             number=number,
             complete=self.is_complete,
             completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
             start_skew_s=self._skew_s(start_ns),
-            agents_cpu_s=counted.cpu_s,
-            retransmitted=tuple(counted.retransmitted),
-            out_of_order=tuple(counted.out_of_order),
-            errors=counted.errors,
+            agents_cpu_s=0.0,
+            retransmitted=(),
+            errors=(),
             records=records,
             start_ns=start_ns,
-            sent_bytes=tuple(counted.sent_bytes),
-            received_bytes=tuple(counted.received_bytes),
-            notes=counted.notes,
         )
 
     def _skew_s(self, start_ns: int) -> float:

@@ -5,7 +5,6 @@ adapter would check. Source: InfiniBand Architecture Specification, volume 1, se
 and annex A17.
 """
 
-import logging
 import struct
 import zlib
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from model.workload.generator import (
     padding_bytes,
     payload_bytes,
 )
-from traffic_gen.probes.packet import ROCE_PORT
+from traffic_gen.probes.packet import roce_packet
 
 # Table 38: opcodes of a reliable connection.
 FIRST, MIDDLE, LAST, ONLY = 0x06, 0x07, 0x08, 0x0A
@@ -60,23 +59,19 @@ class QueuePair:
             at += size
 
     def _packet(self, opcode: int, reth: bytes, payload: bytes, last: bool) -> bytes:
-        """Build a packet. Importing scapy takes a third of a second: only this generator does."""
-        logging.getLogger("scapy").setLevel(logging.ERROR)
-        from scapy.contrib.roce import BTH
-        from scapy.layers.inet import IP, UDP
-
-        padding = padding_bytes(len(payload))
-        ip = IP(src=str(self.source), dst=str(self.destination), flags="DF")
-        udp = UDP(sport=self.source_port, dport=ROCE_PORT, chksum=0)
-        bth = BTH(
+        padding, psn = padding_bytes(len(payload)), self.next_psn
+        self.next_psn = (psn + 1) % PSN_COUNT
+        return roce_packet(
+            self.source,
+            self.destination,
+            self.source_port,
+            reth + payload + bytes(padding),
             opcode=opcode,
             padcount=padding,
             dqpn=FIRST_QUEUE_PAIR + self.number,
             ackreq=last,
-            psn=self.next_psn,
+            psn=psn,
         )
-        self.next_psn = (self.next_psn + 1) % PSN_COUNT
-        return bytes(ip / udp / bth / (reth + payload + bytes(padding)))
 
 
 def _opcode(place: int, count: int) -> int:

@@ -6,6 +6,7 @@ volume 1, annex A17 (RoCEv2), and its section 9.2 (BTH).
 
 import logging
 from ipaddress import IPv4Address
+from typing import Any
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
 from model.workload.generator import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_HEADER_BYTES
@@ -32,10 +33,27 @@ def probe_packet(
 ) -> bytes:
     """Build an IPv4 packet to UDP `port` with `sequence`, modulo 2^24, as its PSN.
 
-    A sender may write another PSN at `PSN_OFFSET`: the UDP checksum is 0 (none), as annex A17
-    advises, and no receiver checks the invariant CRC at the end. The shortest packet travels in
-    the shapers' class for small packets, past queues of data; one of `DATA_CLASS_BYTES` waits in
-    them. Importing scapy takes a third of a second, so it is imported here, only when needed.
+    A sender may write another PSN at `PSN_OFFSET`: no receiver checks the invariant CRC at the end.
+    The shortest packet travels in the shapers' class for small packets, past queues of data; one of
+    `DATA_CLASS_BYTES` waits in them.
+    """
+    filling, psn = bytes(size_bytes - SHORTEST_BYTES), sequence % (1 << 8 * PSN_BYTES)
+    ends = source, destination, source_port
+    return roce_packet(*ends, filling, port, opcode=UD_SEND_ONLY, psn=psn)
+
+
+def roce_packet(
+    source: IPv4Address,
+    destination: IPv4Address,
+    source_port: int,
+    content: bytes,
+    port: int = ROCE_PORT,
+    **fields: Any,
+) -> bytes:
+    """Build an IPv4 packet with a BTH of these fields, and with the content behind it.
+
+    The UDP checksum is 0 (none), as annex A17 advises. Importing scapy takes a third of a second,
+    so it is imported here, only when needed.
     """
     logging.getLogger("scapy").setLevel(logging.ERROR)
     from scapy.contrib.roce import BTH
@@ -43,5 +61,4 @@ def probe_packet(
 
     ip = IP(src=str(source), dst=str(destination), flags="DF")
     udp = UDP(sport=source_port, dport=port, chksum=0)
-    bth = BTH(opcode=UD_SEND_ONLY, psn=sequence % (1 << 8 * PSN_BYTES))
-    return bytes(ip / udp / bth / bytes(size_bytes - SHORTEST_BYTES))
+    return bytes(ip / udp / BTH(**fields) / content)

@@ -66,22 +66,13 @@ class PortCapture:
 
     def read(self) -> Iterator[tuple[Flow, Hop]]:
         """Yield (flow, hop) of the probes since the last call, in order; raise if any were lost."""
-        while (received := self._receive()) is not None:
-            frame, (interface, _, kind, *_) = received
-            hop = self._hops.get((interface, kind == PACKET_OUTGOING))
-            flow = parse_flow(frame, self.port)
-            if hop is not None and flow is not None:
-                yield flow, hop
-        self._check_that_nothing_is_missing()
-
-    def _receive(self) -> tuple[bytes, tuple[str, int, int]] | None:
-        try:
-            return self._socket.recvfrom(HEADERS.size)
-        except BlockingIOError:
-            return None
-
-    def _check_that_nothing_is_missing(self) -> None:
-        """Raise `EmulationError` if the kernel has dropped frames, as the buffer was full."""
+        with suppress(BlockingIOError):
+            while True:
+                frame, (interface, _, kind, *_) = self._socket.recvfrom(HEADERS.size)
+                hop = self._hops.get((interface, kind == PACKET_OUTGOING))
+                flow = parse_flow(frame, self.port)
+                if hop is not None and flow is not None:
+                    yield flow, hop
         if dropped := dropped_frames(self._socket):
             raise EmulationError(
                 f"{dropped} frames at switch ports dropped by the kernel: capture buffer full"

@@ -111,7 +111,9 @@ def probing(
     plan, records, log = (folder / f for f in ("plan.json", "records.json", "prober.log"))
     for earlier in (records, log):
         earlier.unlink(missing_ok=True)
-    write_text(plan, json.dumps(_plan(process_ids, pairs, cadence)))
+    entries = [_entry(process_ids, *pair, cadence) for pair in pairs]
+    timing = {"interval_ns": cadence.tick_ns, "groups": cadence.groups}
+    write_text(plan, json.dumps({**timing, "pairs": entries}))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_until_begun(process, lambda: _has_begun(log), name, log, START_DEADLINE_S)
@@ -122,13 +124,6 @@ def probing(
         finally:
             watch.forget(name)
         probes.stop()
-
-
-def _plan(
-    process_ids: Mapping[str, int], pairs: Sequence[tuple[Gpu, Gpu]], cadence: Cadence
-) -> dict[str, Any]:
-    entries = [_entry(process_ids, *pair, cadence) for pair in pairs]
-    return {"interval_ns": cadence.tick_ns, "groups": cadence.groups, "pairs": entries}
 
 
 def _entry(
