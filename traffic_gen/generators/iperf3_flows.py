@@ -265,21 +265,16 @@ def _connection(pair: Pair, client: Process, server: Process, port: int) -> sock
 
 
 def _client(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Process, FileIO]:
-    """Start the client of a pair; return it and the pipe into which its bytes go."""
-    inside, source = _pipe()
-    with inside:
+    """Start the client of a pair; return it and the pipe, of a window, into which its bytes go."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    fcntl(read_end, F_SETPIPE_SZ, WINDOW_BYTES)
+    source = running.enter_context(FileIO(write_end, "w"))
+    with FileIO(read_end, "r") as inside:
         sending = ("-c", hosts.addresses[pair], "-F", f"/dev/fd/{inside.fileno()}")
         options = (*sending, "-t", "0", "-i", WAKES_EVERY_S, "-N", "-w", SOCKET_BUFFER, "-J")
         started = iperf3(hosts, pair[0], *options, port=port, files=(inside.fileno(),))
         process = running.enter_context(started)
-    return process, running.enter_context(source)
-
-
-def _pipe() -> tuple[FileIO, FileIO]:
-    """A pipe that holds a window: its end to read from, and its end to write to."""
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    fcntl(read_end, F_SETPIPE_SZ, WINDOW_BYTES)
-    return FileIO(read_end, "r"), FileIO(write_end, "w")
+    return process, source
 
 
 def _require_client(pair: Pair, client: Process) -> None:

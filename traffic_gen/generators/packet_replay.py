@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address
 
 from linux.network.namespaces import namespace_of
 from linux.network.socket_options import SO_RCVBUFFORCE
@@ -154,15 +153,12 @@ class PacketReplay:
 
     def channels(self, schedule: Steps) -> dict[Pair, Channel]:
         """A queue pair for each pair of ranks with transfers in the schedule."""
-        pairs = dict.fromkeys((t.source, t.destination) for t in schedule.transfers)
-        return {
-            pair: Channel(pair, QueuePair(*self._addresses(pair), number))
-            for number, pair in enumerate(pairs)
-        }
-
-    def _addresses(self, pair: Pair) -> tuple[IPv4Address, IPv4Address]:
-        source, destination = (self._gpus[rank] for rank in pair)
-        return address_of(source, destination), address_of(destination, source)
+        channels: dict[Pair, Channel] = {}
+        for pair in dict.fromkeys((t.source, t.destination) for t in schedule.transfers):
+            one, other = (self._gpus[rank] for rank in pair)
+            ends = address_of(one, other), address_of(other, one)
+            channels[pair] = Channel(pair, QueuePair(*ends, len(channels)))
+        return channels
 
     def send(self, channel: Channel) -> None:
         """Send as many packets of a channel as its window allows."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.columns import NONE
 from traffic_gen.traces.formats.nodes import (
     MOST_SECONDS,
     Defaults,
@@ -52,9 +51,9 @@ def is_aicb(text: str) -> bool:
 def read_aicb(text: str, defaults: Defaults) -> Trace:
     """Read a workload, which may leave the ranks out; raise `Malformed` for any other text."""
     lines = text.split("\n")
-    strategy, ranks = _strategy(lines[0], defaults)
-    layers = list(_layers(lines, ranks))
-    iteration = _Iteration(Nodes(ranks), strategy)
+    strategy = _strategy(lines[0], defaults)
+    layers = list(_layers(lines, strategy.ranks))
+    iteration = _Iteration(Nodes(strategy.ranks), strategy)
     if strategy.is_micro:
         for layer in layers:
             iteration.follow(layer, (0, 1, 2))
@@ -91,7 +90,7 @@ class _Strategy:
         return [tuple(range(first, first + tensor)) for first in range(0, self.ranks, tensor)]
 
 
-def _strategy(written: str, defaults: Defaults) -> tuple[_Strategy, int]:
+def _strategy(written: str, defaults: Defaults) -> _Strategy:
     """Read the first line."""
     matched = STRATEGY.fullmatch(written)
     if matched is None or matched[1] not in (MICRO, ITERATION):
@@ -106,7 +105,7 @@ def _strategy(written: str, defaults: Defaults) -> tuple[_Strategy, int]:
     if tensor < 1 or expert < 1 or ranks % (tensor * expert):
         what = f"{ranks} ranks must be a multiple of {tensor} (tensor) times {expert} (expert)"
         raise Malformed(1, what)
-    return _Strategy(matched[1] == MICRO, ranks, tensor, expert), ranks
+    return _Strategy(matched[1] == MICRO, ranks, tensor, expert)
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class _Iteration:
             return
         for rank in range(self.nodes.ranks):
             node = self.nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=nanoseconds / 1e9))
-            self._wait(node, self.last.get(rank, NONE))
+            self._wait(node, self.last.get(rank))
             self.last[rank] = node
 
     def _communicate(self, asked: _Pass, number: int, place: int) -> None:
@@ -186,11 +185,11 @@ class _Iteration:
             if len(group) > 1:
                 nodes = self.nodes.collective(asked.collective, asked.size_bytes, group, place)
                 for rank, node in nodes.items():
-                    self._wait(node, self.last.get(rank, NONE))
+                    self._wait(node, self.last.get(rank))
                     if not holds_up:
-                        self._wait(node, self.beside.get(rank, NONE))
+                        self._wait(node, self.beside.get(rank))
                 (self.last if holds_up else self.beside).update(nodes)
 
-    def _wait(self, later: int, earlier: int) -> None:
-        if earlier != NONE:
+    def _wait(self, later: int, earlier: int | None) -> None:
+        if earlier is not None:
             self.nodes.wait(later, earlier)

@@ -4,12 +4,12 @@ Read are ids, types, dependencies and durations, and the attributes of communica
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 
 import numpy as np
 
-from model.arrays import Bools, Ints
+from model.arrays import Ints
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats import protobuf
 
@@ -55,10 +55,22 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
     def number(field: int, missing: int) -> Ints:
         return _spread(fields.only(field, protobuf.VARINT), count, missing)
 
-    attributes = _Attributes(data, fields.only(ATTRIBUTE, protobuf.LENGTH), count)
+    attributes = fields.only(ATTRIBUTE, protobuf.LENGTH)
+    content = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
+    numbers, texts = _integers(content), content.only(TEXT, protobuf.LENGTH)
+
+    def named(name: str, values: protobuf.Fields) -> protobuf.Fields:
+        """The values of the attributes with a name, each with its node in place of its message."""
+        names = content.only(NAME, protobuf.LENGTH)
+        chosen = np.zeros(len(attributes.message), bool)
+        chosen[names.message[protobuf.equals(data, names, name.encode())]] = True
+        of_it = values.where(chosen[values.message])
+        return replace(of_it, message=attributes.message[of_it.message])
+
     return NodeColumns(
-        number(ID, 0), number(TYPE, 0), number(MICROSECONDS, 0),
-        _waits(data, fields, count), **attributes.numbers(), group=attributes.text(b"pg_name"),
+        number(ID, 0), number(TYPE, 0), number(MICROSECONDS, 0), _waits(data, fields, count),
+        **{name: _spread(named(name, numbers), count, NONE) for name in NUMBERS},
+        group=_texts(data, named("pg_name", texts), count),
     )  # fmt: skip
 
 
@@ -78,47 +90,19 @@ def _waits(data: protobuf.Bytes, fields: protobuf.Fields, count: int) -> Rows:
     return Rows.grouped(np.concatenate([listed.values, single.value]), row, count)
 
 
-class _Attributes:
-    """The attributes of nodes: their names, and their values."""
+def _integers(attributes: protobuf.Fields) -> protobuf.Fields:
+    """Return the values that are integers or truth values, without zigzag."""
+    fields = attributes.where(attributes.wire == protobuf.VARINT)
+    fields = fields.where(np.isin(fields.number, (*PLAIN, *ZIGZAG)))
+    zigzag = np.isin(fields.number, ZIGZAG)
+    value = np.where(zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
+    return replace(fields, value=value)
 
-    def __init__(self, data: protobuf.Bytes, attributes: protobuf.Fields, nodes: int) -> None:
-        self._data, self._nodes, self._node = data, nodes, attributes.message
-        self._fields = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
-        self._names = self._fields.only(NAME, protobuf.LENGTH)
-        self._numbers = self._integers()
-        self._texts = self._fields.only(TEXT, protobuf.LENGTH)
 
-    def _integers(self) -> protobuf.Fields:
-        """Return the values that are integers or truth values, without zigzag."""
-        fields = self._fields.where(self._fields.wire == protobuf.VARINT)
-        fields = fields.where(np.isin(fields.number, (*PLAIN, *ZIGZAG)))
-        zigzag = np.isin(fields.number, ZIGZAG)
-        value = np.where(zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
-        return protobuf.Fields(fields.message, fields.number, fields.wire, value, fields.begin)
-
-    def _named(self, name: bytes) -> Bools:
-        """Whether each attribute has a name."""
-        names = self._names
-        named = np.zeros(len(self._node), bool)
-        named[names.message[protobuf.equals(self._data, names, name)]] = True
-        return named
-
-    def numbers(self) -> dict[str, Ints]:
-        """Return the attributes that are numbers, by name."""
-        return {name: self._number(name.encode()) for name in NUMBERS}
-
-    def _number(self, name: bytes) -> Ints:
-        """Return the value of an attribute for each node."""
-        chosen = self._numbers.where(self._named(name)[self._numbers.message])
-        values = np.full(self._nodes, NONE, np.int64)
-        values[self._node[chosen.message]] = chosen.value
-        return values
-
-    def text(self, name: bytes) -> tuple[str | None, ...]:
-        """Return the text of an attribute for each node."""
-        chosen = self._texts.where(self._named(name)[self._texts.message])
-        texts: list[str | None] = [None] * self._nodes
-        ranges = zip(chosen.begin.tolist(), chosen.value.tolist(), strict=True)
-        for node, (begin, length) in zip(self._node[chosen.message].tolist(), ranges, strict=True):
-            texts[node] = self._data[begin : begin + length].tobytes().decode(errors="replace")
-        return tuple(texts)
+def _texts(data: protobuf.Bytes, fields: protobuf.Fields, count: int) -> tuple[str | None, ...]:
+    """Return the text of a field for each message."""
+    texts: list[str | None] = [None] * count
+    ranges = zip(fields.begin.tolist(), fields.value.tolist(), strict=True)
+    for node, (begin, length) in zip(fields.message.tolist(), ranges, strict=True):
+        texts[node] = data[begin : begin + length].tobytes().decode(errors="replace")
+    return tuple(texts)

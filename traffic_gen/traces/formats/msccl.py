@@ -19,7 +19,6 @@ from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.msccl_proof import (
     Algorithm,
     Block,
-    Buffers,
     Location,
     Part,
     Step,
@@ -119,9 +118,10 @@ class _Reader:
         self.gpu = self._number(given, "id", 0, algorithm.ranks - 1)
         if self.gpu in algorithm.buffers:
             self._refuse(f"duplicate GPU {self.gpu}")
-        sizes = (self._number(given, f"{name}_chunks", 0, MOST_CHUNKS) for name in "ios")
-        algorithm.buffers[self.gpu] = Buffers(*sizes)
-        self.chunks += algorithm.buffers[self.gpu].input
+        algorithm.buffers[self.gpu] = {
+            name: self._number(given, f"{name}_chunks", 0, MOST_CHUNKS) for name in "ios"
+        }
+        self.chunks += algorithm.input_chunks(self.gpu)
         require_nodes(self.chunks, self.parser.CurrentLineNumber)
 
     def _block(self, given: Attributes, algorithm: Algorithm) -> None:

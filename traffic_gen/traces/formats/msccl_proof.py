@@ -46,29 +46,23 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Buffers:
-    """The sizes of a GPU's buffers in chunks."""
-
-    input: int
-    output: int
-    scratch: int
-
-    def size(self, name: str) -> int:
-        """Return the size of the buffer with this letter."""
-        return {"i": self.input, "o": self.output, "s": self.scratch}[name]
-
-
-@dataclass(frozen=True)
 class Algorithm:
-    """An algorithm: its collective, the buffers of each GPU, and their thread blocks."""
+    """An algorithm: its collective, the sizes of each GPU's buffers, and their thread blocks.
+
+    The sizes are in chunks, by the letters of the buffers.
+    """
 
     place: int
     collective: str
     ranks: int
     chunks: int
     in_place: bool
-    buffers: dict[int, Buffers] = field(default_factory=dict)
+    buffers: dict[int, dict[str, int]] = field(default_factory=dict)
     blocks: dict[tuple[int, int], Block] = field(default_factory=dict)
+
+    def input_chunks(self, gpu: int) -> int:
+        """Return the size of a GPU's input."""
+        return self.buffers[gpu]["i"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,6 @@ class Part:
 def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
     """Raise `Malformed` unless every rank ends with the result of the collective."""
     _require_inputs(algorithm)
-    wanted = _wanted(algorithm)
     memory = _Memory(algorithm)
     for node in trace.order:
         part = parts[node]
@@ -99,13 +92,13 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
             memory.receive(node, int(trace.sent_by[node]), part)
         else:
             memory.compute(part)
-    for gpu, values in wanted.items():
-        for offset, value in enumerate(values):
+    for gpu in range(algorithm.ranks):
+        for offset, value in enumerate(_wanted(algorithm, gpu)):
             at_end = memory.values.get(memory.place(gpu, ("o", offset)))
             if at_end != value:
-                ends = f"GPU {gpu} ends with {_words(at_end)} at {offset}"
-                what = f"{algorithm.collective}: {ends}"
-                raise Malformed(algorithm.place, f"{what} of its output, must be {_words(value)}")
+                ends = f"GPU {gpu} ends with {_words(at_end)} at {offset} of its output"
+                what = f"{algorithm.collective}: {ends}, must be {_words(value)}"
+                raise Malformed(algorithm.place, what)
 
 
 def _words(value: Value | None) -> str:
@@ -113,45 +106,37 @@ def _words(value: Value | None) -> str:
 
 
 def _require_inputs(algorithm: Algorithm) -> None:
-    """Raise `Malformed` unless all GPUs have the same input, with a share for each if it is cut."""
-    size, where = algorithm.buffers[0].input, algorithm.place
-    for rank, buffers in algorithm.buffers.items():
-        if buffers.input != size:
+    """Raise `Malformed` unless all GPUs have the same input, with a share for each if it is cut.
+
+    A collective without a required output is refused, too.
+    """
+    size, where = algorithm.input_chunks(0), algorithm.place
+    for rank in algorithm.buffers:
+        if algorithm.input_chunks(rank) != size:
             raise Malformed(where, f"input of GPU {rank} must be as large as that of GPU 0")
     if size < 1:
         raise Malformed(where, "i_chunks must be at least 1, got 0")
     if algorithm.collective in ("reduce_scatter", "alltoall") and size % algorithm.ranks:
         what = f"{algorithm.collective}: {size} input chunks cannot be divided equally among"
         raise Malformed(where, f"{what} {algorithm.ranks} GPUs")
+    _wanted(algorithm, 0)
 
 
-def _wanted(algorithm: Algorithm) -> dict[int, list[Value]]:
-    """Return the required output of every rank."""
-    ranks, everyone = algorithm.ranks, (1 << algorithm.ranks) - 1
-    size = algorithm.buffers[0].input
-    share = size // ranks
+def _wanted(algorithm: Algorithm, rank: int) -> list[Value]:
+    """Return the required output of a rank."""
+    ranks, everyone, size = algorithm.ranks, (1 << algorithm.ranks) - 1, algorithm.input_chunks(0)
+    share = range(rank * (size // ranks), (rank + 1) * (size // ranks))
     match algorithm.collective:
         case "allreduce":
-            return {rank: [(chunk, everyone) for chunk in range(size)] for rank in range(ranks)}
+            return [(chunk, everyone) for chunk in range(size)]
         case "allgather":
-            gathered = [(chunk, 1 << chunk // size) for chunk in range(size * ranks)]
-            return dict.fromkeys(range(ranks), gathered)
+            return [(chunk, 1 << chunk // size) for chunk in range(size * ranks)]
         case "reduce_scatter":
-            return {
-                rank: [(rank * share + chunk, everyone) for chunk in range(share)]
-                for rank in range(ranks)
-            }
+            return [(chunk, everyone) for chunk in share]
         case "alltoall":
-            return {
-                rank: [
-                    (source * size + rank * share + chunk, 1 << source)
-                    for source in range(ranks)
-                    for chunk in range(share)
-                ]
-                for rank in range(ranks)
-            }
+            return [(of * size + chunk, 1 << of) for of in range(ranks) for chunk in share]
         case "broadcast":
-            return {rank: [(chunk, 1) for chunk in range(size)] for rank in range(ranks)}
+            return [(chunk, 1) for chunk in range(size)]
     known = "allreduce, allgather, reduce_scatter, alltoall, broadcast"
     what = f"unknown collective {algorithm.collective[:40]!r}"
     raise Malformed(algorithm.place, what, f"known: {known}")
@@ -209,20 +194,21 @@ class _Memory:
         # For each node, the reduced chunks that it forwards and its step does not store.
         self.passing: dict[int, list[Value]] = {}
         reduces = algorithm.collective in ("allreduce", "reduce_scatter")
-        for rank, buffers in algorithm.buffers.items():
-            first, own = 0 if reduces else rank * buffers.input, 1 << rank
-            for chunk in range(buffers.input):
+        for rank in algorithm.buffers:
+            size = algorithm.input_chunks(rank)
+            first, own = 0 if reduces else rank * size, 1 << rank
+            for chunk in range(size):
                 self.values[self.place(rank, ("i", chunk))] = first + chunk, own
 
     def place(self, gpu: int, location: Location) -> tuple[int, Location]:
         """Return where a location really is: in place, input and output share memory."""
         name, offset = location
         if self.algorithm.in_place and name in ("i", "o"):
-            buffers = self.algorithm.buffers[gpu]
+            size = self.algorithm.input_chunks(gpu)
             if self.algorithm.collective == "allgather":
-                return gpu, ("o", offset + (gpu * buffers.input if name == "i" else 0))
+                return gpu, ("o", offset + (gpu * size if name == "i" else 0))
             if self.algorithm.collective == "reduce_scatter":
-                share = buffers.input // self.algorithm.ranks
+                share = size // self.algorithm.ranks
                 return gpu, ("i", offset + (gpu * share if name == "o" else 0))
             return gpu, ("i", offset)
         return gpu, location
@@ -274,7 +260,7 @@ class _Memory:
 
     def _write(self, part: Part, values: list[Value]) -> None:
         name, offset = part.step.target
-        size = self.algorithm.buffers[part.gpu].size(name)
+        size = self.algorithm.buffers[part.gpu][name]
         if not 0 <= offset <= size - len(values):
             what = f"writes outside the {size} chunks of the buffer {name!r} of GPU {part.gpu}"
             raise Malformed(part.step.place, what, f"{name}_chunks is their number")
@@ -289,10 +275,8 @@ class _Memory:
         for other in earlier:
             if not self.order.precedes(other, part):
                 name, offset = location
-                what = (
-                    f"unordered access to {offset} of buffer {name!r} of GPU {part.gpu}, with line"
-                )
-                what = f"{what} {other.step.place}"
+                where = f"{offset} of buffer {name!r} of GPU {part.gpu}"
+                what = f"unordered access to {where}, with line {other.step.place}"
                 hint = f"make it wait for step {other.index} of block {other.block}"
                 raise Malformed(part.step.place, what, hint)
 

@@ -69,10 +69,10 @@ def varint(data: bytes, offset: int) -> tuple[int, int]:
 def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
     """Read the fields of the messages at these ranges; raise `Damaged` for other content."""
     message, cursor = np.arange(len(begin)), begin
-    parts, count = list[tuple[Ints, ...]](), 0
+    parts, count = [(np.empty(0, np.int64),) * 5], 0
     while len(message := message[open_ := cursor < end]):
         cursor, end = cursor[open_], end[open_]
-        if len(parts) == MOST_FIELDS:
+        if len(parts) > MOST_FIELDS:
             raise Damaged(int(cursor[0]), f"must have at most {MOST_FIELDS} fields")
         count += len(message)
         if count > MOST_FIELDS_TOGETHER:
@@ -82,11 +82,7 @@ def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
         wire, (value, after) = key & 7, _values(data, key & 7, after, end, cursor)
         parts.append((message, key >> 3, wire, value, after - np.where(wire == LENGTH, value, 0)))
         cursor = after
-    if not parts:
-        none = np.empty(0, np.int64)
-        return Fields(none, none, none, none, none)
-    columns = Fields(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    return columns
+    return Fields(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _values(data: Bytes, wire: Ints, cursor: Ints, end: Ints, at: Ints) -> tuple[Ints, Ints]:
