@@ -25,7 +25,7 @@ from model.fabric.shaping import (
 )
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.fabric.topology import LinkKind, Topology, build_topology, switch_depth_s
-from model.prediction.closed_forms import Direct, Grid, TwoStep
+from model.prediction.closed_forms import DIRECT, TWO_STEP, Grid
 from model.prediction.fluid import (
     Prediction,
     path_class,
@@ -103,8 +103,7 @@ def test_the_papers_slowdown_of_two_steps(platform: str, percent: float) -> None
     rates = PLATFORMS[platform]
     square = Grid(x=4, y=4, hb=rates.hb_rate_bps / 8, nic=rates.nic_rate_bps / 8)
     two_step, direct = (
-        form.completion_s(FabricKind.RAIL_OPTIMIZED, square, LARGE)
-        for form in (TwoStep(), Direct())
+        form.completion_s(FabricKind.RAIL_OPTIMIZED, square, LARGE) for form in (TWO_STEP, DIRECT)
     )
     assert 100 * (two_step / direct - 1) == pytest.approx(percent, abs=0.05)
 

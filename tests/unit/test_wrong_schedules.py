@@ -8,7 +8,7 @@ import pytest
 from commands.app import main
 from model.errors import InputError
 from model.fabric.spec import FabricKind
-from model.prediction.closed_forms import Ring
+from model.prediction.closed_forms import RING
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.load import load
@@ -45,7 +45,7 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Enter:
 
     def entered(name: str, build: Callable[[Builder], object]) -> None:
         assert (Collective.ALL_GATHER, name) not in ALGORITHMS
-        monkeypatch.setitem(ALGORITHMS, (Collective.ALL_GATHER, name), Algorithm(build, Ring()))
+        monkeypatch.setitem(ALGORITHMS, (Collective.ALL_GATHER, name), Algorithm(build, RING))
 
     return entered
 

@@ -94,39 +94,39 @@ class Algorithm:
 
 
 ALGORITHMS: dict[Named, Algorithm] = {
-    (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.Twice(closed.Ring())),
+    (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.twice(closed.RING)),
     (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
-        hierarchical_all_reduce, closed.Twice(closed.Hierarchical())
+        hierarchical_all_reduce, closed.twice(closed.HIERARCHICAL)
     ),
     (Collective.ALL_REDUCE, "halving-doubling"): Algorithm(
-        halving_doubling_all_reduce, closed.Twice(closed.HalvingDoubling())
+        halving_doubling_all_reduce, closed.twice(closed.HALVING_DOUBLING)
     ),
     (Collective.ALL_REDUCE, "double-binary-tree"): Algorithm(
-        double_tree_all_reduce, closed.DoubleTree(), TREE_SLICES, shards=lambda shape: shape[1]
+        double_tree_all_reduce, closed.DOUBLE_TREE, TREE_SLICES, shards=lambda shape: shape[1]
     ),
-    (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.Ring()),
+    (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.RING),
     (Collective.ALL_GATHER, "hierarchical"): Algorithm(
-        hierarchical_all_gather, closed.Hierarchical()
+        hierarchical_all_gather, closed.HIERARCHICAL
     ),
-    (Collective.REDUCE_SCATTER, "ring"): Algorithm(ring_reduce_scatter, closed.Ring()),
+    (Collective.REDUCE_SCATTER, "ring"): Algorithm(ring_reduce_scatter, closed.RING),
     (Collective.REDUCE_SCATTER, "hierarchical"): Algorithm(
-        hierarchical_reduce_scatter, closed.Hierarchical()
+        hierarchical_reduce_scatter, closed.HIERARCHICAL
     ),
-    (Collective.ALL_TO_ALL, "direct"): Algorithm(direct_all_to_all, closed.Direct()),
-    (Collective.ALL_TO_ALL, "pairwise"): Algorithm(pairwise_all_to_all, closed.Pairwise()),
-    (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TwoStep()),
+    (Collective.ALL_TO_ALL, "direct"): Algorithm(direct_all_to_all, closed.DIRECT),
+    (Collective.ALL_TO_ALL, "pairwise"): Algorithm(pairwise_all_to_all, closed.PAIRWISE),
+    (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TWO_STEP),
     (Collective.ALL_TO_ALL, "two-step-pipelined"): Algorithm(
-        two_step_all_to_all, closed.TwoStepPipelined(), DEFAULT_SLICES
+        two_step_all_to_all, closed.TWO_STEP_PIPELINED, DEFAULT_SLICES
     ),
     (Collective.ALL_TO_ALL, "spreading"): Algorithm(
-        spreading_all_to_all, closed.TwoStepPipelined(), DEFAULT_SLICES
+        spreading_all_to_all, closed.TWO_STEP_PIPELINED, DEFAULT_SLICES
     ),
-    (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.Chain()),
+    (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.CHAIN),
     (Collective.BROADCAST, "hierarchical"): Algorithm(
-        hierarchical_broadcast, closed.HierarchicalBroadcast()
+        hierarchical_broadcast, closed.HIERARCHICAL_BROADCAST
     ),
     (Collective.SEND_RECV, "chain"): Algorithm(
-        send_recv_chain, closed.Stages(), MICROBATCHES, shards=lambda _shape: 1
+        send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _shape: 1
     ),
 }
 # The algorithms that are part of Railbed; plugins add others.
