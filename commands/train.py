@@ -9,8 +9,8 @@ import typer
 from commands.options import AsJson, configuration_names
 from commands.output import print_result
 from model.errors import InputError, Problem
+from model.training.iteration import Evaluation
 from model.training.job import Job
-from model.training.search import Evaluation
 from results.sections.modeled import train_sections
 from scenarios.format.files import configuration_name
 from scenarios.format.training import (

@@ -7,7 +7,7 @@ from typing import TypeVar
 from model.errors import InputError, Problem
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import Fault
-from model.job.recovery import RecoveryStrategy
+from model.job.placement import RecoveryStrategy
 from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers

@@ -20,9 +20,8 @@ from execution.faults.fault_timeline import FaultTimeline, break_component, mome
 from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.faults import Fault, FaultMode, health_under
-from model.job.placement import Placement
+from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import background_interval_s, probed_pairs
-from model.job.recovery import RecoveryStrategy, placement_after
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass

@@ -201,27 +201,12 @@ class LinkRates:
 
 
 @dataclass(frozen=True)
-class GapErrors:
-    """Relative errors of the gaps over a window; `None` if no gap was undisturbed."""
-
-    median: float | None
-    p95: float | None
-
-
-@dataclass(frozen=True)
-class TrialPauses:
-    """Pauses of the machine during a trial in seconds, if they were `watched`."""
-
-    total_s: float
-    longest_s: float
-    watched: bool
-
-
-@dataclass(frozen=True)
 class LinkCalibration:
     """One trial of one direction of a link in isolation.
 
-    `undisturbed_s` is the part of the train's time from which rate and gaps are computed.
+    `undisturbed_s` is the part of the train's time from which rate and gaps are computed. The
+    errors of gaps over a window are relative, `None` if no gap was undisturbed. `pauses` are those
+    of the machine meanwhile, if they were `watched`.
     """
 
     link: str
@@ -232,8 +217,10 @@ class LinkCalibration:
     undisturbed_s: float
     rates: LinkRates
     latency_s: float
-    gap_errors: GapErrors
-    pauses: TrialPauses
+    gap_error_median: float | None
+    gap_error_p95: float | None
+    pauses: PauseLog
+    watched: bool
 
     @property
     def outcome(self) -> Outcome:
@@ -248,7 +235,7 @@ class LinkCalibration:
         # During a pause longer than its queue lasted, the link had nothing to send.
         was_busy = self.pauses.longest_s < self.train.queued_s
         about_the_link = was_busy and abs(self.rates.error) > RATE_TOLERANCE
-        is_certain = self.pauses.watched and (about_the_link or not self.pauses.total_s)
+        is_certain = self.watched and (about_the_link or not self.pauses.total_s)
         return Outcome.WRONG if is_certain else Outcome.INCONCLUSIVE
 
     @property
@@ -262,7 +249,7 @@ class LinkCalibration:
         return tuple(self._deviations())
 
     def _deviations(self) -> Iterator[str]:
-        rates, gap_error = self.rates, self.gap_errors.p95
+        rates, gap_error = self.rates, self.gap_error_p95
         if abs(rates.error) > RATE_TOLERANCE:
             yield (
                 f"carries {rates.measured_bps / 1e6:.4g} Mbit/s instead of "
@@ -298,6 +285,7 @@ def calibration(
     link, train = hop.link, Train.on(hop.link.shaper)
     steady = train.backlogged(arrivals)
     stretches = undisturbed(steady, train, pauses)
+    errors, span_ns = gap_errors(stretches, train), (arrivals[0].at_ns, arrivals[-1].at_ns)
     return LinkCalibration(
         link=link.name,
         kind=link.kind,
@@ -307,23 +295,10 @@ def calibration(
         undisturbed_s=sum(points[-1][0] - points[0][0] for points in stretches) * train.frame_s,
         rates=LinkRates(link.rate_bps, rate_of(stretches), others_rate_of(steady), sender_bps),
         latency_s=median(latencies_s),
-        gap_errors=_summarized(gap_errors(stretches, train)),
-        pauses=_pauses_during(arrivals[0].at_ns, arrivals[-1].at_ns, pauses),
-    )
-
-
-def _summarized(errors: Sequence[float]) -> GapErrors:
-    if not errors:
-        return GapErrors(None, None)
-    return GapErrors(median(errors), errors[ceil(0.95 * len(errors)) - 1])
-
-
-def _pauses_during(begin_ns: int, end_ns: int, pauses: PauseLog) -> TrialPauses:
-    meanwhile = pauses.during(begin_ns, end_ns)
-    return TrialPauses(
-        total_s=sum(pause.length_s for pause in meanwhile.pauses),
-        longest_s=meanwhile.longest_s,
-        watched=pauses.covers(begin_ns, end_ns),
+        gap_error_median=median(errors) if errors else None,
+        gap_error_p95=errors[ceil(0.95 * len(errors)) - 1] if errors else None,
+        pauses=pauses.during(*span_ns),
+        watched=pauses.covers(*span_ns),
     )
 
 

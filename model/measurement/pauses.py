@@ -67,10 +67,14 @@ class PauseLog:
         return max(0, self.end_ns - self.begin_ns) / NS_PER_S
 
     @property
+    def total_s(self) -> float:
+        """The sum of all pauses of all cores, in seconds."""
+        return sum(pause.length_s for pause in self.pauses)
+
+    @property
     def lost(self) -> float:
         """Fraction of all cores' time lost to pauses."""
-        lost_s = sum(pause.length_s for pause in self.pauses)
-        return lost_s / (self.seconds * self.cores) if self.seconds else 0.0
+        return self.total_s / (self.seconds * self.cores) if self.seconds else 0.0
 
     def beyond_s(self, depth_s: float) -> float:
         """Sum in seconds, over all pauses of all cores, of the time beyond `depth_s`.

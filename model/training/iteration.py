@@ -1,4 +1,4 @@
-"""The time of an iteration, term by term, and the memory that it needs on a GPU."""
+"""The time of an iteration, term by term, its memory on a GPU, and the search for the fastest."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from model.fabric.spec import FabricKind
 from model.training.job import Cluster, Job
-from model.training.strategy import Numbers, Strategy
+from model.training.strategy import ANY, Numbers, Strategy, Wish, strategies
 from model.training.transformer import Recomputation, Transformer
 
 ACTIVATION_BYTES = GRADIENT_BYTES = 2
@@ -257,3 +257,48 @@ def _bytes_per_element(job: Job, strategy: Strategy) -> Numbers:
         Recomputation.SELECTIVE: stored,
         Recomputation.FULL: INPUT_ACTIVATIONS / others,
     }[job.recomputation]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A strategy's iteration: seconds by cause, memory in bytes, utilization as shares of 1.
+
+    MFU counts the FLOPs that the model needs, HFU also the recomputed ones.
+    """
+
+    strategy: Strategy
+    terms: Terms
+    memory_bytes: float
+    mfu: float
+    hfu: float
+
+    @property
+    def iteration_s(self) -> float:
+        """The iteration's time."""
+        return float(self.terms.total)
+
+
+def evaluate(job: Job, strategy: Strategy) -> Evaluation:
+    """Evaluate one strategy."""
+    terms = iteration(job, strategy)
+    peak = float(terms.total) * job.cluster.gpus * job.cluster.accelerator.peak_flops
+    return Evaluation(
+        strategy,
+        terms,
+        float(memory_bytes(job, strategy)),
+        job.transformer.model_flops(job.batch) / peak,
+        job.transformer.hardware_flops(job.batch, job.recomputation) / peak,
+    )
+
+
+def best(job: Job, wish: Wish = ANY, *, must_fit: bool = True) -> Evaluation | None:
+    """Return the fastest strategy, with `must_fit` of those that fit into memory; or `None`."""
+    every = strategies(job, wish)
+    if not len(every.tensor):
+        return None
+    times = iteration(job, every).total
+    if must_fit:
+        fits = memory_bytes(job, every) <= job.cluster.accelerator.memory_bytes
+        times = np.where(fits, times, np.inf)
+    fastest = int(np.argmin(times))
+    return evaluate(job, every.at(fastest)) if np.isfinite(times[fastest]) else None

@@ -14,7 +14,7 @@ from model.faults import (
     health_under,
     rates_left,
 )
-from model.job.recovery import RecoveryStrategy
+from model.job.placement import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue, did_you_mean
 from scenarios.format.keys import FaultEntry, ScenarioFile

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
 from model.fabric.spec import Datapath, FabricKind, SpineSelection
 from model.faults import Component, FaultMode
-from model.job.recovery import RecoveryStrategy
+from model.job.placement import RecoveryStrategy
 from scenarios.format.checked_file import Strict
 from scenarios.format.document import FileKind
 from scenarios.format.files import PathText, in_folder

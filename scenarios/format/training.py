@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from model.errors import InputError, Problem
 from model.job.communicators import Shape
+from model.training.iteration import Evaluation, best
 from model.training.job import Cluster, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
-from model.training.search import Evaluation, best
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.format.checked_file import Strict, load_as

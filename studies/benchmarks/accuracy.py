@@ -200,7 +200,7 @@ def rows_by_class(links: Sequence[DirectionCalibration]) -> Iterator[Row]:
 def _class_row(links: Sequence[DirectionCalibration]) -> Row:
     trials = [each.counted for each in links]
     rates = [trial.rates for trial in trials]
-    gaps = [trial.gap_errors.p95 for trial in trials if trial.gap_errors.p95 is not None]
+    gaps = [trial.gap_error_p95 for trial in trials if trial.gap_error_p95 is not None]
     return {
         "mbit_per_s": rates[0].nominal_bps / 1e6,
         "rate_error_least": min(rate.error for rate in rates),

@@ -15,9 +15,8 @@ from model.fabric.network_cost import (
     rails_on_a_switch,
 )
 from model.fabric.spec import PLATFORMS, FabricKind
-from model.training.iteration import iteration
+from model.training.iteration import Evaluation, best, iteration
 from model.training.job import Job, cluster_of
-from model.training.search import Evaluation, best
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import File

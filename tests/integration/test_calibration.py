@@ -110,7 +110,7 @@ def test_a_fabric_that_has_come_up_is_within_tolerance(
 def was_quiet(direction: DirectionCalibration) -> bool:
     """Whether nothing that the machine does could leave these trials inconclusive."""
     return all(
-        trial.pauses.watched and trial.pauses.total_s == 0 and trial.can_be_filled
+        trial.watched and trial.pauses.total_s == 0 and trial.can_be_filled
         for trial in direction.trials
     )
 

@@ -7,7 +7,7 @@ import pytest
 from execution.faults.convergence import wait_until_converged
 from model.fabric.spec import FabricKind, Spares
 from model.faults import Component, Fault, FaultMode
-from model.job.recovery import RecoveryStrategy, placement_after
+from model.job.placement import RecoveryStrategy, placement_after
 from model.workload.transfers.collective import Collective
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -8,7 +8,7 @@ import pytest
 
 from execution.faults.fault_case import FaultCase, has_degraded_phase
 from model.faults import Component, Fault, FaultMode
-from model.job.recovery import RecoveryStrategy
+from model.job.placement import RecoveryStrategy
 from model.measurement.records import Repeat
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

@@ -12,7 +12,7 @@ from model.errors import InputError
 from model.fabric.spec import GBIT, FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.faults import Component, Fault, FaultMode, loses_links
-from model.job.recovery import RecoveryStrategy
+from model.job.placement import RecoveryStrategy
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import library
 from scenarios.load import load

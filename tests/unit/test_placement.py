@@ -19,7 +19,7 @@ from model.faults import (
     health_under,
     loses_links,
 )
-from model.job.placement import Placement, job_placement
+from model.job.placement import Placement, RecoveryStrategy, job_placement, placement_after
 from model.job.probing import (
     BACKGROUND_PER_S,
     BACKGROUND_SHARE,
@@ -28,7 +28,6 @@ from model.job.probing import (
     pairs_by_hop,
     probed_pairs,
 )
-from model.job.recovery import RecoveryStrategy, placement_after
 from model.routing.paths import Routing
 from tests.unit.fabrics import spec
 

@@ -14,6 +14,8 @@ from commands.train import train
 from model.errors import InputError
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import (
+    best,
+    evaluate,
     gather_s,
     iteration,
     layer_s,
@@ -21,7 +23,6 @@ from model.training.iteration import (
     optimized_parameters,
 )
 from model.training.job import ACCELERATORS, Job, cluster_of
-from model.training.search import best, evaluate
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.format.training import (

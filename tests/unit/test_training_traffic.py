@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from commands.traffic import traffic as traffic_command
 from model.errors import InputError
+from model.training.iteration import best
 from model.training.job import Job, cluster_of
-from model.training.search import best
 from model.training.strategy import Wish
 from model.training.traffic import Dimension, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
