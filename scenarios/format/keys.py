@@ -19,7 +19,9 @@ from scenarios.format.files import PathText, in_folder
 from scenarios.format.networks import read_network
 from scenarios.format.units import (
     MOST_S,
+    Count,
     Delay,
+    Flag,
     Kinds,
     Loss,
     Names,
@@ -29,6 +31,7 @@ from scenarios.format.units import (
     Seconds,
     Seed,
     ShortName,
+    Whole,
     listed,
 )
 from scenarios.format.workloads.kinds import AnyWorkload
@@ -45,6 +48,8 @@ SHORTEST_PERIOD_S = 0.01
 MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
 MOST_WORKLOADS, MOST_FAULTS = 30, 100
 MOST_DESCRIPTION = 10_000
+Oversubscription = Annotated[float, Field(ge=1, le=MOST_RATIO, strict=True)]
+Deviation = Annotated[float, Field(gt=0, le=MOST_RATIO, strict=True)]
 
 
 class DatapathChoice(StrEnum):
@@ -66,12 +71,10 @@ class Fabric(Strict):
     kinds: Kinds = Field(
         default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
     )
-    domains: int = Field(
-        ge=1,
-        strict=True,
-        description="number of HB domains, y; with 1, no traffic leaves it: the ideal network",
+    domains: Count = Field(
+        description="number of HB domains, y; with 1, no traffic leaves it: the ideal network"
     )
-    domain_size: int = Field(ge=1, strict=True, description="GPUs in an HB domain, K = x")
+    domain_size: Count = Field(description="GPUs in an HB domain, K = x")
     platform: Platform | None = Field(
         default=None, description="a platform that Railbed knows, whose bandwidths are taken"
     )
@@ -85,54 +88,37 @@ class Fabric(Strict):
         default="auto",
         description="real rates are divided by this; `auto`: the least that this machine carries",
     )
-    spines: int | None = Field(
-        default=None,
-        ge=1,
-        strict=True,
-        description="spine switches of a rail-optimized fabric; default: one a domain",
+    spines: Count | None = Field(
+        default=None, description="spine switches of a rail-optimized fabric; default: one a domain"
     )
     spine_selection: SpineSelection = Field(
         default=SpineSelection.DESTINATION,
         description="`destination`: the domains take the spine switches in turn; `hash`: each pair "
         "of GPUs by a hash, with collisions",
     )
-    oversubscription: float = Field(
-        default=1.0,
-        ge=1,
-        le=MOST_RATIO,
-        strict=True,
-        description="downlinks' rate over uplinks' rate of a rail switch",
+    oversubscription: Oversubscription = Field(
+        default=1.0, description="downlinks' rate over uplinks' rate of a rail switch"
     )
 
-    rail_leaves: int = Field(
+    rail_leaves: Count = Field(
         default=1,
-        ge=1,
-        strict=True,
         description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "
         "with `spines` spine switches",
     )
-    hb_leaves: int = Field(
+    hb_leaves: Count = Field(
         default=1,
-        ge=1,
-        strict=True,
         description="leaf HB switches of a domain; from 2 on, each has equally many GPUs, and a "
         "second-level HB switch joins them",
     )
-    hb_oversubscription: float = Field(
-        default=1.0,
-        ge=1,
-        le=MOST_RATIO,
-        strict=True,
-        description="HB links' rate over the trunk's rate of a leaf HB switch",
+    hb_oversubscription: Oversubscription = Field(
+        default=1.0, description="HB links' rate over the trunk's rate of a leaf HB switch"
     )
-    spare_domains: int = Field(
-        default=0, ge=0, strict=True, description="idle HB domains, besides `domains`"
+    spare_domains: Whole = Field(default=0, description="idle HB domains, besides `domains`")
+    spare_gpus: Whole = Field(
+        default=0, description="idle GPUs in each domain, besides `domain_size`"
     )
-    spare_gpus: int = Field(
-        default=0, ge=0, strict=True, description="idle GPUs in each domain, besides `domain_size`"
-    )
-    spare_rail_switches: int = Field(
-        default=0, ge=0, strict=True, description="rail switches that wait for NIC links"
+    spare_rail_switches: Whole = Field(
+        default=0, description="rail switches that wait for NIC links"
     )
     bucket_depth: Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S)] | Literal["auto"] = (
         Field(
@@ -174,22 +160,10 @@ class Fabric(Strict):
 class Expect(Strict):
     """Limits of the ratio of measured to modeled completion time, and of blackouts."""
 
-    ratio_within: float = Field(
-        default=0.02, gt=0, le=MOST_RATIO, strict=True, description="further from 1: warn"
-    )
-    ratio_limit: float = Field(
-        default=0.05,
-        gt=0,
-        le=MOST_RATIO,
-        strict=True,
-        description="further from 1: fail, exit code 1",
-    )
-    replay_within: float = Field(
-        default=0.2, gt=0, le=MOST_RATIO, strict=True, description="the replay of a fault: warn"
-    )
-    replay_limit: float = Field(
-        default=0.5, gt=0, le=MOST_RATIO, strict=True, description="the replay of a fault: fail"
-    )
+    ratio_within: Deviation = Field(default=0.02, description="further from 1: warn")
+    ratio_limit: Deviation = Field(default=0.05, description="further from 1: fail, exit code 1")
+    replay_within: Deviation = Field(default=0.2, description="the replay of a fault: warn")
+    replay_limit: Deviation = Field(default=0.5, description="the replay of a fault: fail")
     blackout_ms: float | None = Field(
         default=None,
         gt=0,
@@ -208,8 +182,8 @@ class FaultEntry(Strict):
     where: Names | None = Field(
         default=None, description="names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
     )
-    random: int | None = Field(
-        default=None, ge=1, strict=True, description="instead of names: how many, chosen by `seed`"
+    random: Count | None = Field(
+        default=None, description="instead of names: how many, chosen by `seed`"
     )
     rate: Rate | None = Field(
         default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
@@ -217,10 +191,8 @@ class FaultEntry(Strict):
     at: Seconds | None = Field(
         default=None, description="seconds from the execution's start to the fault's; default: 0.3"
     )
-    at_step: int | None = Field(
+    at_step: Whole | None = Field(
         default=None,
-        ge=0,
-        strict=True,
         description="instead: the step of the execution with which the fault begins, from 0",
     )
     for_: float | None = Field(
@@ -236,9 +208,7 @@ class FaultEntry(Strict):
         le=MOST_S,
         description="flap: seconds; down for half of each",
     )
-    count: int = Field(
-        default=4, ge=1, le=MOST_PERIODS, strict=True, description="flap: how many periods"
-    )
+    count: Count = Field(default=4, le=MOST_PERIODS, description="flap: how many periods")
 
 
 class Job(Strict):
@@ -256,9 +226,7 @@ class Job(Strict):
     reconfiguration_time: Seconds = Field(
         default=0.025, description="seconds that the optical switch takes"
     )
-    group_size: int = Field(
-        default=2, ge=1, strict=True, description="swap-group: GPUs that change places together"
-    )
+    group_size: Count = Field(default=2, description="swap-group: GPUs that change places together")
 
 
 class ScenarioFile(Strict):
@@ -274,25 +242,19 @@ class ScenarioFile(Strict):
         default=(), max_length=MOST_FAULTS, description="the faults, if any"
     )
     job: Job = Field(default_factory=Job, description="how the job recovers from faults")
-    probed_pairs: int = Field(
+    probed_pairs: Count = Field(
         default=6,
-        ge=1,
         le=MOST_PAIRS,
-        strict=True,
         description="faults: number of affected pairs that are probed at 1 kHz; each takes "
         "0.5 Mbit/s of its links",
     )
-    repeats: Annotated[int, Field(ge=1, le=MOST_EXECUTIONS, strict=True)] | Literal["auto"] = Field(
+    repeats: Annotated[Count, Field(le=MOST_EXECUTIONS)] | Literal["auto"] = Field(
         default=5,
         description="counted executions of a case; `auto`: until the median is known to 0.5 % "
         "either way with 95 % confidence, 6 to 30",
     )
-    warmup: int = Field(
-        default=1,
-        ge=0,
-        le=MOST_EXECUTIONS,
-        strict=True,
-        description="executions before, not counted",
+    warmup: Whole = Field(
+        default=1, le=MOST_EXECUTIONS, description="executions before, not counted"
     )
     seed: Seed = Field(
         default=0, description="rotates the choice of spines; chooses `random` faults"
@@ -300,17 +262,13 @@ class ScenarioFile(Strict):
     machine_seed: Seed = Field(
         default=0, description="virtual clock: seed of all random numbers of the machine"
     )
-    check_data: bool = Field(
-        default=False, strict=True, description="send real numbers and check the result"
-    )
-    check_paths: bool = Field(
+    check_data: Flag = Field(default=False, description="send real numbers and check the result")
+    check_paths: Flag = Field(
         default=False,
-        strict=True,
         description="before the cases, check the paths that packets take, as `railbed verify` does",
     )
-    allow_overload: bool = Field(
+    allow_overload: Flag = Field(
         default=False,
-        strict=True,
         description="do not refuse rates and steps that this machine cannot keep up with",
     )
     expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")

@@ -6,7 +6,6 @@ DeepSpeed-MoE (arXiv 2201.05596).
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -35,55 +34,18 @@ MOST_CHARACTERS, MOST_NAME = 50, 100
 
 # A unit begins with no digit: a text that does not match is refused in linear time.
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
-ACTIVATION_BYTES = 2
-GRADIENT_BYTES = 2
-
-
-@dataclass(frozen=True)
-class GptConfiguration:
-    """From a row of table 1 of arXiv 2104.04473."""
-
-    parameters: float
-    tensor_parallel: int
-    pipeline_parallel: int
-
-
-GPT_146B = GptConfiguration(145.6e9, 8, 8)
-GPT_1T = GptConfiguration(1008.0e9, 8, 64)
-
-
-@dataclass(frozen=True)
-class MoeConfiguration:
-    """A mixture-of-experts model whose experts are spread over `gpus`."""
-
-    hidden: int
-    sequence: int
-    batch: int
-    top_k: int
-    gpus: int
-
-
-# 1.3B+MoE-128 of arXiv 2201.05596, on 16 DGX A100 (arXiv 2307.12169, section III-C).
-DEEPSPEED_MOE_1P3B = MoeConfiguration(2048, 2048, 512, 1, 128)
-
-
-def gradient_bytes(model: GptConfiguration) -> float:
-    """The buffer that a GPU's data-parallel AllReduce sums in an iteration, in bytes."""
-    shards = model.tensor_parallel * model.pipeline_parallel
-    return GRADIENT_BYTES * model.parameters / shards
-
-
-def all_to_all_bytes(model: MoeConfiguration) -> float:
-    """Bytes a GPU holds for one all-to-all of one MoE layer: its tokens' activations."""
-    tokens = model.batch * model.sequence / model.gpus
-    return tokens * model.hidden * ACTIVATION_BYTES * model.top_k
-
 
 # Sizes that scenarios may name; in bytes, as nccl-tests count the size of the collective.
+GRADIENT_BYTES = ACTIVATION_BYTES = 2
 PUBLISHED_SIZES = {
-    "gpt-146b-gradients": gradient_bytes(GPT_146B),
-    "gpt-1t-gradients": gradient_bytes(GPT_1T),
-    "deepspeed-moe-1.3b-all-to-all": all_to_all_bytes(DEEPSPEED_MOE_1P3B),
+    # The buffer that a GPU's data-parallel AllReduce sums in an iteration: the gradients of all
+    # parameters, over tensor and pipeline parallel degree (table 1 of arXiv 2104.04473).
+    "gpt-146b-gradients": GRADIENT_BYTES * 145.6e9 / (8 * 8),
+    "gpt-1t-gradients": GRADIENT_BYTES * 1008.0e9 / (8 * 64),
+    # What a GPU holds for one all-to-all of one MoE layer: the activations of its tokens, each for
+    # one expert. 1.3B+MoE-128 of arXiv 2201.05596, on 16 DGX A100 (arXiv 2307.12169, section
+    # III-C): 512 sequences of 2048 tokens on 128 GPUs, hidden size 2048.
+    "deepspeed-moe-1.3b-all-to-all": ACTIVATION_BYTES * 2048 * (512 * 2048 / 128),
 }
 
 
@@ -193,6 +155,9 @@ Platform = Annotated[str, AfterValidator(known_platform)]
 Size = Annotated[str, BeforeValidator(_size)]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Whole = Annotated[int, Field(ge=0, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
 Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Degree = Annotated[int, Field(ge=1, le=MOST_DEGREE, strict=True)]

@@ -19,7 +19,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
 from scenarios.format.issues import Issue, Place, did_you_mean
-from scenarios.format.units import Ranks, Seed, Size, listed, size_in_bytes
+from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
 from scenarios.format.workloads.work import JobPlace, OnFabrics, SizeScale, TimeDilation, Work
 from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
@@ -62,11 +62,9 @@ class CollectiveWork(Work):
         f"({listed(Preset)}), a file, or rows of bytes",
     )
     matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
-    slices: int | None = Field(
+    slices: Count | None = Field(
         default=None,
-        ge=1,
         le=MOST_SLICES,
-        strict=True,
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
         f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}; "
         "cases that differ in it have it in their names",

@@ -11,7 +11,16 @@ from model.job.communicators import Shape
 from model.workload.generator import Generator
 from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
-from scenarios.format.units import MOST_PAIR_BYTES, MOST_S, Degree, Scale, Seed, Size, size_in_bytes
+from scenarios.format.units import (
+    MOST_PAIR_BYTES,
+    MOST_S,
+    Count,
+    Degree,
+    Scale,
+    Seed,
+    Size,
+    size_in_bytes,
+)
 from scenarios.format.workloads.work import Excludes, OnFabrics, Work, no_result
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
@@ -36,17 +45,13 @@ class InferenceWorkload(Work):
     inference: ConfigurationFile = Field(
         description="the model that is served: a training configuration, as for an iteration"
     )
-    requests: int = Field(
-        default=100, ge=1, le=MOST_REQUESTS, strict=True, description="how many requests arrive"
-    )
+    requests: Count = Field(default=100, le=MOST_REQUESTS, description="how many requests arrive")
     rate: float = Field(
         gt=0,
         le=MOST_REQUEST_RATE,
         description="requests in a second of the real platform, on average over all HB domains",
     )
-    prompt: int = Field(
-        default=1024, ge=1, le=MOST_TOKENS, strict=True, description="tokens of a mean prompt"
-    )
+    prompt: Count = Field(default=1024, le=MOST_TOKENS, description="tokens of a mean prompt")
     prompt_variation: float = Field(
         default=0.0,
         ge=0,

@@ -11,7 +11,7 @@ from model.job.communicators import Shape
 from model.workload.generator import Generator
 from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
-from scenarios.format.units import Batch, Degree
+from scenarios.format.units import Batch, Degree, Flag
 from scenarios.format.workloads.work import (
     Excludes,
     JobPlace,
@@ -56,9 +56,8 @@ class IterationWork(Work):
     layers: Degree = Field(
         default=1, description="layers of a stage's chunk here; each stands for several"
     )
-    zero: bool = Field(
+    zero: Flag = Field(
         default=True,
-        strict=True,
         description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
         "`false`: AllReduce, then the step",
     )
