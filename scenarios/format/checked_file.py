@@ -15,6 +15,31 @@ Model = TypeVar("Model", bound=BaseModel)
 # Hint for `generator: exec`: programs follow no schedule, so a command of its own runs them.
 PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
 
+# What each type of error of pydantic says, with the value given and pydantic's own context.
+SENTENCES = {
+    "missing": "is required",
+    "greater_than_equal": "must be at least {ge:.12g}, got {given}",
+    "less_than_equal": "must be at most {le:.12g}, got {given}",
+    "greater_than": "must be more than {gt:g}, got {given}",
+    "int_type": "must be a whole number, got {given!r}",
+    "int_from_float": "must be a whole number, got {given!r}",
+    "float_type": "must be a number, got {given!r}",
+    "float_parsing": "must be a number, got {given!r}",
+    "finite_number": "must be a finite number, got {given}",
+    "literal_error": "must be a number or {expected}, got {given!r}",
+    "bool_type": "must be true or false, got {given!r}",
+    "string_type": "must be text, got {given!r}",
+    "string_too_long": "must have at most {max_length} characters, got {given!r}",
+    "string_unicode": "must be text, but has a character that Unicode reserves (a lone surrogate)",
+    "string_pattern_mismatch": "must be lower-case letters, digits and hyphens (at most 40), got "
+    "{given!r}",
+    "too_short": "must have at least one entry",
+    "too_long": "must have at most {max_length} entries",
+    "model_type": "must have keys of its own or entries, got {given!r}",
+    "tuple_type": "must have keys of its own or entries, got {given!r}",
+    "value_error": "{error}",
+}
+
 
 class Strict(BaseModel):
     """The base model of YAML files: unknown keys are errors, values do not change once read."""
@@ -85,47 +110,13 @@ def wording(details: Any) -> str:
     """Describe a pydantic error: the value required, and the value given."""
     given, context = details["input"], details.get("ctx", {})
     match details["type"]:
-        case "missing":
-            return "is required"
-        case "greater_than_equal":
-            return f"must be at least {context['ge']:.12g}, got {given}"
-        case "less_than_equal":
-            return f"must be at most {context['le']:.12g}, got {given}"
-        case "greater_than":
-            return f"must be more than {context['gt']:g}, got {given}"
         case "enum":
             return f"must be {context['expected']}, got {given!r}{_similar(given, context)}"
-        case "int_type" | "int_from_float":
-            return f"must be a whole number, got {given!r}"
-        case "float_type" | "float_parsing":
-            return f"must be a number, got {given!r}"
-        case "finite_number":
-            return f"must be a finite number, got {given}"
-        case "literal_error":
-            return f"must be a number or {context['expected']}, got {given!r}"
-        case "bool_type":
-            return f"must be true or false, got {given!r}"
-        case "string_type":
-            return f"must be text, got {given!r}"
-        case "string_too_long":
-            return f"must have at most {context['max_length']} characters, got {given!r}"
-        case "string_unicode":
-            return "must be text, but has a character that Unicode reserves (a lone surrogate)"
-        case "string_pattern_mismatch":
-            return f"must be lower-case letters, digits and hyphens (at most 40), got {given!r}"
-        case "too_short":
-            return "must have at least one entry"
-        case "too_long":
-            return f"must have at most {context['max_length']} entries"
-        case "model_type" | "tuple_type":
-            return f"must have keys of its own or entries, got {given!r}"
         case "union_tag_invalid":
             tag = str(context["tag"]).removeprefix(TAGGED)
             return f"must have one of {_untagged(context['expected_tags'])}, got {tag}"
-        case "value_error":
-            return str(context["error"])
-        case _:
-            return f"{details['msg']}, got {given!r}"
+    sentence = SENTENCES.get(details["type"], "{msg}, got {given!r}")
+    return sentence.format(given=given, msg=details["msg"], **context)
 
 
 def _untagged(expected: str) -> str:

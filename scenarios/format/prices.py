@@ -32,12 +32,7 @@ class PriceFile(Strict):
     @property
     def prices(self) -> Prices:
         """The values alone."""
-        return Prices(
-            self.port_usd.value,
-            self.transceiver_usd.value,
-            self.port_watts.value,
-            self.transceiver_watts.value,
-        )
+        return Prices(**{key: quote.value for key, quote in self})
 
 
 def load_prices(path: Path = DEFAULT) -> PriceFile:

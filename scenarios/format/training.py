@@ -55,12 +55,6 @@ class GivenExperts(Strict):
             raise ValueError(f"{what}, got {self.experts}")
         return self
 
-    @property
-    def experts_of_model(self) -> Experts:
-        """The experts as a part of the model."""
-        sizes = (self.every, self.experts, self.top_k)
-        return Experts(*sizes, self.capacity, self.expert_parallel)
-
 
 class Configuration(Strict):
     """A model, the machine that trains it, and how."""
@@ -90,7 +84,9 @@ class Configuration(Strict):
     @property
     def transformer(self) -> Transformer:
         """The model."""
-        experts = None if self.moe is None else self.moe.experts_of_model
+        experts = None
+        if moe := self.moe:
+            experts = Experts(moe.every, moe.experts, moe.top_k, moe.capacity, moe.expert_parallel)
         sizes = (self.layers, self.hidden, self.heads, self.sequence, self.vocabulary)
         return Transformer(*sizes, experts)
 
@@ -109,8 +105,7 @@ class Configuration(Strict):
     @property
     def wish(self) -> Wish:
         """The given degrees."""
-        given = self.strategy
-        return Wish(given.tensor, given.pipeline, given.interleave, given.microbatch)
+        return Wish(**self.strategy.model_dump())
 
 
 def names() -> list[str]:
@@ -153,16 +148,13 @@ def evaluated(name: str, configuration: Configuration, *, search: bool = False) 
     """
     job, wish = configuration.job, ANY if search else configuration.wish
     evaluation = best(job, wish)
-    if evaluation is None and _is_whole(wish):
+    is_whole = None not in vars(wish).values()
+    if evaluation is None and is_whole:
         evaluation = best(job, wish, must_fit=False)
     if evaluation is None:
         hint = "use other GPUs, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, wish), hint))
     return evaluation
-
-
-def _is_whole(wish: Wish) -> bool:
-    return None not in (wish.tensor, wish.pipeline, wish.interleave, wish.microbatch)
 
 
 def _reason(configuration: Configuration, wish: Wish) -> str:

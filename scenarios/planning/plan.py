@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -99,43 +100,33 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
     for case in scenario.cases:
         spec = scenario.spec_of(case.kind)
         exact = spec.gpus <= EXACT_UP_TO_GPUS
-        forecast = _forecast(case, spec) if exact else _Forecast(estimate_of(case, spec))
+        forecast, told = _forecast(case, spec) if exact else (estimate_of(case, spec), {})
         if machine is None:
-            load = forecast.profile.busiest(WINDOW_S, lambda some: sum(some.packets.values()))
+            load = forecast.busiest(WINDOW_S, lambda some: sum(some.packets.values()))
             needed = None
         else:
-            load, needed = heaviest(forecast.profile, machine, switch_ports(spec))
-        told = forecast.jobs_s, forecast.chunks, forecast.overlap
-        yield CasePlan(case, forecast.profile.completion_s, exact, load, needed, *told)
+            load, needed = heaviest(forecast, machine, switch_ports(spec))
+        yield CasePlan(case, forecast.completion_s, exact, load, needed, **told)
 
 
 def predicted_profile(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Profile:
     """Profile of a case by the model's prediction, with the same latency of all paths."""
-    return _forecast(case, spec, path_s).profile
+    return _forecast(case, spec, path_s)[0]
 
 
-@dataclass(frozen=True)
-class _Forecast:
-    """What the model says about a case: see `CasePlan`."""
-
-    profile: Profile
-    jobs_s: Mapping[str, float] = field(default_factory=dict)
-    chunks: int | None = None
-    overlap: float | None = None
-
-
-def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> _Forecast:
+def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profile, dict[str, Any]]:
+    """Return the profile by the model's prediction, and what else `CasePlan` has from it."""
     topology = build_topology(spec)
     schedule = case.schedule(spec)
     pair, net = healthy_network(schedule.transfers, topology)
     latency_s = dict.fromkeys(net.classes, path_s)
     arrival_s = predict(schedule, topology, latency_s).arrival_s
-    return _Forecast(
-        profile=profile(schedule.transfers, pair, net, topology, arrival_s),
-        jobs_s=schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {},
-        chunks=schedule.chunks if isinstance(schedule, Schedule) else None,
-        overlap=overlap(schedule.transfers, pair, net, np.array(arrival_s)),
-    )
+    told = {
+        "jobs_s": schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {},
+        "chunks": schedule.chunks if isinstance(schedule, Schedule) else None,
+        "overlap": overlap(schedule.transfers, pair, net, np.array(arrival_s)),
+    }
+    return profile(schedule.transfers, pair, net, topology, arrival_s), told
 
 
 def rail_crossings(scenario: Scenario) -> Iterator[str]:

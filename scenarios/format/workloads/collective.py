@@ -12,15 +12,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.job.communicators import EVERYONE, Shape
-from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
 from scenarios.format.issues import Issue, Place, did_you_mean
 from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
-from scenarios.format.workloads.work import JobPlace, OnFabrics, SizeScale, TimeDilation, Work
+from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.workloads.algorithms.collectives import (
     ALGORITHMS,
     DEFAULT_SLICES,
@@ -140,21 +139,8 @@ class CollectiveWork(Work):
         return SizedCollective(self.collective, self.algorithm, shape, self.size_bytes, *among)
 
 
-class CollectiveWorkload(CollectiveWork):
+class CollectiveWorkload(BySize, CollectiveWork):
     """A collective to execute."""
-
-    size_scale: SizeScale = Field(
-        default=1.0, description="the size is divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: TimeDilation | None = Field(
-        default=None,
-        description="instead of `size_scale`: emulated seconds for each second on the real "
-        "platform; `auto`: as few as the error budget allows",
-    )
-    generator: Generator = Field(
-        default=Generator.AGENT, description=f"what sends: {listed(Generator)}"
-    )
-    kinds: OnFabrics = tuple(FabricKind)
 
 
 class CollectiveJob(CollectiveWork, JobPlace):

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.workload.generator import Generator
 from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import Batch, Degree, Flag
 from scenarios.format.workloads.work import (
+    ByTime,
     Excludes,
     JobPlace,
-    OnFabrics,
-    TimeDilation,
     Work,
     no_result,
 )
@@ -96,19 +94,8 @@ class IterationWork(Work):
         return reduced_iteration(self.iteration, configuration, shape, wanted)
 
 
-class IterationWorkload(IterationWork):
+class IterationWorkload(ByTime, IterationWork):
     """A training iteration to execute."""
-
-    # Only agents compute; compute and bytes are scaled together.
-    generator: ClassVar[Generator] = Generator.AGENT
-    size_scale: ClassVar[float] = 1.0
-
-    time_dilation: TimeDilation = Field(
-        default="auto",
-        description="emulated seconds for each second on the real platform, of compute as well; "
-        "`auto`: as few as the error budget allows",
-    )
-    kinds: OnFabrics = tuple(FabricKind)
 
 
 class IterationJob(IterationWork, JobPlace):

@@ -9,15 +9,14 @@ from typing import Annotated, ClassVar, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.workload.generator import Generator
 from scenarios.format.issues import TAGGED, Issue, Place
 from scenarios.format.workloads.collective import CollectiveJob, CollectiveWork, CollectiveWorkload
 from scenarios.format.workloads.inference import InferenceWorkload
 from scenarios.format.workloads.iteration import IterationJob, IterationWorkload
 from scenarios.format.workloads.trace import TraceJob, TraceWorkload
-from scenarios.format.workloads.work import Excludes, OnFabrics, TimeDilation, Work
+from scenarios.format.workloads.work import ByTime, Excludes, Work
 from traffic_gen.workloads.jobs import Job, Jobs
 from traffic_gen.workloads.task import MOST_FOLLOWED_GPUS, Task
 
@@ -40,7 +39,7 @@ AnyJob = Annotated[
 ]
 
 
-class JobsWorkload(Work):
+class JobsWork(Work):
     """Several jobs at once, each on a partition of its own."""
 
     key = "jobs"
@@ -51,19 +50,9 @@ class JobsWorkload(Work):
         ),
         "faults": ("cannot be combined with several jobs", "use a workload with a communicator"),
     }
-    # Compute and bytes of all jobs are scaled together, so that they meet as on the real platform.
-    generator: ClassVar[Generator] = Generator.AGENT
-    size_scale: ClassVar[float] = 1.0
-
     jobs: tuple[AnyJob, ...] = Field(
         max_length=MOST_JOBS, description="the jobs, which begin together; their keys are below"
     )
-    time_dilation: TimeDilation = Field(
-        default="auto",
-        description="emulated seconds for each second on the real platform, of all jobs; "
-        "`auto`: as few as the error budget allows",
-    )
-    kinds: OnFabrics = tuple(FabricKind)
 
     @model_validator(mode="after")
     def _jobs_have_names(self) -> Self:
@@ -101,6 +90,10 @@ class JobsWorkload(Work):
             if partition.overlaps(later):
                 what = f"job {other.name} ({later}) shares GPUs with job {one.name} ({partition})"
                 yield Issue((*place, "jobs", which), what, "give each job GPUs of its own")
+
+
+class JobsWorkload(ByTime, JobsWork):
+    """Several jobs to execute."""
 
 
 def _placed(job: AnyJob, spec: FabricSpec) -> Job:

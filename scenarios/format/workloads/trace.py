@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.workload.generator import Generator
 from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import File
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import Size, size_in_bytes
 from scenarios.format.workloads.work import (
+    BySize,
     Excludes,
     JobPlace,
-    OnFabrics,
-    SizeScale,
-    TimeDilation,
     Work,
     no_result,
 )
@@ -101,19 +98,8 @@ class TraceWork(Work):
         return _read(path, versions, Defaults(gpus, size_bytes))
 
 
-class TraceWorkload(TraceWork):
+class TraceWorkload(BySize, TraceWork):
     """A trace of another tool to replay."""
-
-    size_scale: SizeScale = Field(
-        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: TimeDilation | None = Field(
-        default=None, description="instead of `size_scale`, as for a collective"
-    )
-    generator: Generator = Field(
-        default=Generator.AGENT, description="what replays it, as for a collective"
-    )
-    kinds: OnFabrics = tuple(FabricKind)
 
 
 class TraceJob(TraceWork, JobPlace):

@@ -7,18 +7,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import Shape
 from model.job.concurrent_jobs import Partition
 from model.workload.generator import Generator
 from scenarios.format.checked_file import Strict
 from scenarios.format.issues import Issue, Place
-from scenarios.format.units import MOST_SCALE, Kinds, Scale, ShortName, Span
+from scenarios.format.units import MOST_SCALE, Kinds, Scale, ShortName, Span, listed
 from traffic_gen.workloads.task import Task
 
 OnFabrics = Annotated[Kinds, Field(description="on which of the fabrics")]
 SizeScale = Annotated[float, Field(ge=1, le=MOST_SCALE, strict=True)] | Literal["auto"]
-TimeDilation = Scale | Literal["auto"]
 Excludes = Mapping[str, tuple[str, str]]
 """Keys of the scenario that a workload excludes: what is wrong with them, and a hint."""
 
@@ -70,6 +69,40 @@ def no_result(kind: str) -> Excludes:
     """Exclude a data check of work without a result."""
     what = f"cannot be combined with {kind}, which has no result to check"
     return {"check_data": (what, "leave it out")}
+
+
+class BySize(Strict):
+    """A workload of data alone: its sizes are scaled, or its time, and any generator sends it."""
+
+    size_scale: SizeScale = Field(
+        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
+    )
+    time_dilation: Scale | Literal["auto"] | None = Field(
+        default=None,
+        description="instead of `size_scale`: emulated seconds for each second on the real "
+        "platform; `auto`: as few as the error budget allows",
+    )
+    generator: Generator = Field(
+        default=Generator.AGENT, description=f"what sends: {listed(Generator)}"
+    )
+    kinds: OnFabrics = tuple(FabricKind)
+
+
+class ByTime(Strict):
+    """A workload that also computes, which only agents do: seconds and bytes are scaled together.
+
+    So all its parts meet as on the real platform.
+    """
+
+    generator: ClassVar[Generator] = Generator.AGENT
+    size_scale: ClassVar[float] = 1.0
+
+    time_dilation: Scale | Literal["auto"] = Field(
+        default="auto",
+        description="emulated seconds for each second on the real platform, of compute as well; "
+        "`auto`: as few as the error budget allows",
+    )
+    kinds: OnFabrics = tuple(FabricKind)
 
 
 class JobPlace(Strict):
