@@ -8,8 +8,8 @@ from rich.text import Text
 from commands.options import Store
 from commands.output import out
 from model.errors import InputError, Problem
-from results.store.raw_tables import case_folders
 from results.store.runs import DEFAULT_STORE, read_result, read_state, stored_runs
+from results.store.tables import case_folders
 from scenarios.format.document import value_of
 from scenarios.library_files import library
 

@@ -25,9 +25,8 @@ from commands.options import ready
 from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
 from model.sweep import VIRTUAL
-from results.store.judged_tables import JUDGED_TABLES, judged_rows
-from results.store.raw_tables import RAW_TABLES, read_table
 from results.store.runs import DEFAULT_STORE, find_run, read_result
+from results.store.tables import JUDGED_TABLES, RAW_TABLES, judged_rows, read_table
 from scenarios.library_files import scenario_file
 from scenarios.load import load as load_scenario
 from scenarios.planning.kernel_support import require_possible

@@ -98,7 +98,7 @@ def _formats(figures: str) -> list[str]:
 
 def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
     """Seconds since the execution's start at which each affected pair lost a probe, by case."""
-    from results.store.raw_tables import CASE, EXECUTIONS, case_folders, read_table
+    from results.store.tables import CASE, EXECUTIONS, case_folders, read_table
     from traffic_gen.probes.blackout import read_records
 
     executions = read_table(run, EXECUTIONS)

@@ -36,8 +36,8 @@ from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from results.store.crash import report_bug
-from results.store.raw_tables import seal
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
+from results.store.tables import seal
 from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck, verify_object

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.store.raw_tables import seal
 from results.store.records import read_json, write_json, write_record
 from results.store.runs import copy_into_store, new_run_id, scenario_of
+from results.store.tables import seal
 from testbed.virtual_machine.cache import (
     RESULTS,
     by_last_use,

@@ -49,11 +49,6 @@ class Article:
     repetition: Repetition | None = None
 
     @property
-    def sections(self) -> list[Section]:
-        """The sections of all parts."""
-        return [part.section for part in self.parts]
-
-    @property
     def pictures(self) -> list[Picture]:
         """The pictures of all parts."""
         return [picture for part in self.parts for picture in part.pictures]

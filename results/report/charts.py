@@ -95,24 +95,14 @@ def step_times(case: CaseData, steps: Sequence[Step], name: str) -> Picture:
         axes = figure.add_subplot()
         numbers = [step.number for step in steps]
         small = len(steps) <= 40
-        axes.plot(
-            numbers,
-            [step.modeled_s for step in steps],
-            color=MODELED,
-            linewidth=1.4,
-            label="modeled",
-            marker="|" if small else None,
-            markersize=9,
-        )
-        axes.plot(
-            numbers,
-            [step.measured_s for step in steps],
-            color=MEASURED,
-            linestyle="--",
-            label="measured",
-            marker="o" if small else None,
-            markersize=4,
-        )
+        for name, colour, dash, marker, size, seconds in (
+            ("modeled", MODELED, "-", "|", 9, [step.modeled_s for step in steps]),
+            ("measured", MEASURED, "--", "o", 4, [step.measured_s for step in steps]),
+        ):
+            shown = marker if small else None
+            axes.plot(
+                numbers, seconds, dash, color=colour, marker=shown, markersize=size, label=name
+            )
         axes.set_xlabel("step: the k-th transfer of every GPU")
         axes.set_ylabel("all arrived (s)")
         axes.set_ylim(bottom=0)

@@ -14,7 +14,15 @@ from model.arrays import Floats
 from model.errors import InputError, Problem
 from model.fabric.spec import grouped
 from model.fabric.topology import Topology
-from results.store.raw_tables import (
+from results.store.records import HINT, read_json, read_record, reading
+from results.store.runs import (
+    DEGRADED,
+    DURING,
+    PHASES,
+    RECOVERED,
+    read_result,
+)
+from results.store.tables import (
     CASE,
     COUNTERS,
     EXECUTIONS,
@@ -23,15 +31,6 @@ from results.store.raw_tables import (
     RawTable,
     case_folders,
     read_table,
-    rows_of,
-)
-from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import (
-    DEGRADED,
-    DURING,
-    PHASES,
-    RECOVERED,
-    read_result,
 )
 
 Columns = Mapping[str, Any]
@@ -142,14 +141,23 @@ def read_run(folder: Path) -> RunData:
             name: _case(
                 name,
                 folders[name],
-                executions=rows_of(folder, EXECUTIONS, executions, name),
-                transfers=rows_of(folder, TRANSFERS, transfers, name),
+                executions=_rows_of(folder, EXECUTIONS, executions, name),
+                transfers=_rows_of(folder, TRANSFERS, transfers, name),
                 counters=rows(counters, counters[CASE] == name),
                 link_samples=rows(link_samples, link_samples[CASE] == name),
             )
             for name in sorted(folders, key=order.index)
         }
     return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
+
+
+def _rows_of(folder: Path, table: RawTable, columns: Columns, case: str) -> Columns:
+    """Return a case's rows of a table; raise `InputError` if it has none."""
+    mine = columns[CASE] == case
+    if not mine.any():
+        what = f"no rows of {case} in table {table.name}"
+        raise InputError(Problem(str(folder), what, HINT))
+    return rows(columns, mine)
 
 
 def _whole(folder: Path, table: RawTable) -> Columns:

@@ -7,19 +7,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from linux.files.user_files import give, make_folder, require_replaceable
-from results.store.judged_tables import JUDGED_TABLES, judged_rows
-from results.store.raw_tables import (
+from results.store.records import reading
+from results.store.runs import read_result
+from results.store.tables import (
+    JUDGED_TABLES,
     RAW_TABLES,
     create,
     first_line,
     in_memory,
     insert,
+    judged_rows,
     load,
     quoted,
     reading_sql,
 )
-from results.store.records import reading
-from results.store.runs import read_result
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -11,20 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from linux.machine.resources import memory_limited
 from model.errors import InputError, Problem
-from results.store.judged_tables import JUDGED_TABLES, judged_rows
-from results.store.raw_tables import (
-    RAW_TABLES,
-    TEXT,
-    WHOLE,
-    RawTable,
-    create,
-    first_line,
-    in_memory,
-    insert,
-    load_loose,
-    quoted,
-    sealed,
-)
 from results.store.records import read_json, reading
 from results.store.runs import (
     clock_of,
@@ -33,6 +19,21 @@ from results.store.runs import (
     read_state,
     scenario_of,
     stored_runs,
+)
+from results.store.tables import (
+    JUDGED_TABLES,
+    RAW_TABLES,
+    TEXT,
+    WHOLE,
+    RawTable,
+    create,
+    first_line,
+    in_memory,
+    insert,
+    judged_rows,
+    load_loose,
+    quoted,
+    sealed,
 )
 
 if TYPE_CHECKING:
@@ -43,11 +44,10 @@ RUNS = {
     **dict.fromkeys(("proxies", "datapath", "folder"), TEXT),
     "number": WHOLE,
 }
-OF_RAW = {table.name: {"run": TEXT, **table.all_columns} for table in RAW_TABLES}
 TABLES: Mapping[str, Mapping[str, str]] = {
     "runs": RUNS,
     **{name: {"run": TEXT, **columns} for name, columns in JUDGED_TABLES.items()},
-    **OF_RAW,
+    **{table.name: {"run": TEXT, **table.all_columns} for table in RAW_TABLES},
 }
 # A careless query must neither take all of the machine's memory nor fill a terminal for hours.
 MOST_GB, MOST_VALUES = 2, 1_000_000
@@ -134,7 +134,8 @@ def _read(store: Path) -> _Runs:
     """Read the states of all runs, and the results of the complete ones."""
     runs = _Runs({"runs": [], **{name: [] for name in JUDGED_TABLES}}, [], [])
     for run in stored_runs(store):
-        row = _named(run)
+        row: dict[str, Any] = {"run": run.name, "number": number_of(run), "folder": str(run)}
+        row["scenario"] = scenario_of(run.name)
         try:
             row |= read_state(run)
             if row["state"] == "complete":
@@ -146,12 +147,6 @@ def _read(store: Path) -> _Runs:
             runs.unread.append(str(error))
         runs.rows["runs"].append(row)
     return runs
-
-
-def _named(run: Path) -> dict[str, Any]:
-    """Return the first facts of a run's row, which stays `damaged` if the run cannot be read."""
-    facts = {"run": run.name, "number": number_of(run), "folder": str(run), "state": "damaged"}
-    return {**facts, "scenario": scenario_of(run.name)}
 
 
 def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:

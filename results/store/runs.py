@@ -5,7 +5,7 @@
     RUN/controller-FABRIC.jsonl  open-vswitch-FABRIC.log  capture-FABRIC/
     RUN/CASE/topology.json  prediction.json  and, until the run is complete, raw records
     RUN/CASE_during_fault/plan.json  records.json  prober.log  unaffected/  probes
-    RUN/TABLE.parquet  the raw records of all cases, once it is complete (`raw_tables.py`)
+    RUN/TABLE.parquet  the raw records of all cases, once it is complete (`tables.py`)
     RUN/crash.txt  the report of a bug (`crash.py`)
 
 `state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its

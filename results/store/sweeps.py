@@ -75,7 +75,7 @@ class SweepFolder:
 
     def point_folder(self, point: Point) -> Path:
         """Return the folder of a point."""
-        return self.path / _numbered(point.number)
+        return _folder_of(self.path, point)
 
     def scenario(self, point: Point) -> Path:
         """Return the scenario file of a point."""
@@ -253,8 +253,8 @@ def open_sweep(path: Path) -> SweepFolder:
     """
     plan = _plan(path / PLAN_FILE)
     points = tuple(
-        Point(entry.number, entry.settings, read_record(_scenario_of(path, entry)), entry.files)
-        for entry in plan.points
+        Point(one.number, one.settings, read_record(_folder_of(path, one) / SCENARIO), one.files)
+        for one in plan.points
     )
     sweep = Sweep(plan.scenario, plan.proxies, points, plan.clock)
     if sweep.digest != plan.digest or not points:
@@ -264,18 +264,14 @@ def open_sweep(path: Path) -> SweepFolder:
     return SweepFolder(path, sweep, plan.version)
 
 
-def _scenario_of(sweep: Path, point: _PlannedPoint) -> Path:
-    return sweep / _numbered(point.number) / SCENARIO
-
-
 def _plan(place: Path) -> _Plan:
     content = read_json(place)
     with reading(place):
         return PLAN.validate_python(content)
 
 
-def _numbered(number: int) -> str:
-    return f"{number:03}"
+def _folder_of(sweep: Path, point: Point | _PlannedPoint) -> Path:
+    return sweep / f"{point.number:03}"
 
 
 def find_sweep(store: Path, name: str) -> SweepFolder:

@@ -151,15 +151,16 @@ def compare(
         raise Mismatch(f"{name}: the prediction is for another topology")
     if prediction.schedule_digest != schedule.digest:
         raise Mismatch(f"{name}: the prediction is for another schedule")
-    executions, fidelity = measured.executions, fidelity_of(measured)
+    executions = measured.executions
     # With no complete repeat the case fails; times of the incomplete ones are still shown.
     complete_s = _complete_s(executions.repeats)
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
     parts = breakdown(schedule, topology, executions.repeats, prediction)
-    reasons = (*judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
-    judgement = Judgement.of((*reasons, *with_verdict(fidelity)))
+    reasons = (*_judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
     work = _work(measured, size_scale)
     algbw, busbw = _bandwidths(schedule.collective, work, times.median)
+    fidelity = _fidelity(measured)
+    judgement = Judgement.of((*reasons, *with_verdict(fidelity)))
     return CaseResult(
         case=name,
         work=work,
@@ -227,7 +228,7 @@ def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
     return tuple(repeat.completion_s for repeat in executions if repeat.complete)
 
 
-def judge(
+def _judge(
     measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
 ) -> Iterator[Reason]:
     """Yield findings on the completeness, results and times of the executions."""
@@ -236,14 +237,14 @@ def judge(
         yield from ratio_reasons(summary.median, prediction.completion_s, limits)
 
 
-def fidelity_of(measured: Measured) -> Fidelity:
+def _fidelity(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
-    of_bytes = (*measured.known, *_bytes(measured), *_losses(measured))
+    disturbances, losses = tuple(_disturbances(measured.executions)), tuple(_losses(measured))
+    of_bytes = (*measured.known, *_bytes(measured), *losses)
     if measured.machine is None:
         return Fidelity.of(of_bytes)
     headroom = machine_headroom(measured.machine, measured.dropped_packets)
-    reasons = (*machine_reasons(headroom), *_disturbances(measured.executions), *of_bytes)
-    return Fidelity.of(reasons, headroom=headroom)
+    return Fidelity.of((*machine_reasons(headroom), *disturbances, *of_bytes), headroom=headroom)
 
 
 def _disturbances(executions: CaseExecutions) -> Iterator[Reason]:

@@ -9,8 +9,8 @@ from model.arrays import Ints
 from model.errors import InputError, Problem
 from model.training.steps import DIMENSIONS, IterationSteps
 from model.training.traffic import Flows, Traffic
-from results.store.raw_tables import CASE, TRANSFERS, read_table
 from results.store.runs import folder_name
+from results.store.tables import CASE, TRANSFERS, read_table
 from scenarios.load import load
 from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.training_iteration import Iteration

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from linux.files.program_files import ROOMS
-from results.store.raw_tables import COUNTERS, EXECUTIONS, LINK_SAMPLES, read_table
+from results.store.tables import COUNTERS, EXECUTIONS, LINK_SAMPLES, read_table
 from results.verdicts.fault_impact import lost_experiment
 from tests.results import printed
 from tests.system.test_commands import folder, railbed

@@ -14,9 +14,9 @@ from model.measurement.records import CaseExecutions, LinkSample, Repeat, Transf
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from results.store.raw_tables import seal
 from results.store.records import plain
 from results.store.runs import RunFolder, read_result
+from results.store.tables import seal
 from results.verdicts.fault_impact import fault_result
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object

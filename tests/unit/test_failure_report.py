@@ -12,7 +12,7 @@ from results.report.analysis import failed_links, throughput_bps
 from results.report.fault_pictures import links_shown, moments
 from results.report.run import phases_as_cases, run_article
 from results.report.run_data import CaseData, RunData, read_run
-from results.store.raw_tables import LINK_SAMPLES, sealed
+from results.store.tables import LINK_SAMPLES, sealed
 from tests.unit.articles import failure_article, failure_run
 from tests.unit.stored_runs import stored_run
 

@@ -23,7 +23,7 @@ from model.workload.transfers.proof import ScheduleError
 from results.render.terminal import print_sections
 from results.report.run import answer
 from results.sections.run import run_sections
-from results.store.judged_tables import judged_rows
+from results.store.tables import judged_rows
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds, Verdict

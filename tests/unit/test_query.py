@@ -15,7 +15,7 @@ from commands.query import answer_section
 from model.errors import InputError
 from results.render.terminal import print_whole
 from results.store.query import TABLES, Answer, query
-from results.store.raw_tables import TRANSFERS, quoted, seal, sealed
+from results.store.tables import TRANSFERS, quoted, seal, sealed
 from tests.unit.run_folders import begun_run
 from tests.unit.test_raw_tables import CASES, run_folder
 

@@ -25,6 +25,7 @@ from results.verdicts.run import run_object
 from scenarios.load import load
 from scenarios.planning.plan import rail_crossings
 from testbed.nodes.gpu_proxies import ProxyKind
+from tests.unit.articles import sections_of
 from tests.unit.stored_runs import stored_run
 from tests.unit.test_results import result
 
@@ -117,7 +118,7 @@ def test_the_object_and_the_table_of_a_run_have_it() -> None:
 def test_the_report_of_a_run_has_it(tmp_path: Path) -> None:
     run = read_run(stored_run(tmp_path))
     title = "Rails that are crossed, though no spine switch joins them"
-    assert title not in [section.title for section in run_article(run, {}).sections]
+    assert title not in [section.title for section in sections_of(run_article(run, {}))]
     run.result["cases"][1]["rail_crossings"] = [SHARE]
-    (section,) = (one for one in run_article(run, {}).sections if one.title == title)
+    (section,) = (one for one in sections_of(run_article(run, {})) if one.title == title)
     assert section.remarks == [f"rail-only/all-to-all/direct: {SHARE}"]

@@ -18,9 +18,10 @@ from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from results.report.run_data import read_run
-from results.store import raw_tables
+from results.store import tables
 from results.store.export import export_tables
-from results.store.raw_tables import (
+from results.store.runs import read_result
+from results.store.tables import (
     COUNTERS,
     EXECUTIONS,
     PAUSES,
@@ -31,7 +32,6 @@ from results.store.raw_tables import (
     seal,
     sealed,
 )
-from results.store.runs import read_result
 from results.verdicts.run import run_object
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
@@ -111,7 +111,7 @@ def test_without_duckdb_a_run_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_folder(tmp_path)
-    monkeypatch.setattr(raw_tables, "find_spec", lambda _: None)
+    monkeypatch.setattr(tables, "find_spec", lambda _: None)
     seal(run)
     assert len(list(run.glob("*/transfers.csv"))) == 2
 

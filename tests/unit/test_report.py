@@ -31,9 +31,9 @@ from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
 from results.sections.machine import fidelity_section
 from results.sections.section import without_fabric
-from results.store.raw_tables import EXECUTIONS, TRANSFERS, RawTable, sealed
 from results.store.runs import stored_runs
-from tests.unit.articles import failure_article, failure_run
+from results.store.tables import EXECUTIONS, TRANSFERS, RawTable, sealed
+from tests.unit.articles import failure_article, failure_run, sections_of
 from tests.unit.stored_runs import stored_run
 
 OFF = 1.01
@@ -149,7 +149,7 @@ def test_pictures_show_what_was_measured(run: RunData, page: Article, failed: Ar
 
 
 def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
-    assert [section.title for section in page.sections] == [
+    assert [section.title for section in sections_of(page)] == [
         "Completion time by case",
         "Scales, and the measured time, emulated and on the real platform",
         "Chunks of the data, and the overlap of HB domains and NICs",
@@ -165,7 +165,7 @@ def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
 
 
 def test_each_case_has_its_chunks_and_overlap(run: RunData, page: Article) -> None:
-    (section,) = (one for one in page.sections if one.title.startswith("Chunks"))
+    (section,) = (one for one in sections_of(page) if one.title.startswith("Chunks"))
     assert section.columns == ("case", "chunks", "overlap")
     shown = [row for row in section.rows if not is_heading(row)]
     assert shown == [
@@ -305,7 +305,7 @@ def test_cases_of_other_work_have_no_ratio() -> None:
     both = {"cases": [case], "runs": runs, "warnings": [warning]}
     article = comparison_article({**both, "only_in_first": ["c/d"], "only_in_second": []})
     assert article.answer == "0 of 1 cases differ by more than their executions do."
-    _, both_runs, others = article.sections
+    _, both_runs, others = sections_of(article)
     assert [" ".join(map(str, row)) for row in both_runs.rows] == [
         "a",
         "b 1.000 s 1.000 s other work - 1.0000 - pass warn",
@@ -443,7 +443,7 @@ def test_calibrated_links_are_shown_by_class(run: RunData) -> None:
     calibration = [{"fabric": "rail-only", "links": [good, late, uplink]}]
     page = run_article(replace(run, result={**run.result, "calibration": calibration}), {})
     (section,) = (
-        one for one in page.sections if one.title.startswith("Links, each measured alone")
+        one for one in sections_of(page) if one.title.startswith("Links, each measured alone")
     )
     (fabric,), *rows = section.rows
     assert fabric == "rail-only"
@@ -483,7 +483,7 @@ def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Articl
     told = "; ".join(f"{name}: {reason}" for reason in reasons[:3])
     assert article.answer.endswith(f"The verdict is fail: {told}; 2 more in the tables.")
     assert all(f"fail: {name}: {reason}" in render([article]) for reason in reasons)
-    (faults,) = (one for one in failed.sections if one.title == "Failure experiments")
+    (faults,) = (one for one in sections_of(failed) if one.title == "Failure experiments")
     remarks = "\n".join(map(str, faults.remarks))
     assert all(
         reason in remarks for failure in broken.result["failures"] for reason in failure["reasons"]

@@ -1,8 +1,9 @@
-"""The raw records of a run as tables: files of each case first, then one Parquet file a table.
+"""The tables of a run: its raw records; and the cases, failures and jobs of its JSON object.
 
-A run under way appends to CSV files and writes JSON files, so a killed run keeps its records so
-far. `seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the first
-column. Runs that could not be sealed are read from the files of their cases.
+Raw records are files of each case first, then one Parquet file a table. A run under way appends to
+CSV files and writes JSON files, so a killed run keeps its records so far. `seal` turns those of a
+complete run into `RUN/TABLE.parquet`, with the case as the first column. Runs that could not be
+sealed are read from the files of their cases.
 """
 
 import csv
@@ -90,6 +91,28 @@ PAUSES = RawTable(
     "pauses", "pauses.csv", {"execution": WHOLE, **dict.fromkeys(Pause.__dataclass_fields__, WHOLE)}
 )
 RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, CPU, WAITS, PAUSES)
+CASES = {
+    **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "verdict"), TEXT),
+    **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),
+    **dict.fromkeys(("bandwidth_scale", "size_scale", "time_dilation", "median_s"), REAL),
+    **dict.fromkeys(("modeled_s", "lower_bound_s", "real_s", "ratio"), REAL),
+    **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
+    "values_s": f"{REAL}[]",
+    "reasons": f"{TEXT}[]",
+}
+FAILURES = {
+    **dict.fromkeys((CASE, "fault", "component", "fabric", "strategy", "verdict"), TEXT),
+    **dict.fromkeys(("blackout_ms", "baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
+    **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
+    **dict.fromkeys(("probed_pairs", "unaffected_pairs", "lost_probes_unaffected"), WHOLE),
+    "reasons": f"{TEXT}[]",
+}
+INTERFERENCE = {
+    **dict.fromkeys((CASE, "alone", "job", "verdict"), TEXT),
+    **dict.fromkeys(("alone_s", "modeled_alone_s", "together_s", "modeled_together_s"), REAL),
+    **dict.fromkeys(("interference", "modeled_interference"), REAL),
+}
+JUDGED_TABLES = {"cases": CASES, "failures": FAILURES, "interference": INTERFERENCE}
 
 
 def seal(run: Path) -> None:
@@ -243,15 +266,6 @@ def read_table(run: Path, table: RawTable) -> dict[str, Any]:
         return memory.execute(f"FROM {table.name}").fetchnumpy()
 
 
-def rows_of(run: Path, table: RawTable, columns: Mapping[str, Any], case: str) -> dict[str, Any]:
-    """Return a case's rows of a table that was read; raise `InputError` if it has none."""
-    mine = columns[CASE] == case
-    if not mine.any():
-        what = f"no rows of {case} in table {table.name}"
-        raise InputError(Problem(str(run), what, HINT))
-    return {name: column[mine] for name, column in columns.items()}
-
-
 def load(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
     """Create a table with all rows of a run."""
     create(memory, table.name, table.all_columns)
@@ -277,3 +291,36 @@ def reading_sql(run: Path) -> Iterator[None]:
 def first_line(error: Exception) -> str:
     """Return the first line of DuckDB's message: the error; an excerpt of the query may follow."""
     return str(error).partition("\n")[0]
+
+
+def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table."""
+    return {
+        "cases": [_case(case) for case in result["cases"]],
+        "failures": [_failure(failure) for failure in result["failures"]],
+        "interference": [_interference(job) for job in result.get("interference", ())],
+    }
+
+
+def _case(case: Mapping[str, Any]) -> dict[str, Any]:
+    measured, fabric = case["measured_s"], case["fabric"]
+    named = {CASE: case["case"], "fabric": fabric["kind"]}
+    values = {"median_s": measured["median"], "values_s": measured["values"]}
+    return _known({**case, **fabric, **named, **values}, CASES)
+
+
+def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
+    # `where` is a word of SQL, too.
+    named = {CASE: failure["case"], "component": failure["where"]}
+    return _known({**failure, **named}, FAILURES)
+
+
+def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = {key: job[key] for key in ("alone_s", "together_s", "interference")}
+    measured = {key: pair["measured"] for key, pair in pairs.items()}
+    modeled = {f"modeled_{key}": pair["modeled"] for key, pair in pairs.items()}
+    return _known({**job, CASE: job["case"], **measured, **modeled}, INTERFERENCE)
+
+
+def _known(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    return {column: row[column] for column in columns}
