@@ -21,8 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from commands.output import err, out
-from commands.plugins import OPTION as PLUGIN
-from commands.plugins import Plugins, enter_plugins
+from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
 from commands.table import COMMANDS, Row
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
@@ -94,7 +93,10 @@ def railbed(
     plugins: Plugins = [],  # noqa: B006
 ) -> None:
     """An emulation testbed for rail-only and rail-optimized GPU-cluster fabrics."""
-    enter_plugins(plugins)
+    from importlib.metadata import entry_points
+
+    if plugins or entry_points(group=GROUP):
+        enter_plugins(plugins)
 
 
 def main() -> NoReturn:
@@ -152,10 +154,10 @@ def plugins_first(arguments: Sequence[str]) -> list[str]:
     moved, left = list[str](), list[str]()
     words: Iterator[str] = iter(arguments[:end])
     for word in words:
-        if word == PLUGIN:
+        if word == OPTION:
             moved += [word, *islice(words, 1)]
         else:
-            (moved if word.startswith(f"{PLUGIN}=") else left).append(word)
+            (moved if word.startswith(f"{OPTION}=") else left).append(word)
     return [*moved, *left, *arguments[end:]]
 
 
