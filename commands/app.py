@@ -111,11 +111,11 @@ def main() -> NoReturn:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
     try:
-        # Typer turns both an Exit and a KeyboardInterrupt into the code that it returns.
+        # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
         _require_folder()
         _require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:])
-        exit_code = app(arguments, prog_name="railbed", standalone_mode=False) or 0
+        exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
     except RailbedError as error:
         _end(str(error), error.exit_code)
     except Exception as error:

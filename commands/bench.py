@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from commands.options import NEEDS_NO_ROOT, AsJson, Clock, Fresh, Store, is_virtual, ready
-from commands.output import err, exit_with, out, print_result
+from commands.output import err, out, print_result
 from execution.virtual_clock.command import bench_virtually
 from model.errors import EmulationError, InputError, Problem
 from results.sections.machine import clock_section
@@ -36,22 +36,21 @@ def bench(
     ] = False,
     clock: Clock = "real",
     fresh: Fresh = False,
-) -> None:
-    """Measure a benchmark by one of the clocks; exit with its verdict."""
+) -> bool:
+    """Measure a benchmark by one of the clocks; return whether it failed."""
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     benchmark = BENCHMARKS[name]
     if is_virtual(clock, None, fresh=fresh):
-        _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
-    else:
-        _require_ready(benchmark)
-        given = {"minutes": minutes, "seed": seed}
-        options = {key: value for key, value in given.items() if key in benchmark.options}
-        _bench(name, benchmark.measure(store, **options), as_json, record=record)
+        return _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
+    _require_ready(benchmark)
+    given = {"minutes": minutes, "seed": seed}
+    options = {key: value for key, value in given.items() if key in benchmark.options}
+    return _bench(name, benchmark.measure(store, **options), as_json, record=record)
 
 
-def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, record: bool) -> None:
+def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, record: bool) -> bool:
     """Print each row at once: on standard error if the result is a JSON object."""
     rows: list[Row] = []
     with recording(name, rows, record=record):
@@ -65,7 +64,7 @@ def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, reco
         if lost := [row for row in rows if FAILED in row]:
             what = f"{len(lost)} parts of the benchmark ended early; their rows say why"
             raise EmulationError(what)
-    exit_with(failed=not all(row.get("judged_right", True) for row in rows))
+    return not all(row.get("judged_right", True) for row in rows)
 
 
 def _require_ready(benchmark: Benchmark) -> None:
@@ -77,7 +76,7 @@ def _require_ready(benchmark: Benchmark) -> None:
 
 def _bench_virtually(
     name: str, benchmark: Benchmark, as_json: bool, store: Path, *, fresh: bool, record: bool
-) -> None:
+) -> bool:
     if Needs.REAL_CLOCK in benchmark.needs:
         what = f"must be real for bench {name}, got virtual"
         hint = "it measures or disturbs this machine itself"
@@ -87,7 +86,7 @@ def _bench_virtually(
         exit_code, result = bench_virtually(name, store, fresh=fresh)
         rows += result["rows"]
     print_result(result, as_json, _sections)
-    exit_with(failed=exit_code != 0)
+    return exit_code != 0
 
 
 def _sections(result: Mapping[str, Any]) -> list[Section]:

@@ -11,7 +11,7 @@ def demo(
     datapath: Datapath = None,
     clock: Clock = "real",
     fresh: Fresh = False,
-) -> None:
-    """Run the quickstart of the library."""
+) -> bool:
+    """Run the quickstart of the library; return whether its verdict is fail."""
     quickstart = LIBRARY / "quickstart.yaml"
-    run(quickstart, as_json, proxies, datapath=datapath, clock=clock, fresh=fresh)
+    return run(quickstart, as_json, proxies, datapath=datapath, clock=clock, fresh=fresh)

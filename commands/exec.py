@@ -18,7 +18,7 @@ from commands.options import (
     load_for_this_machine,
     ready,
 )
-from commands.output import err, exit_with, print_result
+from commands.output import err, print_result
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.sections.machine import program_sections
 from results.store.records import plain
@@ -43,8 +43,8 @@ def execute(
     timeout: Annotated[
         float, typer.Option(min=0.1, max=LONGEST_S, help="seconds until all ranks are killed")
     ] = 300.0,
-) -> None:
-    """Run a command on a fabric, print the end of each rank, and exit with 1 if one failed."""
+) -> bool:
+    """Run a command on a fabric, print the end of each rank; return whether one failed."""
     loaded = load_for_this_machine(scenario, overrides, datapath)
     _require_startable(command, image, launcher, proxies)
     kind = ready(proxies)
@@ -59,7 +59,7 @@ def execute(
     print_result(plain(run), as_json, program_sections)
     if run.sentence:
         err.print(f"railbed: {run.sentence}", style="red", soft_wrap=True)
-    exit_with(failed=bool(run.sentence))
+    return bool(run.sentence)
 
 
 def _require_startable(command: list[str], image: str, launcher: bool, proxies: str | None) -> None:

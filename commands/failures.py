@@ -14,7 +14,7 @@ from commands.options import (
     is_virtual,
     ready,
 )
-from commands.output import err, exit_with, print_result
+from commands.output import err, print_result
 from execution.cases.progress import Lines
 from execution.sweep.executor import LocalExecutor
 from execution.sweep.runner import run_several
@@ -39,8 +39,8 @@ def failures(
     store: Store = DEFAULT_STORE,
     clock: Clock = "real",
     fresh: Fresh = False,
-) -> None:
-    """Run the experiments one after the other; print the rows until then if one ends early."""
+) -> bool:
+    """Run all experiments; print their rows, or those until one ended early."""
     experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
     rows: list[dict[str, Any]] = []
     try:
@@ -51,7 +51,7 @@ def failures(
     finally:
         if rows:
             print_result(rows, as_json, lambda failed: [failures_section(failed)])
-    exit_with(failed=any(row["verdict"] == "fail" for row in rows))
+    return any(row["verdict"] == "fail" for row in rows)
 
 
 def _one_by_one(

@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from model.errors import InputError, Problem
@@ -14,7 +13,6 @@ from model.errors import InputError, Problem
 if TYPE_CHECKING:
     from results.sections.section import Section
 
-EXIT_FAILED = 1
 # Tables are made for this many columns. In fewer, Rich leaves columns out without a message.
 TABLE_WIDTH = 80
 
@@ -54,11 +52,6 @@ def printed_whole(console: Console, place: Path) -> Iterator[None]:
     with reading(place), console.capture() as printed:
         yield
     console.file.write(printed.get())
-
-
-def exit_with(*, failed: bool) -> NoReturn:
-    """End the command with the exit code of a result."""
-    raise typer.Exit(EXIT_FAILED if failed else 0)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 import typer
 
 from commands.options import NEEDS_NO_ROOT, AsJson, Proxies, Store, ready
-from commands.output import err, exit_with, print_result, writing
+from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.progress import human_remaining
 from model.errors import InputError, Problem
@@ -43,21 +43,22 @@ def paper(
     proxies: Proxies = None,
     store: Store = DEFAULT_STORE,
     as_json: AsJson = False,
-) -> None:
-    """Print the claims, a table or the files of a figure; or measure twins of the figures."""
+) -> bool:
+    """Print the claims, a table or the files of a figure; or measure twins, which may fail."""
     if measured:
-        _measure(part, to, proxies, store, as_json)
-    elif part is None:
+        return _measure(part, to, proxies, store, as_json)
+    if part is None:
         print_result(paper_object(), as_json, paper_sections)
     elif part.startswith("table"):
         table = {"schema": "railbed.paper-table/1", "table": part, "rows": TABLES[part]()}
         print_result(table, as_json, plain_sections)
     else:
         _draw_part(part, to, as_json)
+    return False
 
 
-def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_json: bool) -> None:
-    """Measure the twins that are not stored, and write the page."""
+def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_json: bool) -> bool:
+    """Measure the twins that are not stored, and write the page; return whether they failed."""
     from execution.run import run
     from studies.twins.drawings import draw_heat_maps
     from studies.twins.page import write_page
@@ -73,7 +74,7 @@ def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_js
         draw_heat_maps(result["points"], store, to)
         result["page"] = str(write_page(result, to))
     print_result(result, as_json, twins_sections)
-    exit_with(failed=result["verdict"] == "fail")
+    return bool(result["verdict"] == "fail")
 
 
 def _print_plan(plan: "Sequence[Planned]") -> None:

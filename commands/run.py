@@ -26,7 +26,7 @@ from commands.options import (
     page,
     ready,
 )
-from commands.output import err, exit_with, show_run
+from commands.output import err, show_run
 from execution.cases.progress import Bar, Lines, Listener
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
@@ -54,8 +54,8 @@ def run(
     live: Live = False,
     live_at: LiveAt = DEFAULT_AT,
     capture: Capture = [],  # noqa: B006
-) -> None:
-    """Run a scenario by one of the clocks, print its result, and exit with its verdict."""
+) -> bool:
+    """Run a scenario by one of the clocks, print its result; return whether its verdict is fail."""
     if is_virtual(clock, proxies, fresh=fresh):
         refuse_outside(live, capture)
         from execution.virtual_clock.command import run_virtually
@@ -67,7 +67,7 @@ def run(
             loaded = load_for_this_machine(scenario, overrides, datapath)
             result = _run(loaded, proxies, store, feed, capture)
     show_run(result, as_json)
-    exit_with(failed=result["verdict"] == "fail")
+    return bool(result["verdict"] == "fail")
 
 
 def refuse_outside(live: bool, capture: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from commands.options import (
     require_processes,
     scenario_names,
 )
-from commands.output import err, exit_with, print_result
+from commands.output import err, print_result
 from model.errors import InputError, Problem
 from model.sweep import REAL
 from results.store.runs import DEFAULT_STORE
@@ -59,8 +59,8 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="address of the Ray cluster; default: auto")
     ] = None,
-) -> None:
-    """Begin or resume a sweep; exit with the verdict of all its points."""
+) -> bool:
+    """Begin or resume a sweep; return whether the verdict of all its points is fail."""
     from execution.sweep.points import SweepRequest, anything_elsewhere
     from results.sections.several_runs import sweep_section
     from results.verdicts.sweep import sweep_object
@@ -89,7 +89,7 @@ def sweep(
         err.print("All points have results; another --name measures them again.")
     result = sweep_object(folder)
     print_result(result, as_json, lambda swept: [sweep_section(swept)])
-    exit_with(failed=result["verdict"] == "fail")
+    return bool(result["verdict"] == "fail")
 
 
 def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:

@@ -1,7 +1,7 @@
 """All commands: their names, what `--help` says of them, and their modules.
 
 A command is the function of its name in the module of its name here, which is imported when the
-command is called.
+command is called. If it returns that an expectation failed, Railbed's exit code is 1.
 """
 
 from dataclasses import dataclass

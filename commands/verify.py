@@ -14,7 +14,7 @@ from commands.options import (
     load_for_virtual_machine,
     ready,
 )
-from commands.output import err, exit_with, print_result
+from commands.output import err, print_result
 from execution.cases.progress import Lines
 from results.sections.machine import verify_sections
 from results.store.runs import DEFAULT_STORE
@@ -30,8 +30,8 @@ def verify(
     datapath: Datapath = None,
     clock: Clock = "real",
     fresh: Fresh = False,
-) -> None:
-    """Check the paths by one of the clocks, print the result, and exit with its verdict."""
+) -> bool:
+    """Check paths by one of the clocks, print the result; return whether its verdict is fail."""
     if is_virtual(clock, proxies, fresh=fresh):
         from execution.virtual_clock.command import verify_virtually
 
@@ -45,4 +45,4 @@ def verify(
 
         result = verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))
     print_result(result, as_json, verify_sections)
-    exit_with(failed=result["verdict"] == "fail")
+    return bool(result["verdict"] == "fail")

@@ -38,7 +38,7 @@ def pipe(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         os.close(descriptor)
 
 
-WRITERS: dict[str, Callable[[Path, Path], None]] = {
+WRITERS: dict[str, Callable[[Path, Path], object]] = {
     "page.html": lambda run, to: report([run.name], to, "", None, run.parent),
     "run.trace.json": lambda run, to: timeline(run.name, to, run.parent),
     "cases.csv": lambda run, to: export(run.name, "csv", to.parent, run.parent),
