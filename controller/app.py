@@ -88,8 +88,8 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.switches[name] = SwitchSession(datapath, hub.Event())
         self.reconciler.connected(name)
         self.connected.set()
-        for request in (openflow.request_ports, openflow.request_groups, openflow.request_rules):
-            datapath.send_msg(request(datapath))
+        for request in openflow.requests_of_state(datapath):
+            datapath.send_msg(request)
 
     @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     @fatal_errors

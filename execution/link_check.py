@@ -103,16 +103,13 @@ def calibration_objects(
     fabrics: Mapping[str, Sequence[DirectionCalibration]],
 ) -> list[dict[str, Any]]:
     """Return the JSON object of each fabric, named by its kind, or by the case it is for."""
-    return [
-        plain(
-            FabricCalibration(
-                fabric=(files := folder_name(name)),
-                case=None if files == name else name,
-                links=[_direction(link) for link in links],
-            )
-        )
-        for name, links in fabrics.items()
-    ]
+    objects = []
+    for name, measured in fabrics.items():
+        links = [_direction(link) for link in measured]
+        files = folder_name(name)
+        case = None if files == name else name
+        objects.append(plain(FabricCalibration(files, case, links)))
+    return objects
 
 
 def _direction(link: DirectionCalibration) -> dict[str, Any]:

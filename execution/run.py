@@ -139,14 +139,15 @@ class Run:
         return verify_object(self.scenario.name, self.checks) if self.checks else None
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
-        schedule = case.schedule(fabric.topology.spec)
         crossed = self._crossings(case, fabric)
+        schedule = case.schedule(fabric.topology.spec)
         warmup = self.scenario.warmup
         measured = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
         result = measured.judged()
-        self._tell(case, result)
+        if self.onlooker:
+            self.onlooker.judged(case.name, result.verdict, result.ratio)
         return replace(result, rail_crossings=crossed)
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
@@ -159,12 +160,9 @@ class Run:
     def _fault_case(self, case: Case, fabric: Experiment) -> FaultResult:
         self._crossings(case, fabric)
         result = FaultCase(case, fabric, self.measuring).execute()
-        self._tell(case, result)
-        return result
-
-    def _tell(self, case: Case, result: CaseResult | FaultResult) -> None:
         if self.onlooker:
             self.onlooker.judged(case.name, result.verdict, result.ratio)
+        return result
 
 
 def run(

@@ -1,6 +1,5 @@
 """The running testbed: everything of one fabric, brought up in order and taken down in reverse."""
 
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -12,13 +11,12 @@ from mininet.net import Mininet
 from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.files.program_files import ROOT
-from linux.network.namespaces import namespace_of, private_namespace
-from linux.processes.lifetime import Watch, reaper, wait_for
+from linux.network.namespaces import private_namespace
+from linux.processes.lifetime import Watch, reaper
 from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.spec import Datapath
-from model.fabric.topology import Gpu, Topology
+from model.fabric.topology import Topology
 from testbed.fabric.links import Links, open_links
 from testbed.fabric.mininet_network import build_network, start_network
 from testbed.fabric.packet_order import keep_flows_in_order
@@ -27,7 +25,6 @@ from testbed.nodes.controller_process import ControllerProcess
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
 from testbed.nodes.openvswitch import OpenVSwitch, default_datapath, open_vswitch, require_datapath
 
-DISCARD_PORT = 9  # RFC 863
 # A part's socket may break a moment before the part has ended.
 DEATH_TOLD_S = 0.3
 CLEANUP = (sys.executable, "-P", "-m", "testbed.host.cleanup")
@@ -78,14 +75,15 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
                 controller_process.controller(topology, links.process_ids, lock, watch)
             )
             switch = parts.enter_context(open_vswitch(lock, watch, datapath))
-            with explained_by(switch):
+            with switch.explaining():
                 network = build_network(topology, hosts, links, switch)
                 controller.wait_for_event("listening")
                 start_network(network, links)
                 keep_flows_in_order(topology, links.process_ids, switch.process_id)
                 controller.wait_for_event("ready")
                 if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
-                    widen_send_buffers(hosts[topology.gpu(0, 0).name], topology.gpu(1, 0), switch)
+                    sender = hosts[topology.gpu(0, 0).name].process_id
+                    switch.open_send_buffers(sender, addressing.nic_address(topology.gpu(1, 0)))
         try:
             yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:
@@ -105,32 +103,3 @@ def deaths_told(watch: Watch) -> Iterator[None]:
             watch.check()
             time.sleep(0.02)
         raise
-
-
-@contextmanager
-def explained_by(switch: OpenVSwitch) -> Iterator[None]:
-    """Add the warnings and errors of Open vSwitch to the error of a failed start."""
-    try:
-        yield
-    except EmulationError as error:
-        complaints = switch.complaints()
-        if not complaints:
-            raise
-        raise EmulationError(f"{error}; Open vSwitch's log:\n{complaints}") from error
-
-
-def widen_send_buffers(sender: Proxy, receiver: Gpu, switch: OpenVSwitch) -> None:
-    """Send a packet so that user-space Open vSwitch opens its sending socket; widen its buffer."""
-    if switch.datapath is not Datapath.USER_SPACE:
-        return
-    before = switch.widen_send_buffers()
-    with namespace_of(sender.process_id):
-        probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with probe:
-        probe.sendto(b"", (str(addressing.nic_address(receiver)), DISCARD_PORT))
-        wait_for(
-            lambda: switch.widen_send_buffers() > before,
-            "Open vSwitch: creation of its sending socket",
-            deadline_s=10,
-            check=switch.watch.check,
-        )

@@ -35,11 +35,7 @@ class GroupReader:
     def __init__(self, groups: int) -> None:
         self._group = Netlink(groups)
         self._reader = Netlink()
-
-    @property
-    def sock(self) -> socket.socket:
-        """The notification socket: readable when something has changed."""
-        return self._group.sock
+        self.sock = self._group.sock  # readable when something has changed
 
     def close(self) -> None:
         """Release the namespace."""

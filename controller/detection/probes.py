@@ -12,9 +12,8 @@ import ctypes
 import math
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from linux.network.namespaces import namespace_of
 from linux.network.socket_options import (
@@ -48,11 +47,8 @@ ETHERTYPE_OFFSET = 12
 WHOLE_FRAME = 0xFFFF
 
 
-class ProbeReport(Protocol):
-    """Callback for directions of links: whether the last probe arrived."""
-
-    def __call__(self, link: Link, sender: str, arrived: bool) -> None:
-        """Report one direction of one link: its probe was lost, or is the first that arrives."""
+# Callback(link, sending node, whether the last probe of this direction arrived).
+ProbeReport = Callable[[Link, str, bool], None]
 
 
 class LinkProbes:

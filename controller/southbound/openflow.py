@@ -81,11 +81,6 @@ def vacated_groups(groups: Groups) -> frozenset[Group]:
     return frozenset(group for group in groups.removals if group[0] not in taken)
 
 
-def barrier(datapath: Any) -> Any:
-    """A barrier request; its reply confirms all messages sent before it (section 7.3.8)."""
-    return datapath.ofproto_parser.OFPBarrierRequest(datapath)
-
-
 def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
     """The message that adds, modifies or deletes a fast-failover group (section 7.3.4.2)."""
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
@@ -139,11 +134,6 @@ def _match(parser: Any, rule: Rule) -> Any:
     return parser.OFPMatch(eth_type=ETHERTYPE_IPV4, ipv4_dst=destination, **from_port)
 
 
-def request_ports(datapath: Any) -> Any:
-    """The message that asks for the state of all ports (section 7.3.5.7)."""
-    return datapath.ofproto_parser.OFPPortDescStatsRequest(datapath, 0)
-
-
 def has_carrier(datapath: Any, port: Any) -> bool:
     """Whether a port, as a switch describes it, is up and has carrier (section 7.2.1)."""
     protocol = datapath.ofproto
@@ -154,11 +144,6 @@ def has_carrier(datapath: Any, port: Any) -> bool:
 def interface_of(port: Any) -> str:
     """The name of a port's interface."""
     return str(port.name.rstrip(b"\0").decode())
-
-
-def request_groups(datapath: Any) -> Any:
-    """The message that asks for all groups (section 7.3.5.10)."""
-    return datapath.ofproto_parser.OFPGroupDescStatsRequest(datapath, 0)
 
 
 def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
@@ -174,10 +159,10 @@ def _buckets(datapath: Any, entry: Any) -> Buckets:
     return ports
 
 
-def request_rules(datapath: Any) -> Any:
-    """The message that asks for all installed rules of ours (section 7.3.5.2)."""
+def requests_of_state(datapath: Any) -> list[Any]:
+    """The messages that ask for all ports, groups and rules of ours (sections 7.3.5.7, .10, .2)."""
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
-    return parser.OFPFlowStatsRequest(
+    rules = parser.OFPFlowStatsRequest(
         datapath,
         0,
         protocol.OFPTT_ALL,
@@ -187,6 +172,8 @@ def request_rules(datapath: Any) -> Any:
         COOKIE_MASK,
         parser.OFPMatch(),
     )
+    ports = parser.OFPPortDescStatsRequest(datapath, 0)
+    return [ports, parser.OFPGroupDescStatsRequest(datapath, 0), rules]
 
 
 def installed_rules(entries: list[Any]) -> dict[Rule, int]:
@@ -272,7 +259,9 @@ class SwitchSession:
         """Send messages followed by a barrier; send nothing if there are no messages."""
         messages = list(messages)
         if messages:
-            for message in (*messages, barrier(self.datapath)):
+            # Its reply confirms all messages sent before it (section 7.3.8).
+            barrier = self.datapath.ofproto_parser.OFPBarrierRequest(self.datapath)
+            for message in (*messages, barrier):
                 self.datapath.send_msg(message)
             self.awaited += 1
 

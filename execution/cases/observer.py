@@ -61,10 +61,10 @@ class Observer:
     ) -> None:
         self._bed = fabric.bed
         self._beside_agents = beside_agents
-        self._depth_s = fabric.topology.least_depth_s
         self._watching = watching
         self._watch = watch
         self._delays_ns = self._senders_delays_ns()
+        self._depth_s = fabric.topology.least_depth_s
         self._ends: list[ObservedExecution] = []
 
     def _senders_delays_ns(self) -> dict[int, dict[int, int]]:

@@ -255,11 +255,9 @@ class Watch:
     def close(self) -> None:
         """Stop watching."""
         with self._lock:
-            for descriptor in self._watched:
-                os.close(descriptor)
-            self._watched.clear()
+            for watched in list(self._watched.values()):
+                self.forget(watched.what)
             self._others.clear()
-            self._poll = select.poll()
 
 
 def is_stopped(process_id: int) -> bool:

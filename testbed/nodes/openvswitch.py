@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from linux.network.borrowed_sockets import borrowed_sockets, closing_together
+from linux.network.namespaces import namespace_of
 from linux.network.socket_options import SO_SNDBUFFORCE
 from linux.processes.lifetime import (
     BEFORE_PROXIES,
@@ -26,6 +27,7 @@ from linux.processes.lifetime import (
     output_of,
     running,
     start,
+    wait_for,
     wait_until_begun,
 )
 from linux.processes.run_lock import RunLock
@@ -40,6 +42,7 @@ CONTROLLER = "tcp:127.0.0.1:6653"
 RECONNECT_MS = 1000
 # Open vSwitch drops packets that the kernel does not accept at once: accept a whole queue of them.
 SEND_BUFFER_BYTES = 16 * 1024 * 1024
+DISCARD_PORT = 9  # RFC 863
 DATAPATH_TYPES = {Datapath.KERNEL: "system", Datapath.USER_SPACE: "netdev"}
 SEGMENTATION_OFFLOAD = ("other_config:userspace-tso-enable=true",)
 # Open vSwitch begins with a limit of 10000 flows, and lowers it after slow rounds of its
@@ -202,6 +205,17 @@ class OpenVSwitch:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join([line for line in lines if COMPLAINT.search(line)][-LAST_WORDS_LINES:])
 
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Add the daemon's warnings and errors to the error of a failed start."""
+        try:
+            yield
+        except EmulationError as error:
+            complaints = self.complaints()
+            if not complaints:
+                raise
+            raise EmulationError(f"{error}; Open vSwitch's log:\n{complaints}") from error
+
     def command(self, *arguments: str) -> str:
         """Run `ovs-vsctl` on this instance and return its output."""
         database = f"--db=unix:{self.folder}/db.sock"
@@ -268,6 +282,25 @@ class OpenVSwitch:
                     borrowed.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER_BYTES)
                     widened += 1
         return widened
+
+    def open_send_buffers(self, sender: int, receiver: IPv4Address) -> None:
+        """Send a packet so that the user-space daemon opens its sending socket; widen its buffer.
+
+        `sender` is a process in a GPU proxy's network namespace.
+        """
+        if self.datapath is not Datapath.USER_SPACE:
+            return
+        before = self.widen_send_buffers()
+        with namespace_of(sender):
+            probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with probe:
+            probe.sendto(b"", (str(receiver), DISCARD_PORT))
+            wait_for(
+                lambda: self.widen_send_buffers() > before,
+                "Open vSwitch: creation of its sending socket",
+                deadline_s=10,
+                check=self.watch.check,
+            )
 
 
 @contextmanager

@@ -22,8 +22,12 @@ from scenarios.planning.kernel_support import (
 from scenarios.scenario import Scenario
 from testbed.nodes import openvswitch as module
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import DATAPATH_VARIABLE, default_datapath, require_datapath
-from testbed.testbed import explained_by
+from testbed.nodes.openvswitch import (
+    DATAPATH_VARIABLE,
+    OpenVSwitch,
+    default_datapath,
+    require_datapath,
+)
 from testbed.testbed import testbed as fabric_up
 from tests.unit.fabrics import spec
 from tests.unit.machines import TWO_CORES
@@ -144,7 +148,7 @@ def test_a_failed_start_is_told_in_the_words_of_open_vswitch(complaints: str, ad
     switch = Mock(complaints=lambda: complaints)
     with (
         pytest.raises(EmulationError, match=rf"(?s)timed out after 60 s.*{added}") as caught,
-        explained_by(switch),
+        OpenVSwitch.explaining(switch),
     ):
         raise EmulationError("the controller: ready: timed out after 60 s")
     assert ("Open vSwitch's log" in str(caught.value)) is bool(complaints)
