@@ -95,13 +95,13 @@ def step_times(case: CaseData, steps: Sequence[Step], name: str) -> Picture:
         axes = figure.add_subplot()
         numbers = [step.number for step in steps]
         small = len(steps) <= 40
-        for name, colour, dash, marker, size, seconds in (
+        for label, colour, dash, marker, size, seconds in (
             ("modeled", MODELED, "-", "|", 9, [step.modeled_s for step in steps]),
             ("measured", MEASURED, "--", "o", 4, [step.measured_s for step in steps]),
         ):
             shown = marker if small else None
             axes.plot(
-                numbers, seconds, dash, color=colour, marker=shown, markersize=size, label=name
+                numbers, seconds, dash, color=colour, marker=shown, markersize=size, label=label
             )
         axes.set_xlabel("step: the k-th transfer of every GPU")
         axes.set_ylabel("all arrived (s)")
