@@ -8,7 +8,7 @@ from commands.options import Overrides, ScenarioPath, load_for_this_machine
 from commands.output import out
 from model.fabric.spec import PLATFORMS
 from scenarios.planning.kernel_support import require_possible
-from scenarios.planning.plan_table import print_chosen, print_crossings
+from scenarios.planning.plan_table import print_notes
 from scenarios.scenario import Case, Scenario
 
 
@@ -33,8 +33,7 @@ def describe(scenario: Scenario, console: Console) -> None:
         console.print(f"  {case.name}: {_described(case)}", soft_wrap=True)
         for line in case.task.details:
             console.print(f"    {line}", soft_wrap=True)
-    print_chosen(scenario, console)
-    print_crossings(scenario, console)
+    print_notes(scenario, console)
     for kind, faults in scenario.faults.items():
         for fault in faults:
             console.print(f"  {kind}: {fault.component}: {fault.name}")

@@ -13,10 +13,10 @@ from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
-from scenarios.format.fabric import asked_datapath, fabric_issues, fabric_spec, rate_issues
+from scenarios.format.fabric import fabric_issues, fabric_spec, rate_issues
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
-from scenarios.format.keys import Expect, ScenarioFile
+from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, sized_cases
@@ -39,10 +39,12 @@ def resolve(
     `machine` has this machine's measured costs; they are ignored if the scenario asks for another
     datapath.
     """
+    places = [document.where(("workloads", number)) for number in range(len(file.workloads))]
     of_sections = fabric_issues(file.fabric), _workload_issues(file), _expect_issues(file.expect)
     document.refuse(chain(*of_sections, fault_issues(file)))
     document.refuse(_given_size_issues(file))
-    if machine is not None and asked_datapath(file.fabric) not in (None, machine.key.datapath):
+    datapath = file.fabric.datapath
+    if machine is not None and datapath not in (DatapathChoice.AUTO, machine.key.datapath):
         machine = None
     # Proofs of schedules take longest, so all other checks come first; `auto` needs the proofs,
     # though.
@@ -57,7 +59,7 @@ def resolve(
     if is_given:
         document.refuse(_schedule_issues(file))
     cases = _named_apart(
-        replace(case, workload=number, where=document.where(("workloads", number)))
+        replace(case, workload=number, where=places[number])
         for spec in specs.values()
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds

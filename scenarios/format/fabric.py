@@ -104,6 +104,7 @@ def fabric_spec(
     """A fabric of the scenario: rates divided by a scale, buckets of a depth in seconds."""
     fabric = file.fabric
     hb_bps, nic_bps = _real_rates(fabric)
+    is_default = fabric.datapath is DatapathChoice.AUTO
     return FabricSpec(
         kind=kind,
         domains=fabric.domains + fabric.spare_domains,
@@ -115,7 +116,7 @@ def fabric_spec(
         seed=file.seed,
         spares=Spares(fabric.spare_domains, fabric.spare_gpus, fabric.spare_rail_switches),
         bucket_depth_s=depth_s,
-        datapath=asked_datapath(fabric),
+        datapath=None if is_default else Datapath(fabric.datapath),
     )
 
 
@@ -137,12 +138,6 @@ def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
         spine_selection=fabric.spine_selection,
         impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
     )
-
-
-def asked_datapath(fabric: Fabric) -> Datapath | None:
-    """The datapath that a scenario asks for; none for the machine's default."""
-    choice = fabric.datapath
-    return None if choice is DatapathChoice.AUTO else Datapath(choice)
 
 
 def _real_rates(fabric: Fabric) -> tuple[float, float]:

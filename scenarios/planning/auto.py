@@ -21,6 +21,7 @@ from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.plan import RealTask, estimate, heaviest, real_task
 from scenarios.scenario import Case, Chosen
+from traffic_gen.workloads.task import Task
 
 MAX_NIC_BPS = 20e6
 MAX_HB_BPS = 240e6
@@ -133,7 +134,7 @@ def sized_cases(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
     """
     task, generator = workload.task(spec), workload.generator
     mark = () if generator is Generator.AGENT else (generator,)
-    size_scale, dilation = _scale(workload, real_task(task, spec), spec.bandwidth_scale, machine)
+    size_scale, dilation = _scale(workload, task, spec, machine)
     whole = Case(
         name="/".join((spec.kind, task.name, *mark)),
         kind=spec.kind,
@@ -151,16 +152,17 @@ def sized_cases(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
 
 
 def _scale(
-    workload: AnyWorkload, task: RealTask, bandwidth_scale: float, machine: Machine | None
+    workload: AnyWorkload, task: Task, spec: FabricSpec, machine: Machine | None
 ) -> tuple[float, Chosen | None]:
     """Return the size scale of a workload, and the time dilation if that is chosen."""
-    if workload.time_dilation is None:
-        given = workload.size_scale
-        return auto_size_scale(task, bandwidth_scale) if given == "auto" else given, None
-    if workload.time_dilation != "auto":
-        return bandwidth_scale / workload.time_dilation, None
-    dilation = auto_time_dilation(task, bandwidth_scale, machine)
-    return bandwidth_scale / dilation.value, dilation
+    scale, given = spec.bandwidth_scale, workload.time_dilation
+    if given is None:
+        size = workload.size_scale
+        return auto_size_scale(real_task(task, spec), scale) if size == "auto" else size, None
+    if given != "auto":
+        return scale / given, None
+    dilation = auto_time_dilation(real_task(task, spec), scale, machine)
+    return scale / dilation.value, dilation
 
 
 def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:

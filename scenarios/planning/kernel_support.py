@@ -46,11 +46,11 @@ def _require_netem(scenario: "Scenario") -> None:
 
 
 def _require_faults(scenario: "Scenario") -> None:
-    if not scenario.has_faults:
+    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
+    if not modes:
         return
     from testbed.faults.injector import missing_for
 
-    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
     missing = [sentence for mode in sorted(modes) if (sentence := missing_for(mode)) is not None]
     if missing:
         raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))

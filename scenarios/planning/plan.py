@@ -131,9 +131,9 @@ def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profil
 
 def rail_crossings(scenario: Scenario) -> Iterator[str]:
     """Yield a sentence for each case, and each of several jobs, that crosses rails on rail-only."""
-    for spec in scenario.fabrics:
-        for case in scenario.cases_on(spec.kind):
-            yield from (f"{case.name}: {how}" for how in crossings(case, spec))
+    for case in scenario.cases:
+        ways = crossings(case, scenario.spec_of(case.kind))
+        yield from (f"{case.name}: {how}" for how in ways)
 
 
 def crossings(case: Case, spec: FabricSpec) -> Iterator[str]:

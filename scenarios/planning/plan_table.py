@@ -85,15 +85,11 @@ def _interference(plan: CasePlan, alone_s: dict[Alone, float]) -> Iterator[str]:
         yield f"{job}: {seconds:.3g} s, {seconds / alone_s[of_job[job]]:.2f} times as long as alone"
 
 
-def print_chosen(scenario: Scenario, console: Console) -> None:
-    """Print the values chosen for `auto`, and why."""
+def print_notes(scenario: Scenario, console: Console) -> None:
+    """Print the values chosen for `auto`, and why; and which cases cross rails on rail-only."""
     for key, chosen in scenario.chosen.items():
         line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
         console.print(line, soft_wrap=True)
-
-
-def print_crossings(scenario: Scenario, console: Console) -> None:
-    """Print which cases cross rails on a rail-only fabric."""
     for sentence in rail_crossings(scenario):
         console.print(f"  {sentence}.", soft_wrap=True)
 

@@ -1,7 +1,7 @@
 """What every workload and job of a scenario can be asked."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -40,15 +40,13 @@ class Work(Strict):
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield the issues of the work on a grid of GPUs, a wrong schedule included."""
 
-    def early_issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
-        """Yield the issues that are cheap to find, before all others."""
-        del place, shape
-        yield from ()
+    def early_issues(self, place: Place, shape: Shape) -> Iterable[Issue]:
+        """Return the issues that are cheap to find, before all others."""
+        return ()
 
-    def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
-        """Yield the tasks whose sizes are in the file itself, so that they can be checked early."""
-        del place, shape
-        yield from ()
+    def given_sizes(self, place: Place, shape: Shape) -> Iterable[tuple[Place, Task]]:
+        """Return the tasks whose sizes the file itself says, so that they can be checked early."""
+        return ()
 
     def size_name(self, task: Task) -> str:
         """Return the size as the file says it, for the names of cases that differ in it."""
