@@ -164,14 +164,11 @@ def training(_store: Path) -> Iterator[Row]:
     )
     strategy = evaluated(NAME, configuration).strategy
     yield _training_row("one evaluation", given, lambda: evaluate(given, strategy))
-    yield _training_row("search", large, lambda: _searched(large)) | {"strategies": _count(large)}
+    searched = _training_row("search", large, lambda: _searched(large))
+    yield searched | {"strategies": len(strategies(large).tensor)}
     yield _training_row(
         "traffic", given, lambda: traffic(given, strategy).pairs_with_traffic(*Dimension)
     )
-
-
-def _count(job: Job) -> int:
-    return len(strategies(job).tensor)
 
 
 def _searched(job: Job) -> None:

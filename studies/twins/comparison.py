@@ -1,7 +1,9 @@
 """The results of the twins: against the model at their size, and against the paper's scale."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
+from statistics import mean
 from typing import Any
 
 from model.errors import EmulationError
@@ -12,11 +14,27 @@ from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case
 from studies.decision.designs import loss_with_nics, losses
-from studies.paper.study import DEFAULT, DOMAIN_SIZES, transformer
+from studies.paper import numbers, published
+from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration_s, transformer
 from studies.paper.values import table2
-from studies.twins.iterations import gains, relative_times, same_order, trends
 from studies.twins.plan import Planned
-from studies.twins.points import ALL_TO_ALL, EXPERIMENTS, TABLE2, USUAL_DOMAINS
+from studies.twins.points import (
+    ALL_TO_ALL,
+    EXPERIMENTS,
+    FIG8,
+    FIG9,
+    FIG10,
+    HB,
+    IDEAL,
+    LARGE,
+    NIC,
+    SLOWEST,
+    SMALL,
+    STANDS_FOR,
+    TABLE2,
+    USUAL_DOMAINS,
+    Place,
+)
 from traffic_gen.workloads.training_iteration import Iteration
 
 Result = dict[str, Any]
@@ -26,6 +44,11 @@ JUDGED = ("verdict", "reasons")
 DIRECT = "direct"
 ALGORITHMS = {"two_step": "two-step", "pipelined": "two-step-pipelined"}
 TABLE2_PLATFORM = "dgx-a100"
+# At the paper's scale, values that differ by less are equal: their order means nothing.
+SAME = 0.01
+PARTS = ("measured", "modeled", "at_scale")
+# The part of a place that makes it the base of its figure, whose time counts as 1.
+BASES: dict[str, Place] = {FIG8: {"K": IDEAL}, FIG9: SLOWEST, FIG10: {"K": IDEAL}}
 
 
 def measured_object(plan: Sequence[Planned], results: Sequence[Result]) -> Result:
@@ -67,6 +90,101 @@ def _microbatches(case: Case) -> float:
     """The ratio of the whole iteration's microbatches to the executed ones; 1 if not reduced."""
     changes = case.task.iteration.changes if isinstance(case.task, Iteration) else ()
     return next((one.full / one.reduced for one in changes if one.what == "microbatches"), 1.0)
+
+
+def _at_scale_s(place: Place) -> float:
+    """Seconds at the paper's scale, with the model, bandwidths and batch that a place gives."""
+    setting = replace(DEFAULT, batch=int(place.get("batch", DEFAULT.batch)))
+    rates = (TBIT * float(place[HB]), GBIT * float(place[NIC])) if HB in place else ()
+    size = STANDS_FOR[int(place["K"])]
+    return iteration_s(str(place.get("model", "gpt-1t")), setting, size, *rates)
+
+
+def relative_times(points: Sequence[Result]) -> Iterator[Result]:
+    """Yield the points of figures 8 to 10, with times over that of the figure's base."""
+    for point in points:
+        if point["figure"] in BASES:
+            place = point["place"]
+            base = _at(points, point["figure"], {**place, **BASES[point["figure"]]})
+            median_s = base["measured_s"]["median"]
+            yield {
+                "figure": point["figure"],
+                "place": place,
+                "stands_for": STANDS_FOR[int(place["K"])],
+                "measured": point["measured_s"]["median"] / median_s,
+                "executions": [one / median_s for one in point["measured_s"]["values"]],
+                "modeled": point["modeled_s"] / base["modeled_s"],
+                "at_scale": _at_scale_s(place) / _at_scale_s(base["place"]),
+                "real_s": _real_s(point),
+                "at_scale_s": _at_scale_s(place),
+            }
+
+
+def _at(points: Sequence[Result], figure: str, place: Place) -> Result:
+    return next(one for one in points if one["figure"] == figure and one["place"] == place)
+
+
+def _real_s(point: Result) -> float:
+    """The measured time on the real platform, of all microbatches; without the bubble."""
+    reduced_s = float(point["measured_s"]["median"]) / float(point["time_dilation"])
+    return reduced_s * float(point["microbatches"])
+
+
+def gains(rows: Sequence[Result]) -> Iterator[Result]:
+    """Yield figure 9's percentages: faster with four times a bandwidth, mean over the other one."""
+    claims = {row["id"]: numbers(row["value"])[0] for row in published("claims")}
+    for size, full in zip((SMALL, LARGE), DOMAIN_SIZES, strict=True):
+        mine = [row for row in rows if row["figure"] == FIG9 and row["place"]["K"] == size]
+        for key, other, name in ((HB, NIC, "hb"), (NIC, HB, "nic")):
+            yield {
+                "K": size,
+                "stands_for": full,
+                "faster_by": key,
+                **{part: _gain(mine, key, other, part) for part in PARTS},
+                "paper": claims[f"fig9-k{full}-{name}"],
+            }
+
+
+def _gain(rows: Sequence[Result], key: str, other: str, part: str) -> float:
+    shares: list[float] = []
+    for value in {row["place"][other] for row in rows}:
+        line = sorted(
+            (row["place"][key], row[part]) for row in rows if row["place"][other] == value
+        )
+        shares.append(float(line[0][1] / line[-1][1] - 1))
+    return 100 * mean(shares)
+
+
+def trends(rows: Sequence[Result]) -> Iterator[Result]:
+    """Yield for each curve of a figure the number of pairs of points in the order at scale."""
+    for name in dict.fromkeys(row["figure"] for row in rows):
+        for of, group in _curves(name, [row for row in rows if row["figure"] == name]):
+            times = [(row["measured"], row["at_scale"]) for row in group]
+            yield {"figure": name, "of": of, **same_order(times)}
+
+
+def _curves(figure: str, rows: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    """Yield the comparable points of each figure, under a name."""
+    if figure == FIG10:
+        yield "GPT-1T, all", [row for row in rows if row["place"]["K"] != IDEAL]
+        return
+    key = "model" if figure == FIG8 else "K"
+    for value in dict.fromkeys(row["place"][key] for row in rows):
+        yield f"{key} {value}", [row for row in rows if row["place"][key] == value]
+
+
+def same_order(values: Sequence[tuple[float, float]]) -> dict[str, int]:
+    """Count the pairs of points that have an order at scale, and those measured in the same one.
+
+    `values` has for each point the measured value, and the value at the paper's scale.
+    """
+    pairs = [
+        (one[0] < other[0]) == (one[1] < other[1])
+        for number, one in enumerate(values)
+        for other in values[:number]
+        if abs(one[1] / other[1] - 1) > SAME
+    ]
+    return {"same_order": sum(pairs), "pairs": len(pairs)}
 
 
 def all_to_alls(points: Sequence[Result]) -> Iterator[Result]:

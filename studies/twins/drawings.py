@@ -88,11 +88,7 @@ def figure_10(result: Result) -> Iterator[Panel]:
         BATCHES,
         {names[size]: [100 / row["at_scale"] for row in rows[size]] for size in (SMALL, LARGE)},
         {
-            f"measured, K = {size}": [
-                (row["place"]["batch"], 100 / one)
-                for row in rows[size]
-                for one in row["executions"]
-            ]
+            f"measured, K = {size}": [(x, 100 / y) for x, y in _executions(rows[size], "batch")]
             for size in (SMALL, LARGE)
         },
     )

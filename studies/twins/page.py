@@ -12,9 +12,8 @@ from results.sections.modeled import points_section
 from results.sections.section import Section, number_or_dash
 from results.store.records import write_record
 from studies.paper.study import DEFAULT
-from studies.twins.comparison import ALGORITHMS
+from studies.twins.comparison import ALGORITHMS, PARTS
 from studies.twins.drawings import DRAWINGS, HEAT_MAPS
-from studies.twins.iterations import PARTS
 from studies.twins.points import (
     ALL_TO_ALL,
     EXPERIMENTS,

@@ -1,7 +1,7 @@
 """Plan and measure the twins of the paper's figures; stored points are not run again."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,13 +87,9 @@ def _stored(store: Path) -> Iterator[tuple[str, Result]]:
 
 def _kept_up(result: Result) -> bool:
     """Whether the fidelity of no case or phase is *fail*, which is judged without the model."""
-    return all(Verdict(judged["verdict"]) is not Verdict.FAIL for judged in _fidelities(result))
-
-
-def _fidelities(result: Result) -> Iterable[Result]:
-    """The `fidelity` of each case, and of each phase of each failure experiment."""
+    of_cases = (case["fidelity"] for case in result["cases"])
     of_phases = (failure["fidelity"].values() for failure in result["failures"])
-    return chain((case["fidelity"] for case in result["cases"]), *of_phases)
+    return all(judged["verdict"] != Verdict.FAIL for judged in chain(of_cases, *of_phases))
 
 
 def to_run(plan: Sequence[Planned]) -> dict[str, Planned]:
@@ -121,18 +117,19 @@ def measure(
     return [done[point.digest] for point in plan]
 
 
+@dataclass
 class Pace:
-    """How much longer points take than estimated."""
+    """How much longer points take than estimated: the sums over those that have ended."""
 
-    def __init__(self) -> None:
-        self._estimated_s = self._took_s = 0.0
+    estimated_s: float = 0.0
+    took_s: float = 0.0
 
     def add(self, estimated_s: float, took_s: float) -> None:
         """Count a point that has ended."""
-        self._estimated_s += estimated_s
-        self._took_s += took_s
+        self.estimated_s += estimated_s
+        self.took_s += took_s
 
     @property
     def factor(self) -> float:
         """Time taken over estimated time; 1 before a point has ended."""
-        return self._took_s / self._estimated_s if self._estimated_s else 1.0
+        return self.took_s / self.estimated_s if self.estimated_s else 1.0

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
-from model.fabric.spec import PLATFORMS, Platform
+from model.fabric.spec import PLATFORMS
 from studies.paper.study import (
     BATCHES,
     DOMAIN_SIZES,
@@ -72,51 +73,40 @@ def _iteration(figure: str, place: Place, *changes: str) -> Twin:
     return Twin(figure, place, "paper-iteration", (*shape, *changes))
 
 
-def _of_model(model: str, size: int) -> Twin:
-    changes = (
-        f"workloads.0.iteration=paper-{model}",
-        f"workloads.0.time_dilation={DILATIONS[model]}",
-    )
-    return _iteration(FIG8, {"model": model, "K": size}, *changes)
+def _figure_8() -> Iterator[Twin]:
+    for model, dilation in DILATIONS.items():
+        changes = f"workloads.0.iteration=paper-{model}", f"workloads.0.time_dilation={dilation}"
+        for size in STANDS_FOR:
+            yield _iteration(FIG8, {"model": model, "K": size}, *changes)
 
 
-def _of_bandwidths(size: int, hb: float, nic: float) -> Twin:
-    place: Place = {"K": size, HB: hb / TBIT, NIC: nic / GBIT}
-    changes = (
-        f"fabric.hb_rate={hb / TBIT:g} Tbit/s",
-        f"fabric.nic_rate={nic / GBIT:g} Gbit/s",
-    )
-    return _iteration(FIG9, place, *changes)
+def _figure_9() -> Iterator[Twin]:
+    for size, nic, hb in product((SMALL, LARGE), NIC_RATES, HB_RATES):
+        rates = f"{hb / TBIT:g} Tbit/s", f"{nic / GBIT:g} Gbit/s"
+        changes = (f"fabric.hb_rate={rates[0]}", f"fabric.nic_rate={rates[1]}")
+        yield _iteration(FIG9, {"K": size, HB: hb / TBIT, NIC: nic / GBIT}, *changes)
 
 
-def _of_batch(size: int, batch: int) -> Twin:
-    return _iteration(FIG10, {"K": size, "batch": batch}, f"workloads.0.batch={batch}")
+def _figure_10() -> Iterator[Twin]:
+    for size, batch in product((SMALL, LARGE, IDEAL), BATCHES):
+        yield _iteration(FIG10, {"K": size, "batch": batch}, f"workloads.0.batch={batch}")
 
 
-def _of_platform(platform: Platform, domains: int) -> Twin:
-    scale = platform.nic_rate_bps / NIC_BPS
-    changes = (
-        f"fabric.platform={platform.name}",
-        f"fabric.bandwidth_scale={scale:g}",
-        f"fabric.domains={domains}",
-    )
-    place: Place = {"platform": platform.name, "y": domains}
-    return Twin(ALL_TO_ALL, place, "paper-all-to-all", changes)
-
-
-def _twins() -> Iterator[Twin]:
+def _all_to_alls() -> Iterator[Twin]:
     for name in PLATFORM_NAMES:
+        scale = PLATFORMS[name].nic_rate_bps / NIC_BPS
+        changes = (f"fabric.platform={name}", f"fabric.bandwidth_scale={scale:g}")
         for domains in DOMAINS if name == VARIED_PLATFORM else (USUAL_DOMAINS,):
-            yield _of_platform(PLATFORMS[name], domains)
-    yield from (Twin(TABLE2, {"model": model}, name) for model, name in NETWORKS.items())
-    for model in DILATIONS:
-        yield from (_of_model(model, size) for size in STANDS_FOR)
-    for size in (SMALL, LARGE):
-        for nic in NIC_RATES:
-            yield from (_of_bandwidths(size, hb, nic) for hb in HB_RATES)
-    for size in (SMALL, LARGE, IDEAL):
-        yield from (_of_batch(size, batch) for batch in BATCHES)
-    yield from (Twin(FAULTS, {"experiment": name}, name) for name in EXPERIMENTS)
+            place: Place = {"platform": name, "y": domains}
+            shape = f"fabric.domains={domains}"
+            yield Twin(ALL_TO_ALL, place, "paper-all-to-all", (*changes, shape))
 
 
-TWINS = tuple(_twins())
+TWINS = (
+    *_all_to_alls(),
+    *(Twin(TABLE2, {"model": model}, name) for model, name in NETWORKS.items()),
+    *_figure_8(),
+    *_figure_9(),
+    *_figure_10(),
+    *(Twin(FAULTS, {"experiment": name}, name) for name in EXPERIMENTS),
+)

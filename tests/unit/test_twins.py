@@ -23,9 +23,8 @@ from scenarios.load import load
 from scenarios.scenario import Scenario
 from studies.paper.study import PLATFORM_NAMES
 from studies.twins import drawings
-from studies.twins.comparison import measured_object
+from studies.twins.comparison import measured_object, same_order
 from studies.twins.drawings import DRAWINGS, HEAT_MAPS, HeatMap, draw_heat_maps
-from studies.twins.iterations import same_order
 from studies.twins.page import write_page
 from studies.twins.plan import Pace, measure, planned, scenario_of, to_run
 from studies.twins.points import (
