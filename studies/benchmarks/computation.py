@@ -128,11 +128,8 @@ def terms(_store: Path) -> Iterator[Row]:
         scenario = load(LIBRARY / "quickstart.yaml", [f"fabric.bandwidth_scale={20_000 * slower}"])
         for case in scenario.cases:
             spec = scenario.spec_of(case.kind)
-            yield {
-                "nic_mbps": spec.emulated_nic_bps / 1e6,
-                "case": case.name,
-                **_worth(case, spec),
-            }
+            facts = {"nic_mbps": spec.emulated_nic_bps / 1e6, "case": case.name}
+            yield {**facts, **_worth(case, spec)}
 
 
 def _worth(case: Case, spec: FabricSpec) -> Row:
@@ -178,16 +175,14 @@ def _searched(job: Job) -> None:
 
 
 def _training_row(what: str, job: Job, task: Callable[[], object]) -> Row:
-    seconds = [_seconds(task) for _ in range(TRIALS)]
+    seconds = []
+    for _ in range(TRIALS):
+        began_s = time.process_time()
+        task()
+        seconds.append(time.process_time() - began_s)
     return {
         "what": what,
         "gpus": job.cluster.gpus,
         "median_s": median(seconds),
         "max_s": max(seconds),
     }
-
-
-def _seconds(task: Callable[[], object]) -> float:
-    began_s = time.process_time()
-    task()
-    return time.process_time() - began_s

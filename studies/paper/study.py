@@ -11,7 +11,7 @@ from statistics import mean
 
 from model.errors import EmulationError
 from model.training.iteration import best
-from model.training.job import Cluster, Job, cluster_of
+from model.training.job import Job, cluster_of
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Recomputation, Transformer
 from scenarios.format.training import load_configuration
@@ -63,23 +63,18 @@ def iteration_s(
 
     `hb` and `nic` in bytes/s replace the platform's bandwidths; `wish` restricts the strategies.
     """
-    cluster = cluster_of(setting.platform, setting.gpus, domain_size or setting.gpus)
-    changed = replace(
-        cluster, hb=setting.links * (hb or cluster.hb), nic=setting.links * (nic or cluster.nic)
+    known = cluster_of(setting.platform, setting.gpus, domain_size or setting.gpus)
+    gpu = known.accelerator
+    cluster = replace(
+        known,
+        hb=setting.links * (hb or known.hb),
+        nic=setting.links * (nic or known.nic),
+        accelerator=replace(gpu, peak_flops=setting.compute * gpu.peak_flops),
     )
-    job = Job(
-        transformer(name), setting.batch, setting.recomputation, _with_speed(changed, setting)
-    )
-    evaluation = best(job, wish)
+    evaluation = best(Job(transformer(name), setting.batch, setting.recomputation, cluster), wish)
     if evaluation is None:
         raise EmulationError(f"no strategy for {name} with {setting}")
     return evaluation.iteration_s
-
-
-def _with_speed(cluster: Cluster, setting: Setting) -> Cluster:
-    gpu = cluster.accelerator
-    faster = replace(gpu, peak_flops=setting.compute * gpu.peak_flops)
-    return replace(cluster, accelerator=faster)
 
 
 def slower_than_ideal(name: str, setting: Setting, domain_size: int = 256) -> float:

@@ -11,7 +11,7 @@ from model.fabric.spec import PLATFORMS
 from model.training.job import cluster_of
 from model.training.strategy import Strategy
 from model.training.traffic import Dimension, Traffic, traffic
-from scenarios.format.prices import load_prices
+from scenarios.format.prices import Quote, load_prices
 from scenarios.format.training import evaluated, load_configuration
 from studies.paper import Finding, published
 from studies.paper.study import PLATFORM_NAMES
@@ -100,10 +100,6 @@ def _nic_pair() -> Finding:
     return Finding((each,), f"gradients; the pipeline has {pipeline:.1f} GB in each direction")
 
 
-def _cross_rail() -> Finding:
-    return Finding((shipped_traffic("gpt-1t").cross_rail_bytes(),))
-
-
 def _gradients(traffic: Traffic) -> Traffic:
     return replace(traffic, flows={Dimension.DATA: traffic.flows[Dimension.DATA]})
 
@@ -164,6 +160,10 @@ def _power() -> str:
     )
 
 
+def _power_of(part: Quote) -> Finding:
+    return Finding((part.value,), part.source)
+
+
 def modeled_hfu(model: str) -> float:
     """Our HFU of a model of arXiv 2205.05198, in percent."""
     name = f"korthikanti-{model.lower()}"
@@ -187,7 +187,7 @@ VALUES: dict[str, Callable[[], Finding]] = {
     "fig2-tp-pairs": _tensor_pairs,
     "fig3-hb-pair": _hb_pair,
     "fig3-nic-pair": _nic_pair,
-    "fig3-cross-rail": _cross_rail,
+    "fig3-cross-rail": lambda: Finding((shipped_traffic("gpt-1t").cross_rail_bytes(),)),
     "fig4-hb-share": _hb_share,
     "fig4-dp-nic-share": _data_nic_share,
     "fig5-alltoall-share": _all_to_all_share,
@@ -203,14 +203,8 @@ VALUES: dict[str, Callable[[], Finding]] = {
         (load_prices().prices.transceiver_usd, load_prices().prices.port_usd),
         "the paper's prices, taken as they are",
     ),
-    "table2-power-port": lambda: Finding(
-        (load_prices().prices.port_watts,),
-        load_prices().port_watts.source,
-    ),
-    "table2-power-transceiver": lambda: Finding(
-        (load_prices().prices.transceiver_watts,),
-        load_prices().transceiver_watts.source,
-    ),
+    "table2-power-port": lambda: _power_of(load_prices().port_watts),
+    "table2-power-transceiver": lambda: _power_of(load_prices().transceiver_watts),
 }
 
 

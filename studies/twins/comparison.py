@@ -65,7 +65,7 @@ def measured_object(plan: Sequence[Planned], results: Sequence[Result]) -> Resul
         "gains": list(gains(rows)),
         "trends": [*trends(rows), trend(slowdowns)],
         "all_to_all": slowdowns,
-        "table2": cost_and_performance(points),
+        "table2": {"cost": table2(), "performance": list(performance(points, slowdowns))},
         "failures": {
             "at_scale": list(lost_at_scale()),
             "experiments": list(lost_in_experiments(results)),
@@ -92,14 +92,6 @@ def _microbatches(case: Case) -> float:
     return next((one.full / one.reduced for one in changes if one.what == "microbatches"), 1.0)
 
 
-def _at_scale_s(place: Place) -> float:
-    """Seconds at the paper's scale, with the model, bandwidths and batch that a place gives."""
-    setting = replace(DEFAULT, batch=int(place.get("batch", DEFAULT.batch)))
-    rates = (TBIT * float(place[HB]), GBIT * float(place[NIC])) if HB in place else ()
-    size = STANDS_FOR[int(place["K"])]
-    return iteration_s(str(place.get("model", "gpt-1t")), setting, size, *rates)
-
-
 def relative_times(points: Sequence[Result]) -> Iterator[Result]:
     """Yield the points of figures 8 to 10, with times over that of the figure's base."""
     for point in points:
@@ -122,6 +114,14 @@ def relative_times(points: Sequence[Result]) -> Iterator[Result]:
 
 def _at(points: Sequence[Result], figure: str, place: Place) -> Result:
     return next(one for one in points if one["figure"] == figure and one["place"] == place)
+
+
+def _at_scale_s(place: Place) -> float:
+    """Seconds at the paper's scale, with the model, bandwidths and batch that a place gives."""
+    setting = replace(DEFAULT, batch=int(place.get("batch", DEFAULT.batch)))
+    rates = (TBIT * float(place[HB]), GBIT * float(place[NIC])) if HB in place else ()
+    size = STANDS_FOR[int(place["K"])]
+    return iteration_s(str(place.get("model", "gpt-1t")), setting, size, *rates)
 
 
 def _real_s(point: Result) -> float:
@@ -221,22 +221,17 @@ def extra_time(case: Result, baseline: Result) -> Result:
     }
 
 
-def cost_and_performance(points: Sequence[Result]) -> Result:
-    """Table II: costs of the networks, and the completion time that rail-only loses."""
-    return {"cost": table2(), "performance": [*_same_work(points), *_all_to_alls(points)]}
+def performance(points: Sequence[Result], slowdowns: Sequence[Result]) -> Iterator[Result]:
+    """Yield the completion time that rail-only loses, beside the savings of table II.
 
-
-def _same_work(points: Sequence[Result]) -> Iterator[Result]:
-    """Yield the workloads of the twin of table II, which are the same on both fabrics."""
+    For the workloads of the table's twin, which are the same on both fabrics, and for all-to-alls
+    on its platform.
+    """
     by_case = {point["case"]: point for point in points if point["figure"] == TABLE2}
     for name in dict.fromkeys(map(without_fabric, by_case)):
         both = (by_case[f"{kind}/{name}"] for kind in ("rail-only", "rail-optimized"))
         yield {"workload": name, **extra_time(*both)}
-
-
-def _all_to_alls(points: Sequence[Result]) -> Iterator[Result]:
-    """Yield the all-to-alls on the platform of that twin."""
-    for row in all_to_alls(points):
+    for row in slowdowns:
         if (row["platform"], row["y"]) == (TABLE2_PLATFORM, USUAL_DOMAINS):
             for key, name in ALGORITHMS.items():
                 yield {"workload": f"all-to-all/{name}", **row[key]}

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from linux.processes.lifetime import end
-from studies.benchmarks.command import Command
-from studies.benchmarks.soak import GONE_S, SMALL
+from studies.benchmarks.soak import GONE_S, SMALL, Command
 from testbed.nodes.docker_engine import containers_of
 from tests.machine import wait_until
 
