@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Flag, auto
+from enum import Flag
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -12,18 +12,13 @@ from typing import Any
 class Needs(Flag):
     """What a benchmark needs of its machine."""
 
-    FABRIC = auto()
-    CONTAINERS = auto()
-    # Processor time is taken from the machine.
-    NOISE = auto()
+    NOTHING = 0
+    FABRIC = 1
+    CONTAINERS = 2 | FABRIC
     # The machine itself is measured.
-    REAL_CLOCK = auto()
-
-
-PAPER, FABRIC = Needs(0), Needs.FABRIC
-CONTAINERS = FABRIC | Needs.CONTAINERS
-NOISE = FABRIC | Needs.NOISE | Needs.REAL_CLOCK
-REAL_CLOCK = FABRIC | Needs.REAL_CLOCK
+    REAL_CLOCK = 4 | FABRIC
+    # Processor time is taken from the machine.
+    NOISE = 8 | REAL_CLOCK
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Benchmark:
     """
 
     function: str
-    needs: Needs = FABRIC
+    needs: Needs = Needs.FABRIC
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -50,7 +45,7 @@ class Benchmark:
         return rows
 
 
-def _accuracy(name: str, needs: Needs = CONTAINERS) -> Benchmark:
+def _accuracy(name: str, needs: Needs = Needs.CONTAINERS) -> Benchmark:
     """A benchmark of one or several scenarios of the library."""
     return Benchmark("accuracy.accuracy", needs, {"name": name})
 
@@ -69,27 +64,27 @@ SCENARIOS = (
 )
 BENCHMARKS = {
     "fidelity": _accuracy("fidelity"),
-    "startup": Benchmark("costs.startup", CONTAINERS),
+    "startup": Benchmark("costs.startup", Needs.CONTAINERS),
     "growth": Benchmark("costs.growth"),
-    "capacity": Benchmark("capacity.capacity", CONTAINERS),
-    "gate": _accuracy("gate", NOISE),
-    "matrix": Benchmark("accuracy.matrix", CONTAINERS),
-    "noise": _accuracy("noise", NOISE),
-    "buckets": _accuracy("buckets", NOISE),
+    "capacity": Benchmark("capacity.capacity", Needs.CONTAINERS),
+    "gate": _accuracy("gate", Needs.NOISE),
+    "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS),
+    "noise": _accuracy("noise", Needs.NOISE),
+    "buckets": _accuracy("buckets", Needs.NOISE),
     "calibration": Benchmark("accuracy.calibration"),
     "datapaths": Benchmark("data_plane.datapaths"),
-    "shapers": Benchmark("data_plane.shapers", NOISE),
+    "shapers": Benchmark("data_plane.shapers", Needs.NOISE),
     "agents": Benchmark("costs.agents"),
-    "routing": Benchmark("computation.routing", PAPER),
-    "schedules": Benchmark("computation.schedules", PAPER),
+    "routing": Benchmark("computation.routing", Needs.NOTHING),
+    "schedules": Benchmark("computation.schedules", Needs.NOTHING),
     "blackout": Benchmark("blackout.blackout"),
     "sharing": Benchmark("sharing.sharing"),
-    "live": Benchmark("costs.live", REAL_CLOCK),
+    "live": Benchmark("costs.live", Needs.REAL_CLOCK),
     "mininet": Benchmark("mininet.mininet"),
-    "terms": Benchmark("computation.terms", PAPER),
-    "traces": Benchmark("traces.traces", PAPER),
-    "training": Benchmark("computation.training", PAPER),
-    "soak": Benchmark("soak.soak", REAL_CLOCK | CONTAINERS, {"minutes": 20, "seed": 1}),
+    "terms": Benchmark("computation.terms", Needs.NOTHING),
+    "traces": Benchmark("traces.traces", Needs.NOTHING),
+    "training": Benchmark("computation.training", Needs.NOTHING),
+    "soak": Benchmark("soak.soak", Needs.REAL_CLOCK | Needs.CONTAINERS, {"minutes": 20, "seed": 1}),
     "spine-selection": _accuracy("spine-selection"),
     "experiments": _accuracy("experiments"),
     **{name: _accuracy(name) for name in SCENARIOS},

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,11 @@ def containers() -> ProxyKind:
     return ProxyKind.PROCESS if in_virtual_clock() else ProxyKind.CONTAINER
 
 
-@contextmanager
 def bench_fabric(
     name: str, spec: FabricSpec, proxies: ProxyKind = ProxyKind.PROCESS
-) -> Iterator[Experiment]:
+) -> AbstractContextManager[Experiment]:
     """Bring a fabric up in a run that has the benchmark's name."""
-    run_id = f"bench-{os.getpid()}-{name}"
-    with experiment(spec, proxies, run_id) as fabric:
-        yield fabric
+    return experiment(spec, proxies, f"bench-{os.getpid()}-{name}")
 
 
 def library_cases(name: str, store: Path, overrides: Sequence[str]) -> Iterator[dict[str, Any]]:

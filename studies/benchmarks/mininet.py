@@ -46,11 +46,7 @@ WARMUP = 1
 IDLE_S = 3
 UP_DEADLINE_S = 900
 # 16, 64 and 256 GPUs, and how often each fabric is brought up.
-SIZES = (
-    (SIXTEEN, 3),
-    (resized(8, 8), 3),
-    (resized(32, 8), 1),
-)
+SIZES = ((SIXTEEN, 3), (resized(8, 8), 3), (resized(32, 8), 1))
 GIGABYTE = 1_000_000_000
 RAILBED, MININET, RATIO = "railbed", "mininet", "railbed / mininet"
 Figures = dict[str, float]

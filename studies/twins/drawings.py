@@ -97,27 +97,19 @@ def figure_10(result: Result) -> Iterator[Panel]:
 def all_to_alls(result: Result) -> Iterator[Panel]:
     """Losses of all-to-alls, against C_S/C_F, and against the number of domains."""
     rows = result["all_to_all"]
-    platforms = sorted(
+    usual = sorted(
         (row for row in rows if row["y"] == USUAL_DOMAINS), key=lambda row: float(row["limit"])
     )
-    yield _slowdowns(
-        f"{USUAL_DOMAINS} domains of 4 GPUs, five platforms",
-        "C_S/C_F (%)",
-        platforms,
-        lambda row: round(100 * float(row["limit"]), 1),
-    )
-    varied = [row for row in rows if row["platform"] == VARIED_PLATFORM]
-    yield _slowdowns(
-        f"domains of 4 GPUs, {VARIED_PLATFORM}",
-        "number of HB domains y",
-        varied,
-        lambda row: float(row["y"]),
-    )
+    by_limit = [(round(100 * float(row["limit"]), 1), row) for row in usual]
+    title = f"{USUAL_DOMAINS} domains of 4 GPUs, five platforms"
+    yield _slowdowns(title, "C_S/C_F (%)", by_limit)
+    varied = [(float(row["y"]), row) for row in rows if row["platform"] == VARIED_PLATFORM]
+    yield _slowdowns(f"domains of 4 GPUs, {VARIED_PLATFORM}", "number of HB domains y", varied)
 
 
-def _slowdowns(title: str, label: str, rows: Sequence[Row], x: Callable[[Row], float]) -> Panel:
+def _slowdowns(title: str, label: str, rows: Sequence[tuple[float, Row]]) -> Panel:
     ways = {"two-step": "two_step", "pipelined": "pipelined"}
-    at = {x(row): row for row in rows}
+    at = dict(rows)
     return Curves(
         title,
         label,
@@ -132,7 +124,7 @@ def _slowdowns(title: str, label: str, rows: Sequence[Row], x: Callable[[Row], f
         },
         {
             f"{name}, measured": [
-                (x(row), 100 * one) for row in rows for one in row[key]["executions"]
+                (x, 100 * one) for x, row in rows for one in row[key]["executions"]
             ]
             for name, key in ways.items()
         },

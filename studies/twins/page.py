@@ -14,16 +14,7 @@ from results.store.records import write_record
 from studies.paper.study import DEFAULT
 from studies.twins.comparison import ALGORITHMS, PARTS
 from studies.twins.drawings import DRAWINGS, HEAT_MAPS
-from studies.twins.points import (
-    ALL_TO_ALL,
-    EXPERIMENTS,
-    FIG8,
-    FIG9,
-    FIG10,
-    GPUS,
-    HB,
-    IDEAL,
-)
+from studies.twins.points import ALL_TO_ALL, EXPERIMENTS, FIG8, FIG9, FIG10, GPUS, HB, IDEAL
 
 Result = dict[str, Any]
 Lines = Iterator[str]
