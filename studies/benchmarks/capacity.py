@@ -91,15 +91,12 @@ class Ring:
         """Return source, destination and bytes of each stream; links are busy for `AT_ONCE_S`."""
         spec = fabric.topology.spec
         size = round(_rate_bps(fabric, self.kind) / 8 * AT_ONCE_S / wire_bytes(1))
-        return [
-            (
-                gpu.domain * spec.domain_size + gpu.rail,
-                (gpu.domain + self.domains) % spec.domains * spec.domain_size
-                + (gpu.rail + self.rails) % spec.domain_size,
-                size,
-            )
-            for gpu in fabric.topology.gpus
-        ]
+        flows = []
+        for rank, gpu in enumerate(fabric.topology.gpus):
+            domain = (gpu.domain + self.domains) % spec.domains
+            rail = (gpu.rail + self.rails) % spec.domain_size
+            flows.append((rank, domain * spec.domain_size + rail, size))
+        return flows
 
 
 ON_RAILS = Ring(LinkKind.NIC, 1, 0)

@@ -153,25 +153,36 @@ def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Itera
     """
     Mininet.inited = True
     log = lock.folder / "ryu-manager.log"
-    with (
-        private_namespace(),
-        _loopback(),
-        plain_open_vswitch(lock) as variables,
-        learning_controller(lock, log) as ryu,
-        _environment(variables),
-        _quiet(),
-    ):
+    with _surroundings(lock, log) as ryu:
         begun_s = time.monotonic()
         network = Mininet(controller=None, build=False)
         try:
             _start(network, topology, deadline_s)
-            connected_s = _wait_until_connected(network, ryu.pid, log) - begun_s
+            connected_s = _wait_until_connected(network, ryu, log) - begun_s
             up_s = time.monotonic() - begun_s
             process_ids = tuple(host.pid for host in network.hosts)
             yield PlainFabric(network, lock, process_ids, connected_s, up_s)
         finally:
             for node in network.hosts + network.switches + network.controllers:
                 node.terminate()
+
+
+@contextmanager
+def _surroundings(lock: RunLock, log: Path) -> Iterator[int]:
+    """Start Open vSwitch and the controller in a namespace; yield the controller's process id.
+
+    Mininet is silenced: it logs the kernel's HTB quantum hints as errors, two per fast link.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(private_namespace())
+        with RouteSocket() as netlink:
+            netlink.link("set", index=1, state="up")
+        variables = stack.enter_context(plain_open_vswitch(lock))
+        ryu = stack.enter_context(learning_controller(lock, log))
+        stack.enter_context(_environment(variables))
+        stack.callback(lg.setLevel, lg.level)
+        lg.setLevel(logging.CRITICAL)
+        yield ryu.pid
 
 
 class _ListeningController(RemoteController):  # type: ignore[misc]
@@ -254,24 +265,6 @@ def _add_routes(host: Host, gpu: Gpu, topology: Topology) -> None:
             network = addressing.rail_network(peer.rail)
             own = addressing.nic_address(gpu)
             host.cmd(f"ip route add {network} via {addressing.hb_address(peer)} src {own}")
-
-
-@contextmanager
-def _loopback() -> Iterator[None]:
-    with RouteSocket() as netlink:
-        netlink.link("set", index=1, state="up")
-    yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Mininet, which logs the kernel's HTB quantum hints as errors, two per fast link."""
-    before = lg.level
-    lg.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        lg.setLevel(before)
 
 
 @contextmanager
