@@ -4,10 +4,9 @@ import os
 
 from rich.console import Console
 
-from commands.options import Overrides, ScenarioPath, load_for_this_machine
+from commands.options import Overrides, ScenarioPath, load_for_this_machine, require_possible
 from commands.output import out
 from model.fabric.spec import PLATFORMS
-from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.plan_table import print_notes
 from scenarios.scenario import Case, Scenario
 

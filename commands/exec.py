@@ -17,12 +17,12 @@ from commands.options import (
     ScenarioPath,
     load_for_this_machine,
     ready,
+    require_fabrics,
 )
 from commands.output import err, print_result
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.sections.machine import program_sections
 from results.store.records import plain
-from scenarios.planning.kernel_support import require_fabrics
 
 LONGEST_S = 86_400.0
 

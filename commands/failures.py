@@ -13,6 +13,7 @@ from commands.options import (
     Store,
     is_virtual,
     ready,
+    require_possible,
 )
 from commands.output import err, print_result
 from execution.cases.progress import Lines
@@ -26,7 +27,6 @@ from results.store.runs import DEFAULT_STORE
 from results.verdicts.fault_impact import lost_experiment
 from scenarios.library_files import library
 from scenarios.load import load
-from scenarios.planning.kernel_support import require_possible
 from testbed.virtual_machine.program import program
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from commands.options import ready
+from commands.options import ready, require_possible
 from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
 from model.sweep import VIRTUAL
@@ -29,7 +29,6 @@ from results.store.runs import DEFAULT_STORE, find_run, read_result
 from results.store.tables import JUDGED_TABLES, RAW_TABLES, judged_rows, read_table
 from scenarios.library_files import scenario_file
 from scenarios.load import load as load_scenario
-from scenarios.planning.kernel_support import require_possible
 from scenarios.planning.machine_profile import known_machine, virtual_machine
 from scenarios.scenario import Scenario
 

@@ -25,12 +25,12 @@ from commands.options import (
     load_for_virtual_machine,
     page,
     ready,
+    require_possible,
 )
 from commands.output import err, show_run
 from execution.cases.progress import Bar, Lines, Listener
 from model.errors import InputError, Problem
 from results.store.runs import DEFAULT_STORE
-from scenarios.planning.kernel_support import require_possible
 
 if TYPE_CHECKING:
     from execution.live.feed import LiveFeed

@@ -18,6 +18,7 @@ from commands.options import (
     Store,
     ready,
     refuse_fresh,
+    require_possible,
     require_processes,
     scenario_names,
 )
@@ -64,7 +65,6 @@ def sweep(
     from execution.sweep.points import SweepRequest, anything_elsewhere
     from results.sections.several_runs import sweep_section
     from results.verdicts.sweep import sweep_object
-    from scenarios.planning.kernel_support import require_possible
 
     file = None if scenario is None else scenario_file(scenario)
     require_processes(clock, proxies)

@@ -13,9 +13,9 @@ from commands.options import (
     load_for_this_machine,
     page,
     ready,
+    require_fabrics,
 )
 from commands.output import out
-from scenarios.planning.kernel_support import require_fabrics
 
 
 def up(

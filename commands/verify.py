@@ -13,13 +13,13 @@ from commands.options import (
     load_for_this_machine,
     load_for_virtual_machine,
     ready,
+    require_datapaths,
 )
 from commands.output import err, print_result
 from execution.cases.progress import Lines
 from results.sections.machine import verify_sections
 from results.store.runs import DEFAULT_STORE
 from results.verdicts.path_check import verify_object
-from scenarios.planning.kernel_support import require_datapaths
 
 
 def verify(

@@ -7,13 +7,13 @@ from statistics import median
 
 import pytest
 
+from commands.options import require_possible
 from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.kernel_support import require_possible
 from testbed.fabric.shaping import missing_netem
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.fabrics import fabric_up, small_spec

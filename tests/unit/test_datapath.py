@@ -7,6 +7,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from commands.options import (
+    require_datapaths,
+    require_fabrics,
+    require_possible,
+)
 from commands.verify import verify
 from execution.cases.emulation import AGENT
 from model.errors import EmulationError, InputError, NotReady
@@ -14,11 +19,6 @@ from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.kernel_support import (
-    require_datapaths,
-    require_fabrics,
-    require_possible,
-)
 from scenarios.scenario import Scenario
 from testbed.nodes import openvswitch as module
 from testbed.nodes.gpu_proxies import ProxyKind

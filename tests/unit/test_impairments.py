@@ -6,13 +6,13 @@ import pytest
 
 from commands.exec import execute
 from commands.live import live
+from commands.options import require_possible
 from commands.up import up
 from model.errors import InputError
 from model.fabric.shaping import Impairment
 from model.fabric.topology import LinkKind, build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.kernel_support import require_possible
 from testbed.fabric import shaping as impairments
 from testbed.nodes.gpu_proxies import ProxyKind
 

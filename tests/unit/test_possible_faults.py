@@ -2,6 +2,7 @@
 
 import pytest
 
+from commands.options import require_possible
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
@@ -17,7 +18,6 @@ from model.faults import (
 )
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.kernel_support import require_possible
 from testbed.faults.injector import NEEDS
 from tests.unit.fabrics import spec, with_hb_leaves
 
