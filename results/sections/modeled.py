@@ -12,7 +12,6 @@ from results.sections.section import (
     Row,
     Section,
     number_or_dash,
-    three_digits,
     verdict,
 )
 
@@ -99,6 +98,11 @@ def _counts_and_costs(row: Result) -> tuple[str, ...]:
     """Format switches, transceivers, million USD and MW."""
     usd, megawatts = three_digits(row["usd"] / 1e6), three_digits(row["watts"] / 1e6)
     return f"{row['switches']}", f"{row['transceivers']}", usd, megawatts
+
+
+def three_digits(number: float) -> str:
+    """Format a number with its first three digits, and at most one behind the point if more."""
+    return f"{number:.1f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def decision_sections(result: Result) -> list[Section]:

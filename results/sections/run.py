@@ -14,7 +14,6 @@ from results.sections.section import (
     Section,
     case_section,
     human_bytes,
-    human_seconds,
     number_or_dash,
     reasons,
     verdict,
@@ -27,12 +26,9 @@ SHOWN_S = 1e-9
 
 def run_sections(result: Result) -> list[Section]:
     """All that a run found: faults, cases, what they did, the machine, its links and paths."""
-    sections = (
-        failures_section(result["failures"]),
-        cases_section(result),
-        *work_sections(result),
-        *machine_sections(result),
-    )
+    sections = [cases_section(result), *work_sections(result), *machine_sections(result)]
+    if result["failures"]:
+        sections.insert(0, failures_section(result["failures"]))
     return [section for section in sections if section.has_content]
 
 
@@ -187,6 +183,14 @@ def _scales(result: Result) -> Section:
     )
     title = "Scales, and the measured time, emulated and on the real platform"
     return case_section(title, SCALES, result["cases"], remarks=chosen)
+
+
+def human_seconds(seconds: float) -> str:
+    """Format seconds in a suitable unit (s, ms, µs or ns)."""
+    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
 
 
 def _crossings(cases: Iterable[Case]) -> Section:

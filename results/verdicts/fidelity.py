@@ -64,11 +64,6 @@ class Observation:
         return _mean(map(figure, self.windows))
 
     @property
-    def lost_beyond(self) -> float:
-        """The part of the time that pauses took beyond the depth of the buckets."""
-        return self.pauses.beyond_s(self.depth_s) / self.seconds
-
-    @property
     def agents_run_delay(self) -> float:
         """The share of the time in which an agent waited for a core, on average."""
         return _mean(self.agents_delay_s) / self.seconds
@@ -202,7 +197,7 @@ def machine_headroom(
         executions=len(observations),
         unobserved=len(observations) - len(seen),
         lost=most(lambda one: one.pauses.lost),
-        lost_beyond=most(lambda one: one.lost_beyond),
+        lost_beyond=most(lambda one: one.pauses.beyond_s(one.depth_s) / one.seconds),
         pause_longest_s=most(lambda one: one.pauses.longest_s),
         pauses_per_s=most(lambda one: len(one.pauses.pauses) / one.seconds),
         idle_min=idle[0],

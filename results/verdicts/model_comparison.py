@@ -239,33 +239,37 @@ def _judge(
 
 def _fidelity(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
-    disturbances, losses = tuple(_disturbances(measured.executions)), tuple(_losses(measured))
-    of_bytes = (*measured.known, *_bytes(measured), *losses)
+    of_bytes, executions = tuple(_of_bytes(measured)), measured.executions
     if measured.machine is None:
         return Fidelity.of(of_bytes)
     headroom = machine_headroom(measured.machine, measured.dropped_packets)
-    return Fidelity.of((*machine_reasons(headroom), *disturbances, *of_bytes), headroom=headroom)
-
-
-def _disturbances(executions: CaseExecutions) -> Iterator[Reason]:
-    """Warn if disturbed executions count, as there were too many to leave them out."""
+    of_machine = [*machine_reasons(headroom)]
     if executions.disturbed_counted:
-        yield (
-            Verdict.WARN,
-            f"the machine disturbed {len(executions.disturbed)} of {len(executions.repeats)} "
-            "executions, too many to exclude: all count",
-        )
+        which = f"{len(executions.disturbed)} of {len(executions.repeats)} executions"
+        what = f"the machine disturbed {which}, too many to exclude: all count"
+        of_machine.append((Verdict.WARN, what))
+    return Fidelity.of((*of_machine, *of_bytes), headroom=headroom)
 
 
-def _bytes(measured: Measured) -> Iterator[Reason]:
-    """Check byte conservation; check links and switches only if all executions completed."""
-    schedule, executions = measured.schedule, measured.executions.all
-    carried, epoch = measured.carried, measured.epoch
-    yield from payload_reasons(schedule, executions)
+def _of_bytes(measured: Measured) -> Iterator[Reason]:
+    """Check byte conservation; report notes and TCP retransmits, which pass, and dropped packets.
+
+    Links and switches are checked only if all executions completed.
+    """
+    yield from measured.known
+    executions, carried, epoch = measured.executions.all, measured.carried, measured.epoch
+    yield from payload_reasons(measured.schedule, executions)
     whole = all(repeat.complete for repeat in executions)
     if carried is not None and epoch is not None and whole:
-        framing = FRAMINGS[measured.generator]
-        yield from link_reasons(schedule, epoch, measured.gpus, executions, carried, framing)
+        framing, schedule, gpus = FRAMINGS[measured.generator], measured.schedule, measured.gpus
+        yield from link_reasons(schedule, epoch, gpus, executions, carried, framing)
+    repeats = measured.executions.repeats
+    for note in dict.fromkeys(note for repeat in repeats for note in repeat.notes):
+        yield Verdict.PASS, note
+    if again := measured.executions.retransmits:
+        yield Verdict.PASS, f"TCP retransmitted {again} segment{'' if again == 1 else 's'}"
+    if measured.dropped_packets:
+        yield Verdict.WARN, f"queues dropped {measured.dropped_packets} packets"
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
@@ -287,18 +291,6 @@ def data_reasons(execution: Repeat) -> Iterator[Reason]:
     """Yield a failure for each wrong result of an execution whose data the agents checked."""
     for error in execution.errors:
         yield Verdict.FAIL, f"wrong result in execution {execution.number}: {error}"
-
-
-def _losses(measured: Measured) -> Iterator[Reason]:
-    """Report notes and TCP retransmits, which pass, and packets dropped by queues, which warn."""
-    executions, dropped = measured.executions, measured.dropped_packets
-    for note in dict.fromkeys(note for repeat in executions.repeats for note in repeat.notes):
-        yield Verdict.PASS, note
-    if executions.retransmits:
-        plural = "" if executions.retransmits == 1 else "s"
-        yield Verdict.PASS, f"TCP retransmitted {executions.retransmits} segment{plural}"
-    if dropped:
-        yield Verdict.WARN, f"queues dropped {dropped} packets"
 
 
 def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> Iterator[Reason]:

@@ -20,8 +20,8 @@ from model.prediction.fluid import Prediction, path_class, predict, transfer_pat
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
-from results.sections.run import run_sections
-from results.sections.section import human_bytes, human_seconds
+from results.sections.run import human_seconds, run_sections
+from results.sections.section import human_bytes
 from results.store.runs import (
     SCHEMA,
     find_run,
