@@ -42,7 +42,6 @@ from traffic_gen.agents.transfers import (
     Payloads,
     Receive,
     Send,
-    shortest,
 )
 
 PORT = 5100
@@ -203,11 +202,13 @@ class Agent:
             for earlier in send.after:
                 self.waiting[earlier].append(send)
         self.unready: dict[int | None, list[Receive]] = collections.defaultdict(list)
+        self.shortest_bytes = {}
         for receive in self.receives.values():
             self.unready[receive.ready].append(receive)
+            shortest = self.shortest_bytes.get(receive.peer, receive.size_bytes)
+            self.shortest_bytes[receive.peer] = min(receive.size_bytes, shortest)
         self.open = len(self.sends) + len(self.receives)
         self.computing: list[tuple[int, int]] = []  # when a step ends, its number
-        self.shortest_bytes = shortest(self.receives.values())
         for rank, connection in self.incoming.items():
             self.expect(rank, connection)
         check = program.get("check")

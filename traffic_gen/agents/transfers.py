@@ -8,7 +8,6 @@ import collections
 import itertools
 import operator
 import socket
-from collections.abc import Iterable
 from typing import Any
 
 SLICE_BYTES = 1024 * 1024
@@ -32,14 +31,6 @@ class Receive:
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
         self.arrived_ns = self.received_bytes = 0
-
-
-def shortest(receives: Iterable[Receive]) -> dict[int, int]:
-    """Return the size in bytes of the shortest transfer from each peer."""
-    sizes: dict[int, int] = {}
-    for receive in receives:
-        sizes[receive.peer] = min(receive.size_bytes, sizes.get(receive.peer, receive.size_bytes))
-    return sizes
 
 
 class Outgoing:

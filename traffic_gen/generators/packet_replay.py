@@ -114,14 +114,10 @@ class Channel:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The sockets of a rank: two raw ones, and a UDP socket that is bound to the port.
-
-    Without the latter, the kernel would answer each packet with "port unreachable" (RFC 1122).
-    """
+    """The raw sockets of a rank."""
 
     sender: socket.socket
     receiver: socket.socket
-    port_holder: socket.socket
 
     def packets(self) -> Iterator[bytes]:
         """Yield the packets that have come, with their IP headers."""
@@ -140,8 +136,8 @@ class PacketReplay:
         endpoints: Sequence[Endpoint],
         capture: PortCapture,
     ) -> None:
-        self._gpus, self._routing = gpus, routing
-        self._endpoints, self._capture = endpoints, capture
+        self.gpus, self.routing, self.capture = gpus, routing, capture
+        self._endpoints = endpoints
         self._poll = select.poll()
         self._by_descriptor = {one.receiver.fileno(): one for one in endpoints}
         for descriptor in self._by_descriptor:
@@ -155,7 +151,7 @@ class PacketReplay:
         """A queue pair for each pair of ranks with transfers in the schedule."""
         channels: dict[Pair, Channel] = {}
         for pair in dict.fromkeys((t.source, t.destination) for t in schedule.transfers):
-            one, other = (self._gpus[rank] for rank in pair)
+            one, other = (self.gpus[rank] for rank in pair)
             ends = address_of(one, other), address_of(other, one)
             channels[pair] = Channel(pair, QueuePair(*ends, len(channels)))
         return channels
@@ -172,14 +168,6 @@ class PacketReplay:
         ready = self._poll.poll(IDLE_TIMEOUT_S * 1000)
         return [packet for fd, _ in ready for packet in self._by_descriptor[fd].packets()]
 
-    def seen(self) -> Counter[tuple[Flow, Hop]]:
-        """Packets at the switches' ports since the last call, by flow and hop."""
-        return Counter(self._capture.read())
-
-    def intended(self, pair: Pair) -> tuple[Hop, ...]:
-        """The path that the routing has for a pair of ranks."""
-        return self._routing.path(*(self._gpus[rank] for rank in pair))
-
 
 class _Execution:
     """One replay: its progress, its channels, and the packets seen at the switches' ports."""
@@ -190,8 +178,8 @@ class _Execution:
         self._channels = replay.channels(schedule)
         self._by_number = {c.queue_pair.number: c for c in self._channels.values()}
         self._broken_packets = 0
-        self._seen = replay.seen()  # earlier packets are not of this replay
-        self._seen.clear()
+        deque(replay.capture.read(), maxlen=0)  # earlier packets are not of this replay
+        self._seen = Counter[tuple[Flow, Hop]]()
 
     def run(self, number: int) -> Repeat:
         """Replay, and check packets and paths."""
@@ -200,8 +188,8 @@ class _Execution:
         while not self._progress.is_complete and (packets := self._replay.received()):
             for packet in packets:
                 self._take(packet)
-            self._seen += self._replay.seen()
-        self._seen += self._replay.seen()
+            self._seen.update(self._replay.capture.read())
+        self._seen.update(self._replay.capture.read())
         for channel in self._channels.values():
             self._progress.sent_ns.update(channel.sent_ns)
         return self._counted(self._progress.repeat(number, start_ns), time.thread_time() - cpu_s)
@@ -264,7 +252,8 @@ class _Execution:
         """Name the hops with more or fewer packets than intended."""
         ends = channel.queue_pair
         flow = Flow(ends.source, ends.destination, ends.source_port)
-        wanted = dict.fromkeys(self._replay.intended(channel.pair), channel.sent_packets)
+        intended = self._replay.routing.path(*(self._replay.gpus[rank] for rank in channel.pair))
+        wanted = dict.fromkeys(intended, channel.sent_packets)
         counts = {hop: count for (of, hop), count in self._seen.items() if of == flow}
         for hop in {**wanted, **counts}:
             there, due = counts.get(hop, 0), wanted.get(hop, 0)
@@ -284,6 +273,10 @@ def packet_replay(
 
 
 def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
+    """Open the sockets of a rank, and one that holds the UDP port.
+
+    Without that, the kernel would answer each packet with "port unreachable" (RFC 1122).
+    """
     with namespace_of(process_id):
         sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
         receiver = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
@@ -293,4 +286,4 @@ def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
     receiver.setblocking(False)
     receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
     port_holder.bind(("", ROCE_PORT))
-    return Endpoint(sender, receiver, port_holder)
+    return Endpoint(sender, receiver)

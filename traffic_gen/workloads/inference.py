@@ -6,6 +6,7 @@ which needs the KV cache (prefill and decoding apart: arXiv 2311.18677). Each GP
 it along its own rail, so the rails carry equally much.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log, sqrt
@@ -83,10 +84,7 @@ class RequestLoad(Task):
         arrival_s, real_bytes, _ = self._requests
         arrival_ns = np.maximum(1, np.rint(arrival_s * time_dilation * 1e9)).astype(np.int64)
         shards = np.maximum(1, np.ceil(real_bytes / self.tensor / size_scale)).astype(np.int64)
-        build = _Build()
-        for ends, moment_ns, size in zip(self._ends(), arrival_ns, shards, strict=True):
-            build.request(*ends, int(moment_ns), int(size))
-        transfers = Transfers.of(build.steps)
+        transfers = Transfers.of(_steps(self._ends(), arrival_ns.tolist(), shards.tolist()))
         return RequestSteps(
             algorithm=self.algorithm,
             gpus=self.domains * self.domain_size,
@@ -120,20 +118,21 @@ class RequestLoad(Task):
         return range(first, first + self.tensor)
 
 
-class _Build:
-    """Steps so far, and the last transfer of each pair of GPUs, which go one after the other."""
+def _steps(
+    ends: Sequence[tuple[range, range]], arrival_ns: Sequence[int], shard_bytes: Sequence[int]
+) -> list[Transfer]:
+    """Return the steps of requests: the arrival at all senders, then a transfer of each of them.
 
-    def __init__(self) -> None:
-        self.steps: list[Transfer] = []
-        self.last: dict[tuple[int, int], int] = {}
-
-    def request(self, senders: range, receivers: range, moment_ns: int, shard_bytes: int) -> None:
-        """Add a request: its arrival at all senders, then a transfer of each of them."""
-        first = len(self.steps)
-        for number, gpu in enumerate(senders, first):
-            self.steps.append(Transfer(number, gpu, gpu, 0, (), compute_ns=moment_ns))
-        for number, pair in enumerate(zip(senders, receivers, strict=True), len(self.steps)):
-            before = (self.last[pair],) if pair in self.last else ()
+    Transfers of the same pair of GPUs go one after the other.
+    """
+    steps: list[Transfer] = []
+    last: dict[tuple[int, int], int] = {}
+    for (senders, receivers), moment_ns, size in zip(ends, arrival_ns, shard_bytes, strict=True):
+        for number, gpu in enumerate(senders, len(steps)):
+            steps.append(Transfer(number, gpu, gpu, 0, (), compute_ns=moment_ns))
+        for number, pair in enumerate(zip(senders, receivers, strict=True), len(steps)):
+            before = (last[pair],) if pair in last else ()
             after = (number - len(senders), *before)
-            self.steps.append(Transfer(number, *pair, shard_bytes, (), after))
-            self.last[pair] = number
+            steps.append(Transfer(number, *pair, size, (), after))
+            last[pair] = number
+    return steps

@@ -215,14 +215,10 @@ class _Build:
 
     def gradients(self, *, zero: bool) -> None:
         """Sum the gradients over data-parallel ranks, and step the optimizer."""
-        ranks = self.stages.ravel()
-        if not zero:
-            self.sum_up(Collective.ALL_REDUCE)
-            self.compute(ranks, self.iteration.optimizer_s)
-            return
-        self.sum_up(Collective.REDUCE_SCATTER)
-        self.compute(ranks, self.iteration.optimizer_s)
-        self.sum_up(Collective.ALL_GATHER)
+        self.sum_up(Collective.REDUCE_SCATTER if zero else Collective.ALL_REDUCE)
+        self.compute(self.stages.ravel(), self.iteration.optimizer_s)
+        if zero:
+            self.sum_up(Collective.ALL_GATHER)
 
     def sum_up(self, collective: Collective) -> None:
         """Add a collective of all data-parallel groups, and of the copies of each expert."""

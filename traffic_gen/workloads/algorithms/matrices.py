@@ -90,4 +90,3 @@ class Given:
 
 
 Matrix = Skew | Given
-UNIFORM = Skew(Preset.UNIFORM)
