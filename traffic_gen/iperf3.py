@@ -139,10 +139,15 @@ def iperf3(
 def _finish(process: Process) -> tuple[str, float]:
     """Wait for a process to end; return its output and its processor time in seconds.
 
-    Raises `EmulationError` if it does not end.
+    Its status stays until it is read with its usage (waitid(2), wait4(2)). Raises `EmulationError`
+    if it does not end.
     """
-    text = _output(process)
-    wait_for(lambda: _has_ended(process.pid), "end of iperf3 after its report", ANSWER_S)
+    text, unread = _output(process), os.WEXITED | os.WNOHANG | os.WNOWAIT
+    wait_for(
+        lambda: os.waitid(os.P_PID, process.pid, unread) is not None,
+        "end of iperf3 after its report",
+        ANSWER_S,
+    )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return text, usage.ru_utime + usage.ru_stime
@@ -159,8 +164,3 @@ def _output(process: Process) -> str:
             return b"".join(pieces).decode()
         pieces.append(piece)
     raise EmulationError(f"iperf3: did not end within {END_DEADLINE_S:g} s")
-
-
-def _has_ended(process_id: int) -> bool:
-    """Whether a child has ended; its status stays for whoever waits for it (waitid(2))."""
-    return os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -33,14 +33,7 @@ from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.client import Incomplete
 from traffic_gen.generators.progress import Progress
-from traffic_gen.iperf3 import (
-    Hosts,
-    Pair,
-    Process,
-    iperf3,
-    parse,
-    wait_until_listening,
-)
+from traffic_gen.iperf3 import Hosts, Pair, Process, iperf3, parse, wait_until_listening
 
 FIRST_PORT = 5201
 # The socket's buffer is larger than the window; the kernel's default limit is 208 KiB.

@@ -24,12 +24,7 @@ from model.workload.transfers.columns import Transfer
 from traffic_gen.generators.progress import Progress
 from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT
-from traffic_gen.probes.path_tracer import (
-    BUFFER_BYTES,
-    Flow,
-    PortCapture,
-    port_capture,
-)
+from traffic_gen.probes.path_tracer import BUFFER_BYTES, Flow, PortCapture, port_capture
 
 Pair = tuple[int, int]
 # Packets of a pair in flight: few enough that no queue is ever full.

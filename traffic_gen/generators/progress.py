@@ -45,22 +45,18 @@ class Progress:
     def repeat(self, number: int, start_ns: int) -> Repeat:
         """Return the execution so far, without the generator's counters."""
         records = tuple(self._record(transfer, number, start_ns) for transfer in self._transfers)
+        begun_ns = [self.started_ns.get(transfer.id, start_ns) for transfer in self.first()]
         return Repeat(
             number=number,
             complete=self.is_complete,
             completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
-            start_skew_s=self._skew_s(start_ns),
+            start_skew_s=(max(begun_ns, default=start_ns) - start_ns) / 1e9,
             agents_cpu_s=0.0,
             retransmitted=(),
             errors=(),
             records=records,
             start_ns=start_ns,
         )
-
-    def _skew_s(self, start_ns: int) -> float:
-        """Seconds from the start until the last of the first transfers had begun."""
-        begun_ns = [self.started_ns.get(transfer.id, start_ns) for transfer in self.first()]
-        return (max(begun_ns, default=start_ns) - start_ns) / 1e9
 
     def _record(self, transfer: Transfer, number: int, start_ns: int) -> TransferRecord:
         arrived_ns = self.arrived_ns.get(transfer.id, 0)

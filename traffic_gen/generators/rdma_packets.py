@@ -52,13 +52,13 @@ class QueuePair:
     def message(self, content: bytes) -> Iterator[bytes]:
         """Yield the IP packets of an RDMA WRITE of these bytes; the last one asks for an answer."""
         sizes, at = payload_bytes(len(content)), 0
-        for place, size in enumerate(sizes):
-            reth = RETH.pack(0, REMOTE_KEY, len(content)) if place == 0 else b""
-            payload = content[at : at + size]
-            yield self._packet(_opcode(place, len(sizes)), reth, payload, place + 1 == len(sizes))
+        many = [FIRST, *[MIDDLE] * (len(sizes) - 2), LAST]
+        for opcode, size in zip(many if len(sizes) > 1 else [ONLY], sizes, strict=True):
+            reth = RETH.pack(0, REMOTE_KEY, len(content)) if opcode in (FIRST, ONLY) else b""
+            yield self._packet(opcode, reth, content[at : at + size])
             at += size
 
-    def _packet(self, opcode: int, reth: bytes, payload: bytes, last: bool) -> bytes:
+    def _packet(self, opcode: int, reth: bytes, payload: bytes) -> bytes:
         padding, psn = padding_bytes(len(payload)), self.next_psn
         self.next_psn = (psn + 1) % PSN_COUNT
         return roce_packet(
@@ -69,17 +69,9 @@ class QueuePair:
             opcode=opcode,
             padcount=padding,
             dqpn=FIRST_QUEUE_PAIR + self.number,
-            ackreq=last,
+            ackreq=opcode in (LAST, ONLY),
             psn=psn,
         )
-
-
-def _opcode(place: int, count: int) -> int:
-    if count == 1:
-        return ONLY
-    if place == 0:
-        return FIRST
-    return LAST if place + 1 == count else MIDDLE
 
 
 @dataclass(frozen=True)

@@ -179,17 +179,12 @@ def path_probes(topology: Topology, process_ids: Mapping[str, int]) -> Iterator[
     with ExitStack() as stack:
         senders, receivers = {}, {}
         for gpu in topology.gpus:
-            sender, receiver = _open_sockets(process_ids[gpu.name])
+            with namespace_of(process_ids[gpu.name]):
+                sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+                receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             senders[gpu] = stack.enter_context(sender)
             receivers[gpu] = stack.enter_context(receiver)
+            receiver.setblocking(False)
+            receiver.bind(("", ROCE_PORT))
         capture = stack.enter_context(port_capture(topology, ROCE_PORT))
         yield PathProbes(senders, receivers, capture)
-
-
-def _open_sockets(process_id: int) -> tuple[socket.socket, socket.socket]:
-    with namespace_of(process_id):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    receiver.setblocking(False)
-    receiver.bind(("", ROCE_PORT))
-    return sender, receiver

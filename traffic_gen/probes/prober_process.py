@@ -116,7 +116,9 @@ def probing(
     write_text(plan, json.dumps({**timing, "pairs": entries}))
     command = [sys.executable, "-P", "-m", "traffic_gen.probes.prober", str(plan), str(records)]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
-        wait_until_begun(process, lambda: _has_begun(log), name, log, START_DEADLINE_S)
+        wait_until_begun(
+            process, lambda: "probing\n" in log.read_text(), name, log, START_DEADLINE_S
+        )
         watch = watch or Watch()
         probes = Probes(process, name, records, log, watch)
         try:
@@ -144,7 +146,3 @@ def _entry(
 def pair_name(source: Gpu, destination: Gpu) -> str:
     """Return the name of a pair in the records."""
     return f"{source.name}>{destination.name}"
-
-
-def _has_begun(log: Path) -> bool:
-    return "probing\n" in log.read_text()

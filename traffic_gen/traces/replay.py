@@ -263,7 +263,9 @@ class _Part:
         gpu, peer = (self.emission.gpu[self.nodes[place]] for place in (source, to))
         carried = gpu != peer
         if carried:
-            ready = self._ready(transfer)
+            ready = NONE
+            if transfer.ready is not None and self.carried[transfer.ready]:
+                (ready,) = self.done[transfer.ready]
             number = self.emission.emit(gpu, peer, transfer.size_bytes, waits, ready)
             self.awaited[source].update(waits)
             self.entries[source] += (number,) if begins else ()
@@ -271,12 +273,6 @@ class _Part:
         self.done.append((number,) if carried else waits)
         for place in (source, to):
             self.seen[place].update(self.done[-1])
-
-    def _ready(self, transfer: Transfer) -> int:
-        """Return the transfer after which the destination is ready-to-receive, if there is any."""
-        if transfer.ready is None or not self.carried[transfer.ready]:
-            return NONE
-        return self.done[transfer.ready][0]
 
 
 def union(parts: Sequence[Ends]) -> Ends:

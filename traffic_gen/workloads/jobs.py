@@ -20,12 +20,6 @@ class Job:
     partition: Partition
     task: Task
 
-    @property
-    def details(self) -> Iterator[str]:
-        """Lines about its task and partition."""
-        yield f"{self.name}: {self.task.name} on {self.partition}"
-        yield from (f"  {line}" for line in self.task.details)
-
 
 @dataclass(frozen=True)
 class Jobs(Task):
@@ -52,9 +46,12 @@ class Jobs(Task):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """The lines of each job, unless there is only one."""
-        jobs = self.jobs if len(self.jobs) > 1 else ()
-        return tuple(line for job in jobs for line in job.details)
+        """Lines about the task and partition of each job, unless there is only one."""
+        lines: list[str] = []
+        for job in self.jobs if len(self.jobs) > 1 else ():
+            lines.append(f"{job.name}: {job.task.name} on {job.partition}")
+            lines += [f"  {line}" for line in job.task.details]
+        return tuple(lines)
 
     @property
     def collectives(self) -> tuple[Named, ...]:

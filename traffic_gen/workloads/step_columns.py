@@ -29,22 +29,21 @@ class StepColumns:
         size_bytes: Ints | int,
         dimension: int,
         ready: Ints | int = NONE,
+        compute_ns: int = 0,
     ) -> Ints:
-        """Add transfers of a dimension; return their numbers."""
-        return self._add(source, destination, size_bytes, ready, 0, dimension)
-
-    def compute(self, ranks: Ints, compute_ns: int) -> None:
-        """Add a step of compute at each rank, after all of its earlier steps and arrivals."""
-        numbers = self._add(ranks, ranks, 0, NONE, compute_ns, COMPUTE)
-        self.follow(numbers, ranks)
-        self._set_front(ranks, numbers[:, np.newaxis])
-
-    def _add(self, source: Ints, *columns: Ints | int) -> Ints:
+        """Add transfers of a dimension, or steps of compute; return their numbers."""
         numbers = np.arange(self.count, self.count + len(source))
+        columns = (destination, size_bytes, ready, compute_ns, dimension)
         whole = (c if isinstance(c, np.ndarray) else np.full(len(source), c) for c in columns)
         self._columns.append((source, *whole))
         self.count += len(source)
         return numbers
+
+    def compute(self, ranks: Ints, compute_ns: int) -> None:
+        """Add a step of compute at each rank, after all of its earlier steps and arrivals."""
+        numbers = self.add(ranks, ranks, 0, COMPUTE, compute_ns=compute_ns)
+        self.follow(numbers, ranks)
+        self._set_front(ranks, numbers[:, np.newaxis])
 
     def wait(self, later: Ints, earlier: Ints) -> None:
         """Let each of these steps wait for an earlier one."""

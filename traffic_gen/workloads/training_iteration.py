@@ -6,8 +6,9 @@ its sender computes. After the last backward pass the gradients are summed.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import ceil, gcd
+from typing import NamedTuple
 
 import numpy as np
 
@@ -249,13 +250,14 @@ class _Build:
             return
         shape, size_bytes = (ranks // inside, inside), self.emulated.size(real_bytes)
         proved = _proved(SizedCollective(*how, shape, size_bytes))
-        sent = proved.transfers
+        sent, after = proved.transfers, proved.transfers.after
         first = self.steps.count + len(sent) * np.arange(count)
         source, destination = groups[:, sent.source].ravel(), groups[:, sent.destination].ravel()
         sizes, ready = np.tile(sent.size_bytes, count), _numbered(sent.ready, first).ravel()
         number = DIMENSIONS.index(dimension)
         numbers = self.steps.add(source, destination, sizes, number, ready)
-        self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in proved.waits))
+        waits = after.row, after.values
+        self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in waits))
         self.steps.follow(numbers, source, np.tile(proved.starts, count))
         arriving = _numbered(proved.arriving, first).reshape(groups.size, -1)
         self.steps.extend(groups.ravel(), arriving)
@@ -271,36 +273,25 @@ def _numbered(numbers: Ints, first: Ints) -> Ints:
     return np.where(numbers == NONE, NONE, numbers + more)
 
 
-@dataclass(frozen=True)
-class _Proved:
-    """The transfers of a schedule that is proved."""
+class _Proved(NamedTuple):
+    """The transfers of a schedule that is proved.
+
+    `starts` says whether each waits for none of its own sender; `arriving` has a row for each rank,
+    padded with `NONE`: the transfers that arrive there.
+    """
 
     transfers: Transfers
-    ranks: int
-
-    @property
-    def waits(self) -> tuple[Ints, Ints]:
-        """Transfers, and for each an earlier one that it waits for."""
-        return self.transfers.after.row, self.transfers.after.values
-
-    @cached_property
-    def starts(self) -> Bools:
-        """Whether each transfer waits for none of its own sender."""
-        later, earlier = self.waits
-        own = self.transfers.source[later] == self.transfers.source[earlier]
-        return np.equal(np.bincount(later[own], minlength=len(self.transfers)), 0)
-
-    @cached_property
-    def arriving(self) -> Ints:
-        """The transfers that arrive at each rank, as a row padded with `NONE`."""
-        numbers = np.arange(len(self.transfers))
-        rows = Rows.grouped(numbers, self.transfers.destination, self.ranks)
-        table = np.full((self.ranks, rows.lengths.max()), NONE)
-        table[rows.row, np.arange(len(rows.values)) - rows.starts[rows.row]] = rows.values
-        return table
+    starts: Bools
+    arriving: Ints
 
 
 @lru_cache(maxsize=256)
 def _proved(task: SizedCollective) -> _Proved:
     schedule = task.steps()
-    return _Proved(schedule.transfers, schedule.gpus)
+    sent, after = schedule.transfers, schedule.transfers.after
+    own = sent.source[after.row] == sent.source[after.values]
+    starts = np.equal(np.bincount(after.row[own], minlength=len(sent)), 0)
+    rows = Rows.grouped(np.arange(len(sent)), sent.destination, schedule.gpus)
+    arriving = np.full((schedule.gpus, rows.lengths.max()), NONE)
+    arriving[rows.row, np.arange(len(rows.values)) - rows.starts[rows.row]] = rows.values
+    return _Proved(sent, starts, arriving)

@@ -49,11 +49,8 @@ def is_goal(text: str) -> bool:
 
 def read_goal(text: str, _defaults: Defaults) -> Trace:
     """Read a GOAL schedule; raise `Malformed` for any other text."""
-    return _Reader().read(COMMENT.sub(_newlines, text))
-
-
-def _newlines(comment: re.Match[str]) -> str:
-    return " " + "\n" * comment[0].count("\n")
+    # Lines keep their numbers.
+    return _Reader().read(COMMENT.sub(lambda found: " " + "\n" * found[0].count("\n"), text))
 
 
 class _Reader:
@@ -117,19 +114,16 @@ class _Reader:
     def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
         label, what, size, peer, tag, nanoseconds = matched.groups()
         if what is None:
-            node = self._calc(int(nanoseconds), rank, number)
+            seconds = int(nanoseconds) / 1e9
+            if seconds > MOST_SECONDS:
+                raise Malformed(number, f"must take at most a day, got {seconds:.3g} s")
+            node = self.nodes.add(Node(NodeKind.COMPUTE, rank, number, seconds=seconds))
         else:
             node = self._message(what, int(size), int(peer), int(tag or 0), rank, number)
         if label is not None:
             if label in self.labels:
                 raise Malformed(number, f"duplicate label {label!r}")
             self.labels[label] = node
-
-    def _calc(self, nanoseconds: int, rank: int, number: int) -> int:
-        seconds = nanoseconds / 1e9
-        if seconds > MOST_SECONDS:
-            raise Malformed(number, f"must take at most a day, got {seconds:.3g} s")
-        return self.nodes.add(Node(NodeKind.COMPUTE, rank, number, seconds=seconds))
 
     def _message(self, what: str, size: int, peer: int, tag: int, rank: int, number: int) -> int:
         if peer < 0 or tag < 0:

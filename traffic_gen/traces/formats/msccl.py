@@ -16,14 +16,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.msccl_proof import (
-    Algorithm,
-    Block,
-    Location,
-    Part,
-    Step,
-    prove,
-)
+from traffic_gen.traces.formats.msccl_proof import Algorithm, Block, Location, Part, Step, prove
 from traffic_gen.traces.formats.nodes import (
     Defaults,
     Malformed,

@@ -94,9 +94,7 @@ def _values(data: Bytes, wire: Ints, cursor: Ints, end: Ints, at: Ints) -> tuple
     counted = (wire == VARINT) | (wire == LENGTH)
     value[counted], after[counted] = _varints(data, cursor[counted], end[counted])
     left = end - after
-    width = np.where(
-        wire == LENGTH, value, np.where(wire == FIXED64, 8, np.where(wire == FIXED32, 4, 0))
-    )
+    width = np.select([wire == LENGTH, wire == FIXED64, wire == FIXED32], [value, 8, 4], 0)
     if (wrong := (width < 0) | (width > left)).any():
         raise Damaged(int(at[wrong][0]), "a field is longer than its message")
     return value, after + width
@@ -128,18 +126,14 @@ def packed(data: Bytes, begin: Ints, length: Ints) -> Rows:
     last = content < 0x80
     starts = np.flatnonzero(np.append(True, last[:-1])) if len(content) else place[:0]
     sizes = np.diff(np.append(starts, len(content)))
-    if len(content) and (not last[-1] or (sizes > LONGEST_VARINT).any() or _straddles(row, last)):
+    straddles = (~last[:-1] & (row[1:] != row[:-1])).any()
+    if len(content) and (not last[-1] or (sizes > LONGEST_VARINT).any() or straddles):
         raise Damaged(int(begin[0]), "has a list with a damaged number")
     shift = (np.arange(len(content)) - np.repeat(starts, sizes)).astype(np.uint64)
     parts = (content & 0x7F).astype(np.uint64) << (shift * np.uint64(7))
     values = np.add.reduceat(parts, starts) if len(starts) else parts
     counts = np.bincount(row[starts], minlength=len(begin))
     return Rows(values.view(np.int64), starts_of(counts))
-
-
-def _straddles(row: Ints, last: Bools) -> bool:
-    """Whether a number begins in one row and ends in the next one."""
-    return bool((~last[:-1] & (row[1:] != row[:-1])).any())
 
 
 def equals(data: Bytes, texts: Fields, wanted: bytes) -> Bools:
