@@ -253,6 +253,9 @@ engine_answers() {
   timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1
 }
 
+# An engine that a signal has stopped answers nobody; the program says so where it needs one.
+engine_is_stopped() { grep -qs '^State:.T' "/proc/$(pidof -s dockerd)/status"; }
+
 # Proxies have no Docker network: without bridge and firewall rules, the engine leaves the
 # machine's networking alone. It is never docker.service, whose settings are the user's.
 engine_command=(dockerd --bridge=none --iptables=false --ip-forward=false)
@@ -386,7 +389,7 @@ publish_image_name() {
 
 # --- All of it ---------------------------------------------------------------
 
-docker_ready() { ! docker_wanted || image_ready; }
+docker_ready() { ! docker_wanted || engine_is_stopped || image_ready; }
 
 all_ready() { [[ -z $(missing_packages) ]] && environment_ready && publish_image_name && docker_ready; }
 

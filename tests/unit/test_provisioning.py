@@ -45,6 +45,14 @@ def test_a_socket_of_systemd_is_not_asked_for_an_engine() -> None:
     assert said_by('docker() { echo asked; }; engine_answers || echo "no engine"') == ["no engine"]
 
 
+def test_a_stopped_engine_is_neither_asked_nor_started() -> None:
+    """The program names it if it needs one; the answer would be awaited for a minute."""
+    asleep = "sleep 60 & pidof() { echo $!; }; docker() { echo asked; }"
+    ready = "docker_ready && echo ready; kill -CONT $!"
+    ends = "kill $!; wait"
+    assert said_by(f"{asleep}; kill -STOP $!; {ready}; {ends}") == ["ready"]
+
+
 def test_installed_docker_does_not_start_by_itself() -> None:
     said = said_by("install_packages docker.io ethtool")
     units = "docker.service docker.socket"
