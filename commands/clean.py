@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from commands.output import out
+from model.errors import EmulationError
 from results.sections.section import human_bytes
 from testbed.host.cleanup import clean as remove
 from testbed.virtual_machine.cache import clear
@@ -17,7 +18,10 @@ def clean(
     ] = False,
 ) -> None:
     """Remove what dead runs have left, and the user's cache if asked."""
-    if os.geteuid() == 0 or not cache:  # every user has a cache
-        out.print(f"Removed: {remove()}.")
     if cache:
         out.print(f"Removed from the cache: {human_bytes(clear())}.")
+    if os.geteuid() == 0 or not cache:  # every user has a cache
+        removed = remove()
+        out.print(f"Removed: {removed}.")
+        if removed.left:
+            raise EmulationError(removed.left)

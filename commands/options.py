@@ -165,13 +165,15 @@ def ready(proxies: str | None, without_root: str = "") -> Any:
     `without_root` is a hint for users without root, which the error ends with.
     """
     kind = proxy_kind(proxies)
-    from testbed.host.cleanup import clean
+    from testbed.host.cleanup import HURRY_S, REMOVALS_S, clean
     from testbed.host.preflight import require_ready
 
     require_ready(kind, without_root)
-    removed = clean()
+    removed = clean(REMOVALS_S if kind == CONTAINER else HURRY_S)
     if removed:
         err.print(f"Removed leftovers of killed runs: {removed}.")
+    if removed.left:
+        err.print(f"Warning: {removed.left}", soft_wrap=True)
     return kind
 
 

@@ -61,8 +61,9 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     settings = sysctls(topology.tcp_timeout_s)
     names = [gpu.name for gpu in topology.gpus]
     watch = Watch()
+    environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
     with (
-        reaper(CLEANUP, lock.folder / "reaper.log", {"PYTHONPATH": str(ROOT)}, watch),
+        reaper(CLEANUP, lock.folder / "reaper.log", environment, watch),
         proxies(kind, names, agent, lock, watch, settings) as hosts,
         private_namespace(),
         ExitStack() as parts,

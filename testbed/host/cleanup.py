@@ -12,25 +12,35 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from docker.errors import DockerException
+from docker.models.containers import Container
 
+from linux.processes.lifetime import is_stopped
 from linux.processes.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_processes
-from model.errors import NotReady, RailbedError
-from testbed.nodes.docker_engine import answering, docker_client, remove_container
+from linux.processes.threads import in_threads
+from model.errors import EmulationError, NotReady, RailbedError
+from testbed.nodes.docker_engine import answering, docker_client, labeled, remove_container
+from testbed.nodes.engine_processes import by_holder, containers_seen, stopped_holder
 
 # Cleaning is repeated every `AGAIN_S`, until `QUIET_S` without leftovers, or `AT_MOST_S`, are over.
 QUIET_S, AT_MOST_S, AGAIN_S = 2.0, 8.0, 0.3
-ENGINE_S = 20
+# Seconds for the Docker Engine: an answer, all removals, and removals for a run without it.
+ENGINE_S, REMOVALS_S, HURRY_S = 20, 60, 2
+REAPER = b"testbed.host.cleanup"
+REMEDY = "let stopped processes go on (`kill -CONT`), then `sudo ./railbed clean` removes them"
 
 
 @dataclass(frozen=True)
 class Removed:
-    """Counts of the leftovers of dead runs: in /run/railbed, processes, containers."""
+    """Counts of removed leftovers: in /run/railbed, processes, containers; and what is left."""
 
     runs: int
     processes: int
     containers: int
+    left: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.processes or self.containers)
@@ -39,13 +49,13 @@ class Removed:
         return f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
 
 
-def clean() -> Removed:
-    """Remove processes, containers and folders that have a dead run's id, and nothing else."""
+def clean(within_s: float = REMOVALS_S) -> Removed:
+    """Remove processes, folders, and in time containers, with a dead run's id; nothing else."""
     if os.geteuid() != 0:
         raise NotReady("leftovers of runs belong to root; run the command again with `sudo`")
     processes = _kill_processes()
-    containers = _remove_containers()
-    return Removed(remove_dead(), processes, containers)
+    containers, left = _remove_containers(within_s)
+    return Removed(remove_dead(), processes, containers, left)
 
 
 def _kill_processes() -> int:
@@ -66,32 +76,56 @@ def _kill_processes() -> int:
 
 @contextmanager
 def _held(process_id: int) -> Iterator[tuple[int, str | None]]:
-    """A pidfd of a process, and the id of its run; no id if it has ended, or is this process."""
+    """A pidfd of a process, and the id of its run; no id if it has ended, or cleans up itself."""
     try:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
         yield -1, None
         return
     try:
-        yield descriptor, None if process_id == os.getpid() else run_of(process_id)
+        yield descriptor, None if _cleans(process_id) else run_of(process_id)
     finally:
         os.close(descriptor)
 
 
-def _remove_containers() -> int:
-    """Remove the containers of dead runs; return how many, none without a Docker Engine."""
+def _cleans(process_id: int) -> bool:
+    """Whether a process is this one, or a reaper that is not stopped (SIGSTOP)."""
+    with suppress(OSError):
+        words = Path(f"/proc/{process_id}/cmdline").read_bytes().split(b"\0")
+        return process_id == os.getpid() or (REAPER in words and not is_stopped(process_id))
+    return False
+
+
+def _remove_containers(within_s: float) -> tuple[int, str]:
+    """Remove the containers of dead runs; return how many, and a sentence about what is left.
+
+    Those that a stopped process holds are left: the engine would wait for that process.
+    """
+    end_s, removed, names, why = time.monotonic() + within_s, list[str](), dict[str, str](), ""
+
+    def check() -> None:
+        if time.monotonic() > end_s:
+            raise EmulationError(f"no answer of the Docker Engine within {within_s:g} s")
+
+    def remove(container: Container) -> None:
+        remove_container(container)
+        removed.append(names.pop(container.id))
+
     try:
-        client = docker_client(ENGINE_S)
-    except NotReady:
-        return 0
-    with closing(client), answering():
-        label = {"label": RUN_LABEL}
-        listed = client.containers.list(all=True, filters=label, ignore_removed=True)
-        alive = live_run_ids()
-        dead = [container for container in listed if container.labels[RUN_LABEL] not in alive]
-        for container in dead:
-            remove_container(container)
-    return len(dead)
+        (client,) = in_threads(docker_client, [ENGINE_S], check)
+        with closing(client), answering():
+            (listed,) = in_threads(partial(labeled, client), [RUN_LABEL], check)
+            alive = live_run_ids()
+            dead = [one for one in listed if one.attrs["Labels"][RUN_LABEL] not in alive]
+            names |= {one.id: one.attrs["Names"][0].strip("/") for one in dead}
+            in_threads(remove, [one for one in dead if not stopped_holder(one.id)], check)
+    except RailbedError as error:
+        if isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
+            return 0, ""  # there is no engine
+        why = str(error)
+        names = names or containers_seen(but_of=live_run_ids()) or {"": "containers, if any"}
+    left = by_holder(dict(names), why)
+    return len(removed), f"left of killed runs: {left}; {REMEDY}" if left else ""
 
 
 def clean_until_quiet() -> None:

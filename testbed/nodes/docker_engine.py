@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import docker
@@ -18,6 +19,7 @@ from linux.processes.lifetime import Watch
 from linux.processes.run_lock import RUN_LABEL, RunLock
 from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady
+from testbed.nodes.engine_processes import stopped_processes
 
 REMOVE_DEADLINE_S, REMOVE_AGAIN_S = 30, 0.1
 DOCKER_SOCKET = "unix:///var/run/docker.sock"
@@ -47,6 +49,7 @@ def answering() -> Iterator[None]:
     except OSError as error:  # the SDK's timeouts among them
         raise EmulationError(
             f"Docker Engine: no answer during the run ({error}); is it overloaded or stopped?"
+            f"{stopped_processes()}"
         ) from error
     except DockerException as error:
         raise EmulationError(f"Docker Engine: request refused: {error}") from error
@@ -60,8 +63,8 @@ def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
         client.ping()
     except (DockerException, OSError) as error:
         raise NotReady(
-            f"Docker Engine: no answer ({error}); start it with `sudo ./railbed doctor`, "
-            "or use `--proxies process`, which needs none"
+            f"Docker Engine: no answer ({error}){stopped_processes()}; start it with "
+            "`sudo ./railbed doctor`, or use `--proxies process`, which needs none"
         ) from error
     client.api.timeout = timeout_s
     return client
@@ -102,7 +105,7 @@ class EngineWatch:
         if self._connection.fileno() < 0 or self._has_ended():
             self._connect_again()
         elif time.monotonic() > self._give_up_s:
-            raise EmulationError(HANGS)
+            raise EmulationError(HANGS + stopped_processes())
         elif time.monotonic() > self._next_ping_s:
             self._ping()
 
@@ -185,19 +188,17 @@ def containers_of(part: str) -> dict[str, int]:
         return {one.name: int(one.attrs["State"]["Pid"]) for one in listed}
 
 
+def labeled(client: docker.DockerClient, label: str) -> list[Container]:
+    """The containers with a label; none is inspected, which waits for its shim."""
+    return list(client.containers.list(all=True, filters={"label": label}, sparse=True))
+
+
 def remove_containers(
     client: docker.DockerClient, lock: RunLock, check: Callable[[], None]
 ) -> None:
     """Remove all containers labeled with the run's id; `check` says if the engine hangs."""
-
-    def containers(label: str) -> list[Container]:
-        listed: list[Container] = client.containers.list(
-            all=True, filters={"label": label}, ignore_removed=True
-        )
-        return listed
-
     with answering():
-        (listed,) = in_threads(containers, [f"{RUN_LABEL}={lock.run_id}"], check)
+        (listed,) = in_threads(partial(labeled, client), [f"{RUN_LABEL}={lock.run_id}"], check)
         in_threads(remove_container, listed, check)
 
 

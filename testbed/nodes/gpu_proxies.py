@@ -38,6 +38,7 @@ from testbed.nodes.docker_engine import (
     proxy_image,
     remove_containers,
 )
+from testbed.nodes.engine_processes import container_name
 
 START_DEADLINE_S = 30
 END_DEADLINE_MS = 10_000
@@ -228,11 +229,6 @@ def _dismiss(sockets: Iterable[Path]) -> None:
             client.connect(str(place))
 
 
-def container_name(lock: RunLock, gpu: str) -> str:
-    """The name of a GPU's container."""
-    return f"railbed-{lock.run_id}-{gpu}"
-
-
 def _start_container(
     client: docker.DockerClient, image: str, program: Path, lock: RunLock, gpu: str
 ) -> int:
@@ -242,7 +238,7 @@ def _start_container(
         image,
         ["sh", "-c", f"{agent} 2>{INSIDE_FOLDER}/{LOG}"],
         user=f"{NOBODY}:{NOBODY}",
-        name=container_name(lock, gpu),
+        name=container_name(lock.run_id, gpu),
         hostname=gpu,
         labels={RUN_LABEL: lock.run_id},
         network_mode="none",

@@ -12,7 +12,8 @@ from linux.processes.run_lock import RUN_LABEL, RunLock
 from linux.processes.threads import in_threads
 from model.errors import NotReady
 from testbed.nodes.docker_engine import answering, docker_client
-from testbed.nodes.gpu_proxies import NOBODY, container_name
+from testbed.nodes.engine_processes import container_name
+from testbed.nodes.gpu_proxies import NOBODY
 
 # More than agents have: a program loads its libraries.
 LIMITS = {"mem_limit": "4g", "memswap_limit": "4g", "pids_limit": 512}
@@ -60,7 +61,7 @@ def _create(
     of_gpu: tuple[str, Mapping[str, str]],
 ) -> list[str]:
     gpu, environment = of_gpu
-    proxy = container_name(lock, gpu)
+    proxy = container_name(lock.run_id, gpu)
     container = client.containers.create(
         image,
         list(arguments),
