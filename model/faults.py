@@ -36,15 +36,7 @@ class FaultMode(StrEnum):
     KILL = "kill"
 
 
-_LINK = frozenset(
-    {
-        FaultMode.DOWN,
-        FaultMode.BLACKHOLE,
-        FaultMode.BLACKHOLE_ONE_WAY,
-        FaultMode.DEGRADE,
-        FaultMode.FLAP,
-    }
-)
+_LINK = frozenset(FaultMode) - {FaultMode.KILL}
 _SWITCH = frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE, FaultMode.KILL})
 POSSIBLE: dict[Component, frozenset[FaultMode]] = {
     Component.NIC_LINK: _LINK,

@@ -319,9 +319,8 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
         hb_leaves=tuple(_hb_leaf_name(spec, *place) for place in _hb_leaf_places(spec)),
         switches=switches,
         links=(
-            *(_hb_link(spec, gpu) for gpu in gpus),
-            *(_hb_trunk(spec, *place) for place in _hb_leaf_places(spec)),
-            *(_nic_link(spec, gpu, cross_connects[gpu.domain][gpu.rail]) for gpu in gpus),
+            *_hb_links(spec, gpus),
+            *_nic_links(spec, gpus, cross_connects),
             *_uplinks(spec, switches),
         ),
     )
@@ -368,54 +367,33 @@ def _hb_leaf_name(spec: FabricSpec, domain: int, leaf: int) -> str:
     return hb_switch_name(domain) + (f"l{leaf}" if spec.hb.leaves > 1 else "")
 
 
-def _hb_trunk(spec: FabricSpec, domain: int, leaf: int) -> Link:
-    """The link of a leaf HB switch to the second level of its domain."""
-    name, above = _hb_leaf_name(spec, domain, leaf), hb_switch_name(domain)
-    return Link(
-        LinkKind.HB_TRUNK,
-        Port(name, spec.domain_size + 1, f"{name}-up"),
-        Port(above, leaf + 1, f"{above}-l{leaf}"),
-        round(spec.emulated_hb_trunk_bps),
-        spec.bucket_depth_s,
-        spec.hb.impairment,
-    )
+def _hb_links(spec: FabricSpec, gpus: tuple[Gpu, ...]) -> Iterator[Link]:
+    """Yield all HB links, then the trunks; neighbouring GPUs share a leaf HB switch."""
+    rate_bps, trunk_bps = round(spec.emulated_hb_bps), round(spec.emulated_hb_trunk_bps)
+    shaping = spec.bucket_depth_s, spec.hb.impairment
+    for gpu in gpus:
+        switch = _hb_leaf_name(spec, gpu.domain, gpu.rail * spec.hb.leaves // spec.domain_size)
+        lower = Port(gpu.name, 1, "hb0")
+        upper = Port(switch, gpu.rail + 1, f"{switch}-g{gpu.rail}")
+        yield Link(LinkKind.HB, lower, upper, rate_bps, *shaping)
+    for domain, leaf in _hb_leaf_places(spec):
+        name, above = _hb_leaf_name(spec, domain, leaf), hb_switch_name(domain)
+        lower = Port(name, spec.domain_size + 1, f"{name}-up")
+        upper = Port(above, leaf + 1, f"{above}-l{leaf}")
+        yield Link(LinkKind.HB_TRUNK, lower, upper, trunk_bps, *shaping)
 
 
-def _hb_link(spec: FabricSpec, gpu: Gpu) -> Link:
-    """Neighbouring GPUs share a leaf HB switch."""
-    leaf = gpu.rail * spec.hb.leaves // spec.domain_size
-    switch = _hb_leaf_name(spec, gpu.domain, leaf)
-    return Link(
-        LinkKind.HB,
-        Port(gpu.name, 1, "hb0"),
-        Port(switch, gpu.rail + 1, f"{switch}-g{gpu.rail}"),
-        round(spec.emulated_hb_bps),
-        spec.bucket_depth_s,
-        spec.hb.impairment,
-    )
-
-
-def _nic_link(spec: FabricSpec, gpu: Gpu, ocs_port: OcsPort) -> Link:
+def _nic_links(
+    spec: FabricSpec, gpus: tuple[Gpu, ...], cross_connects: CrossConnects
+) -> Iterator[Link]:
     """Name the switch's interface for the GPU: an OCS may move the link to another switch."""
-    rail, domain = ocs_port
     rate_bps = round(spec.emulated_nic_bps)
-    return Link(
-        LinkKind.NIC,
-        Port(gpu.name, 2, "nic0"),
-        Port(
-            _leaf_name(spec, rail, leaf_of_domain(spec, domain)),
-            domain + 1,
-            f"to-{gpu.name}",
-        ),
-        rate_bps,
-        switch_depth_s(spec.bucket_depth_s, rate_bps),
-        spec.nic.impairment,
-    )
-
-
-def switch_depth_s(depth_s: float, rate_bps: int) -> float:
-    """Bucket depth in seconds at a software switch: `depth_s`, but at most 64 KiB."""
-    return min(depth_s, SWITCH_BURST_BYTES * 8 / rate_bps)
+    shaping = switch_depth_s(spec.bucket_depth_s, rate_bps), spec.nic.impairment
+    for gpu in gpus:
+        rail, domain = cross_connects[gpu.domain][gpu.rail]
+        switch = _leaf_name(spec, rail, leaf_of_domain(spec, domain))
+        upper = Port(switch, domain + 1, f"to-{gpu.name}")
+        yield Link(LinkKind.NIC, Port(gpu.name, 2, "nic0"), upper, rate_bps, *shaping)
 
 
 def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:
@@ -439,3 +417,8 @@ def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Li
         switch_depth_s(spec.bucket_depth_s, rate_bps),
         spec.nic.impairment,
     )
+
+
+def switch_depth_s(depth_s: float, rate_bps: int) -> float:
+    """Bucket depth in seconds at a software switch: `depth_s`, but at most 64 KiB."""
+    return min(depth_s, SWITCH_BURST_BYTES * 8 / rate_bps)

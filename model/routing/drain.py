@@ -85,9 +85,9 @@ class _Draining:
             crossbar = self._live.crossbar[gpu]
             if crossbar is not None and nic is not None:
                 tiers[LinkKind.NIC, crossbar].append(nic)
-        for link in self._topology.links:
-            if link.kind is LinkKind.UPLINK and self._is_live(link):
-                tiers[LinkKind.UPLINK, link.lower.node].append(link)
+        for switch in self._topology.rail_switches:
+            if hops := self._live.uplinks[switch]:
+                tiers[LinkKind.UPLINK, switch] = [hop.link for hop in hops]
         return tiers
 
     # A link can only be drained if everything reached over it is also reached over another.
@@ -119,17 +119,12 @@ class _Draining:
 
         Draining never disconnects them: they keep a common spine switch.
         """
-        uplinks: defaultdict[str, list[str]] = defaultdict(list)
-        for link in self._topology.links:
-            if link.kind is LinkKind.UPLINK and self._is_live(link):
-                uplinks[link.lower.node].append(link.upper.node)
-                uplinks[link.upper.node].append(link.lower.node)
         parts: dict[str, Place] = {}
         for switch in self._topology.rail_switches:
             waiting = [switch]
             while waiting:
                 here = waiting.pop()
                 if here not in parts:
-                    parts[here] = switch if here == switch else parts[switch]
-                    waiting += uplinks[here]
+                    parts[here] = parts.get(switch, switch)
+                    waiting += [hop.receiver for hop in self._live.uplinks[here]]
         return {switch: parts[switch] for switch in self._topology.rail_switches}

@@ -7,7 +7,7 @@ gradients shrink with the microbatches, and so does the optimizer's step.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import gcd, inf
 from typing import Any
 
@@ -86,11 +86,6 @@ class ReducedIteration:
     def gpus(self) -> int:
         """The number of ranks."""
         return int(self.strategy.tensor * self.strategy.pipeline * self.strategy.data)
-
-    @property
-    def plain_changes(self) -> list[dict[str, Any]]:
-        """The changes, as in a JSON object."""
-        return [asdict(change) for change in self.changes]
 
     @property
     def size_bytes(self) -> float:

@@ -13,8 +13,7 @@ from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction
 from model.training.reduction import Change
 from model.training.steps import IterationSteps, begins_s, exposure_s
-from model.workload.requests import RequestSteps
-from model.workload.schedule import Steps
+from model.workload.schedule import RequestSteps, Steps
 from results.store.records import HIDDEN, OPTIONAL
 from results.verdicts.summary import MeasuredModeled, Summary, summarize
 

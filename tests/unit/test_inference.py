@@ -18,8 +18,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
-from model.workload.requests import RequestSteps
-from model.workload.schedule import Steps
+from model.workload.schedule import RequestSteps, Steps
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
 from results.render.terminal import print_sections

@@ -14,9 +14,8 @@ import numpy as np
 
 from model.arrays import Ints
 from model.job.communicators import Shape
-from model.workload.deliveries import Deliveries
 from model.workload.schedule import WorkSteps
-from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfer, Transfers
 from model.workload.transfers.proof import ScheduleError

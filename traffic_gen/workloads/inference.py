@@ -14,7 +14,7 @@ from math import log, sqrt
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.workload.requests import RequestSteps
+from model.workload.schedule import RequestSteps
 from model.workload.transfers.columns import Transfer, Transfers
 from traffic_gen.workloads.task import Task
 

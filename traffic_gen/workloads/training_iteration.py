@@ -5,7 +5,7 @@ expert-parallel group are between two steps of compute; a transfer to another st
 its sender computes. After the last backward pass the gradients are summed.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, gcd
 from typing import NamedTuple
@@ -69,7 +69,7 @@ class Iteration(Task):
     @property
     def details(self) -> tuple[str, ...]:
         """The numbers that were reduced."""
-        return (reduction_in_words(self.iteration.plain_changes),)
+        return (reduction_in_words(map(asdict, self.iteration.changes)),)
 
     @property
     def size_bytes(self) -> float:
