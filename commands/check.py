@@ -8,7 +8,7 @@ from commands.options import Overrides, ScenarioPath, load_for_this_machine, req
 from commands.output import out
 from model.fabric.spec import PLATFORMS
 from scenarios.planning.plan_table import print_notes
-from scenarios.scenario import Case, Scenario
+from scenarios.scenario import Scenario
 
 
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
@@ -29,7 +29,8 @@ def describe(scenario: Scenario, console: Console) -> None:
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
         console.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
     for case in scenario.cases:
-        console.print(f"  {case.name}: {_described(case)}", soft_wrap=True)
+        described = f"{case.emulated_bytes} bytes {case.task.origin}".rstrip()
+        console.print(f"  {case.name}: {described}", soft_wrap=True)
         for line in case.task.details:
             console.print(f"    {line}", soft_wrap=True)
     print_notes(scenario, console)
@@ -38,7 +39,3 @@ def describe(scenario: Scenario, console: Console) -> None:
             console.print(f"  {kind}: {fault.component}: {fault.name}")
     if scenario.has_faults and os.geteuid() != 0:
         console.print("  Only root can check whether this kernel supports these faults.")
-
-
-def _described(case: Case) -> str:
-    return f"{case.emulated_bytes} bytes {case.task.origin}".rstrip()

@@ -28,7 +28,12 @@ def compare(
 def compared(store: Path, first: str, second: str) -> dict[str, Any]:
     """Compare two runs; raise `InputError` if their clocks differ, or no case is in both."""
     runs = [stored_run(find_run(store, name)) for name in (first, second)]
-    _require_one_clock(f"{first} and {second}", runs)
+    names = f"{first} and {second}"
+    # Times by two clocks are of two machines.
+    clocks = [clock_of(run.result) for run in runs]
+    if clocks[0] != clocks[1]:
+        what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}"
+        raise InputError(Problem(names, what, "compare runs with the same --clock"))
     if runs[0].scenario != runs[1].scenario:
         runs = [_with_defaults(run) for run in runs]
     result = comparison_object(*runs)
@@ -36,16 +41,8 @@ def compared(store: Path, first: str, second: str) -> dict[str, Any]:
         cases = (f"{name} has {', '.join(runs[n].cases)}" for n, name in enumerate((first, second)))
         what = f"have no case in common: {'; '.join(cases)}"
         hint = "compare runs of one scenario, or of scenarios with the same collectives"
-        raise InputError(Problem(f"{first} and {second}", what, hint))
+        raise InputError(Problem(names, what, hint))
     return result
-
-
-def _require_one_clock(names: str, runs: list[StoredRun]) -> None:
-    """Raise `InputError` for a real and a virtual clock: these times are of two machines."""
-    clocks = [clock_of(run.result) for run in runs]
-    if clocks[0] != clocks[1]:
-        what = f"were measured by two clocks, {clocks[0]} and {clocks[1]}"
-        raise InputError(Problem(names, what, "compare runs with the same --clock"))
 
 
 def _with_defaults(run: StoredRun) -> StoredRun:

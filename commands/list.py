@@ -24,15 +24,12 @@ def list_all(store: Store = DEFAULT_STORE) -> None:
         raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
     out.print(Text.assemble(("Scenarios", "bold"), " (railbed run NAME)"))
     for path in library():
-        out.print(f"  {path.stem:22} {_description(path)}", soft_wrap=True)
+        description = value_of(path.read_text()).get("description", "")
+        out.print(f"  {path.stem:22} {description}", soft_wrap=True)
     where = f" in {store.absolute()} (railbed show RUN)"
     out.print(Text.assemble(("\nRuns", "bold"), where), soft_wrap=True)
     lines = [f"  {run.name}  {_state(run)}" for run in stored_runs(store)] or ["  none yet"]
     out.print("\n".join(lines), soft_wrap=True)
-
-
-def _description(scenario: Path) -> str:
-    return str(value_of(scenario.read_text()).get("description", ""))
 
 
 def _state(run: Path) -> str:

@@ -20,7 +20,7 @@ from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end
 from model.errors import InputError, Problem
 from model.fabric.topology import NodeKind, Topology
-from model.faults import Component, FaultMode
+from model.faults import FaultMode
 from results.verdicts.verdict import Verdict
 
 LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
@@ -218,13 +218,12 @@ def picture(topology: Topology) -> dict[str, Any]:
             }
             for link in topology.links
         ],
-        "modes": {name: _modes(kind) for name, kind in targets(topology).items()},
+        # The modes that a click can choose: degrading a link needs a rate.
+        "modes": {
+            name: [mode.value for mode in modes(kind) if mode is not FaultMode.DEGRADE]
+            for name, kind in targets(topology).items()
+        },
     }
-
-
-def _modes(component: Component) -> list[str]:
-    """The modes that a click can choose; degrading a link is not among them, as it needs a rate."""
-    return [mode.value for mode in modes(component) if mode is not FaultMode.DEGRADE]
 
 
 def _hb_switch(topology: Topology, name: str, level: int) -> dict[str, Any]:

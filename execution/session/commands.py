@@ -39,7 +39,7 @@ class Commands:
         self._session, self._say, self._saw = session, say, saw
         # Other generators start programs of their own for each execution, so they are left to runs.
         by_agents = (case for case in cases if case.generator is Generator.AGENT)
-        self.workloads = {_workload(case): case for case in by_agents}
+        self.workloads = {without_fabric(case.name): case for case in by_agents}
         self._stop = threading.Event()
         self._running: threading.Thread | None = None
 
@@ -96,7 +96,7 @@ class Commands:
         self._running = threading.Thread(target=self._execute, args=(case, beside))
         self._running.start()
         if beside:
-            self._say(f"{_workload(case)} is executed again and again; `stop` ends it.")
+            self._say(f"{without_fabric(case.name)} is executed again and again; `stop` ends it.")
         else:
             self._wait(self._running)
 
@@ -199,11 +199,6 @@ RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with t
 `run WORKLOAD &` executes it again and again while other commands work; `stop` ends it."""
 
 
-def _workload(case: Case) -> str:
-    """Return a workload's name: that of its case, without the fabric."""
-    return without_fabric(case.name)
-
-
 def _in_words(fault: Fault) -> str:
     left = "" if fault.rate_bps is None else f" to {fault.rate_bps / 1e6:g} Mbit/s"
     return f"{fault.component} {fault.target}: {fault.mode}{left}"
@@ -234,9 +229,9 @@ def executed_line(done: Executed | None) -> str:
     if done is None:
         return "Ended early."
     measured_s, modeled_s = done.repeat.completion_s, done.prediction.completion_s
-    state = "" if done.repeat.complete else ", incomplete"
+    name, state = without_fabric(done.case.name), "" if done.repeat.complete else ", incomplete"
     return (
-        f"{_workload(done.case)}: measured {measured_s:.3f} s, modeled {modeled_s:.3f} s, "
+        f"{name}: measured {measured_s:.3f} s, modeled {modeled_s:.3f} s, "
         f"ratio {measured_s / modeled_s:.4f}{state}"
     )
 

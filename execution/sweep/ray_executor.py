@@ -71,6 +71,10 @@ class _Sent:
         subprocess.run(extract, input=returned["runs"], check=True)
         return self.order.outcome(returned["exit_code"], self.seconds, self.at_most_s)
 
+    def failed(self, why: str) -> Outcome:
+        """The outcome of a run that has returned nothing."""
+        return Outcome(EmulationError.exit_code, None, self.seconds, why)
+
     @property
     def seconds(self) -> float:
         """Time since the run was sent."""
@@ -117,7 +121,8 @@ class RayExecutor:
                         name = sent.order.folder.name
                         self._say(f"{name}: its machine was lost; it runs on another one")
                     else:
-                        yield sent.order, outcome or _given_up(sent)
+                        why = f"its machine was lost {ATTEMPTS} times"
+                        yield sent.order, outcome or sent.failed(why)
         finally:
             self._take_down(list(under_way))
 
@@ -173,7 +178,7 @@ class RayExecutor:
         try:
             return sent.outcome(self._ray.get(task))
         except errors.RayTaskError as error:
-            return Outcome(EmulationError.exit_code, None, sent.seconds, str(error.cause))
+            return sent.failed(str(error.cause))
         except errors.RayError:
             self._gone.add(sent.machine)
             return None
@@ -194,8 +199,3 @@ class RayExecutor:
 def _taken_from(lost: list[Order]) -> Iterator[Order]:
     while lost:
         yield lost.pop(0)
-
-
-def _given_up(sent: _Sent) -> Outcome:
-    why = f"its machine was lost {ATTEMPTS} times"
-    return Outcome(EmulationError.exit_code, None, sent.seconds, why)
