@@ -35,15 +35,14 @@ def enter_plugins(files: Sequence[Path]) -> None:
 
     They hold for this process and its children. Raises `InputError` for a wrong one.
     """
+    where = GROUP
     try:
         enter_installed()
-    except ValueError as error:
-        raise InputError(Problem(GROUP, str(error), f"see {PAGE}")) from error
-    for file in files:
-        try:
+        for file in files:
+            where = str(file)
             _enter_file(file)
-        except ValueError as error:
-            raise InputError(Problem(str(file), str(error), f"see {PAGE}")) from error
+    except ValueError as error:
+        raise InputError(Problem(where, str(error), f"see {PAGE}")) from error
     if files:
         os.environ[VARIABLE] = os.pathsep.join(str(file.absolute()) for file in files)
 

@@ -1,6 +1,7 @@
 """The command `query`: SQL over all stored runs."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -43,18 +44,15 @@ def _tables(result: dict[str, Any]) -> list[Section]:
 
 def answer_section(answer: Answer) -> Section:
     """The rows under the names of their columns; a column of numbers alone is at the right."""
-    numbers = [all(map(_is_number, values)) for values in zip(*answer.rows, strict=True)]
-    rows = [
-        [_cell(value, is_number) for value, is_number in zip(row, numbers, strict=True)]
-        for row in answer.rows
+    columns = map(_cells, zip(*answer.rows, strict=True))
+    return Section("Answer", answer.columns, list(zip(*columns, strict=True)), names=0)
+
+
+def _cells(values: Sequence[object]) -> Sequence[Cell]:
+    """The cells of a column."""
+    texts = [
+        f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+        for value in values
     ]
-    return Section("Answer", answer.columns, rows, names=0)
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _cell(value: object, is_number: bool) -> Cell:
-    text = f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
-    return text if is_number else Marked(text)
+    numbers = (isinstance(one, int | float | None) and not isinstance(one, bool) for one in values)
+    return texts if all(numbers) else [Marked(text) for text in texts]
