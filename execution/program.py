@@ -93,6 +93,7 @@ def execute(
         with running_ranks(commands, list(fabric.bed.process_ids.values()), on_line) as ranks:
             ended = ranks.wait(program.timeout_s, fabric.bed.watch.check)
         counted = carried(fabric, before, fabric.bed.links.read_counters())
+        probe_rounds = counted.seconds / probe_interval_s(fabric.topology) + MORE_ROUNDS
         why = sentence(ended, [command.rank for command in commands], program.timeout_s)
         return ProgramResult(
             schema=SCHEMA,
@@ -103,7 +104,7 @@ def execute(
             sentence=why,
             seconds=ended.seconds,
             ranks=[_rank_end(fabric, command.rank, ended) for command in commands],
-            probes_bytes=_most_probes_bytes(fabric.topology, counted.seconds),
+            probes_bytes=PROBE_BYTES * math.ceil(probe_rounds),
             links=list(link_bytes(fabric.topology, counted.bytes)),
         )
 
@@ -113,11 +114,6 @@ def link_bytes(topology: Topology, counted: Mapping[Hop, int]) -> Iterator[LinkB
     for link in topology.links:
         up, down = (counted[Hop(link, end.node)] for end in (link.lower, link.upper))
         yield LinkBytes(link.name, link.kind, link.lower.node, up, down)
-
-
-def _most_probes_bytes(topology: Topology, seconds: float) -> int:
-    """The most bytes of link probes in one direction of a link."""
-    return PROBE_BYTES * math.ceil(seconds / probe_interval_s(topology) + MORE_ROUNDS)
 
 
 def _commands(fabric: Experiment, program: Program) -> list[Command]:

@@ -58,13 +58,12 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     """
     datapath = topology.spec.datapath or default_datapath()
     require_datapath(datapath)
-    settings = sysctls(topology.tcp_timeout_s)
     names = [gpu.name for gpu in topology.gpus]
     watch = Watch()
     environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", environment, watch),
-        proxies(kind, names, agent, lock, watch, settings) as hosts,
+        proxies(kind, names, agent, lock, watch, sysctls(topology.tcp_timeout_s)) as hosts,
         private_namespace(),
         ExitStack() as parts,
     ):

@@ -162,10 +162,10 @@ def experiment(
             sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
             # Report dead parts before the client closes: its agents end with it.
             with agent_client(sockets, bed.watch.check) as agents, deaths_told(bed.watch):
-                fabric = Experiment(agents, job_placement(spec), lock, topology, bed, up_s)
-                fabric.rearrange(fabric.placement)
+                placement = job_placement(spec)
+                agents.place(placement.gpu_numbers())
                 with reporting_other_runs(lock, tell, known):
-                    yield fabric
+                    yield Experiment(agents, placement, lock, topology, bed, up_s)
 
 
 @dataclass(frozen=True)

@@ -137,14 +137,10 @@ class Observer:
             rows = csv.writer(file)
             rows.writerow(["execution", *(field.name for field in fields(Window))])
             for one in self._watching.windows:
-                rows.writerow([self._number(one), *asdict(one).values()])
-
-    def _number(self, window: Window) -> int | None:
-        """Return the number of the execution that a CPU sample belongs to, or `None`."""
-        for end in self._ends:
-            if within([window], end.repeat.start_ns, end.ended_ns):
-                return end.repeat.number
-        return None
+                # A sample belongs to one execution, or lies between them.
+                of = (e for e in self._ends if within([one], e.repeat.start_ns, e.ended_ns))
+                number = next((end.repeat.number for end in of), None)
+                rows.writerow([number, *asdict(one).values()])
 
 
 @contextmanager

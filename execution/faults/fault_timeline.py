@@ -98,13 +98,10 @@ class FaultTimeline:
         """
         while self._due:
             due_s, _, action = heapq.heappop(self._due)
-            self._wait_until(self.started_ns / 1e9 + due_s)
+            while (left_s := self.started_ns / 1e9 + due_s - time.monotonic()) > 0:
+                self._fabric.bed.watch.check()
+                time.sleep(min(left_s, LOOK_EVERY_S))
             action()
-
-    def _wait_until(self, moment_s: float) -> None:
-        while (left_s := moment_s - time.monotonic()) > 0:
-            self._fabric.bed.watch.check()
-            time.sleep(min(left_s, LOOK_EVERY_S))
 
     def undo(self) -> None:
         """End all faults that still last."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import disk_usage
 
 from model.errors import NotReady
 
@@ -77,10 +78,5 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
 
 def full(folders: Iterable[Path]) -> str:
     """Those of the folders whose file systems have no space left, in words; empty if none."""
-    filled = [one for one in folders if one.is_dir() and _free_bytes(one) < LEAST_FREE_BYTES]
+    filled = [one for one in folders if one.is_dir() and disk_usage(one).free < LEAST_FREE_BYTES]
     return ", ".join(f"no space left in {folder}" for folder in filled)
-
-
-def _free_bytes(folder: Path) -> int:
-    state = os.statvfs(folder)
-    return state.f_bavail * state.f_frsize

@@ -279,7 +279,8 @@ class Links:
         """
         links = some or self.topology.links
         begun_ns = time.monotonic_ns()
-        statistics = self._statistics()
+        messages = self.switches.get_links()
+        statistics = {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
         between_ns = begun_ns, time.monotonic_ns()
         drops = self._drops()
         for link in links:
@@ -291,10 +292,6 @@ class Links:
                 raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
         none = Counters(0, 0, 0, 0, 0)
         return Reading({k.name: self._last_counters.get(k.name, none) for k in links}, between_ns)
-
-    def _statistics(self) -> dict[int, Any]:
-        messages = self.switches.get_links()
-        return {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
 
     def _drops(self) -> dict[tuple[str, int], int]:
         """Packets dropped by each shaper, by namespace and index; dead proxies are left out."""

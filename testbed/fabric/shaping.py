@@ -187,10 +187,15 @@ def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> None
             loss=impairment.loss * 100,
             limit=QUEUE_PACKETS + HELD_UP_PACKETS,
         )
+    check_leaves(netlink, interface, NETEM)
+
+
+def check_leaves(netlink: RouteSocket, interface: int, kind: str) -> None:
+    """Read back the queues under both classes; raise `EmulationError` if one is not of a kind."""
     queues = netlink.get_qdiscs(index=interface)
-    parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == NETEM}
+    parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == kind}
     if parents != set(LEAVES):
-        raise EmulationError(f"netem queues must be under {LEAVES}, got {parents}")
+        raise EmulationError(f"{kind} queues must be under {LEAVES}, got {parents}")
 
 
 def missing_netem() -> str | None:

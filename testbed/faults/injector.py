@@ -19,8 +19,15 @@ from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Link, LinkKind, Port, Topology
 from model.faults import FaultMode, loses_links
 from testbed.fabric.links import LinkEndGone
-from testbed.fabric.shaping import TRIAL_NAME, TRIAL_SHAPER, check_shaped, reshape, trial_link
-from testbed.faults.link_faults import LinkFaults, check_dropping, end_blackhole, start_blackhole
+from testbed.fabric.shaping import (
+    TRIAL_NAME,
+    TRIAL_SHAPER,
+    check_leaves,
+    check_shaped,
+    reshape,
+    trial_link,
+)
+from testbed.faults.link_faults import BLACKHOLE, LinkFaults, end_blackhole, start_blackhole
 from testbed.testbed import Testbed
 
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
@@ -207,7 +214,7 @@ def _attempt(mode: FaultMode, netlink: RouteSocket, index: int) -> None:
     match mode:
         case FaultMode.BLACKHOLE | FaultMode.BLACKHOLE_ONE_WAY:
             start_blackhole(netlink, index)
-            check_dropping(netlink, index)
+            check_leaves(netlink, index, BLACKHOLE)
             end_blackhole(netlink, index)
         case FaultMode.DEGRADE:
             slower = replace(TRIAL_SHAPER, rate_bps=TRIAL_SHAPER.rate_bps // 2)

@@ -59,14 +59,6 @@ def end_blackhole(netlink: RouteSocket, interface: int) -> None:
                 raise
 
 
-def check_dropping(netlink: RouteSocket, interface: int) -> None:
-    """Read back the blackhole queues of a shaped interface; raise `EmulationError` if not all."""
-    queues = netlink.get_qdiscs(index=interface)
-    parents = {queue["parent"] for queue in queues if queue.get_attr("TCA_KIND") == BLACKHOLE}
-    if parents != set(LEAVES):
-        raise EmulationError(f"blackhole queues must be under {LEAVES}, got {parents}")
-
-
 class LinkFaults:
     """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone."""
 
