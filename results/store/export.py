@@ -50,27 +50,23 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
 
 
 def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> Path:
-    require_replaceable(target)
-    # A link in the target's place is replaced, not followed.
-    with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
-        draft = Path(own, target.name)
-        _write(memory, name, draft, form)
-        give(draft)
-        draft.rename(target)
-    return target
-
-
-def _write(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> None:
     """Let the database write a table; raise `OSError` if it cannot."""
     from duckdb import Error
 
+    require_replaceable(target)
     columns = _with_json_lists(TABLES[name]) if form == "csv" else "*"
-    try:
-        memory.execute(
-            f"COPY (SELECT {columns} FROM {name}) TO {quoted(target)} (FORMAT {OPTIONS[form]})"
-        )
-    except Error as error:
-        raise OSError(errno.EIO, first_line(error)) from None
+    # A link in the target's place is replaced, not followed.
+    with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
+        draft = Path(own, target.name)
+        try:
+            memory.execute(
+                f"COPY (SELECT {columns} FROM {name}) TO {quoted(draft)} (FORMAT {OPTIONS[form]})"
+            )
+        except Error as error:
+            raise OSError(errno.EIO, first_line(error)) from None
+        give(draft)
+        draft.rename(target)
+    return target
 
 
 def _with_json_lists(columns: Mapping[str, str]) -> str:

@@ -129,23 +129,21 @@ class SweepFolder:
     @property
     def damage(self) -> dict[int, str]:
         """The issue of each damaged point, by their numbers."""
-        issues = {}
-        for point in self.sweep.points:
-            try:
-                self.result(point)
-            except InputError as error:
-                issues[point.number] = str(error)
-        return issues
+        return {point.number: issue for point, _, issue in self._results() if issue}
 
     @property
     def unfinished(self) -> tuple[Point, ...]:
         """The points without a result, in order; one that ended without a result is run again."""
-        return tuple(point for point in self.sweep.points if not self._has_result(point))
+        return tuple(point for point, result, _ in self._results() if result is None)
 
-    def _has_result(self, point: Point) -> bool:
-        with suppress(InputError):
-            return self.result(point) is not None
-        return False
+    def _results(self) -> Iterator[tuple[Point, dict[str, Any] | None, str]]:
+        """Yield every point, its result if it has one, and the issue if it is damaged."""
+        for point in self.sweep.points:
+            try:
+                result, issue = self.result(point), ""
+            except InputError as error:
+                result, issue = None, str(error)
+            yield point, result, issue
 
     def _state(self, point: Point) -> Path:
         return self.point_folder(point) / "point.json"
