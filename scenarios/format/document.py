@@ -69,9 +69,9 @@ class Document:
         key = ".".join(str(part) for part in place)
         if any(place[: len(part)] == part for part in self.overridden):
             return f"--set {key}"
-        return f"{self.path}:{self._line(place)} {key}".rstrip()
+        return f"{self.path}:{self.line(place)} {key}".rstrip()
 
-    def _line(self, place: Place) -> int:
+    def line(self, place: Place) -> int:
         """The line of a key, from 1."""
         node, line = self.values, 1
         for part in place:

@@ -22,6 +22,11 @@ PRESETS = [str(preset) for preset in Preset]
 
 def in_folder(path: str, info: ValidationInfo) -> str:
     """Return the whole path of a file; without a context, the path is from the current folder."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        what = "must not have a character that Unicode reserves (a lone surrogate)"
+        raise ValueError(what) from None
     return str((info.context or Path()) / path)
 
 
@@ -39,8 +44,9 @@ def _matrix(value: object, info: ValidationInfo) -> object:
     """Return the rows of a matrix that is in a file, and a preset or rows as they are."""
     if not isinstance(value, str) or value in PRESETS:
         return value
+    path = Path(in_folder(value, info))
     try:
-        return read_matrix(Path(in_folder(value, info)))
+        return read_matrix(path)
     except ValueError as error:
         raise ValueError(f"{value}: {error}") from error
     except Unreadable as error:

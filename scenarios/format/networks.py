@@ -30,6 +30,7 @@ from ruamel.yaml.comments import CommentedMap
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.document import (
     UNREADABLE,
+    Document,
     line_of,
     parser,
     plain,
@@ -95,7 +96,7 @@ def read_astra_sim(text: str) -> Keys:
     kinds, counts, rates = (_list(document, name) for name in DIMENSIONS)
     if not len(kinds) == len(counts) == len(rates) == PAIR:
         what = f"must have two dimensions, HB domains and rails, got {len(kinds)}"
-        raise Unmapped(_line(document, "topology"), what)
+        raise Unmapped(document.line(("topology",)), what)
     _require_switches(document, kinds, counts)
     return {
         "kinds": "rail-only",
@@ -106,50 +107,44 @@ def read_astra_sim(text: str) -> Keys:
     }
 
 
-def _document(text: str) -> CommentedMap:
+def _document(text: str) -> Document:
     try:
-        document = parser("rt").load(text)
+        values = parser("rt").load(text)
     except UNREADABLE as error:
         line = line_of(error, text).removeprefix(":")
         raise Unmapped(int(line or 1), unreadable(error)) from None
-    if not isinstance(document, CommentedMap):
+    if not isinstance(values, CommentedMap):
         raise Unmapped(1, "must be a mapping")
-    return document
+    return Document(Path(), text, values)
 
 
-def _line(document: CommentedMap, name: str) -> int:
-    # Of a mapping that only merges others, no key has a line.
-    places = document.lc.data or {}
-    return int(places[name][0]) + 1 if name in places else 1
-
-
-def _list(document: CommentedMap, name: str) -> list[Any]:
-    entries = plain(document.get(name))
+def _list(document: Document, name: str) -> list[Any]:
+    entries = plain(document.values.get(name))
     if not isinstance(entries, list) or not entries:
-        raise Unmapped(_line(document, name), f"{name} must be a list, got {entries!r}")
+        raise Unmapped(document.line((name,)), f"{name} must be a list, got {entries!r}")
     return entries
 
 
-def _require_switches(document: CommentedMap, kinds: list[Any], counts: list[Any]) -> None:
+def _require_switches(document: Document, kinds: list[Any], counts: list[Any]) -> None:
     """Raise `Unmapped` for a dimension that no switch joins."""
     for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
         if kind != "Switch" and not (kind == "Ring" and count == PAIR):
             joined = "an HB domain" if place == 0 else "a rail"
             what = f"{joined} must be a switch, got {kind!r} of {count!r} NPUs"
-            raise Unmapped(_line(document, "topology"), what)
+            raise Unmapped(document.line(("topology",)), what)
 
 
-def _count(document: CommentedMap, npus: Any) -> int:
+def _count(document: Document, npus: Any) -> int:
     if not isinstance(npus, int) or isinstance(npus, bool) or npus < 1:
-        raise Unmapped(_line(document, "npus_count"), f"must be whole numbers, got {npus!r}")
+        raise Unmapped(document.line(("npus_count",)), f"must be whole numbers, got {npus!r}")
     if npus > MOST:
-        raise Unmapped(_line(document, "npus_count"), f"must be at most {MOST}, got {npus:.3g}")
+        raise Unmapped(document.line(("npus_count",)), f"must be at most {MOST}, got {npus:.3g}")
     return npus
 
 
-def _rate(document: CommentedMap, rate: Any) -> float:
+def _rate(document: Document, rate: Any) -> float:
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < 1e9:
-        raise Unmapped(_line(document, "bandwidth"), f"must be GB/s, got {rate!r}")
+        raise Unmapped(document.line(("bandwidth",)), f"must be GB/s, got {rate!r}")
     return float(rate)
 
 

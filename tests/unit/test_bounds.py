@@ -113,6 +113,7 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (GOOD + f"name: {'a' * 300}\n", "must be lower-case letters, digits and hyphens"),
         (GOOD + f"description: {'a' * 20_000}\n", "must have at most 10000 characters"),
         (GOOD + 'description: "\\ud800"\n', "a lone surrogate"),
+        (GOOD.replace("platform", 'topology: "\\ud800"\n  platform'), "a lone surrogate"),
         (
             GOOD.replace(": 4", ": 2048").replace("size: 2", "size: 510"),
             "must have at most 4096 GPUs",
