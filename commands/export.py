@@ -9,8 +9,8 @@ import typer
 
 from commands.options import RunName, Store
 from commands.output import out, writing
-from results.store.export import OPTIONS, export_tables
 from results.store.runs import DEFAULT_STORE, find_run
+from results.store.tables import OPTIONS, export_tables
 
 Format = Literal["csv", "parquet", "json", "chakra", "htsim", "nccl-tests"]
 

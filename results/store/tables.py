@@ -3,25 +3,35 @@
 Raw records are files of each case first, then one Parquet file a table. A run under way appends to
 CSV files and writes JSON files, so a killed run keeps its records so far. `seal` turns those of a
 complete run into `RUN/TABLE.parquet`, with the case as the first column. Runs that could not be
-sealed are read from the files of their cases.
+sealed are read from the files of their cases. `export_tables` writes all tables for other programs.
 """
 
 import csv
+import errno
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from linux.files.user_files import Unreadable, cleared, give, require_regular, sync_file
+from linux.files.user_files import (
+    Unreadable,
+    cleared,
+    give,
+    make_folder,
+    require_regular,
+    require_replaceable,
+    sync_file,
+)
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
 from model.measurement.records import LinkSample, TransferRecord
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import PHASES, folder_name
+from results.store.runs import PHASES, folder_name, read_result
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -113,6 +123,9 @@ INTERFERENCE = {
     **dict.fromkeys(("interference", "modeled_interference"), REAL),
 }
 JUDGED_TABLES = {"cases": CASES, "failures": FAILURES, "interference": INTERFERENCE}
+TABLES = {**JUDGED_TABLES, **{table.name: table.all_columns for table in RAW_TABLES}}
+# Formats of exported files, with DuckDB's names and options.
+OPTIONS = {"csv": "csv, HEADER", "parquet": "parquet, COMPRESSION zstd", "json": "json, ARRAY"}
 
 
 def seal(run: Path) -> None:
@@ -324,3 +337,50 @@ def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _known(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
     return {column: row[column] for column in columns}
+
+
+def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
+    """Write all tables of a complete run as `folder/TABLE.form`; return the files.
+
+    Raises `InputError` if the run is not complete, or damaged, and `OSError` if a file cannot be
+    written.
+    """
+    with reading(run):
+        judged = judged_rows(read_result(run))
+    with in_memory() as memory:
+        with reading_sql(run):
+            for name, rows in judged.items():
+                create(memory, name, JUDGED_TABLES[name])
+                insert(memory, name, JUDGED_TABLES[name], rows)
+            for table in RAW_TABLES:
+                load(memory, run, table)
+        make_folder(folder)
+        return [_written(memory, name, folder / f"{name}.{form}", form) for name in TABLES]
+
+
+def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> Path:
+    """Let the database write a table; raise `OSError` if it cannot."""
+    from duckdb import Error
+
+    require_replaceable(target)
+    columns = _with_json_lists(TABLES[name]) if form == "csv" else "*"
+    # A link in the target's place is replaced, not followed.
+    with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
+        draft = Path(own, target.name)
+        try:
+            memory.execute(
+                f"COPY (SELECT {columns} FROM {name}) TO {quoted(draft)} (FORMAT {OPTIONS[form]})"
+            )
+        except Error as error:
+            raise OSError(errno.EIO, first_line(error)) from None
+        give(draft)
+        draft.rename(target)
+    return target
+
+
+def _with_json_lists(columns: Mapping[str, str]) -> str:
+    """Select columns with lists as JSON: DuckDB's own text of a list cannot be parsed."""
+    return ", ".join(
+        f'to_json("{name}") AS "{name}"' if kind.endswith("[]") else f'"{name}"'
+        for name, kind in columns.items()
+    )

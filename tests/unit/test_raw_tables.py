@@ -19,7 +19,6 @@ from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from results.report.run_data import read_run
 from results.store import tables
-from results.store.export import export_tables
 from results.store.runs import read_result
 from results.store.tables import (
     COUNTERS,
@@ -27,6 +26,7 @@ from results.store.tables import (
     PAUSES,
     RAW_TABLES,
     TRANSFERS,
+    export_tables,
     in_memory,
     read_table,
     seal,
