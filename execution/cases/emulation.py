@@ -24,6 +24,7 @@ from model.prediction.network import PathClass
 from model.routing.paths import Routing
 from model.workload.generator import Generator as Kind
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import Transfer
 from scenarios.planning.machine_profile import in_virtual_clock
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.testbed import Testbed, deaths_told, testbed
@@ -33,7 +34,6 @@ from traffic_gen.agents.client import AgentClient, OnTick, agent_client, no_tick
 from traffic_gen.generators.iperf3_flows import iperf3_flows
 from traffic_gen.generators.packet_replay import packet_replay
 from traffic_gen.iperf3 import Hosts, bytes_by_pair
-from traffic_gen.workloads.point_to_point import ping_pong
 
 BeforeExecution = Callable[[int], None]
 Tell = Callable[[str], None]
@@ -42,7 +42,7 @@ AGENT = Path(agent.__file__)
 # twice the time until a gray failure is found and TCP sends again: TCP doubles its waits.
 PATIENCE = 5
 PATIENCE_S = 10
-LATENCY_ROUNDS, LATENCY_AT_MOST_S = 20, 10
+LATENCY_ROUNDS, LATENCY_AT_MOST_S, PING_BYTES = 20, 10, 8
 
 
 def unseeded(_number: int) -> None:
@@ -87,7 +87,12 @@ class PlacedJob:
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
 
     def _latency_s(self, source: int, destination: int) -> float:
-        exchange = ping_pong(source, destination, LATENCY_ROUNDS)
+        """Measure by transfers between two ranks in turn, each after the one before."""
+        turns = [(source, destination), (destination, source)] * LATENCY_ROUNDS
+        exchange = [
+            Transfer(number, *turn, PING_BYTES, (), (number - 1,) if number else ())
+            for number, turn in enumerate(turns)
+        ]
         done = self.agents.execute(exchange, self.placement.addresses(), LATENCY_AT_MOST_S)
         return median(record.arrived_ns - record.started_ns for record in done.records) / 1e9
 

@@ -144,7 +144,6 @@ class Builder:
         received = self._received.setdefault(channel, np.full(self.gpus, NONE))
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
         earlier, carried = _distinct(np.hstack(waits)), Rows.of_table(chunks, sizes > 0)
-        numbers = self._columns["source"].count + np.arange(len(sources))
         added = {
             "source": sources,
             "destination": destinations,
@@ -156,6 +155,7 @@ class Builder:
             "ready": ready,
             "reduce": adds,
         }
+        numbers = self._columns["source"].count + np.arange(len(sources))
         for name, values in added.items():
             self._columns[name].extend(values)
         last[sources], received[destinations] = numbers, numbers
