@@ -11,17 +11,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from controller.southbound.host_routes import RTM_NEWLINK, Netlink, link_of
-from linux.network.netlink import Message, attributes_in
+from linux.network.netlink import SHAPER, TCA_KIND, TCMSG, Message, attributes_in
 
 RTMGRP_LINK, RTMGRP_TC = 1, 8
-CLASS = struct.Struct("=BxxxiIII")  # struct tcmsg
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
 RATE64 = struct.Struct("=Q")
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
-TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_OPTIONS = 2
 TCA_HTB_PARMS, TCA_HTB_RATE64 = 1, 6
 TC_H_ROOT = 0xFFFF_FFFF
-HTB = b"htb\0"
 
 # An interface's name, and whether it is up (RFC 2863).
 Carrier = tuple[str, bool]
@@ -86,7 +84,7 @@ class LinkRates(GroupReader):
             (names[index], rate_bps)
             for asked in names
             for index, rate_bps in root_rates(
-                self._reader.dumped(RTM_GETTCLASS, CLASS.pack(socket.AF_UNSPEC, asked, 0, 0, 0))
+                self._reader.dumped(RTM_GETTCLASS, TCMSG.pack(socket.AF_UNSPEC, asked, 0, 0, 0))
             )
         ]
 
@@ -100,9 +98,9 @@ def root_rates(messages: Iterable[Message]) -> Iterator[tuple[int, int]]:
     """Interface indexes, and the rates of their root HTB classes in bit/s."""
     for kind, payload in messages:
         if kind == RTM_NEWTCLASS:
-            _family, index, _handle, parent, _info = CLASS.unpack_from(payload)
-            attributes = attributes_in(payload[CLASS.size :])
-            if parent == TC_H_ROOT and attributes[TCA_KIND] == HTB:
+            _family, index, _handle, parent, _info = TCMSG.unpack_from(payload)
+            attributes = attributes_in(payload[TCMSG.size :])
+            if parent == TC_H_ROOT and attributes[TCA_KIND] == SHAPER:
                 yield index, _rate_bps(attributes_in(attributes[TCA_OPTIONS]))
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linux.machine.processor import idle_and_steal_s
-from linux.network.counters import parse_carried, read_queues
+from linux.network.counters import parse_carried
 from linux.network.namespaces import namespace_of
-from linux.network.netlink import NetlinkSocket
+from linux.network.netlink import NetlinkSocket, read_queues
 
 
 @dataclass(frozen=True)

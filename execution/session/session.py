@@ -17,7 +17,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from execution.cases.emulation import Experiment
 from execution.faults.convergence import fault_times, wait_until_converged
 from execution.faults.fault_timeline import break_component
-from linux.network.counters import read_queues
+from linux.network.netlink import read_queues
 from model.errors import InputError, Problem
 from model.fabric.health import Health
 from model.fabric.topology import Gpu, Hop, Port, Topology

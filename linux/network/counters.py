@@ -1,27 +1,12 @@
-"""Interfaces, TCP counters, sockets and shapers' queues of a network namespace.
+"""Interfaces, TCP counters and sockets of a network namespace, from /proc/PID/net (proc(5))."""
 
-All but the queues are from /proc/PID/net (proc(5)). A dump of 500 queues takes 2 ms by one request
-to the kernel, and a tenth of a second with a general parser: too much during a measurement.
-"""
-
-import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-from linux.network.netlink import NLM_F_DUMP, NetlinkSocket, attribute_places, places_in, request
 
 # Columns of /proc/PID/net/dev behind the interface's name: bytes received and sent.
 RECEIVED, SENT = 0, 8
 # The state of a socket, in /proc/PID/net/tcp.
 ESTABLISHED, LISTEN = "01", "0A"
-RTM_NEWQDISC, RTM_GETQDISC = 36, 38
-TCA_KIND, TCA_STATS = 1, 3
-# struct tcmsg; struct tc_stats (linux/rtnetlink.h, gen_stats.h): bytes, packets, drops,
-# overlimits, bps, pps, qlen, backlog.
-TCMSG = struct.Struct("=BxxxiIII")
-STATISTICS = struct.Struct("=QIIIIIII")
-SHAPER = b"htb\0"
 
 
 def parse_carried(text: str) -> dict[str, tuple[int, int]]:
@@ -68,30 +53,3 @@ def _states(process_id: int, port: int) -> Iterator[str]:
             _, local_address, _, state, *_ = line.split()
             if local_address.endswith(f":{port:04X}"):
                 yield state
-
-
-@dataclass(frozen=True)
-class Queue:
-    """A shaper's queue at an interface: its backlog now, and its drops since creation."""
-
-    interface: int
-    backlog_bytes: int
-    dropped_packets: int
-
-
-def read_queues(netlink: NetlinkSocket) -> list[Queue]:
-    """Read all shapers' queues of a network namespace."""
-    asked = request(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
-    return [queue for answer in netlink.dump(asked) for queue in parse_queues(answer)]
-
-
-def parse_queues(answer: bytes) -> Iterator[Queue]:
-    """Yield the shapers' queues in one part of the kernel's answer."""
-    for kind, begin, end in places_in(answer):
-        if kind == RTM_NEWQDISC:
-            places = attribute_places(answer, begin + TCMSG.size, end)
-            attributes = {kind: place for kind, place, _ in places}
-            if answer.startswith(SHAPER, attributes[TCA_KIND]) and TCA_STATS in attributes:
-                interface = TCMSG.unpack_from(answer, begin)[1]
-                figures = STATISTICS.unpack_from(answer, attributes[TCA_STATS])
-                yield Queue(interface, backlog_bytes=figures[7], dropped_packets=figures[2])

@@ -10,9 +10,14 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import ndmsg
 
-from linux.network.counters import read_queues
 from linux.network.namespaces import namespace_of, set_sysctl
-from linux.network.netlink import RTAX_RTO_MIN, NetlinkSocket, Request, requests_in_batch
+from linux.network.netlink import (
+    RTAX_RTO_MIN,
+    NetlinkSocket,
+    Request,
+    read_queues,
+    requests_in_batch,
+)
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
 from model.errors import EmulationError

@@ -13,8 +13,7 @@ import pytest
 
 from execution.cases.emulation import Experiment
 from execution.cases.observer import carried, observing, probed
-from linux.network.counters import read_queues
-from linux.network.netlink import NetlinkSocket
+from linux.network.netlink import NetlinkSocket, read_queues
 from model.fabric.spec import Datapath, FabricKind
 from model.fabric.topology import Hop
 from model.job.probing import background_interval_s

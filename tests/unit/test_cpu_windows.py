@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linux.machine.processor import TICKS_PER_S, idle_and_steal_s
-from linux.network.counters import STATISTICS, TCMSG, Queue, parse_queues
-from linux.network.netlink import HEADER
+from linux.network.netlink import HEADER, TC_STATS, TCMSG, Queue, parse_queues
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within
 from testbed.instruments.samplers import stalled_s, thread_time
 
@@ -99,7 +98,7 @@ def attribute(kind: int, payload: bytes) -> bytes:
 
 
 def message(kind: str, interface: int, backlog: int, drops: int) -> bytes:
-    figures = STATISTICS.pack(1, 2, drops, 0, 0, 0, 3, backlog)
+    figures = TC_STATS.pack(1, 2, drops, 0, 0, 0, 3, backlog)
     body = TCMSG.pack(0, interface, 0x10000, 0xFFFFFFFF, 2)
     body += attribute(1, kind.encode() + b"\0") + attribute(2, b"options") + attribute(3, figures)
     return HEADER.pack(HEADER.size + len(body), 36, 2, 1, 0) + body
