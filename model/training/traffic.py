@@ -125,22 +125,17 @@ def traffic(job: Job, strategy: Strategy) -> Traffic:
 
 
 class RankGrid:
-    """The GPU of every rank: six coordinates, of each degree the parts inside and across."""
+    """The GPU of every rank: six coordinates, of each degree the parts inside and across.
+
+    Axes of `gpus`: pipeline, data, tensor across domains; pipeline, data, tensor inside.
+    """
 
     def __init__(self, strategy: Strategy) -> None:
-        inside = (strategy.tensor_inside, strategy.data_inside, strategy.pipeline_inside)
-        degrees = (strategy.tensor, strategy.data, strategy.pipeline)
-        self.inside = inside
-        self.across = tuple(all_ // part for all_, part in zip(degrees, inside, strict=True))
-        self.gpus = int(np.prod(degrees))
-        # Axes: pipeline, data, tensor across domains; pipeline, data, tensor inside.
-        self._shape = (*self.across[::-1], *inside[::-1])
-
-    def ring(self, dimension: int, *, across: bool) -> tuple[Ints, Ints]:
-        """Every GPU, and the next one of a dimension's ring inside or across domains."""
-        gpus = np.arange(self.gpus).reshape(self._shape)
-        axis = 2 - dimension if across else 5 - dimension
-        return gpus.ravel(), np.roll(gpus, -1, axis).ravel()
+        inside = (strategy.pipeline_inside, strategy.data_inside, strategy.tensor_inside)
+        degrees = (strategy.pipeline, strategy.data, strategy.tensor)
+        across = (all_ // part for all_, part in zip(degrees, inside, strict=True))
+        self._degrees = degrees
+        self.gpus = np.arange(int(np.prod(degrees))).reshape(*across, *inside)
 
     def stages(self) -> Ints:
         """GPUs by stage, data and tensor rank.
@@ -148,25 +143,21 @@ class RankGrid:
         The order of stages turns at each domain, so that a domain's last stage and the next one's
         first are on one rail.
         """
-        gpus = np.arange(self.gpus).reshape(self._shape).copy()
+        gpus = self.gpus.copy()
         gpus[1::2] = np.flip(gpus[1::2], axis=3)
-        by_dimension = gpus.transpose(0, 3, 1, 4, 2, 5)
-        pipeline, data, tensor = (
-            whole * part for whole, part in zip(self.across[::-1], self.inside[::-1], strict=True)
-        )
-        return by_dimension.reshape(pipeline, data, tensor)
+        return gpus.transpose(0, 3, 1, 4, 2, 5).reshape(self._degrees)
 
 
-def _collective(grid: RankGrid, dimension: int, size: float) -> Flows:
-    """A hierarchical AllGather or ReduceScatter of `size` bytes, as rings."""
-    inside, across = grid.inside[dimension], grid.across[dimension]
+def _collective(gpus: Ints, inside_axis: int, across_axis: int, size: float) -> Flows:
+    """A hierarchical AllGather or ReduceScatter of `size` bytes, as rings along two axes."""
+    inside, across = gpus.shape[inside_axis], gpus.shape[across_axis]
     volumes = ((inside - 1) / inside * size, (across - 1) / (inside * across) * size)
-    parts = []
-    for volume, outer in zip(volumes, (False, True), strict=True):
-        if volume:
-            source, destination = grid.ring(dimension, across=outer)
-            parts.append(Flows(source, destination, np.full(len(source), volume)))
-    return joined(*parts) if parts else _NOTHING
+    rings = [
+        Flows(gpus.ravel(), np.roll(gpus, -1, axis).ravel(), np.full(gpus.size, volume))
+        for volume, axis in zip(volumes, (inside_axis, across_axis), strict=True)
+        if volume
+    ]
+    return joined(*rings) if rings else _NOTHING
 
 
 _NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
@@ -175,13 +166,14 @@ _NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 def _tensor(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     layers = job.transformer.layers / strategy.pipeline
     count = tensor_collectives(job) * layers * microbatches
-    return _collective(grid, 0, count * float(activation_bytes(job.transformer, strategy)))
+    size = count * float(activation_bytes(job.transformer, strategy))
+    return _collective(grid.gpus, 5, 2, size)
 
 
 def _data(job: Job, strategy: Strategy, grid: RankGrid) -> Flows:
     """The AllReduce of the gradients outside experts, and of those of an expert's copies."""
     of_shared, of_experts = gradient_bytes(job.transformer, strategy)
-    shared = _collective(grid, 1, 2 * of_shared)
+    shared = _collective(grid.gpus, 4, 1, 2 * of_shared)
     if job.transformer.experts is None:
         return shared
     return joined(shared, _copies(grid, strategy, job.transformer.experts.parallel, 2 * of_experts))
@@ -196,16 +188,9 @@ def _copies(grid: RankGrid, strategy: Strategy, experts: int, size: float) -> Fl
     ranks = grid.stages()
     count = int(strategy.data) // experts
     inside = gcd(count, max(int(strategy.data_inside) // experts, 1))
-    across = count // inside
-    volumes = ((inside - 1) / inside * size, (across - 1) / (inside * across) * size)
     # Axes: stage, place among domains, place in a domain, expert, tensor.
-    copies = ranks.reshape(len(ranks), across, inside, experts, -1)
-    rings = [
-        Flows(ranks.ravel(), np.roll(copies, -1, axis).ravel(), np.full(ranks.size, volume))
-        for volume, axis in zip(volumes, (2, 1), strict=True)
-        if volume
-    ]
-    return joined(*rings) if rings else _NOTHING
+    copies = ranks.reshape(len(ranks), count // inside, inside, experts, -1)
+    return _collective(copies, 2, 1, size)
 
 
 def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
