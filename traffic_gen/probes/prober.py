@@ -69,10 +69,6 @@ class Pair:
         self.sent_ns, self.arrived_ns = array.array("q"), array.array("q")
         self.socket = sender
 
-    def extend(self) -> None:
-        """Extend `arrived_ns` with zeros to the length of `sent_ns`."""
-        self.arrived_ns.frombytes(bytes(8 * (len(self.sent_ns) - len(self.arrived_ns))))
-
     def record(self) -> dict[str, Any]:
         """Return the pair's entry in the records."""
         both = zip(self.sent_ns, self.arrived_ns, strict=True)
@@ -213,7 +209,7 @@ class Prober:
         """Receive all waiting probes; of a duplicated probe, the first arrival counts."""
         self._timestamps.renew()
         for pair in self.pairs:
-            pair.extend()
+            pair.arrived_ns.extend([0] * (len(pair.sent_ns) - len(pair.arrived_ns)))
         for receiver in self._receivers.values():
             for source, seconds, nanoseconds, payload in self._mailbag.fetch(receiver):
                 known = receiver.pairs.get(source)

@@ -69,7 +69,7 @@ class _Reader:
         # The number of chunks at the begin, and of chunks that steps touch.
         self.chunks = 0
         parser.StartElementHandler = self._begin
-        parser.EndElementHandler = self._end
+        parser.EndElementHandler = lambda _name: self.open.pop()
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse("has a DOCTYPE", "leave it out")
 
     def _refuse(self, what: str, hint: str = "") -> NoReturn:
@@ -86,9 +86,6 @@ class _Reader:
             self._step(given)
         elif self.algorithm is not None:
             {"gpu": self._gpu, "tb": self._block}[name](given, self.algorithm)
-
-    def _end(self, _name: str) -> None:
-        self.open.pop()
 
     def _number(self, given: Attributes, key: str, least: int, most: int) -> int:
         """Return an attribute that is a number within bounds."""
