@@ -120,22 +120,27 @@ def _hierarchical_broadcast_s(_kind: FabricKind, grid: Grid, size: float) -> flo
     return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
 
 
-def twice(once: ClosedForm) -> ClosedForm:
-    """An AllReduce: a ReduceScatter, then an AllGather that takes as long."""
-    return ClosedForm(
-        lambda kind, grid, size: 2 * once.completion_s(kind, grid, size),
-        steps=lambda grid: 2 * once.steps(grid),
-    )
-
-
 # AllGather and ReduceScatter. In a ring, (n-1)/n · D/C_S (textbook): each shard travels to all
-# other GPUs. Halving and doubling has a step for each bit of the rank.
+# other GPUs.
 RING = ClosedForm(
     lambda _kind, grid, size: (grid.n - 1) / grid.n * size / grid.slowest,
     steps=lambda grid: grid.n - 1,
 )
 HIERARCHICAL = ClosedForm(_hierarchical_s, steps=lambda grid: grid.peers)
-HALVING_DOUBLING = ClosedForm(_hierarchical_s, steps=lambda grid: grid.n.bit_length() - 1)
+# AllReduces: a ReduceScatter, then an AllGather that takes as long. Halving and doubling has a step
+# for each bit of the rank, and the bytes of the hierarchical algorithm.
+RING_ALL_REDUCE = ClosedForm(
+    lambda kind, grid, size: 2 * RING.completion_s(kind, grid, size),
+    steps=lambda grid: 2 * RING.steps(grid),
+)
+HIERARCHICAL_ALL_REDUCE = ClosedForm(
+    lambda kind, grid, size: 2 * _hierarchical_s(kind, grid, size),
+    steps=lambda grid: 2 * grid.peers,
+)
+HALVING_DOUBLING = ClosedForm(
+    lambda kind, grid, size: 2 * _hierarchical_s(kind, grid, size),
+    steps=lambda grid: 2 * (grid.n.bit_length() - 1),
+)
 # An AllReduce within the domains, and along each rail by a double binary tree: twice within all
 # domains, and every slice up and down its rail's tree.
 DOUBLE_TREE = ClosedForm(

@@ -15,7 +15,7 @@ import pytest
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind
-from model.prediction.closed_forms import RING, Grid, twice
+from model.prediction.closed_forms import RING_ALL_REDUCE, Grid
 from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass, Terms
 from model.prediction.simulation import Simulation
 from model.workload.transfers.collective import Collective
@@ -74,7 +74,7 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
 
 def test_the_closed_form_agrees_with_astra_sim() -> None:
     """The bandwidth term, the latency of each step, the reductions, and what hands them over."""
-    form = twice(RING)
+    form = RING_ALL_REDUCE
     grid = Grid(x=1, y=NPUS, hb=LINK_BYTES_PER_S, nic=LINK_BYTES_PER_S)
     sent_s = form.completion_s(FabricKind.RAIL_ONLY, grid, SIZE / SPLITS)
     each_s = sent_s + form.steps(grid) * LATENCY_S + (NPUS - 1) * REDUCTION_S

@@ -94,12 +94,12 @@ class Algorithm:
 
 
 ALGORITHMS: dict[Named, Algorithm] = {
-    (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.twice(closed.RING)),
+    (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.RING_ALL_REDUCE),
     (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
-        hierarchical_all_reduce, closed.twice(closed.HIERARCHICAL)
+        hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE
     ),
     (Collective.ALL_REDUCE, "halving-doubling"): Algorithm(
-        halving_doubling_all_reduce, closed.twice(closed.HALVING_DOUBLING)
+        halving_doubling_all_reduce, closed.HALVING_DOUBLING
     ),
     (Collective.ALL_REDUCE, "double-binary-tree"): Algorithm(
         double_tree_all_reduce, closed.DOUBLE_TREE, TREE_SLICES, shards=lambda shape: shape[1]
