@@ -1,7 +1,7 @@
 """Costs of a machine: processor time of packets and bytes by kind of hop, and of transfers.
 
 Costs are in seconds. They are measured once on a machine (`railbed doctor`), with small fabrics;
-`budget.py` computes the needs of a load (`load.py`) from them.
+`load.py` computes the needs of a load from them.
 """
 
 from collections.abc import Mapping
