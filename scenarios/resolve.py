@@ -54,7 +54,8 @@ def resolve(
     scale, depth = bandwidth_scale(file, machine), bucket_depth(file, machine)
     specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
     document.refuse([issue for spec in specs.values() for issue in rate_issues(spec)][:1])
-    broken = {kind: faults_on(file, spec) for kind, spec in specs.items()}
+    # Without faults, every fabric connects all its GPUs.
+    broken = {kind: faults_on(file, spec) for kind, spec in specs.items() if file.faults}
     document.refuse(issue for _, wrong in broken.values() for issue in wrong)
     if is_given:
         document.refuse(_schedule_issues(file))

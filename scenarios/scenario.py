@@ -92,9 +92,10 @@ AUTO = Repeats(least=6, most=30, precision=0.005)
 class Scenario:
     """Fabrics to build, cases to execute on them, their repeats, and the expectations.
 
-    `thresholds` are those of the ratio to the model for warn and fail, `replay_thresholds` those of
-    the replay of an execution that met a fault, without its losses. `chosen` has the values chosen
-    for `auto`, by key (for a case `time_dilation of CASE`).
+    `faults` has those of each fabric, or is empty. `thresholds` are those of the ratio to the model
+    for warn and fail, `replay_thresholds` those of the replay of an execution that met a fault,
+    without its losses. `chosen` has the values chosen for `auto`, by key (for a case `time_dilation
+    of CASE`).
     """
 
     name: str

@@ -138,7 +138,7 @@ def at_most_s(order: Order) -> float:
 
 def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
     """Seconds that a case waits for the ends of its faults, and for its job's return."""
-    ends_s = [fault.at_s + (fault.for_s or 0.0) for fault in scenario.faults[kind]]
+    ends_s = [fault.at_s + (fault.for_s or 0.0) for fault in scenario.faults.get(kind, ())]
     job = scenario.job
     return max(ends_s) + job.restart_time + job.reconfiguration_time if ends_s else 0.0
 

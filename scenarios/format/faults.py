@@ -70,8 +70,6 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
     """Return the faults on one fabric, and issues: missing components, unreachable GPUs."""
-    if not file.faults:
-        return (), []
     topology = build_topology(spec)
     faults: list[Fault] = []
     issues: list[Issue] = []
