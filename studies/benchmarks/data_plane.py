@@ -12,6 +12,8 @@ from statistics import median
 from pyroute2.netlink.exceptions import NetlinkError
 
 from execution.cases.emulation import Experiment
+from execution.cases.progress import SILENT
+from execution.run import run
 from linux.network.route_socket import RouteSocket
 from model.errors import NotReady
 from model.fabric.shaping import (
@@ -25,10 +27,12 @@ from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import Link
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from studies.benchmarks.accuracy import disturbed
 from studies.benchmarks.capacity import ON_RAILS, at_once
 from studies.benchmarks.costs import exchange, exchange_cost, up_and_down
-from studies.benchmarks.fabrics import bench_fabric, library_cases
+from studies.benchmarks.fabrics import bench_fabric
 from studies.benchmarks.rows import NEVER_PASSED, SIXTEEN, Row, judged, part
 from testbed.fabric.links import Links
 from testbed.fabric.shaping import DATA_CLASS, LINK_CLASS, ROOT, add_acknowledgement_filter
@@ -57,8 +61,12 @@ def datapaths(store: Path) -> Iterator[Row]:
         for kind in FabricKind:
             yield from part(_costs(datapath, kind), **facts, fabric=kind.value)
         yield from part(capacity(datapath), **facts, gpus=SIXTEEN.gpus)
-        cases = library_cases("quickstart", store, [f"fabric.datapath={datapath}"])
-        yield from part(map(judged, cases), **facts)
+        yield from part(_quickstart(datapath, store), **facts)
+
+
+def _quickstart(datapath: Datapath, store: Path) -> Iterator[Row]:
+    scenario = load(LIBRARY / "quickstart.yaml", [f"fabric.datapath={datapath}"])
+    yield from map(judged, run(scenario, ProxyKind.PROCESS, store, SILENT)["cases"])
 
 
 def _costs(datapath: Datapath, kind: FabricKind) -> Iterator[Row]:

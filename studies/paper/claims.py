@@ -33,7 +33,8 @@ STUDY: dict[str, Callable[[Setting], tuple[float, ...]]] = {
     "fig10-k8": lambda setting: (of_ideal(8, 256, setting), of_ideal(8, 4096, setting)),
 }
 # One assumption changed at a time.
-VARIED: dict[str, Setting] = {
+SETTINGS: dict[str, Setting] = {
+    "as assumed": DEFAULT,
     "16384 GPUs": replace(DEFAULT, gpus=16384),
     "65536 GPUs": replace(DEFAULT, gpus=65536),
     "batch 2048": replace(DEFAULT, batch=2048),
@@ -68,19 +69,19 @@ def paper_object() -> dict[str, Any]:
         "schema": SCHEMA,
         "claims": [_claim(row) for row in published("claims")],
         "assumptions": SETTING_NOTE,
-        "sensitivities": [{"setting": "as assumed", **_study(DEFAULT)}]
-        + [{"setting": name, **_study(setting)} for name, setting in VARIED.items()],
+        "sensitivities": [
+            {"setting": name, **{claim: _plain(value(setting)) for claim, value in STUDY.items()}}
+            for name, setting in SETTINGS.items()
+        ],
     }
-
-
-def _study(setting: Setting) -> dict[str, Any]:
-    return {name: _plain(value(setting)) for name, value in STUDY.items()}
 
 
 def _claim(row: dict[str, str]) -> dict[str, Any]:
     name, paper = row["id"], numbers(row["value"])
     ours = finding(name)
-    beside = list(zip(paper, _compared(row, ours), strict=True))
+    # A range is compared with one value twice.
+    values = ours.values * (len(paper) // len(ours.values))
+    beside = list(zip(paper, values, strict=True))
     return {
         "id": name,
         "claim": row["claim"],
@@ -104,12 +105,6 @@ def _study_note(name: str) -> str:
     if name == "fig10-k8":
         return f"{_few_stages()}; "
     return f"{OVER_OTHER_RATES}; " if name.startswith("fig9") else ""
-
-
-def _compared(row: dict[str, str], ours: Finding) -> tuple[float, ...]:
-    """Our values, one for each of the paper's: a range is compared with one value twice."""
-    wanted = len(numbers(row["value"]))
-    return ours.values * wanted if len(ours.values) < wanted else ours.values
 
 
 def _plain(values: tuple[float, ...]) -> float | list[float]:

@@ -17,6 +17,7 @@ from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.scenario import Scenario
 from studies.benchmarks import BENCHMARKS, data_plane, traces
 from studies.benchmarks.accuracy import POINTS, accuracy
 from studies.benchmarks.capacity import ON_RAILS, Ring
@@ -198,17 +199,17 @@ def test_datapaths_are_compared_by_costs_capacity_and_judged_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (case, *_) = json.loads(SAMPLE.read_text())["cases"]
-    asked: list[str] = []
+    asked: list[Datapath | None] = []
 
-    def cases(_name: str, _store: Path, overrides: list[str]) -> list[dict[str, Any]]:
-        asked.extend(overrides)
-        return [case]
+    def run(scenario: Scenario, *_: object) -> dict[str, Any]:
+        asked.append(scenario.fabrics[0].datapath)
+        return {"cases": [case]}
 
     monkeypatch.setattr(data_plane, "_costs", lambda *_: [{"up_s": 1.0}])
     monkeypatch.setattr(data_plane, "capacity", lambda _: [{"kept_up": True}])
-    monkeypatch.setattr(data_plane, "library_cases", cases)
+    monkeypatch.setattr(data_plane, "run", run)
     rows = list(datapaths(tmp_path))
-    assert asked == [f"fabric.datapath={datapath}" for datapath in Datapath]
+    assert asked == list(Datapath)
     for datapath in Datapath:
         of = [row for row in rows if row["datapath"] == datapath]
         assert [row["fabric"] for row in of if "up_s" in row] == list(FabricKind)
