@@ -13,7 +13,7 @@ from model.training.job import Job, cluster_of
 from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case
-from studies.decision.designs import loss_with_nics, losses
+from studies.decision.decision import loss_with_nics, losses
 from studies.paper import numbers, published
 from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration_s, transformer
 from studies.paper.values import table2

@@ -19,8 +19,7 @@ from model.fabric.network_cost import (
     rails_on_a_switch,
 )
 from model.fabric.spec import FabricKind
-from studies.decision.decide import decide_object
-from studies.decision.designs import load_cluster
+from studies.decision.decision import decide_object, load_cluster
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
 

@@ -1,0 +1,334 @@
+"""A cluster's file, its possible networks with cost and iteration times, modeled, and the answer.
+
+The answer has every design with its figures, the efficient ones, and changes that alter it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from model.errors import InputError, Problem
+from model.fabric.network_cost import (
+    Equipment,
+    Prices,
+    built_oversubscription,
+    equipment,
+    rails_on_a_switch,
+)
+from model.fabric.spec import PLATFORMS, FabricKind
+from model.training.iteration import Evaluation, best, iteration
+from model.training.job import Job, cluster_of
+from scenarios.format.checked_file import Strict, load_as
+from scenarios.format.document import FileKind
+from scenarios.format.files import File
+from scenarios.format.prices import DEFAULT, load_prices
+from scenarios.format.training import load_configuration
+from scenarios.format.units import Platform
+
+SCHEMA = "railbed.decide/1"
+# Commands that measure a modeled figure on an emulated twin.
+MEASURED_BY = {
+    "all_to_all_slowdown": "sudo ./railbed run quickstart",
+    "losses": "sudo ./railbed failures",
+}
+FACTORS = (0.25, 4.0)
+HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
+KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
+
+Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+
+
+def _even(radix: int) -> int:
+    if radix % 2:
+        raise ValueError(f"must be an even number, got {radix}")
+    return radix
+
+
+class TrainedModel(Strict):
+    """A model that will be trained: a training configuration, and its batch on this cluster."""
+
+    configuration: str
+    batch: Size | None = None
+
+
+class ClusterFile(Strict):
+    """The cluster of a decision."""
+
+    gpus: Size
+    platform: Platform
+    radix: Annotated[int, Field(ge=4, le=4096, strict=True), AfterValidator(_even)]
+    models: tuple[TrainedModel, ...] = Field(min_length=1)
+    domain_sizes: tuple[Size, ...] = ()
+    oversubscription: tuple[Annotated[float, Field(ge=1, le=64)], ...] = (2.0,)
+    lifetime_years: float = Field(default=5.0, ge=0.01, le=100)
+    usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
+    prices: File = str(DEFAULT)
+
+
+def load_cluster(path: Path) -> ClusterFile:
+    """Read a cluster's file; raises `InputError` with all problems.
+
+    The file of prices is searched from the cluster's folder.
+    """
+    return load_as(path, ClusterFile, KIND)
+
+
+@dataclass(frozen=True)
+class Design:
+    """A network: its kind, domain size and oversubscription, with its equipment."""
+
+    kind: FabricKind
+    domain_size: int
+    oversubscription: float
+    equipment: Equipment
+
+    @property
+    def name(self) -> str:
+        """Its kind and its domain size, and an oversubscription above 1."""
+        spines = f", spines {self.oversubscription:.3g}:1" if self.oversubscription > 1 else ""
+        return f"{self.kind.value}, K = {self.domain_size}{spines}"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model trained on a design: its best strategy, and the loss when a part fails.
+
+    `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
+    """
+
+    name: str
+    job: Job
+    best: Evaluation
+    losses: dict[str, float | None]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Trained tokens a second."""
+        return self.job.batch * self.job.transformer.sequence / self.best.iteration_s
+
+    @property
+    def all_to_all_slowdown(self) -> float | None:
+        """Share of time that all-to-alls take longer than with full bisection.
+
+        `None` without experts.
+        """
+        ours = float(self.best.terms.expert)
+        cluster = replace(self.job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
+        full = float(iteration(replace(self.job, cluster=cluster), self.best.strategy).expert)
+        return ours / full - 1 if full else None
+
+
+def designs(file: ClusterFile) -> Iterator[Design]:
+    """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size."""
+    own = min(PLATFORMS[file.platform].domain_size, file.gpus)
+    ratios = (
+        built_oversubscription(file.gpus, file.radix, asked)
+        for asked in (1.0, *file.oversubscription)
+    )
+    for ratio in dict.fromkeys(ratios):
+        yield _design(file, FabricKind.RAIL_OPTIMIZED, own, ratio)
+    for size in dict.fromkeys((own, *file.domain_sizes)):
+        yield _design(file, FabricKind.RAIL_ONLY, min(size, file.gpus), 1.0)
+
+
+def _design(file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float) -> Design:
+    of = equipment(kind, file.gpus, file.radix, domain_size, ratio)
+    return Design(kind, domain_size, ratio, of)
+
+
+def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
+    """A model's best iteration on a design; raises `InputError` if no strategy fits."""
+    configuration = load_configuration(Path(model.configuration))
+    cluster = replace(
+        cluster_of(file.platform, file.gpus, design.domain_size),
+        kind=design.kind,
+        oversubscription=design.oversubscription,
+    )
+    batch = model.batch or configuration.batch
+    job = replace(configuration.job, batch=batch, cluster=cluster)
+    evaluation = best(job)
+    if evaluation is None:
+        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
+        raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
+    rails = rails_on_a_switch(
+        design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
+    )
+    return Training(model.configuration, job, evaluation, losses(job, evaluation, rails))
+
+
+def losses(job: Job, evaluation: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
+    """The iteration's losses, as shares of its time, with the same strategy.
+
+    Every domain waits for the slowest. A lost NIC link takes 1/K of a domain's NIC bandwidth, a
+    rail switch as many of the K parts as it has rails, and their traffic leaves by the other rails.
+    A lost GPU takes its HB domain out of the job, if there is no spare.
+    """
+    left = job.cluster.gpus - job.cluster.domain_size
+    return {
+        "nic_link": _loss_without_rails(job, evaluation, 1),
+        "rail_switch": _loss_without_rails(job, evaluation, rails_of_a_switch),
+        "gpu": job.cluster.gpus / left - 1 if left else None,
+    }
+
+
+def _loss_without_rails(job: Job, evaluation: Evaluation, lost: int) -> float | None:
+    rails = job.cluster.domain_size
+    return loss_with_nics(job, evaluation, (rails - lost) / rails) if rails > lost else None
+
+
+def loss_with_nics(job: Job, evaluation: Evaluation, share: float) -> float:
+    """The iteration's loss if NICs have this share of their bandwidth."""
+    slower = replace(job.cluster, nic=job.cluster.nic * share)
+    without = iteration(replace(job, cluster=slower), evaluation.strategy)
+    return float(without.total) / evaluation.iteration_s - 1
+
+
+def decide_object(file: ClusterFile) -> dict[str, Any]:
+    """All designs of a cluster with cost, power, iteration times and losses, and the answer."""
+    evaluated = {
+        design: [trained(file, design, model) for model in file.models] for design in designs(file)
+    }
+    decision = Decision(file, load_prices(Path(file.prices)).prices, evaluated)
+    if not all(map(decision.network_usd, evaluated)):
+        what = "parts of a network, or their energy, must have a price"
+        raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
+    return {
+        "schema": SCHEMA,
+        "gpus": file.gpus,
+        "platform": file.platform,
+        "basis": "modeled",
+        "measured_by": MEASURED_BY,
+        "designs": [_design_object(decision, design) for design in evaluated],
+        "answer": decision.answer().name,
+        "sentence": _sentence(decision),
+        "sensitivities": _sensitivities(decision),
+    }
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The designs of a cluster, and each of its models trained on each of them."""
+
+    file: ClusterFile
+    prices: Prices
+    evaluated: dict[Design, list[Training]]
+
+    @property
+    def first(self) -> Design:
+        """Rail-optimized, full, with the platform's own HB domains."""
+        return next(iter(self.evaluated))
+
+    def answer(self) -> Design:
+        """The design whose network costs the least for a trained token, over all models.
+
+        Only designs with the platform's own HB domains count: the cost of larger ones is not known.
+        """
+        own = [one for one in self.evaluated if one.domain_size == self.first.domain_size]
+        return min(own, key=lambda one: geometric_mean(self.usd_per_token(one)))
+
+    def is_efficient(self, design: Design) -> bool:
+        """Whether the design is Pareto-optimal by price and time."""
+        place = self._place(design)
+        others = map(self._place, self.evaluated)
+        return not any(
+            other != place and other[0] <= place[0] and other[1] <= place[1] for other in others
+        )
+
+    def _place(self, design: Design) -> tuple[float, float]:
+        return self.usd(design), self.mean_iteration_s(design)
+
+    def mean_iteration_s(self, design: Design) -> float:
+        """One figure for all models: the geometric mean of their iteration times, in seconds."""
+        return geometric_mean(training.best.iteration_s for training in self.evaluated[design])
+
+    def usd(self, design: Design) -> float:
+        """The price of the network."""
+        return self.prices.usd(design.equipment)
+
+    def network_usd(self, design: Design) -> float:
+        """The network's price, and that of its energy over its lifetime."""
+        hours = self.file.lifetime_years * HOURS_PER_YEAR
+        energy = self.prices.watts(design.equipment) / 1000 * hours * self.file.usd_per_kwh
+        return self.usd(design) + energy
+
+    def usd_per_token(self, design: Design) -> list[float]:
+        """For each model, `network_usd` over the tokens trained in the network's lifetime."""
+        usd = self.network_usd(design)
+        seconds = self.file.lifetime_years * HOURS_PER_YEAR * SECONDS_PER_HOUR
+        return [usd / (one.tokens_per_s * seconds) for one in self.evaluated[design]]
+
+
+def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
+    trained_at = zip(decision.evaluated[design], decision.usd_per_token(design), strict=True)
+    return {
+        "design": design.name,
+        "kind": design.kind.value,
+        "domain_size": design.domain_size,
+        "oversubscription": design.oversubscription,
+        "switches": design.equipment.switches,
+        "transceivers": design.equipment.transceivers,
+        "usd": decision.usd(design),
+        "watts": decision.prices.watts(design.equipment),
+        "models": [_training_object(*one) for one in trained_at],
+        "efficient": decision.is_efficient(design),
+    }
+
+
+def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]:
+    return {
+        "configuration": training.name,
+        "iteration_s": training.best.iteration_s,
+        "hfu": 100 * training.best.hfu,
+        "all_to_all_slowdown_percent": _percent(training.all_to_all_slowdown),
+        "losses_percent": {part: _percent(loss) for part, loss in training.losses.items()},
+        "network_usd_per_million_tokens": 1e6 * usd_per_token,
+    }
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _sentence(decision: Decision) -> str:
+    chosen, first = decision.answer(), decision.first
+    saved = decision.usd(first) - decision.usd(chosen)
+    slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
+    pace = "slower" if slower >= 0 else "faster"
+    return (
+        f"Of networks with HB domains of {chosen.domain_size} GPUs, {chosen.name} costs the least "
+        f"for a trained token: it saves {saved / 1e6:.1f} of "
+        f"{decision.usd(first) / 1e6:.1f} million USD against {first.name}, and is "
+        f"{100 * abs(slower):.1f} % {pace}.{_larger_domains(decision, chosen)}"
+    )
+
+
+def _larger_domains(decision: Decision, chosen: Design) -> str:
+    """The gain of the fastest design with other HB domains, if it is faster than the answer."""
+    fastest = min(decision.evaluated, key=decision.mean_iteration_s)
+    gain = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(fastest) - 1
+    if fastest.domain_size == chosen.domain_size or gain <= 0:
+        return ""
+    return (
+        f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster; "
+        "the cost of these domains is not counted."
+    )
+
+
+def _sensitivities(decision: Decision) -> list[dict[str, Any]]:
+    """The answers with every input at a quarter of its value, and at four times its value."""
+    prices, file, answers = decision.prices, decision.file, dict[str, Design]()
+    for factor in FACTORS:
+        for key, value in vars(prices).items():
+            changed = replace(decision, prices=replace(prices, **{key: factor * value}))
+            answers[f"{key} x {factor:g}"] = changed.answer()
+        for key in ("lifetime_years", "usd_per_kwh"):
+            other = file.model_copy(update={key: factor * getattr(file, key)})
+            answers[f"{key} x {factor:g}"] = replace(decision, file=other).answer()
+    return [
+        {"input": name, "answer": design.name, "changes": design != decision.answer()}
+        for name, design in answers.items()
+    ]
