@@ -29,29 +29,29 @@ def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
     result = read_result(run)
     written: list[Path] = []
     with reading(run):
-        groups = _groups(result["cases"])
-        if not groups:
+        grouped = groups(result["cases"])
+        if not grouped:
             hint = "use --format chakra or htsim" if result["cases"] else "use --format json"
             raise InputError(Problem(str(run), "needs a collective without faults", hint))
-        for name, cases in groups.items():
+        for name, cases in grouped.items():
             table, document = (folder / f"{folder_name(name)}.{end}" for end in ("txt", "json"))
             make_folder(folder)
-            write_record(table, "\n".join((*_table(name, cases), "")))
+            write_record(table, "\n".join((*rows_as_printed(name, cases), "")))
             write_record(document, json.dumps(_object(name, cases), indent=1) + "\n")
             written += [table, document]
     return written
 
 
-def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
+def groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """Group collectives by fabric and algorithm, in order of sizes.
 
     Other cases have no bandwidth; times of scapy tell only how fast it crafts packets.
     """
-    groups: dict[str, list[Case]] = {}
+    grouped: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: float(case["bytes"] * case["size_scale"])):
         if case["busbw_gbyte_per_s"] is not None and case["generator"] != Generator.SCAPY:
-            groups.setdefault(_name(case), []).append(case)
-    return groups
+            grouped.setdefault(_name(case), []).append(case)
+    return grouped
 
 
 def _name(case: Case) -> str:
@@ -108,7 +108,7 @@ def _average(cases: Sequence[Case]) -> float:
     return sum(float(case["busbw_gbyte_per_s"]) for case in cases) / len(cases)
 
 
-def _table(name: str, cases: Sequence[Case]) -> Iterator[str]:
+def rows_as_printed(name: str, cases: Sequence[Case]) -> Iterator[str]:
     """Yield the lines of the table."""
     yield f"# Railbed: {name}, {cases[0]['gpus']} ranks"
     yield "#" + _line(COLUMNS)[1:]

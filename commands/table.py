@@ -52,6 +52,10 @@ COMMANDS = {
         "Estimate a scenario's load on this machine, and whether it fits. Needs no root.",
         "./railbed plan quickstart --set fabric.domain_size=8",
     ),
+    "predict": Row(
+        "Predict the real platform's completion times on paper. Needs no root.",
+        "./railbed predict quickstart --set fabric.domains=128 --latency 0.5us",
+    ),
     "verify": Row(
         "Check that packets take the intended paths on a scenario's fabrics, and stay on rails.",
         "sudo ./railbed verify quickstart --proxies process",

@@ -29,15 +29,22 @@ WHOLE_LINES = 2**20
 KIND_OF = {key: kind for kind in KINDS for key in kind.file_keys}
 
 
-def load(path: Path, overrides: Sequence[str] = (), machine: Machine | None = None) -> Scenario:
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    machine: Machine | None = None,
+    on_paper: bool = False,
+) -> Scenario:
     """Read and check a scenario; raises `InputError` with all problems.
 
-    `machine` has this machine's measured costs; without them, no load is refused as too high.
+    `machine` has this machine's measured costs; without them, no load is refused as too high. A
+    scenario `on_paper` may have more GPUs than any fabric.
     """
     document = override(read(path, SCENARIO), overrides)
     file = checked(document, ScenarioFile)
     name = file.name or _name_of(path)
-    scenario = resolve(document, file, name, _standalone_text(document, file, name), machine)
+    text = _standalone_text(document, file, name)
+    scenario = resolve(document, file, name, text, machine, on_paper)
     if document.problems:
         raise InputError(*document.problems)
     return scenario

@@ -32,15 +32,21 @@ MAX_TRANSFER_BYTES = 2**32 - 1
 
 
 def resolve(
-    document: Document, file: ScenarioFile, name: str, text: str, machine: Machine | None
+    document: Document,
+    file: ScenarioFile,
+    name: str,
+    text: str,
+    machine: Machine | None,
+    on_paper: bool = False,
 ) -> Scenario:
     """Return the scenario; raises `InputError` with all issues of a step.
 
     `machine` has this machine's measured costs; they are ignored if the scenario asks for another
-    datapath.
+    datapath. A scenario `on_paper` may have more GPUs than any fabric.
     """
     places = [document.where(("workloads", number)) for number in range(len(file.workloads))]
-    of_sections = fabric_issues(file.fabric), _workload_issues(file), _expect_issues(file.expect)
+    of_fabric = fabric_issues(file.fabric, on_paper)
+    of_sections = of_fabric, _workload_issues(file), _expect_issues(file.expect)
     document.refuse(chain(*of_sections, fault_issues(file)))
     document.refuse(_given_size_issues(file))
     datapath = file.fabric.datapath
@@ -53,7 +59,8 @@ def resolve(
         document.refuse(_schedule_issues(file))
     scale, depth = bandwidth_scale(file, machine), bucket_depth(file, machine)
     specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
-    document.refuse([issue for spec in specs.values() for issue in rate_issues(spec)][:1])
+    if not on_paper:
+        document.refuse([issue for spec in specs.values() for issue in rate_issues(spec)][:1])
     # Without faults, every fabric connects all its GPUs.
     broken = {kind: faults_on(file, spec) for kind, spec in specs.items() if file.faults}
     document.refuse(issue for _, wrong in broken.values() for issue in wrong)

@@ -157,13 +157,18 @@ class FabricSpec:
 class Platform:
     """Bandwidths of a GPU in bit/s per direction: to its HB domain (C_F), and of its NIC (C_S).
 
-    An HB domain has `domain_size` GPUs.
+    An HB domain has `domain_size` GPUs. `hb_link_s` and `nic_link_s` are latencies in seconds: of a
+    link into the HB domain, and of a NIC's or a switch's link, by default those of SimAI's topology
+    generator (`--nv_latency` and `--latency` of its gen_Topo_Template.py). They are of the network
+    alone: what NCCL adds for each step, some microseconds, is not in them.
     """
 
     name: str
     hb_rate_bps: int
     nic_rate_bps: int
     domain_size: int
+    hb_link_s: float = 25e-9
+    nic_link_s: float = 500e-9
 
 
 # Those of arXiv 2307.12169, section II-A. DGX A100: 600 GB/s bidirectional NVLink 3 and HDR

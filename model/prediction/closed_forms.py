@@ -1,12 +1,13 @@
 """Algorithms in closed form: the textbook's and the rail-only paper's bandwidth terms.
 
 `x` GPUs in each of `y` HB domains, `hb` and `nic` the bandwidths C_F and C_S of a GPU in bytes/s,
-`size` the collective's size in bytes as nccl-tests count it. Seconds; no latency, no headers.
+`size` the collective's size in bytes as nccl-tests count it. Seconds; no headers. Each step costs
+the latency of its path once, if the grid has latencies.
 Formulas have D for the size, of an all-to-all for the bytes of each ordered pair.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.fabric.spec import FabricKind
 from model.workload.double_tree import rounds
@@ -14,23 +15,44 @@ from model.workload.double_tree import rounds
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid of GPUs, its two bandwidths, and the slices of a pipelined algorithm."""
+    """The grid of GPUs, its two bandwidths, and the slices of a pipelined algorithm.
+
+    Latencies in seconds: `hb_s` of a path within a domain, `nic_s` along a rail, `across_s` to
+    another rail of another domain.
+    """
 
     x: int
     y: int
     hb: float
     nic: float
     slices: int = 1
+    hb_s: float = 0.0
+    nic_s: float = 0.0
+    across_s: float = 0.0
 
     @property
     def n(self) -> int:
         """The number of GPUs."""
         return self.x * self.y
 
-    @property
-    def slowest(self) -> float:
-        """The bandwidth of a ring's slowest edge: a NIC, if there are several domains."""
-        return self.nic if self.y > 1 else self.hb
+    def within_s(self, steps: int, each: float) -> float:
+        """Time of steps of `each` bytes within a domain."""
+        return steps * (each / self.hb + self.hb_s)
+
+    def along_s(self, steps: int, each: float) -> float:
+        """Time of steps of `each` bytes along a rail."""
+        return steps * (each / self.nic + self.nic_s)
+
+    def to_domains_s(self, each: float) -> float:
+        """Time of steps of `each` bytes to the GPUs of all other domains, on all rails."""
+        across = (self.x - 1) * (self.y - 1)
+        return self.along_s(self.y - 1, each) + across * (each / self.nic + self.across_s)
+
+    def slowest_s(self, steps: int, each: float) -> float:
+        """Time of steps of `each` bytes over a ring's slowest edge: a NIC between domains."""
+        if self.y == 1:
+            return self.within_s(steps, each)
+        return self.along_s(steps, each)
 
     @property
     def peers(self) -> int:
@@ -42,7 +64,7 @@ class Grid:
 class ClosedForm:
     """Time, steps and transfers of an algorithm on any grid of GPUs.
 
-    `completion_s` is the bandwidth term of the completion time on a kind of fabric; `steps` the
+    `completion_s` is the completion time on a kind of fabric; `steps` the
     number of transfers that run one after the other; `count` that of all transfers, by default one
     of every GPU in each step.
     """
@@ -56,40 +78,32 @@ class ClosedForm:
         return self.count(grid) if self.count else grid.n * self.steps(grid)
 
 
-def _along_rails_s(grid: Grid, pair: float) -> float:
-    """Time for `pair` bytes from a GPU to each GPU of all other domains, by its NIC."""
-    return grid.x * (grid.y - 1) * pair / grid.nic
-
-
-def _within_domains_s(grid: Grid, each: float) -> float:
-    """Time for `each` bytes from a GPU to each other GPU of its domain."""
-    return (grid.x - 1) * each / grid.hb
-
-
 def _hierarchical_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """(y-1)D/(xy C_S) + (x-1)D/(x C_F) (section III-B)."""
-    along_rails = (grid.y - 1) * size / (grid.n * grid.nic)
-    return along_rails + (grid.x - 1) * size / (grid.x * grid.hb)
+    along_rails = grid.along_s(grid.y - 1, size / grid.n)
+    return along_rails + grid.within_s(grid.x - 1, size / grid.x)
 
 
 def _double_tree_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """2(x-1)D/(x C_F), and D/(xk C_S) for each of the trees' rounds, of k slices."""
-    a_round = size / (grid.x * grid.slices * grid.nic)
-    along_rails = len(rounds(grid.y, grid.slices)) * a_round
-    return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
+    count = len(rounds(grid.y, grid.slices))
+    along_rails = grid.along_s(count, size / (grid.x * grid.slices))
+    return along_rails + grid.within_s(2 * (grid.x - 1), size / grid.x)
 
 
 def _two_step_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """x(y-1)D/C_S + y(x-1)D/C_F (section IV-B)."""
     pair = size / grid.n
-    return _along_rails_s(grid, pair) + _within_domains_s(grid, grid.y * pair)
+    along_rails = grid.along_s(grid.y - 1, grid.x * pair)
+    return along_rails + grid.within_s(grid.x - 1, grid.y * pair)
 
 
 def _two_step_pipelined_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """The longer step for all slices, and the shorter one for one of them."""
-    pair = size / grid.n
-    steps = _along_rails_s(grid, pair), _within_domains_s(grid, grid.y * pair)
-    return max(steps) + min(steps) / grid.slices
+    pair = size / grid.n / grid.slices
+    along_rails = grid.along_s(grid.y - 1, grid.x * pair)
+    a_slice = along_rails, grid.within_s(grid.x - 1, grid.y * pair)
+    return grid.slices * max(a_slice) + min(a_slice)
 
 
 def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
@@ -99,36 +113,56 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
     """
     pair = size / grid.n
     carried = grid.y * pair if kind is FabricKind.RAIL_ONLY else pair
-    return max(_along_rails_s(grid, pair), _within_domains_s(grid, carried))
+    return max(grid.to_domains_s(pair), grid.within_s(grid.x - 1, carried))
 
 
 def _pairwise_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """x(y-1)D/C_S + (x-1)D/C_F, one partner at a time."""
     pair = size / grid.n
-    return _along_rails_s(grid, pair) + _within_domains_s(grid, pair)
+    return grid.to_domains_s(pair) + grid.within_s(grid.x - 1, pair)
 
 
 def _chain_s(grid: Grid, chunk: float, count: int) -> float:
     """The first of `count` chunks over all n-1 edges, then the others over the slowest one."""
-    first = (grid.y - 1) / grid.nic + grid.y * (grid.x - 1) / grid.hb
-    return chunk * (first + (count - 1) / grid.slowest)
+    first = grid.along_s(grid.y - 1, chunk) + grid.within_s(grid.y * (grid.x - 1), chunk)
+    return first + grid.slowest_s(count - 1, chunk)
+
+
+def _ring_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """(n-1)/n · D/C_S (textbook): each shard travels to all other GPUs.
+
+    Over pairs of GPUs in an odd number of domains, the edge that closes the ring crosses rails.
+    """
+    if grid.x == 2 and grid.y > 1 and grid.y % 2:
+        grid = replace(grid, nic_s=grid.across_s)
+    return grid.slowest_s(grid.n - 1, size / grid.n)
+
+
+def _stages_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """A chain of microbatches; from domain to domain, the ranks' order crosses rails."""
+    if grid.x > 1:
+        grid = replace(grid, nic_s=grid.across_s)
+    return _chain_s(grid, size / grid.slices, grid.slices)
+
+
+def _halving_doubling_s(kind: FabricKind, grid: Grid, size: float) -> float:
+    """The bytes of the hierarchical algorithm, in a step for each bit of the rank."""
+    bare = replace(grid, hb_s=0.0, nic_s=0.0)
+    along, within = (count.bit_length() - 1 for count in (grid.y, grid.x))
+    latency_s = along * grid.nic_s + within * grid.hb_s
+    return 2 * (latency_s + _hierarchical_s(kind, bare, size))
 
 
 def _hierarchical_broadcast_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """2(x-1)D/(x C_F), and 2(y-1)D/(xy C_S) for y chunks over the y-1 edges of a rail."""
-    along_rails = 2 * (grid.y - 1) * size / (grid.n * grid.nic)
-    return along_rails + 2 * (grid.x - 1) * size / (grid.x * grid.hb)
+    along_rails = grid.along_s(2 * (grid.y - 1), size / grid.n)
+    return along_rails + grid.within_s(2 * (grid.x - 1), size / grid.x)
 
 
-# AllGather and ReduceScatter. In a ring, (n-1)/n · D/C_S (textbook): each shard travels to all
-# other GPUs.
-RING = ClosedForm(
-    lambda _kind, grid, size: (grid.n - 1) / grid.n * size / grid.slowest,
-    steps=lambda grid: grid.n - 1,
-)
+# AllGather and ReduceScatter.
+RING = ClosedForm(_ring_s, steps=lambda grid: grid.n - 1)
 HIERARCHICAL = ClosedForm(_hierarchical_s, steps=lambda grid: grid.peers)
-# AllReduces: a ReduceScatter, then an AllGather that takes as long. Halving and doubling has a step
-# for each bit of the rank, and the bytes of the hierarchical algorithm.
+# AllReduces: a ReduceScatter, then an AllGather that takes as long.
 RING_ALL_REDUCE = ClosedForm(
     lambda kind, grid, size: 2 * RING.completion_s(kind, grid, size),
     steps=lambda grid: 2 * RING.steps(grid),
@@ -137,10 +171,7 @@ HIERARCHICAL_ALL_REDUCE = ClosedForm(
     lambda kind, grid, size: 2 * _hierarchical_s(kind, grid, size),
     steps=lambda grid: 2 * grid.peers,
 )
-HALVING_DOUBLING = ClosedForm(
-    lambda kind, grid, size: 2 * _hierarchical_s(kind, grid, size),
-    steps=lambda grid: 2 * (grid.n.bit_length() - 1),
-)
+HALVING_DOUBLING = ClosedForm(_halving_doubling_s, steps=lambda grid: 2 * (grid.n.bit_length() - 1))
 # An AllReduce within the domains, and along each rail by a double binary tree: twice within all
 # domains, and every slice up and down its rail's tree.
 DOUBLE_TREE = ClosedForm(
@@ -170,7 +201,7 @@ CHAIN = ClosedForm(
     count=lambda grid: grid.n * (grid.n - 1),
 )
 STAGES = ClosedForm(
-    lambda _kind, grid, size: _chain_s(grid, size / grid.slices, grid.slices),
+    _stages_s,
     steps=lambda grid: grid.n - 1 + grid.slices - 1,
     count=lambda grid: grid.slices * (grid.n - 1),
 )

@@ -86,7 +86,7 @@ def predict_through(
     transfers = schedule.transfers
     pairs, pair = pairs_of(transfers, len(gpus))
     fabric = networks(epochs, gpus, pairs)
-    arrival_s = _arrivals_s(transfers, pair, fabric, latency_s, terms, weight)
+    arrival_s = arrivals_s(transfers, pair, fabric, latency_s, terms, weight)
     return Prediction(
         topology_digest=epochs[0].topology.digest,
         schedule_digest=schedule.digest,
@@ -96,13 +96,13 @@ def predict_through(
     )
 
 
-def _arrivals_s(
+def arrivals_s(
     transfers: Transfers,
     pair: Ints,
     fabric: Sequence[Network],
     latency_s: Mapping[PathClass, float],
     terms: Terms,
-    weight: Floats | None,
+    weight: Floats | None = None,
 ) -> Floats:
     """Return the arrival times of all transfers, without simulation if that gives the same."""
     if len(fabric) == 1:

@@ -268,13 +268,18 @@ def sums(paths: Ints, amounts: Floats, links: int) -> Floats:
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of the model that a prediction includes; all by default."""
+    """Terms of the model that a prediction includes; all by default.
+
+    With `confirmations`, a rank's next step waits until the receiver of the last one has confirmed
+    it, as the agents do; else until it has arrived: a step costs its latency once.
+    """
 
     headers: bool = True
     bursts: bool = True
     last_segment: bool = True
     acknowledgements: bool = True
     probes: bool = True
+    confirmations: bool = True
 
     def size(self, payload_bytes: Ints) -> Floats:
         """Return the bytes that a shaped link counts for each transfer, headers included."""

@@ -108,13 +108,15 @@ class Releases:
     """The transfers that wait for the end of each transfer, or for its rendezvous.
 
     A receiver learns of an arrival at once, the sender by the confirmation, another sender by the
-    ready-to-receive message.
+    ready-to-receive message. Where transfers are not `confirmed`, no message delays a release.
     """
 
-    def __init__(self, transfers: Transfers) -> None:
+    def __init__(self, transfers: Transfers, confirmed: bool = True) -> None:
         earlier, later, readies = transfers.dependencies()
         here = transfers.source[later] == transfers.destination[earlier]
         travels = np.where(readies, later, np.where(here, NONE, earlier))
+        if not confirmed:
+            travels[:] = NONE
         order = np.argsort(earlier, kind="stable")
         self.later, self._travels = later[order], travels[order]
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
@@ -156,7 +158,7 @@ class Simulation:
         self._epochs = [terms.applied(epoch) for epoch in epochs]
         self._size, self._last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes)
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
-        self._releases = Releases(transfers)
+        self._releases = Releases(transfers, terms.confirmations)
         self._missing = self._releases.missing
         self._moment_s = np.zeros(len(transfers))
         self._waiting = np.flatnonzero(self._missing == 0)
@@ -318,7 +320,7 @@ def unshared_arrivals_s(
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
     travel_s = latencies[net.class_of][pair]
     sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes)
-    links, releases = _Links(terms.applied(net)), Releases(transfers)
+    links, releases = _Links(terms.applied(net)), Releases(transfers, terms.confirmations)
     releases.travel(travel_s)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))

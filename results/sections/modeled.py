@@ -7,10 +7,12 @@ from typing import Any
 from results.sections.section import (
     Case,
     Cell,
+    Columns,
     Marked,
     Result,
     Row,
     Section,
+    case_section,
     number_or_dash,
     verdict,
 )
@@ -34,6 +36,29 @@ def train_sections(result: Result) -> list[Section]:
             remarks=(_configuration(result), _strategy(result), _utilization(result)),
         )
     ]
+
+
+def prediction_sections(result: Result) -> list[Section]:
+    """The platform's time of each case, its lower bound, and the part of the latencies in it."""
+    columns: Columns = (
+        ("time", lambda case: _milliseconds(case["completion_s"])),
+        ("busiest link", lambda case: _milliseconds(case["lower_bound_s"])),
+        ("", lambda case: case["busiest_link"] or "-"),
+        ("latency", lambda case: f"{100 * case['latency_s'] / case['completion_s']:.1f} %"),
+        ("busbw", lambda case: number_or_dash(case["busbw"], ".2f")),
+    )
+    framing = result["framing"]
+    text = (
+        f"Times of the platform at its own rates, in ms; headers ({framing['name']}) leave "
+        f"{framing['efficiency']:.1%} of a NIC link to payload. Busiest link: what it needs for "
+        "its bytes. Latency: its part of the time. busbw: GB/s, as of nccl-tests."
+    )
+    left_out = [f"not predicted: {', '.join(result['left_out'])}"] if result["left_out"] else []
+    return [case_section("On paper", columns, result["cases"], text, left_out)]
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
 
 
 def _configuration(result: Result) -> str:

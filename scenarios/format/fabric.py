@@ -22,12 +22,14 @@ from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
 MAX_SWITCH_PORTS = 0xFF00
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
 LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
+# The largest fabric whose closed forms were computed.
+MAX_GPUS_ON_PAPER = 65536
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
 
 
-def fabric_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of the keys, without building a fabric."""
+def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
+    """Issues of the keys, without building a fabric; `on_paper`, no switch limits its size."""
     own = (fabric.hb_rate, fabric.nic_rate)
     if fabric.platform is not None and own != (None, None):
         yield Issue(("fabric", "platform"), "cannot be combined with hb_rate or nic_rate")
@@ -36,7 +38,20 @@ def fabric_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(
             ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
         )
-    yield from _size_of_fabric_issues(fabric)
+    yield from _hb_switch_issues(fabric)
+    domains = fabric.domains + fabric.spare_domains
+    if fabric.rail_leaves > domains:
+        what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
+        yield Issue(("fabric", "rail_leaves"), what)
+    yield from (_paper_issues if on_paper else _size_of_fabric_issues)(fabric)
+
+
+def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of too few GPUs for a transfer, and of too many for paper."""
+    gpus = fabric.domains * fabric.domain_size
+    if not LEAST_GPUS <= gpus <= MAX_GPUS_ON_PAPER:
+        what = f"must have {LEAST_GPUS} to {MAX_GPUS_ON_PAPER} GPUs on paper, got {gpus}"
+        yield Issue(("fabric", "domains"), what)
 
 
 def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
@@ -51,10 +66,6 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
             yield Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
     if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
         yield from _count_issues(fabric, domains, size)
-    yield from _hb_switch_issues(fabric)
-    if fabric.rail_leaves > domains:
-        what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
-        yield Issue(("fabric", "rail_leaves"), what)
     ports = domains + (fabric.spines or 0)
     if ports > MAX_SWITCH_PORTS:
         what = f"rail switch must have at most {MAX_SWITCH_PORTS} ports (Open vSwitch), got {ports}"

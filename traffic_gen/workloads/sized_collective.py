@@ -175,7 +175,7 @@ class SizedCollective(Task):
         stretch = self.full_s(spec) / small.full_s(smaller)
         # GPUs of both have the same bytes/s.
         more = stretch * spec.gpus / smaller.gpus
-        form, grid = self.how.closed_form, self._grid(spec)
+        form, grid = self.how.closed_form, self.grid(spec)
         size_bytes = small_profile.size_bytes.items()
         return replace(
             small_profile,
@@ -189,7 +189,7 @@ class SizedCollective(Task):
         """Return the bandwidth term of the completion time, without headers."""
         if not self.is_regular:
             return self.estimate(spec).completion_s / wire_bytes(1)
-        form, grid = self.how.closed_form, self._grid(spec)
+        form, grid = self.how.closed_form, self.grid(spec)
         return form.completion_s(spec.kind, grid, self.scaled_bytes())
 
     def crossing(self, pairs: Ints, domain_size: int) -> str:
@@ -230,7 +230,7 @@ class SizedCollective(Task):
         grid = "{} x {} GPUs".format(*self.shape)
         return f"{self.collective} with the algorithm {self.algorithm!r} on {grid}"
 
-    def _grid(self, spec: FabricSpec) -> Grid:
+    def grid(self, spec: FabricSpec) -> Grid:
         """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
         domains, size = self.groups[0].shape
         return Grid(size, domains, spec.hb.rate_bps / 8, spec.nic.rate_bps / 8, self.chunk_slices)

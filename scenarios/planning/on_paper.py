@@ -1,0 +1,163 @@
+"""Cases on paper: the platform's time of a case, without building a fabric."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from model.errors import InputError, Problem
+from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
+from model.fabric.topology import LinkKind, build_topology
+from model.prediction.platform_time import (
+    Framing,
+    LinkLatencies,
+    PlatformTime,
+    platform_time,
+    with_busiest,
+)
+from results.verdicts.model_comparison import busbw_factor
+from scenarios.planning.plan import RealTask, real_task
+from scenarios.scenario import Scenario
+from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import Task
+
+# A regular collective with more transfers has its closed form's time, which is the same.
+MOST_FOLLOWED = 2**17
+# For work without one, each transfer is followed.
+MOST_GPUS = 1024
+# With more, its busiest link would take long to find, too.
+MOST_LOADED = 2**21
+# Links of the two kinds of NIC fabric on a path to another rail of another domain.
+ACROSS = {
+    FabricKind.RAIL_ONLY: (LinkKind.NIC, LinkKind.NIC, LinkKind.HB, LinkKind.HB),
+    FabricKind.RAIL_OPTIMIZED: (LinkKind.NIC, LinkKind.UPLINK, LinkKind.UPLINK, LinkKind.NIC),
+}
+
+
+@dataclass(frozen=True)
+class CaseOnPaper:
+    """A case on the real platform: seconds, bytes, and bandwidths in Gbyte/s as of nccl-tests.
+
+    `latency_s` is the part of the completion time that no latency would take away, `lower_bound_s`
+    what the busiest link needs for its bytes; neither this nor the link is known beyond two million
+    transfers. Only a collective has bandwidths, a variant and a number of GPUs.
+    """
+
+    case: str
+    fabric: dict[str, Any]
+    completion_s: float
+    lower_bound_s: float | None
+    latency_s: float
+    busiest_link: str | None
+    algbw: float | None
+    busbw: float | None
+    collective: str | None
+    variant: str | None
+    gpus: int | None
+    algorithm: str
+    bytes: float
+
+
+def on_paper(
+    scenario: Scenario, framing: Framing, link_s: float | None = None
+) -> Iterator[CaseOnPaper]:
+    """Yield all cases on paper; `link_s` replaces the latency of every link, in seconds.
+
+    Faults, delays and losses of a scenario, which are the emulation's, are left out.
+    """
+    for case in scenario.cases:
+        spec, task = scenario.spec_of(case.kind), case.task
+        latencies = link_latencies(spec, link_s)
+        real = real_task(task, spec)
+        count = _regular_transfers(real)
+        if spec.gpus > MOST_GPUS and not count:
+            what = f"has no closed form: must have at most {MOST_GPUS} GPUs, got {spec.gpus}"
+            raise InputError(Problem(case.name, what))
+        time = _time(real, count, latencies, framing)
+        busiest = time.busiest
+        yield CaseOnPaper(
+            case=case.name,
+            fabric=_fabric(spec, latencies),
+            completion_s=time.completion_s,
+            lower_bound_s=time.lower_bound_s,
+            latency_s=time.latency_s,
+            busiest_link=f"{busiest.sender} -> {busiest.receiver}" if busiest else None,
+            **_of_collective(task, time.completion_s),
+            algorithm=task.algorithm,
+            bytes=task.size_bytes,
+        )
+
+
+def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
+    """Return what a collective has and other work has not."""
+    if not isinstance(task, SizedCollective):
+        return dict.fromkeys(("collective", "variant", "gpus", "algbw", "busbw"))
+    gpus, algbw = len(task.groups[0].ranks), task.size_bytes / seconds / 1e9
+    return {
+        "collective": task.collective.value,
+        "variant": task.variant,
+        "gpus": gpus,
+        "algbw": algbw,
+        "busbw": algbw * busbw_factor(task.collective, gpus),
+    }
+
+
+def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
+    return {
+        "kind": spec.kind.value,
+        "platform": spec.platform,
+        "domains": spec.job_domains,
+        "domain_size": spec.job_size,
+        "hb_rate_bps": spec.hb.rate_bps,
+        "nic_rate_bps": spec.nic.rate_bps,
+        "link_latency_s": {kind.value: latencies[kind] for kind in latencies},
+    }
+
+
+def link_latencies(spec: FabricSpec, given_s: float | None = None) -> LinkLatencies:
+    """Return the latency of each kind of link, in seconds: the platform's, or the one given."""
+    if given_s is not None:
+        return dict.fromkeys(LinkKind, given_s)
+    # Rates of one's own name no platform: all known ones have the same latencies.
+    platform = PLATFORMS.get(spec.platform, next(iter(PLATFORMS.values())))
+    of_hb = dict.fromkeys((LinkKind.HB, LinkKind.HB_TRUNK), platform.hb_link_s)
+    return {**of_hb, **dict.fromkeys((LinkKind.NIC, LinkKind.UPLINK), platform.nic_link_s)}
+
+
+def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing) -> PlatformTime:
+    """Return the platform's time of a task with a closed form for `count` transfers, if any."""
+    task, spec = real.task, real.spec
+    if count <= MOST_FOLLOWED:
+        return platform_time(task.transfers(), build_topology(spec), latencies, framing)
+    time = closed_time(real, latencies, framing)
+    if count > MOST_LOADED:
+        return time
+    return with_busiest(time, task.transfers(), build_topology(spec), framing)
+
+
+def _regular_transfers(real: RealTask) -> int:
+    """Return the number of transfers if there is a closed form for them, else 0."""
+    task, spec = real.task, real.spec
+    is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
+    is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION
+    if not isinstance(task, SizedCollective) or not task.is_regular or not is_plain:
+        return 0
+    return len(task.groups) * task.how.closed_form.transfers(task.grid(spec))
+
+
+def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> PlatformTime:
+    """Return the time of a regular collective by its closed form."""
+    task, spec = real.task, real.spec
+    assert isinstance(task, SizedCollective)
+    plain = task.grid(spec)
+    bare = replace(plain, nic=plain.nic * framing.efficiency)
+    delayed = replace(
+        bare,
+        hb_s=2 * latencies[LinkKind.HB],
+        nic_s=2 * latencies[LinkKind.NIC],
+        across_s=sum(latencies[kind] for kind in ACROSS[spec.kind]),
+    )
+    completion_s, bare_s = (
+        task.how.closed_form.completion_s(spec.kind, grid, task.scaled_bytes())
+        for grid in (delayed, bare)
+    )
+    return PlatformTime(completion_s, completion_s - bare_s)

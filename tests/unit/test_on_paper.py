@@ -1,0 +1,143 @@
+"""The platform's time on paper: closed forms, published framing, the command `predict`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from commands.app import app
+from model.errors import InputError
+from model.fabric.spec import FabricKind
+from model.fabric.topology import LinkKind, build_topology
+from model.prediction.platform_time import FRAMINGS, platform_time
+from model.workload.transfers.collective import Collective
+from scenarios.library_files import scenario_file
+from scenarios.load import load
+from scenarios.planning import on_paper
+from scenarios.planning.on_paper import CaseOnPaper, closed_time
+from scenarios.planning.plan import real_task
+from tests.unit.fabrics import assume_accepted, spec
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.sized_collective import SizedCollective
+
+SIZE = 128 * 2**20
+RING = "workloads=[{collective: all-reduce, algorithm: ring, size: 128 MiB}]"
+# 2(n-1) steps of D/n at 50 Gbyte/s and two links of 0.5 us, in ms.
+RINGS_MS = {16: 5.063, 64: 5.411, 256: 5.858, 1024: 7.409}
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    app(["predict", *arguments, "--json"], prog_name="railbed", standalone_mode=False)
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -> list[CaseOnPaper]:
+    scenario = load(scenario_file(Path("quickstart")), overrides, on_paper=True)
+    return list(on_paper.on_paper(scenario, FRAMINGS[framing](4096), link_s))
+
+
+@given(
+    named=st.sampled_from(list(ALGORITHMS)),
+    kind=st.sampled_from(FabricKind),
+    domains=st.integers(1, 6),
+    size=st.integers(1, 5),
+    link_s=st.floats(0, 1e-3),
+)
+def test_a_closed_form_is_the_time_of_all_transfers_followed(
+    named: tuple[Collective, str], kind: FabricKind, domains: int, size: int, link_s: float
+) -> None:
+    assume(domains * size > 1)
+    assume_accepted(named, domains, size)
+    real = real_task(
+        SizedCollective(*named, (domains, size), SIZE), spec(kind, domains, size, spines=domains)
+    )
+    latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
+    topology = build_topology(real.spec)
+    followed = platform_time(real.task.transfers(), topology, latencies, framing)
+    closed = closed_time(real, latencies, framing)
+    assert closed.completion_s == pytest.approx(followed.completion_s, rel=1e-4)
+    assert closed.latency_s == pytest.approx(followed.latency_s, rel=1e-4, abs=1e-9)
+    assert followed.lower_bound_s is not None
+    assert followed.lower_bound_s <= followed.completion_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("gpus", "milliseconds"), RINGS_MS.items())
+def test_a_ring_costs_a_latency_a_step(
+    gpus: int, milliseconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = [f"fabric.domains={gpus // 8}", "fabric.domain_size=8", "fabric.kinds=rail-only", RING]
+    options = [word for value in grid for word in ("--set", value)]
+    result = predicted(capsys, "quickstart", *options, "--latency", "0.5us", "--framing", "none")
+    (case,) = result["cases"]
+    assert case["completion_s"] * 1e3 == pytest.approx(milliseconds, rel=1e-3)
+    assert case["latency_s"] == pytest.approx(2 * (gpus - 1) * 1e-6)
+    assert case["busbw"] == pytest.approx(2 * (gpus - 1) / gpus * case["algbw"])
+    assert case["busiest_link"] == "d0g7 -> rail7"
+
+
+def test_a_packet_of_each_framing_has_its_published_headers() -> None:
+    headers = {name: make(4096).header_bytes for name, make in FRAMINGS.items()}
+    assert headers == {"roce": 82, "infiniband": 26, "tcp": 90, "none": 0}
+    assert FRAMINGS["tcp"](1500).payload_bytes == 1448
+
+
+def test_framing_takes_its_part_of_nic_links_alone() -> None:
+    over_nics, within = [RING, "fabric.domain_size=1"], [RING, "fabric.domains=1"]
+    for overrides, efficiency in ((over_nics, 4096 / 4178), (within, 1.0)):
+        (bare, *_), (framed, *_) = (
+            cases(*overrides, link_s=0.0, framing=framing) for framing in ("none", "roce")
+        )
+        assert bare.completion_s / framed.completion_s == pytest.approx(efficiency)
+
+
+def test_the_platforms_latencies_are_those_of_its_links() -> None:
+    (case, *_) = cases(RING, "fabric.domains=2", "fabric.domain_size=1")
+    assert case.latency_s == pytest.approx(2 * 2 * 500e-9)
+    (case, *_) = cases(RING, "fabric.domains=1", "fabric.domain_size=2")
+    assert case.latency_s == pytest.approx(2 * 2 * 25e-9)
+
+
+def test_beyond_what_can_be_followed_no_link_is_named() -> None:
+    many = ["fabric.domains=8192", "fabric.domain_size=8"]
+    case = cases(RING, *many)[0]
+    assert (case.busiest_link, case.lower_bound_s, case.gpus) == (None, None, 65536)
+    with pytest.raises(InputError, match="must have 2 to 65536 GPUs on paper"):
+        cases(RING, "fabric.domains=8193", "fabric.domain_size=8")
+    with pytest.raises(InputError, match="has no closed form: must have at most 1024 GPUs"):
+        cases(RING, "fabric.oversubscription=2", *many)
+
+
+def test_faults_are_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    result = predicted(capsys, "nic-link-down")
+    assert result["left_out"] == ["faults"]
+
+
+def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--like", "nccl-tests", "--begin", "1 MiB", "--end", "5 MiB"]
+    app(["predict", "quickstart", "--set", RING, *sizes], standalone_mode=False)
+    said = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in said if not line.startswith("#")]
+    assert [int(row[0]) for row in rows] == [2**20, 2**21, 2**22] * 2
+    assert all(float(row[7]) == pytest.approx(float(row[6]) * 30 / 16, rel=1e-2) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--latency", "5"], "--latency: must be a number with a unit"),
+        (["--like", "nccl-tests", "--json"], "--like: cannot be combined with --json"),
+        (["--like", "nccl-tests", "--begin", "9 GiB"], "--end: must be at least --begin"),
+    ],
+)
+def test_wrong_options_are_refused(options: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        app(["predict", "quickstart", *options], standalone_mode=False)
+
+
+def test_only_collectives_have_columns_of_nccl_tests() -> None:
+    options = ["--like", "nccl-tests"]
+    with pytest.raises(InputError, match="needs a scenario with a collective"):
+        app(["predict", "inference", *options], standalone_mode=False)
