@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Flag
+from enum import IntFlag
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
 
-class Needs(Flag):
+class Needs(IntFlag):
     """What a benchmark needs of its machine."""
 
     NOTHING = 0

@@ -18,7 +18,7 @@ from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Scenario
-from studies.benchmarks import BENCHMARKS, data_plane, traces
+from studies.benchmarks import BENCHMARKS, Needs, data_plane, traces
 from studies.benchmarks.accuracy import POINTS, accuracy
 from studies.benchmarks.capacity import ON_RAILS, Ring
 from studies.benchmarks.costs import exchange_size
@@ -124,6 +124,12 @@ def test_every_benchmark_is_a_function_of_its_module(name: str) -> None:
     benchmark = BENCHMARKS[name]
     module = import_module(f"studies.benchmarks.{benchmark.module}")
     assert callable(getattr(module, benchmark.function.rpartition(".")[2]))
+
+
+def test_needs_add_up() -> None:
+    soak = BENCHMARKS["soak"].needs
+    assert all(needs in soak for needs in (Needs.FABRIC, Needs.CONTAINERS, Needs.REAL_CLOCK))
+    assert Needs.NOISE not in soak
 
 
 @pytest.mark.parametrize("name", POINTS)
