@@ -13,7 +13,7 @@ from model.errors import InputError, Problem
 from model.prediction.platform_time import FRAMINGS
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
-from scenarios.format.units import SIZES, parse_quantity
+from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity
 from scenarios.library_files import scenario_file
 from scenarios.load import load
 from scenarios.planning.on_paper import on_paper
@@ -21,7 +21,7 @@ from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 SCHEMA = "railbed.predict/1"
-TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}
+TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
 LEAST_MTU, MOST_MTU = 256, 9216
 # An execution on paper has no repeats to check, and is not thinned out.
 UNMEASURED = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
@@ -52,11 +52,9 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Print the time of every case at the platform's own rates, without terms of the emulation."""
-    link_s = None if latency is None else _quantity("--latency", latency, TIMES)
-    loaded, packets = (
-        load(scenario_file(scenario), overrides, on_paper=True),
-        FRAMINGS[framing](mtu),
-    )
+    link_s = None if latency is None else _quantity("--latency", latency, TIMES, TIME_BOUNDS)
+    packets = FRAMINGS[framing](mtu)
+    loaded = load(scenario_file(scenario), overrides, on_paper=True)
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
         shown = {"name": framing, "mtu": mtu, "efficiency": packets.efficiency}
@@ -67,7 +65,8 @@ def predict(
     if as_json:
         raise InputError(Problem("--like", "cannot be combined with --json"))
     least, most = (
-        _quantity(option, size, SIZES) for option, size in (("--begin", begin), ("--end", end))
+        _quantity(option, size, SIZES, SIZE_BOUNDS)
+        for option, size in (("--begin", begin), ("--end", end))
     )
     rows = [
         _as_run(asdict(case)) for case in on_paper(_ranged(loaded, least, most), packets, link_s)
@@ -103,9 +102,9 @@ def _as_run(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _quantity(option: str, text: str, units: dict[str, float]) -> float:
+def _quantity(option: str, text: str, units: dict[str, float], bounds: tuple[str, str]) -> float:
     """Parse the value of an option, a number with a unit."""
     try:
-        return parse_quantity(text, units)
+        return bounded_quantity(text, units, *bounds)
     except ValueError as error:
         raise InputError(Problem(option, str(error))) from error

@@ -80,7 +80,7 @@ def parse_quantity(text: str, units: dict[str, float]) -> float:
     return float(number) * units[unit]
 
 
-def _quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
+def bounded_quantity(value: object, units: dict[str, float], least: str, most: str) -> float:
     """Parse a number with one of `units`, within bounds; raise `ValueError` with a message."""
     text = str(value)
     if len(text) > MOST_CHARACTERS:
@@ -94,7 +94,7 @@ def _quantity(value: object, units: dict[str, float], least: str, most: str) -> 
 
 
 def _rate(value: object) -> float:
-    return _quantity(value, RATES, *RATE_BOUNDS)
+    return bounded_quantity(value, RATES, *RATE_BOUNDS)
 
 
 def _rate_text(rate_bps: float) -> str:
@@ -113,7 +113,7 @@ def size_in_bytes(size: str) -> float:
     """Bytes of a published size or a number with a unit; raise `ValueError` with a message."""
     if size in PUBLISHED_SIZES:
         return PUBLISHED_SIZES[size]
-    return _quantity(size, SIZES, *SIZE_BOUNDS)
+    return bounded_quantity(size, SIZES, *SIZE_BOUNDS)
 
 
 def _size(size: object) -> object:

@@ -21,11 +21,13 @@ pytestmark = [
 
 SMALL = (
     *("--set", "fabric.domains=2", "--set", "fabric.domain_size=3"),
-    *("--set", "workloads.0.size_scale=8000", "--set", "repeats=1", "--set", "warmup=0"),
+    *("--set", "workloads.0.size_scale=4000", "--set", "repeats=1", "--set", "warmup=0"),
     # Executions this short say little about time, as the machine may be busy.
     *("--set", "expect.ratio_within=1", "--set", "expect.ratio_limit=2"),
     *("--set", "expect.blackout_ms=2000", "--set", "faults.0.at=0.05"),
 )
+# Sums of seconds are rounded.
+ROUNDING_S = 1e-9
 
 
 def experiment(name: str, *more: str, proxies: str = "process") -> list[dict[str, Any]]:
@@ -107,7 +109,7 @@ def assert_restarted(row: dict[str, Any], run: Path) -> None:
     first_ns, again_ns = executions["start_ns"][of_phase].tolist()
     back_s = (again_ns - first_ns) / 1e9
     assert row["back_s"] == pytest.approx(back_s)
-    assert row["back_s"] >= row["aborted_s"] + 0.7
+    assert row["back_s"] >= row["aborted_s"] + 0.7 - ROUNDING_S
     assert row["during_fault_s"] == pytest.approx(back_s + executions["completion_s"][of_phase][1])
     assert row["modeled_during_fault_s"] == pytest.approx(
         row["aborted_s"] + 0.7 + row["modeled_degraded_s"]

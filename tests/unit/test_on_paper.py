@@ -127,7 +127,8 @@ def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--latency", "5"], "--latency: must be a number with a unit"),
+        (["--latency", "5"], "--latency: needs a unit"),
+        (["--latency", "1e9 ms"], "--latency: must be 0.001 ns to 1000 ms"),
         (["--like", "nccl-tests", "--json"], "--like: cannot be combined with --json"),
         (["--like", "nccl-tests", "--begin", "9 GiB"], "--end: must be at least --begin"),
     ],
