@@ -99,9 +99,10 @@ def exit_code(command: str, folder: Path, log: Path) -> int:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a command's output that says something."""
+    """Return the last reason of a failed verdict that a command printed, or its last line."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:120].replace("|", "/") if lines else "no output"
+    reasons = [line for line in lines if line.startswith("fail: ")]
+    return (reasons or lines or ["no output"])[-1][:120].replace("|", "/")
 
 
 def said(*command: str) -> str:
