@@ -16,7 +16,7 @@ from results.sections.modeled import prediction_sections
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity
 from scenarios.library_files import scenario_file
 from scenarios.load import load
-from scenarios.planning.on_paper import on_paper
+from scenarios.planning.on_paper import left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -58,9 +58,8 @@ def predict(
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
         shown = {"name": framing, "mtu": mtu, "efficiency": packets.efficiency}
-        left_out = ["faults"] if loaded.has_faults else []
-        result = {"schema": SCHEMA, "framing": shown, "left_out": left_out, "cases": cases}
-        print_result(result, as_json, prediction_sections)
+        named = {"schema": SCHEMA, "framing": shown, "left_out": left_out(loaded)}
+        print_result({**named, "cases": cases}, as_json, prediction_sections)
         return
     if as_json:
         raise InputError(Problem("--like", "cannot be combined with --json"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.topology import Hop, LinkKind, Topology
 from model.prediction.fluid import arrivals_s
 from model.prediction.network import (
@@ -22,9 +23,9 @@ from model.prediction.network import (
 from model.prediction.simulation import LEAST_RATE
 from model.workload.transfers.columns import Transfers
 
-# Preamble, frame check and gap of an Ethernet packet (IEEE 802.3): its rate counts them.
-ETHERNET_BYTES = 14 + 4 + 8 + 12
-IPV4_BYTES, UDP_BYTES, TCP_BYTES = 20, 8, 32
+# With frame check, preamble and gap of an Ethernet packet (IEEE 802.3): its rate counts them.
+ETHERNET_BYTES = ETHERNET_HEADER_BYTES + 4 + 8 + 12
+IPV4_BYTES, UDP_BYTES = 20, 8
 # Base transport header and invariant CRC of InfiniBand (IBTA specification, volume 1, 9.2, 7.8.1).
 TRANSPORT_BYTES, INVARIANT_CRC_BYTES = 12, 4
 # Local route header and variant CRC (there, 7.7 and 7.8.2).
@@ -60,8 +61,7 @@ def _infiniband(mtu: int) -> Framing:
 
 def _tcp(mtu: int) -> Framing:
     """TCP with timestamps (RFC 7323); the MTU is Ethernet's, with the headers of IP and TCP."""
-    headers = IPV4_BYTES + TCP_BYTES
-    return Framing(mtu - headers, ETHERNET_BYTES + headers)
+    return Framing(mtu - TCP_IP_HEADER_BYTES, ETHERNET_BYTES + TCP_IP_HEADER_BYTES)
 
 
 FRAMINGS: Mapping[str, Callable[[int], Framing]] = {

@@ -87,6 +87,12 @@ def on_paper(
         )
 
 
+def left_out(scenario: Scenario) -> list[str]:
+    """Name what a scenario emulates and paper has not."""
+    impaired = any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics)
+    return ["faults"] * scenario.has_faults + ["delays and losses of links"] * impaired
+
+
 def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
     """Return what a collective has and other work has not."""
     if not isinstance(task, SizedCollective):
@@ -139,6 +145,8 @@ def _regular_transfers(real: RealTask) -> int:
     task, spec = real.task, real.spec
     is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
     is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION
+    # Else the spine switches have unequal shares of the domains.
+    is_plain &= spec.domains % spec.nic.spines == 0
     if not isinstance(task, SizedCollective) or not task.is_regular or not is_plain:
         return 0
     return len(task.groups) * task.how.closed_form.transfers(task.grid(spec))

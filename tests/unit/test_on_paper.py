@@ -110,9 +110,11 @@ def test_beyond_what_can_be_followed_no_link_is_named() -> None:
         cases(RING, "fabric.oversubscription=2", *many)
 
 
-def test_faults_are_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     result = predicted(capsys, "nic-link-down")
     assert result["left_out"] == ["faults"]
+    result = predicted(capsys, "quickstart", "--set", "fabric.nic_delay=0.001")
+    assert result["left_out"] == ["delays and losses of links"]
 
 
 def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
