@@ -31,12 +31,16 @@ def container_name(run_id: str, gpu: str) -> str:
 
 
 def engine_processes() -> Iterator[EngineProcess]:
-    """Yield the daemons of the engine, and the shims of all containers."""
+    """Yield the daemons of the engine, and the shims of all containers.
+
+    An engine inside of a container is another one: its processes have a PID namespace of their own,
+    so each has more than one process id (`NSpid`, proc(5)).
+    """
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
             status = (entry / "status").read_text()
-            name, state = re.findall(r"^(?:Name|State):\t(.*)$", status, re.MULTILINE)
-            if name in (*DAEMONS, SHIM):
+            name, state, ids = re.findall(r"^(?:Name|State|NSpid):\t(.*)$", status, re.MULTILINE)
+            if name in (*DAEMONS, SHIM) and len(ids.split()) == 1:
                 container = _container(entry / "cwd") if name == SHIM else ()
                 yield EngineProcess(name, int(entry.name), state, *container)
 

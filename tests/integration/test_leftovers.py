@@ -80,6 +80,21 @@ def railbed(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     )
 
 
+def test_an_engine_inside_of_a_container_is_another_one(tmp_path: Path) -> None:
+    before = {one.process_id for one in engine_processes()}
+    (program := tmp_path / "dockerd").symlink_to("/bin/sleep")
+    apart = ("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child")
+    with subprocess.Popen([*apart, program, "60"]) as inside:
+        try:
+            children = Path(f"/proc/{inside.pid}/task/{inside.pid}/children")
+            wait_until(lambda: children.read_text().split() != [], "it is forked")
+            comm = Path(f"/proc/{children.read_text().split()[0]}/comm")
+            wait_until(lambda: comm.read_text() == "dockerd\n", "it is executed")
+            assert {one.process_id for one in engine_processes()} == before
+        finally:
+            inside.kill()
+
+
 def held_by(process: str, process_id: int) -> str:
     return f"(held by {process}, process {process_id}, state T (stopped))"
 
