@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machin
 KINDS = pytest.mark.parametrize("kind", FabricKind)
 HOG = "print(flush=True)\nwhile True: pass"
 HOGS_A_CORE = 6
+NOT_OBSERVED = "the machine was not observed: its speed cannot be judged"
 
 
 @contextmanager
@@ -78,8 +79,10 @@ def test_a_machine_without_time_is_not_believed(tmp_path: Path) -> None:
     with fabric_up(fast, ProxyKind.PROCESS) as fabric, hogs():
         found = observed(fabric, tmp_path, 5_000_000)
     assert found.verdict is not Verdict.PASS
-    assert found.headroom is not None
-    assert found.headroom.idle_mean < 0.1
+    if found.headroom is None:  # not even the observer had time
+        assert found.reasons == (NOT_OBSERVED,)
+    else:
+        assert found.headroom.idle_mean < 0.1
 
 
 def test_windows_are_kept_with_the_execution_they_are_of(tmp_path: Path) -> None:

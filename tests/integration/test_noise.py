@@ -8,6 +8,7 @@ import pytest
 
 from execution.cases.progress import SILENT
 from execution.run import run
+from model.errors import EmulationError
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from studies.benchmarks.noise import noise
@@ -38,12 +39,17 @@ SHORT = (
 
 
 def test_noise_costs_no_result_and_the_verdict_is_right(tmp_path: Path) -> None:
-    far: list[list[dict[str, Any]]] = []
+    far: list[object] = []
     for _ in range(ATTEMPTS):
-        far.append([case for case in cases_beside_noise(tmp_path) if not is_near(case)])
+        try:
+            cases = cases_beside_noise(tmp_path)
+        except EmulationError as refused:  # beside noise, calibration may take a link for wrong
+            far.append(refused)
+            continue
+        far.append([case for case in cases if not is_near(case)])
         if not far[-1]:
             return
-    pytest.fail(f"each time, a case was more than {WITHIN:.0%} off: {far}")
+    pytest.fail(f"each time, a link or a case was more than {WITHIN:.0%} off: {far}")
 
 
 def cases_beside_noise(store: Path) -> list[dict[str, Any]]:

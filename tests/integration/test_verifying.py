@@ -23,8 +23,10 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import wait_for_revalidators
+from tests.integration.control_plane import events
 from tests.integration.fabrics import fabric_up, small_spec
 from tests.integration.link_ends import datagram_arrives
+from tests.machine import wait_until
 from tests.results import assert_right
 from traffic_gen.probes.path_tracer import SOURCE_PORTS
 
@@ -36,6 +38,7 @@ HIGHEST = "priority=60000,udp"
 ON_LINK = 4  # RTNH_F_ONLINK
 PROBES = len(SOURCE_PORTS)
 PROBE_BYTES = 14 + 44
+ATTEMPTS = 3
 
 
 def with_spares(kind: FabricKind) -> FabricSpec:
@@ -67,7 +70,7 @@ def by_hash(spec: FabricSpec) -> FabricSpec:
 def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies: ProxyKind) -> None:
     with fabric_up(spec, proxies) as fabric:
         for _ in range(2):
-            found = check_fabric(fabric)
+            found = checked(fabric)
             assert found.mismatches == ()
             assert found.verdict == "pass"
     gpus = spec.domains * spec.domain_size
@@ -77,6 +80,25 @@ def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies:
     if own_bytes is not None and spec.nic.leaves == 1:
         across_domains = gpus * (gpus - spec.domain_size)
         assert own_bytes >= 2 * across_domains * PROBES * PROBE_BYTES
+
+
+def checked(fabric: Experiment) -> FabricCheck:
+    """Check a fabric; again, if the controller lost probes and sent packets another way meanwhile.
+
+    A pause of the machine loses probes of intact links, whose traffic goes around them rightly.
+    """
+    for _ in range(ATTEMPTS - 1):
+        found = check_fabric(fabric)
+        if not found.mismatches or not events(fabric, "detected"):
+            return found
+        wait_until(lambda: all_links_are_used(fabric), "all links are used again")
+    return check_fabric(fabric)
+
+
+def all_links_are_used(fabric: Experiment) -> bool:
+    """Whether no link is taken for failed, by the controller's last word about each."""
+    last = {line["link"]: line for line in events(fabric, "detected")}
+    return all("usable" in line for line in last.values())
 
 
 def shape(spec: FabricSpec) -> str:
