@@ -55,7 +55,7 @@ class Trace:
     `peer` is the other rank of a send or a receive, `sent_by` the send that a receive takes, and
     `operation` the number of a collective operation; each is `NONE` where there is none.
     `size_bytes` has the bytes of sends, `seconds` the time of compute. Each of the `operations`
-    has a node for each of its ranks.
+    has a node for each of its ranks. `left_out` says, for `check`, what of the file is not here.
     """
 
     format: str
@@ -69,6 +69,7 @@ class Trace:
     sent_by: Ints
     operation: Ints
     operations: tuple[Operation, ...]
+    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -12,11 +12,16 @@ from rich.console import Console
 from commands.check import describe
 from model.errors import InputError
 from model.fabric.spec import FabricKind
+from model.workload.trace import NodeKind
+from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.machines import TWO_CORES
 from traffic_gen.traces import reading
+from traffic_gen.traces.description import description
 from traffic_gen.traces.formats.chakra_writing import chakra_files
+from traffic_gen.traces.formats.nodes import Node, Nodes
+from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace
 from traffic_gen.traces.replay import Replay
 
@@ -55,6 +60,29 @@ def test_check_names_format_ranks_nodes_and_bytes(scenario: Path) -> None:
     describe(load(scenario), Console(file=out, width=200))
     said = out.getvalue()
     assert "1920000 bytes of a trace: GOAL, 4 ranks, 20 nodes, 192000000 bytes" in said
+    assert (
+        "    ranks: 4 on 4 GPUs\n    sends: 6, 192000000 bytes\n    compute: 8 nodes, up to" in said
+    )
+
+
+def test_check_describes_groups_by_size_and_place() -> None:
+    nodes = Nodes(ranks=6, left_out=["2 updates"])
+    for ranks in ((0, 1), (1, 0), (2, 3), (0, 4), (0, 3, 4), (0, 1, 2, 3, 4, 5)):
+        nodes.collective(Collective.ALL_REDUCE, 10, ranks, 0)
+    nodes.collective(Collective.ALL_GATHER, 5, (0, 1), 0)
+    for rank, peer in ((0, 5), (1, 2)):
+        nodes.add(Node(NodeKind.SEND, rank, 0, peer=peer, size_bytes=7))
+        nodes.add(Node(NodeKind.RECEIVE, peer, 0, peer=rank))
+    gpu_of = placed(PlacementRule.WRAP, 6, 2, 2)
+    assert list(description(nodes.trace("made"), gpu_of, 2)) == [
+        "ranks: 6 on 4 GPUs",
+        "groups: 2 of 2 ranks (in one HB domain), 1 of 2 ranks (on one GPU), "
+        "1 of 3 ranks (across domains and rails), 1 of 6 ranks (all)",
+        "all-gather: 1 operations, 5 bytes",
+        "all-reduce: 6 operations, 60 bytes",
+        "sends: 2, 14 bytes",
+        "not replayed: 2 updates",
+    ]
 
 
 def test_the_runs_copy_of_a_scenario_finds_the_trace(scenario: Path, tmp_path: Path) -> None:

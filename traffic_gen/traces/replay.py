@@ -19,6 +19,7 @@ from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfer, Transfers
 from model.workload.transfers.proof import ScheduleError
+from traffic_gen.traces.description import description, origin
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.task import Task
 
@@ -72,9 +73,12 @@ class Replay(Task):
     @property
     def origin(self) -> str:
         """The trace: its format and size."""
-        trace = self.trace
-        size = f"{trace.ranks} ranks, {len(trace)} nodes, {trace.total_bytes} bytes"
-        return f"of a trace: {trace.format}, {size}"
+        return origin(self.trace)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What is replayed, and what is left out."""
+        return tuple(description(self.trace, self.gpu_of, self.domain_size))
 
     @property
     def size_bytes(self) -> int:

@@ -78,13 +78,14 @@ ROW = np.dtype([(name, float if name == "seconds" else np.int64) for name in Nod
 
 @dataclass
 class Nodes:
-    """Collects nodes."""
+    """Collects nodes, and sentences about what of the file is left out."""
 
     ranks: int
     added: list[Node] = field(default_factory=list)
     later: list[int] = field(default_factory=list)
     earlier: list[int] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def add(self, node: Node) -> int:
         """Add a node; return its number."""
@@ -128,6 +129,7 @@ class Nodes:
                 sent_by=matched(kind, rank, peer, column["tag"]),
                 operation=column["operation"],
                 operations=tuple(self.operations),
+                left_out=tuple(self.left_out),
             )
             _ = trace.order
         except Contradiction as error:
