@@ -22,7 +22,11 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.algorithms.all_to_all import Spread
+from traffic_gen.workloads.algorithms.all_to_all import (
+    Spread,
+    dealt_out_all_to_all,
+    two_step_all_to_all,
+)
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
@@ -81,13 +85,15 @@ def test_a_uniform_matrix_is_an_all_to_all_without_one(
     assert uniform.transfers.objects == scheduled(algorithm, shape, size, None).transfers.objects
 
 
-@given(SHAPES, st.integers(1, 1_000_000))
-def test_equal_data_are_spread_as_in_two_steps(shape: Shape, size: int) -> None:
-    spread, pipelined = (
-        SizedCollective(Collective.ALL_TO_ALL, name, shape, size).transfers()
-        for name in ("spreading", "two-step-pipelined")
-    )
-    assert spread.objects == pipelined.objects
+@given(SHAPES, st.integers(1, 1_000_000), st.integers(1, 4), st.integers(1, 2))
+def test_equal_data_are_dealt_out_as_in_two_steps(
+    shape: Shape, each: int, slices: int, phases: int
+) -> None:
+    equal = np.full((shape[0] * shape[1]) ** 2 * slices * phases, each)
+    dealt, in_two = (Builder(*shape, equal, slices, phases) for _ in range(2))
+    dealt_out_all_to_all(dealt)
+    two_step_all_to_all(in_two)
+    assert dealt.transfers.objects == in_two.transfers.objects
 
 
 @given(SKEWS, st.integers(2, 4), st.integers(2, 4))

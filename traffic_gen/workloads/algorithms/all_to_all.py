@@ -80,6 +80,14 @@ def spreading_all_to_all(build: Builder) -> None:
     The slices from one domain to another are dealt out to all rails, the largest first; slices of
     equal size take the rail of their destination, so that equal data go as in two steps.
     """
+    if (build.chunk_bytes == build.chunk_bytes[:1]).all():
+        two_step_all_to_all(build)  # without tables of all pairs
+    else:
+        dealt_out_all_to_all(build)
+
+
+def dealt_out_all_to_all(build: Builder) -> None:
+    """Send all slices of any sizes as `spreading_all_to_all` says."""
     for phase in range(build.phases):
         ready, spread = build.latest(), Spread(build, phase)
         for number in range(build.slices):
