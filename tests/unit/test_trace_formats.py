@@ -11,7 +11,7 @@ from model.workload.trace import NodeKind, Trace
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from tests.unit.test_traces import damaged, read_or_refused
-from tests.unit.traces import peak_below
+from tests.unit.traces import peak_below, same
 from traffic_gen.traces.formats import msccl_proof
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
@@ -114,7 +114,9 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "ngpus must be 1 to 4096"),
         ("ring-all-gather.xml", ('s_chunks="0"', 's_chunks="1099511627776"'), ":3", "s_chunks"),
         ("ring-all-gather.xml", ('<tb id="1"', '<tb id="1024"'), ":10", "id must be 0 to 1023"),
-        ("ring-all-gather.xml", ("allgather", "custom"), ":2", "unknown collective 'custom'"),
+        ("ring-all-gather.xml", ("allgather", "gather"), ":2", "unknown collective 'gather'"),
+        ("ring-all-gather.xml", ("</algo>", "</algo>\n<algo>"), ":48", "has a second algorithm"),
+        ("ring-all-gather.xml", ("<algo", "<schedule"), ":2", "unknown element <schedule>"),
         ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: GPU"),
         ("ring-all-gather.xml", ('"rcs"', '"rrcs"'), ":17", "adds chunk"),
         ("ring-all-gather.xml", ('o_chunks="4"', 'o_chunks="3"'), ":44", "writes outside the 3"),
@@ -176,10 +178,12 @@ def test_layers_of_aicb_are_counted_before_they_are_read() -> None:
 
 
 def algorithm(collective: str, chunks: int, *gpus: str) -> bytes:
-    """An algorithm of GPUs with so many chunks of input, each with these thread blocks."""
+    """An algorithm of GPUs with so many chunks, each with these thread blocks."""
     sizes = f'i_chunks="{chunks}" o_chunks="{chunks}" s_chunks="0"'
     of_gpus = [f'<gpu id="{n}" {sizes}>\n{blocks}</gpu>\n' for n, blocks in enumerate(gpus)]
-    first = f'<algo coll="{collective}" ngpus="{len(gpus)}" nchunksperloop="1" inplace="0">\n'
+    first = (
+        f'<algo coll="{collective}" ngpus="{len(gpus)}" nchunksperloop="{chunks}" inplace="0">\n'
+    )
     return "".join([first, *of_gpus, "</algo>"]).encode()
 
 
@@ -232,9 +236,9 @@ def test_an_msccl_algorithm_that_overwrites_what_is_being_sent_is_refused() -> N
 @pytest.mark.parametrize(
     ("collective", "chunks", "what"),
     [
-        ("alltoall", 1, "alltoall: 1 input chunks cannot be divided equally among 2 GPUs"),
-        ("reduce_scatter", 3, "reduce_scatter: 3 input chunks cannot be divided equally"),
-        ("allreduce", 0, "i_chunks must be at least 1"),
+        ("alltoall", 1, r"alltoall: 1 chunks .* cannot be divided equally among 2 GPUs"),
+        ("reduce_scatter", 3, r"reduce_scatter: 3 chunks .* cannot be divided equally"),
+        ("allreduce", 0, "nchunksperloop must be 1 to"),
     ],
 )
 def test_an_msccl_algorithm_without_a_result_is_refused(
@@ -245,16 +249,67 @@ def test_an_msccl_algorithm_without_a_result_is_refused(
         trace_in([algorithm(collective, chunks, *one_way)], GIVEN)
 
 
-def test_other_inputs_of_msccl_gpus_are_refused_before_they_cost_memory() -> None:
-    text = SAMPLES["ring-all-gather.xml"].replace('i_chunks="1"', 'i_chunks="262144"', 1)
-    with peak_below(10_000_000), pytest.raises(Malformed, match="input of GPU 1 must be as large"):
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (('i_chunks="1"', 'i_chunks="262144"'), "i_chunks of GPU 0 must be at most 1, got 262144"),
+        (('nchunksperloop="4"', 'nchunksperloop="16777216"'), "nchunksperloop must be 1 to"),
+    ],
+)
+def test_other_inputs_of_msccl_gpus_are_refused_before_they_cost_memory(
+    change: tuple[str, str], what: str
+) -> None:
+    text = SAMPLES["ring-all-gather.xml"].replace(*change, 1)
+    with peak_below(10_000_000), pytest.raises(Malformed, match=what):
         trace_in([text.encode()], GIVEN)
 
 
+IN_PLACE = """\
+<algo coll="allgather" ngpus="2" nchunksperloop="4" inplace="1" outofplace="0">
+  <gpu id="0" i_chunks="0" o_chunks="4" s_chunks="0">
+    <tb id="0" send="1" recv="1" chan="0">
+      <step s="0" type="s" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="2"/>
+      <step s="1" type="r" srcbuf="o" srcoff="2" dstbuf="o" dstoff="2" cnt="2"/>
+    </tb>
+  </gpu>
+  <gpu id="1" i_chunks="0" o_chunks="4" s_chunks="0">
+    <tb id="0" send="0" recv="0" chan="0">
+      <step s="0" type="s" srcbuf="o" srcoff="2" dstbuf="o" dstoff="2" cnt="2"/>
+      <step s="1" type="r" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="2"/>
+    </tb>
+  </gpu>
+</algo>
+"""
+
+
+def test_an_all_gather_in_place_has_its_input_in_its_output() -> None:
+    """msccl-tools writes `i_chunks="0"` there: no step names the input."""
+    assert trace_in([IN_PLACE.encode()], GIVEN).total_bytes == 64_000_000
+    with pytest.raises(Malformed, match=r"reads 2 of buffer 'o' of GPU 0 before it is written"):
+        trace_in([IN_PLACE.replace('srcoff="0"', 'srcoff="2"', 1).encode()], GIVEN)
+
+
+def test_text_behind_an_msccl_algorithm_is_no_step() -> None:
+    behind = IN_PLACE + "Rank 0 chunk 0 is incorrect should be ReduceChunk index 0\n"
+    trace = trace_in([behind.encode()], GIVEN)
+    assert same(trace, trace_in([IN_PLACE.encode()], GIVEN))
+    assert trace.left_out == ("text behind the algorithm, from line 15 on",)
+
+
+def test_a_custom_msccl_collective_is_what_its_steps_are() -> None:
+    """GPUs have inputs of other sizes; only the order of all accesses is proved."""
+    text = algorithm("custom", 2, block(0, 1, -1, step("s")), block(0, -1, 0, step("r")))
+    trace = trace_in([text], GIVEN)
+    assert trace.total_bytes == 32_000_000
+    assert trace.left_out == ("check of the result, which a custom collective does not name",)
+    with pytest.raises(Malformed, match="unordered access"):
+        trace_in([passed_on(-1).replace(b"broadcast", b"custom")], GIVEN)
+
+
 def test_an_msccl_step_of_too_many_bytes_is_refused() -> None:
-    sends = block(0, 1, -1, step("s", count=65536)), block(0, -1, 0, step("r", count=65536))
+    sends = block(0, 1, -1, step("s", count=65535)), block(0, -1, 0, step("r", count=65535))
     with pytest.raises(Malformed, match="must be 0 to 281474976710656 bytes, got") as refused:
-        trace_in([algorithm("broadcast", 65536, *sends)], Defaults(2, 200_000_000_000_000))
+        trace_in([algorithm("broadcast", 65535, *sends)], Defaults(2, 2**48))
     assert refused.value.place == ":4"
 
 

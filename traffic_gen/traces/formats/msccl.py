@@ -7,7 +7,8 @@
                 depid="-1" deps="-1" hasdep="0"/>
 
 The steps of a block follow each other, and a step its dependency in another block of its GPU. A
-chunk has the collective's size divided by `nchunksperloop`. An algorithm that does not do what its
+chunk has the collective's size divided by `nchunksperloop`; `i_chunks` and the others may count the
+used part of a buffer alone, as msccl-tools writes them. An algorithm that does not do what its
 collective asks is refused (`msccl_proof`).
 """
 
@@ -39,8 +40,8 @@ Attributes = dict[str, str]
 
 
 def is_msccl(text: str) -> bool:
-    """Whether a text begins as XML, with an algorithm in it."""
-    return text.lstrip().startswith("<") and "<algo" in text[:65536]
+    """Whether a text begins as XML, or has an algorithm in it."""
+    return text.lstrip().startswith("<") or "<algo" in text[:65536]
 
 
 def read_msccl(text: str, defaults: Defaults) -> Trace:
@@ -49,12 +50,15 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
     try:
         reader.parser.Parse(text, True)
     except expat.ExpatError as error:
-        what = f"is not XML: {expat.errors.messages[error.code]}"
-        raise Malformed(error.lineno, what) from None
+        # msccl-tools' programs print the result of their own check behind the algorithm.
+        if error.code != expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]:
+            what = f"is not XML: {expat.errors.messages[error.code]}"
+            raise Malformed(error.lineno, what) from None
+        reader.leave_out(text, error.lineno)
     algorithm = reader.algorithm
     if algorithm is None:
         raise Malformed(1, "needs an algorithm")
-    return _trace(algorithm, defaults)
+    return _trace(algorithm, defaults, reader.left_out)
 
 
 class _Reader:
@@ -66,11 +70,18 @@ class _Reader:
         self.gpu = 0
         self.block: Block | None = None
         self.open: list[str] = []
-        # The number of chunks at the begin, and of chunks that steps touch.
+        # The number of chunks that steps touch.
         self.chunks = 0
+        self.left_out: list[str] = []
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = lambda _name: self.open.pop()
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse("has a DOCTYPE", "leave it out")
+
+    def leave_out(self, text: str, place: int) -> None:
+        """Leave out the text behind the algorithm; raise `Malformed` for a second algorithm."""
+        if b"<algo" in text.encode()[self.parser.ErrorByteIndex :]:
+            raise Malformed(place, "has a second algorithm", "keep one in the file")
+        self.left_out.append(f"text behind the algorithm, from line {place} on")
 
     def _refuse(self, what: str, hint: str = "") -> NoReturn:
         raise Malformed(self.parser.CurrentLineNumber, what, hint)
@@ -111,8 +122,6 @@ class _Reader:
         algorithm.buffers[self.gpu] = {
             name: self._number(given, f"{name}_chunks", 0, MOST_CHUNKS) for name in "ios"
         }
-        self.chunks += algorithm.input_chunks(self.gpu)
-        require_nodes(self.chunks, self.parser.CurrentLineNumber)
 
     def _block(self, given: Attributes, algorithm: Algorithm) -> None:
         send, receive = (self._number(given, k, -1, algorithm.ranks - 1) for k in ("send", "recv"))
@@ -151,7 +160,7 @@ class _Reader:
         return name, self._number(given, f"{end}off", -1, MOST_CHUNKS)
 
 
-def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
+def _trace(algorithm: Algorithm, defaults: Defaults, left_out: list[str]) -> Trace:
     """Turn steps into nodes, and prove that they do the work of the collective."""
     where = algorithm.place
     if defaults.size_bytes is None:
@@ -160,7 +169,7 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
         what = f"must have {algorithm.ranks} GPUs (ngpus), got {len(algorithm.buffers)}"
         raise Malformed(where, what)
     chunk_bytes = require_bytes(max(1, -(-defaults.size_bytes // algorithm.chunks)), where)
-    nodes, parts = Nodes(algorithm.ranks), list[Part]()
+    nodes, parts = Nodes(algorithm.ranks, left_out=left_out), list[Part]()
     ends: dict[tuple[int, int, int], int] = {}
     for (gpu, number), block in algorithm.blocks.items():
         first = len(parts)
@@ -172,6 +181,8 @@ def _trace(algorithm: Algorithm, defaults: Defaults) -> Trace:
                 parts.append(Part(gpu, number, index, step, kind))
             ends[gpu, number, index] = len(parts) - 1
     _wait(algorithm, nodes, ends)
+    if algorithm.is_custom:
+        nodes.left_out.append("check of the result, which a custom collective does not name")
     trace = nodes.trace(FORMAT)
     prove(algorithm, trace, parts)
     return trace

@@ -12,10 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.nodes import Malformed
+from traffic_gen.traces.formats.nodes import Malformed, require_nodes
 
 # Limit of steps times blocks of their GPU, which take a gigabyte.
 MOST_ENDS = 2**28
+# msccl-tools' name of a collective that a program defines for itself.
+CUSTOM = "custom"
+RESULTS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast")
+CUT = ("allgather", "reduce_scatter", "alltoall")
 Location = tuple[str, int]
 """The letter of a buffer (input, output, scratch), and an offset in chunks."""
 Value = tuple[int, int]
@@ -60,9 +64,16 @@ class Algorithm:
     buffers: dict[int, dict[str, int]] = field(default_factory=dict)
     blocks: dict[tuple[int, int], Block] = field(default_factory=dict)
 
+    @property
+    def is_custom(self) -> bool:
+        """Whether no result is known."""
+        return self.collective == CUSTOM
+
     def input_chunks(self, gpu: int) -> int:
-        """Return the size of a GPU's input."""
-        return self.buffers[gpu]["i"]
+        """Return the size of a GPU's input, of which `i_chunks` may count the used part alone."""
+        if self.is_custom:
+            return self.buffers[gpu]["i"]
+        return self.chunks // self.ranks if self.collective == "allgather" else self.chunks
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,10 @@ class Part:
 
 
 def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
-    """Raise `Malformed` unless every rank ends with the result of the collective."""
+    """Raise `Malformed` unless every rank ends with the result of the collective.
+
+    A custom collective has no known result: of it, the order of all accesses is proved.
+    """
     _require_inputs(algorithm)
     memory = _Memory(algorithm)
     for node in trace.order:
@@ -106,20 +120,19 @@ def _words(value: Value | None) -> str:
 
 
 def _require_inputs(algorithm: Algorithm) -> None:
-    """Raise `Malformed` unless all GPUs have the same input, with a share for each if it is cut.
-
-    A collective without a required output is refused, too.
-    """
-    size, where = algorithm.input_chunks(0), algorithm.place
-    for rank in algorithm.buffers:
-        if algorithm.input_chunks(rank) != size:
-            raise Malformed(where, f"input of GPU {rank} must be as large as that of GPU 0")
-    if size < 1:
-        raise Malformed(where, "i_chunks must be at least 1, got 0")
-    if algorithm.collective in ("reduce_scatter", "alltoall") and size % algorithm.ranks:
-        what = f"{algorithm.collective}: {size} input chunks cannot be divided equally among"
+    """Raise `Malformed` for an unknown collective, or inputs that are not those of its chunks."""
+    name, chunks, where = algorithm.collective, algorithm.chunks, algorithm.place
+    if name not in (*RESULTS, CUSTOM):
+        what = f"unknown collective {name[:40]!r}"
+        raise Malformed(where, what, f"known: {', '.join((*RESULTS, CUSTOM))}")
+    if name in CUT and chunks % algorithm.ranks:
+        what = f"{name}: {chunks} chunks (nchunksperloop) cannot be divided equally among"
         raise Malformed(where, f"{what} {algorithm.ranks} GPUs")
-    _wanted(algorithm, 0)
+    for rank, buffers in algorithm.buffers.items():
+        if buffers["i"] > (most := algorithm.input_chunks(rank)):
+            what = f"i_chunks of GPU {rank} must be at most {most}, got {buffers['i']}"
+            raise Malformed(where, what, f"{name} has {chunks} chunks (nchunksperloop)")
+    require_nodes(sum(map(algorithm.input_chunks, algorithm.buffers)), where)
 
 
 def _wanted(algorithm: Algorithm, rank: int) -> list[Value]:
@@ -137,9 +150,7 @@ def _wanted(algorithm: Algorithm, rank: int) -> list[Value]:
             return [(of * size + chunk, 1 << of) for of in range(ranks) for chunk in share]
         case "broadcast":
             return [(chunk, 1) for chunk in range(size)]
-    known = "allreduce, allgather, reduce_scatter, alltoall, broadcast"
-    what = f"unknown collective {algorithm.collective[:40]!r}"
-    raise Malformed(algorithm.place, what, f"known: {known}")
+    return []
 
 
 class _Order:
@@ -193,7 +204,7 @@ class _Memory:
         self.sent: dict[int, list[Value]] = {}
         # For each node, the reduced chunks that it forwards and its step does not store.
         self.passing: dict[int, list[Value]] = {}
-        reduces = algorithm.collective in ("allreduce", "reduce_scatter")
+        reduces = algorithm.collective in ("allreduce", "reduce_scatter", CUSTOM)
         for rank in algorithm.buffers:
             size = algorithm.input_chunks(rank)
             first, own = 0 if reduces else rank * size, 1 << rank
@@ -203,7 +214,7 @@ class _Memory:
     def place(self, gpu: int, location: Location) -> tuple[int, Location]:
         """Return where a location really is: in place, input and output share memory."""
         name, offset = location
-        if self.algorithm.in_place and name in ("i", "o"):
+        if self.algorithm.in_place and not self.algorithm.is_custom and name in ("i", "o"):
             size = self.algorithm.input_chunks(gpu)
             if self.algorithm.collective == "allgather":
                 return gpu, ("o", offset + (gpu * size if name == "i" else 0))
@@ -281,6 +292,8 @@ class _Memory:
                 raise Malformed(part.step.place, what, hint)
 
     def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:
+        if self.algorithm.is_custom:
+            return held
         for (chunk, ranks), (other, others) in zip(held, more, strict=True):
             if chunk != other or ranks & others:
                 what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
