@@ -8,9 +8,13 @@ Formulas have D for the size, of an all-to-all for the bytes of each ordered pai
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from model.fabric.spec import FabricKind
 from model.workload.double_tree import rounds
+
+# Seconds, or steps.
+Part = TypeVar("Part", int, float)
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,31 @@ class ClosedForm:
         return self.count(grid) if self.count else grid.n * self.steps(grid)
 
 
+def _pipelined(slices: int, *stages: Part) -> Part:
+    """All stages for one slice, and the longest one for each other slice."""
+    return sum(stages) + (slices - 1) * max(stages)
+
+
 def _hierarchical_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """(y-1)D/(xy C_S) + (x-1)D/(x C_F) (section III-B)."""
-    along_rails = grid.along_s(grid.y - 1, size / grid.n)
-    return along_rails + grid.within_s(grid.x - 1, size / grid.x)
+    """(y-1)D/(xy C_S) + (x-1)D/(x C_F) (section III-B); of k slices, all but one overlap."""
+    each = size / grid.slices
+    along_rails = grid.along_s(grid.y - 1, each / grid.n)
+    return _pipelined(grid.slices, along_rails, grid.within_s(grid.x - 1, each / grid.x))
+
+
+def _hierarchical_all_reduce_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """The HB links reduce all slices, then gather them; a slice is on its rail meanwhile."""
+    each = size / grid.slices
+    along_rails = 2 * grid.along_s(grid.y - 1, each / grid.n)
+    return _there_and_back(grid.slices, along_rails, grid.within_s(grid.x - 1, each / grid.x))
+
+
+def _there_and_back(k: int, along: Part, within: Part) -> Part:
+    """All of k slices, each `within` a domain, `along` its rail, and `within` again.
+
+    Either the HB links never wait, or they wait for the first or for the last slice.
+    """
+    return max(2 * k * within, (k + 1) * within + along, 2 * within + k * along)
 
 
 def _double_tree_s(_kind: FabricKind, grid: Grid, size: float) -> float:
@@ -102,8 +127,7 @@ def _two_step_pipelined_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """The longer step for all slices, and the shorter one for one of them."""
     pair = size / grid.n / grid.slices
     along_rails = grid.along_s(grid.y - 1, grid.x * pair)
-    a_slice = along_rails, grid.within_s(grid.x - 1, grid.y * pair)
-    return grid.slices * max(a_slice) + min(a_slice)
+    return _pipelined(grid.slices, along_rails, grid.within_s(grid.x - 1, grid.y * pair))
 
 
 def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
@@ -138,6 +162,20 @@ def _ring_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     return grid.slowest_s(grid.n - 1, size / grid.n)
 
 
+def _rings_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """(n-1)/n · D/(x C_S): a ring for each rail, which carries a part of each shard.
+
+    A GPU's HB link carries all rings but the one that leaves the domain there.
+    """
+    if grid.x == 2 and grid.y > 1 and grid.y % 2:
+        grid = replace(grid, nic_s=grid.across_s)
+    part = size / (grid.n * grid.x)
+    if grid.y == 1:
+        return grid.within_s(grid.n - 1, grid.x * part)
+    within = grid.within_s(grid.n - 1, (grid.x - 1) * part) if grid.x > 1 else 0.0
+    return max(grid.along_s(grid.n - 1, part), within)
+
+
 def _stages_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """A chain of microbatches; from domain to domain, the ranks' order crosses rails."""
     if grid.x > 1:
@@ -161,15 +199,28 @@ def _hierarchical_broadcast_s(_kind: FabricKind, grid: Grid, size: float) -> flo
 
 # AllGather and ReduceScatter.
 RING = ClosedForm(_ring_s, steps=lambda grid: grid.n - 1)
-HIERARCHICAL = ClosedForm(_hierarchical_s, steps=lambda grid: grid.peers)
+RINGS = ClosedForm(
+    _rings_s, steps=lambda grid: grid.n - 1, count=lambda grid: grid.x * grid.n * (grid.n - 1)
+)
+HIERARCHICAL = ClosedForm(
+    _hierarchical_s,
+    steps=lambda grid: _pipelined(grid.slices, grid.x - 1, grid.y - 1),
+    count=lambda grid: grid.n * grid.peers * grid.slices,
+)
 # AllReduces: a ReduceScatter, then an AllGather that takes as long.
 RING_ALL_REDUCE = ClosedForm(
     lambda kind, grid, size: 2 * RING.completion_s(kind, grid, size),
     steps=lambda grid: 2 * RING.steps(grid),
 )
+RINGS_ALL_REDUCE = ClosedForm(
+    lambda kind, grid, size: 2 * RINGS.completion_s(kind, grid, size),
+    steps=lambda grid: 2 * RINGS.steps(grid),
+    count=lambda grid: 2 * RINGS.transfers(grid),
+)
 HIERARCHICAL_ALL_REDUCE = ClosedForm(
-    lambda kind, grid, size: 2 * _hierarchical_s(kind, grid, size),
-    steps=lambda grid: 2 * grid.peers,
+    _hierarchical_all_reduce_s,
+    steps=lambda grid: _there_and_back(grid.slices, 2 * (grid.y - 1), grid.x - 1),
+    count=lambda grid: 2 * grid.n * grid.peers * grid.slices,
 )
 HALVING_DOUBLING = ClosedForm(_halving_doubling_s, steps=lambda grid: 2 * (grid.n.bit_length() - 1))
 # An AllReduce within the domains, and along each rail by a double binary tree: twice within all
@@ -184,7 +235,7 @@ DOUBLE_TREE = ClosedForm(
 TWO_STEP = ClosedForm(_two_step_s, steps=lambda grid: grid.peers)
 TWO_STEP_PIPELINED = ClosedForm(
     _two_step_pipelined_s,
-    steps=lambda grid: grid.peers + (grid.slices - 1) * max(grid.x - 1, grid.y - 1),
+    steps=lambda grid: _pipelined(grid.slices, grid.x - 1, grid.y - 1),
     count=lambda grid: grid.n * grid.peers * grid.slices,
 )
 DIRECT = ClosedForm(

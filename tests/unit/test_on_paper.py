@@ -78,6 +78,25 @@ def test_a_ring_costs_a_latency_a_step(
     assert case["busiest_link"] == "d0g7 -> rail7"
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "gpus", "milliseconds"),
+    [
+        ("rings", 16, 0.629),  # 2(n-1)/n of the buffer over eight NICs
+        ("rings", 1024, 0.670),
+        ("hierarchical", 16, 0.858),
+        ("hierarchical-pipelined", 16, 0.522),  # 2(x-1)/x over an HB link
+        ("hierarchical-pipelined", 1024, 0.796),
+    ],
+)
+def test_all_nics_and_slices_hide_what_they_can(
+    algorithm: str, gpus: int, milliseconds: float
+) -> None:
+    grid = [f"fabric.domains={gpus // 8}", "fabric.domain_size=8", RING.replace("ring", algorithm)]
+    for case in cases(*grid, link_s=0.5e-6):
+        bare_s = case.completion_s - case.latency_s
+        assert bare_s * 1e3 == pytest.approx(milliseconds, rel=2e-3), case.case
+
+
 def test_a_packet_of_each_framing_has_its_published_headers() -> None:
     headers = {name: make(4096).header_bytes for name, make in FRAMINGS.items()}
     assert headers == {"roce": 82, "infiniband": 26, "tcp": 90, "none": 0}

@@ -132,8 +132,8 @@ def test_cases_are_named_by_what_they_differ_in(
             + ", ".join(PLATFORMS),
         ),
         (
-            ("algorithm: ring", "algorithm: rings"),
-            "x.yaml:7 workloads.0: unknown algorithm 'rings' of all-reduce; did you mean 'ring'? "
+            ("algorithm: ring", "algorithm: rign"),
+            "x.yaml:7 workloads.0: unknown algorithm 'rign' of all-reduce; did you mean 'ring'? "
             f"known: {', '.join(algorithms_of(Collective.ALL_REDUCE))}",
         ),
         (

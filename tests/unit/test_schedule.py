@@ -18,7 +18,7 @@ from model.workload.transfers.collective import ROOT, Collective, demand_of
 from model.workload.transfers.columns import Transfer, Transfers
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
-from traffic_gen.workloads.algorithms.builder import Builder, whole_ring
+from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, SizedCollective
 
@@ -54,6 +54,18 @@ def test_the_ring_of_all_ranks_crosses_domains_along_rails(domains: int, domain_
     is_impossible = domain_size == 2 and domains > 1 and domains % 2 == 1
     assert crossing.sum() == is_impossible
     assert (domain != next_domain).sum() == (domains if domains > 1 else 0)
+
+
+@given(st.integers(2, 12), st.integers(1, 12))
+def test_the_rings_of_all_rails_enter_and_leave_every_domain_on_every_rail_once(
+    domains: int, domain_size: int
+) -> None:
+    rings = rail_rings(Builder(domains, domain_size, np.empty(0, np.int64)))
+    assert (np.sort(rings, axis=1) == np.arange(domains * domain_size)).all()
+    successors = np.roll(rings, -1, axis=1)
+    crosses = rings // domain_size != successors // domain_size
+    for ends in (rings, successors):
+        assert sorted(ends[crosses]) == list(range(domains * domain_size))
 
 
 @given(NAMED, st.integers(2, 4), st.integers(2, 4), st.data())

@@ -14,7 +14,6 @@ from model.fabric.topology import Topology, build_topology
 from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.network import Network, PathClass, networks, pairs_of
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
-from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
@@ -62,12 +61,12 @@ def test_times_are_those_of_the_simulation(
 
 @pytest.mark.parametrize("kind", FabricKind)
 @pytest.mark.parametrize("named", sorted(ALGORITHMS), ids="-".join)
-def test_of_all_algorithms_only_a_direct_one_shares_links_on_rail_only(
+def test_of_all_algorithms_rings_share_links_and_a_direct_one_does_on_rail_only(
     named: Named, kind: FabricKind
 ) -> None:
     topology = build_topology(spec(kind, 4, 4, spines=4))
     given = inputs(SizedCollective(*named, (4, 4), 10_000_000).transfers(), Epoch(topology), 1e-3)
-    if (kind, named) == (FabricKind.RAIL_ONLY, (Collective.ALL_TO_ALL, "direct")):
+    if named[1] == "rings" or (kind, named[1]) == (FabricKind.RAIL_ONLY, "direct"):
         with pytest.raises(SharedLink):
             unshared_arrivals_s(*given)
     else:

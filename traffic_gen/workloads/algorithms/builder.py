@@ -95,6 +95,10 @@ class Builder:
         """All rails."""
         return np.arange(self.domain_size)
 
+    def parts(self, ranks: Ints, number: int) -> Ints:
+        """Return the chunk with this number of each rank's shard."""
+        return ranks * (len(self.chunk_bytes) // self.gpus) + number
+
     def rank(self, domain: Ints, rail: Ints) -> Ints:
         """Return the ranks at (domain, rail); both coordinates wrap around."""
         return (domain % self.domains) * self.domain_size + rail % self.domain_size
@@ -262,24 +266,53 @@ def _entries(build: Builder) -> Ints:
     return entries
 
 
-def around(build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool) -> Arrivals:
-    """Add a ReduceScatter (`reduce`) or AllGather on each ring; a rank's shard is its own chunk.
+def rail_rings(build: Builder) -> Ints:
+    """Return a ring of all ranks for each rail: the whole ring, shifted by that many rails.
 
-    `rings` has a row of ranks for each ring. In each of the n-1 steps, position i sends shard i +
-    first_shard - step to position i + 1. In the end, each rank has the sum of its shard, or all
-    shards. `ready` has the transfers that each rank must have received before it starts. Return the
-    transfers whose arrival ends each rank's part.
+    Every NIC sends for one ring and receives for one. A ring enters a domain on the rail on which
+    it left the one before, as NCCL's alternating rings do (since version 2.20).
     """
-    first_shard = -1 if reduce else 0
-    sources, destinations = rings.ravel(), np.roll(rings, -1, axis=1).ravel()
+    domain, rail = np.divmod(whole_ring(build), build.domain_size)
+    return build.rank(domain, rail + build.rails[:, None])
+
+
+def around(
+    build: Builder, rings: Ints, channel: str, ready: Arrivals, *, reduce: bool, number: int = 0
+) -> Arrivals:
+    """Add a ReduceScatter (`reduce`) or AllGather on each ring, of one chunk of each rank's shard.
+
+    `rings` has a row of ranks for each ring, which share no rank. In the end, each rank has the
+    sum of its chunk, or all ranks' chunks. `ready` has the transfers that each rank must have
+    received before it starts. Return the transfers whose arrival ends each rank's part.
+    """
     arrived, everything = ready, [ready]
     for step in range(rings.shape[1] - 1):
-        shards = np.roll(rings, step - first_shard, axis=1).reshape(-1, 1)
-        arrived = build.send(
-            sources, destinations, shards, channel=channel, after=arrived, reduce=reduce
-        )
+        arrived = step_around(build, rings, step, channel, arrived, reduce=reduce, number=number)
         everything.append(arrived)
     return arrived if reduce else joined(*everything)
+
+
+def step_around(
+    build: Builder,
+    rings: Ints,
+    step: int,
+    channel: str,
+    arrived: Arrivals,
+    *,
+    reduce: bool,
+    number: int = 0,
+) -> Arrivals:
+    """Add one of the n-1 steps of `around`: position i sends shard i + first_shard - step on."""
+    first_shard = -1 if reduce else 0
+    shards = np.roll(rings, step - first_shard, axis=1).ravel()
+    return build.send(
+        rings.ravel(),
+        np.roll(rings, -1, axis=1).ravel(),
+        build.parts(shards, number)[:, None],
+        channel=channel,
+        after=arrived,
+        reduce=reduce,
+    )
 
 
 def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arrivals) -> Arrivals:

@@ -34,6 +34,9 @@ from traffic_gen.workloads.algorithms.reductions import (
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
+    rings_all_gather,
+    rings_all_reduce,
+    rings_reduce_scatter,
 )
 
 # Number of slices that algorithms cut each chunk into, unless a workload says otherwise.
@@ -93,10 +96,21 @@ class Algorithm:
         return self.slices > 1
 
 
+def a_part_for_each_rail(shape: Shape) -> int:
+    """Return the number of chunks: one for each rank and rail."""
+    return prod(shape) * shape[1]
+
+
 ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.RING_ALL_REDUCE),
+    (Collective.ALL_REDUCE, "rings"): Algorithm(
+        rings_all_reduce, closed.RINGS_ALL_REDUCE, shards=a_part_for_each_rail
+    ),
     (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
         hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE
+    ),
+    (Collective.ALL_REDUCE, "hierarchical-pipelined"): Algorithm(
+        hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE, DEFAULT_SLICES
     ),
     (Collective.ALL_REDUCE, "halving-doubling"): Algorithm(
         halving_doubling_all_reduce, closed.HALVING_DOUBLING
@@ -105,12 +119,24 @@ ALGORITHMS: dict[Named, Algorithm] = {
         double_tree_all_reduce, closed.DOUBLE_TREE, TREE_SLICES, shards=lambda shape: shape[1]
     ),
     (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.RING),
+    (Collective.ALL_GATHER, "rings"): Algorithm(
+        rings_all_gather, closed.RINGS, shards=a_part_for_each_rail
+    ),
     (Collective.ALL_GATHER, "hierarchical"): Algorithm(
         hierarchical_all_gather, closed.HIERARCHICAL
     ),
+    (Collective.ALL_GATHER, "hierarchical-pipelined"): Algorithm(
+        hierarchical_all_gather, closed.HIERARCHICAL, DEFAULT_SLICES
+    ),
     (Collective.REDUCE_SCATTER, "ring"): Algorithm(ring_reduce_scatter, closed.RING),
+    (Collective.REDUCE_SCATTER, "rings"): Algorithm(
+        rings_reduce_scatter, closed.RINGS, shards=a_part_for_each_rail
+    ),
     (Collective.REDUCE_SCATTER, "hierarchical"): Algorithm(
         hierarchical_reduce_scatter, closed.HIERARCHICAL
+    ),
+    (Collective.REDUCE_SCATTER, "hierarchical-pipelined"): Algorithm(
+        hierarchical_reduce_scatter, closed.HIERARCHICAL, DEFAULT_SLICES
     ),
     (Collective.ALL_TO_ALL, "direct"): Algorithm(direct_all_to_all, closed.DIRECT),
     (Collective.ALL_TO_ALL, "pairwise"): Algorithm(pairwise_all_to_all, closed.PAIRWISE),

@@ -1,6 +1,7 @@
 """Algorithms of AllReduce, ReduceScatter and AllGather."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from traffic_gen.workloads.algorithms.builder import (
     Builder,
     around,
     joined,
+    rail_rings,
+    step_around,
     whole_ring,
     within_domains,
 )
@@ -34,24 +37,87 @@ def ring_all_reduce(build: Builder) -> None:
     around(build, whole_ring(build), "ring", summed, reduce=False)
 
 
-def hierarchical_reduce_scatter(build: Builder) -> Arrivals:
-    """Reduce in HB domains, then on rails: a NIC carries at most 1/`domain_size` of the buffer."""
-    arrived = within_domains(
-        build, lambda _own, peers: build.rail_ranks(peers), build.nothing(), reduce=True
-    )
-    return around(build, build.rail_ranks(build.rails), "nic", arrived, reduce=True)
+def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
+    """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
+
+    NCCL has a ring for each NIC, too.
+    """
+    return _on_all_rings(build, [build.nothing()] * build.domain_size, reduce=True)
 
 
-def hierarchical_all_gather(build: Builder, ready: Arrivals | None = None) -> Arrivals:
-    """Gather along every rail, then within every HB domain."""
-    start = build.nothing() if ready is None else ready
-    arrived = around(build, build.rail_ranks(build.rails), "nic", start, reduce=False)
-    return within_domains(build, lambda own, _peers: build.rail_ranks(own), arrived)
+def rings_all_gather(build: Builder) -> None:
+    """A ring for each rail over all ranks, with a part of each shard."""
+    _on_all_rings(build, [build.nothing()] * build.domain_size, reduce=False)
+
+
+def rings_all_reduce(build: Builder) -> None:
+    """ReduceScatter, then AllGather on each ring: a NIC carries 2(n-1)/(nx) of the buffer."""
+    _on_all_rings(build, rings_reduce_scatter(build), reduce=False)
+
+
+def _on_all_rings(build: Builder, arrived: list[Arrivals], *, reduce: bool) -> list[Arrivals]:
+    """Go around all rings at once, each on its own channel; return each one's last arrivals."""
+    for step in range(build.gpus - 1):
+        arrived = [
+            step_around(
+                build, ring[None, :], step, f"ring{rail}", earlier, reduce=reduce, number=rail
+            )
+            for rail, (ring, earlier) in enumerate(zip(rail_rings(build), arrived, strict=True))
+        ]
+    return arrived
+
+
+def hierarchical_reduce_scatter(build: Builder) -> None:
+    """Reduce in HB domains, then on rails: a NIC carries at most 1/`domain_size` of the buffer.
+
+    Pipelined, this holds for each slice: one is on the rails while the next is within domains.
+    """
+    for number, arrived in enumerate(_reduced_in_domains(build)):
+        _around_rails(build, arrived, number, reduce=True)
+
+
+def hierarchical_all_gather(build: Builder) -> None:
+    """Gather along every rail, then within every HB domain, slice by slice."""
+    for number in range(build.slices):
+        arrived = _around_rails(build, build.nothing(), number, reduce=False)
+        _gather_in_domains(build, arrived, number)
 
 
 def hierarchical_all_reduce(build: Builder) -> None:
-    """Reduce in HB domains and along rails, then gather back (arXiv 2307.12169, section III-B)."""
-    hierarchical_all_gather(build, hierarchical_reduce_scatter(build))
+    """Reduce in HB domains and along rails, then gather back (arXiv 2307.12169, section III-B).
+
+    Slice by slice, but HB links have reduced all slices before they gather the first one: they
+    never wait for a rail that is as fast.
+    """
+    for number, arrived in enumerate(_reduced_in_domains(build)):
+        summed = _around_rails(build, arrived, number, reduce=True)
+        gathered = _around_rails(build, summed, number, reduce=False)
+        _gather_in_domains(build, gathered, number)
+
+
+def _reduced_in_domains(build: Builder) -> list[Arrivals]:
+    """Sum up each slice within every HB domain, for the rails of its GPUs; return all arrivals."""
+    start = build.nothing()
+    return [
+        within_domains(build, partial(_for_peers, build, number), start, reduce=True)
+        for number in range(build.slices)
+    ]
+
+
+def _for_peers(build: Builder, number: int, _own: Ints, peers: Ints) -> Ints:
+    """Return a row for each peer: the slice of all ranks of its rail."""
+    return build.parts(build.rail_ranks(peers), number)
+
+
+def _around_rails(build: Builder, ready: Arrivals, number: int, *, reduce: bool) -> Arrivals:
+    """Sum up or gather a slice along every rail."""
+    rails = build.rail_ranks(build.rails)
+    return around(build, rails, "nic", ready, reduce=reduce, number=number)
+
+
+def _gather_in_domains(build: Builder, ready: Arrivals, number: int) -> None:
+    """Gather a slice within every HB domain."""
+    within_domains(build, lambda own, _to: build.parts(build.rail_ranks(own), number), ready)
 
 
 def halving_doubling_all_reduce(build: Builder) -> None:
