@@ -1,21 +1,25 @@
-"""The command `predict`: the platform's time of a scenario's cases, on paper."""
+"""The command `predict`: the platform's time of a scenario's cases or of a trace, on paper."""
 
+import os
 from dataclasses import asdict, replace
 from math import log2
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from commands.export_nccl_tests import groups, rows_as_printed
-from commands.options import AsJson, Overrides, ScenarioPath
+from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
+from commands.train import DomainSize, Gpus, PlatformName, checked_changes
 from model.errors import InputError, Problem
+from model.fabric.spec import PLATFORMS, FabricKind
 from model.prediction.platform_time import FRAMINGS
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity
 from scenarios.library_files import scenario_file
-from scenarios.load import load
+from scenarios.load import load, load_trace
 from scenarios.planning.on_paper import left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -23,13 +27,28 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 SCHEMA = "railbed.predict/1"
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
 LEAST_MTU, MOST_MTU = 256, 9216
+# Of a trace, unless options say otherwise.
+PLATFORM = "dgx-h100"
 # An execution on paper has no repeats to check, and is not thinned out.
 UNMEASURED = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
 
 
 def predict(
-    scenario: ScenarioPath,
+    work: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO|TRACE",
+            help="a scenario file, *.yaml, or a name from `list`; or a trace of another tool",
+            autocompletion=scenario_names,
+        ),
+    ],
     overrides: Overrides = [],  # noqa: B006
+    gpus: Gpus = None,
+    domain_size: DomainSize = None,
+    platform: PlatformName = None,
+    fabric: Annotated[
+        FabricKind | None, typer.Option(help="of a trace: one of both fabrics")
+    ] = None,
     latency: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="latency of every link; the platform's by default"),
@@ -54,7 +73,8 @@ def predict(
     """Print the time of every case at the platform's own rates, without terms of the emulation."""
     link_s = None if latency is None else _quantity("--latency", latency, TIMES, TIME_BOUNDS)
     packets = FRAMINGS[framing](mtu)
-    loaded = load(scenario_file(scenario), overrides, on_paper=True)
+    changes = checked_changes(gpus, None, domain_size, platform)
+    loaded = _loaded(scenario_file(work), overrides, changes, fabric)
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
         shown = {"name": framing, "mtu": mtu, "efficiency": packets.efficiency}
@@ -72,6 +92,34 @@ def predict(
     ]
     for name, together in groups(rows).items():
         print(*rows_as_printed(name, together), sep="\n")
+
+
+def _loaded(
+    path: Path, overrides: list[str], changes: dict[str, Any], fabric: FabricKind | None
+) -> Scenario:
+    """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
+    if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):
+        kinds = list(FabricKind) if fabric is None else [fabric]
+        return load_trace(path, {"kinds": kinds, **_grid(path, changes)}, overrides)
+    if changes or fabric:
+        option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
+        raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))
+    return load(path, overrides, on_paper=True)
+
+
+def _grid(path: Path, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the platform and the HB domains of a trace: by default, as many as its ranks fill."""
+    # Formats of traces are imported only where there is one.
+    from traffic_gen.traces.formats.nodes import Defaults
+    from traffic_gen.traces.reading import files_of, read_trace
+
+    platform = PLATFORMS[changes.get("platform", PLATFORM)]
+    gpus = changes.get("gpus", len(files_of(path)))
+    if "gpus" not in changes and gpus == 1:
+        # The size of a collective does not change its ranks.
+        gpus = read_trace(path, Defaults(platform.domain_size, size_bytes=1)).ranks
+    size = changes.get("domain_size", min(gpus, platform.domain_size))
+    return {"platform": platform.name, "domains": -(-gpus // size), "domain_size": size}
 
 
 def _ranged(scenario: Scenario, least: float, most: float) -> Scenario:

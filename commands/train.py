@@ -1,4 +1,4 @@
-"""The command `train`, and its options, which `traffic` has, too."""
+"""The command `train`, and its options, of which other commands have some, too."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -91,7 +91,7 @@ def evaluation(
     search: bool,
 ) -> tuple[str, Configuration, Evaluation]:
     """The name of a configuration, the configuration with its changes, and its iteration."""
-    changes = _changes(gpus, batch, domain_size, platform)
+    changes = checked_changes(gpus, batch, domain_size, platform)
     configuration = load_configuration(config).model_copy(update=changes)
     if domain_size is not None and domain_size > configuration.gpus:
         what = f"must be at most {configuration.gpus}, the number of GPUs, got {domain_size}"
@@ -100,7 +100,7 @@ def evaluation(
     return name, configuration, evaluated(name, configuration, search=search)
 
 
-def _changes(
+def checked_changes(
     gpus: int | None, batch: int | None, domain_size: int | None, platform: str | None
 ) -> dict[str, int | str]:
     """The keys that options change; raises `InputError` with every value that is wrong."""

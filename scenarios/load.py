@@ -4,8 +4,9 @@ All problems are collected and reported at once, each with its file, line and ke
 scenario stands alone: it has the overrides, and what other files say.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
@@ -40,9 +41,24 @@ def load(
     `machine` has this machine's measured costs; without them, no load is refused as too high. A
     scenario `on_paper` may have more GPUs than any fabric.
     """
-    document = override(read(path, SCENARIO), overrides)
+    return _loaded(read(path, SCENARIO), overrides, machine, on_paper)
+
+
+def load_trace(path: Path, fabric: Mapping[str, Any], overrides: Sequence[str]) -> Scenario:
+    """Return the scenario on paper that replays a trace on a fabric with these keys.
+
+    Raises `InputError` with all problems.
+    """
+    text = json.dumps({"fabric": fabric, "workloads": [{"trace": str(path.absolute())}]})
+    return _loaded(parse(path, text, SCENARIO), overrides, None, on_paper=True)
+
+
+def _loaded(
+    document: Document, overrides: Sequence[str], machine: Machine | None, on_paper: bool
+) -> Scenario:
+    document = override(document, overrides)
     file = checked(document, ScenarioFile)
-    name = file.name or _name_of(path)
+    name = file.name or _name_of(document.path)
     text = _standalone_text(document, file, name)
     scenario = resolve(document, file, name, text, machine, on_paper)
     if document.problems:

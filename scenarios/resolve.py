@@ -48,7 +48,8 @@ def resolve(
     of_fabric = fabric_issues(file.fabric, on_paper)
     of_sections = of_fabric, _workload_issues(file), _expect_issues(file.expect)
     document.refuse(chain(*of_sections, fault_issues(file)))
-    document.refuse(_given_size_issues(file))
+    if not on_paper:
+        document.refuse(_given_size_issues(file))
     datapath = file.fabric.datapath
     if machine is not None and datapath not in (DatapathChoice.AUTO, machine.key.datapath):
         machine = None
@@ -73,7 +74,8 @@ def resolve(
         if spec.kind in workload.kinds
         for case in sized_cases(workload, spec, machine)
     )
-    document.refuse(_case_issues(file, specs, cases, machine))
+    of_cases = _case_issues(file, specs, cases, machine)
+    document.refuse(_repeated_cases(cases) if on_paper else of_cases)
     document.refuse(late_faults(file, specs, cases))
     expect, count = file.expect, file.repeats
     return Scenario(

@@ -14,7 +14,12 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 DECISION = ROOT / "docs" / "guides" / "decision.md"
 PRICES = ROOT / "scenarios" / "format" / "prices.yaml"
 # What the documentation writes for a value of the reader's own, beside runs and sweeps.
-PLACEHOLDERS = {"SCENARIO": "quickstart", "FILE": "my-moe.yaml", "FOLDER": "folder"}
+PLACEHOLDERS = {
+    "SCENARIO": "quickstart",
+    "TRACE": str(ROOT / "scenarios" / "library" / "traces" / "pipeline.goal"),
+    "FILE": "my-moe.yaml",
+    "FOLDER": "folder",
+}
 
 
 THE_TEST_COMMAND = "railbed test"

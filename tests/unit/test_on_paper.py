@@ -14,8 +14,8 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, build_topology
 from model.prediction.platform_time import FRAMINGS, platform_time
 from model.workload.transfers.collective import Collective
-from scenarios.library_files import scenario_file
-from scenarios.load import load
+from scenarios.library_files import LIBRARY, scenario_file
+from scenarios.load import load, load_trace
 from scenarios.planning import on_paper
 from scenarios.planning.on_paper import CaseOnPaper, closed_time
 from scenarios.planning.plan import real_task
@@ -25,6 +25,7 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 SIZE = 128 * 2**20
 RING = "workloads=[{collective: all-reduce, algorithm: ring, size: 128 MiB}]"
+RATES = {"hb_rate": "3.6 Tbit/s", "nic_rate": "400 Gbit/s"}
 # 2(n-1) steps of D/n at 50 Gbyte/s and two links of 0.5 us, in ms.
 RINGS_MS = {16: 5.063, 64: 5.411, 256: 5.858, 1024: 7.409}
 
@@ -145,9 +146,48 @@ def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFi
     assert all(float(row[7]) == pytest.approx(float(row[6]) * 30 / 16, rel=1e-2) for row in rows)
 
 
+def test_a_trace_has_the_times_of_its_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {case["algorithm"]: case for case in predicted(capsys, "traces")["cases"][5:]}
+    for name, case in expected.items():
+        size = ["--set", "workloads.0.size=64 MB"] if name.endswith(".xml") else []
+        options = ["--domain-size", "2", "--fabric", "rail-optimized", *size]
+        assert predicted(capsys, str(LIBRARY / "traces" / name), *options)["cases"] == [case]
+
+
+@pytest.mark.parametrize(
+    ("options", "grid"),
+    [
+        ([], (1, 4, "dgx-h100")),
+        (["--domain-size", "3"], (2, 3, "dgx-h100")),
+        (["--gpus", "9", "--platform", "dgx-a100"], (2, 8, "dgx-a100")),
+    ],
+)
+def test_a_trace_fills_hb_domains(
+    options: list[str], grid: tuple[int, int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for trace in ("pipeline.goal", "layer"):
+        for case in predicted(capsys, str(LIBRARY / "traces" / trace), *options)["cases"]:
+            assert [case["fabric"][key] for key in ("domains", "domain_size", "platform")] == [
+                *grid
+            ]
+
+
+def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: Path) -> None:
+    trace = tmp_path / "large.matrix"
+    trace.write_text(f"0 {2**40}\n{2**40} 0\n")
+    (case,) = on_paper.on_paper(
+        load_trace(trace, {"kinds": "rail-only", "domains": 2, "domain_size": 1, **RATES}, []),
+        FRAMINGS["none"](4096),
+        0.0,
+    )
+    assert case.completion_s == pytest.approx(2**40 / 50e9)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (["--gpus", "8"], "--gpus: needs a trace"),
+        (["--fabric", "rail-only"], "--fabric: needs a trace"),
         (["--latency", "5"], "--latency: needs a unit"),
         (["--latency", "1e9 ms"], "--latency: must be 0.001 ns to 1000 ms"),
         (["--like", "nccl-tests", "--json"], "--like: cannot be combined with --json"),
