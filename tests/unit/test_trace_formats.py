@@ -74,6 +74,74 @@ def test_ranks_that_aicb_does_not_name_are_the_jobs() -> None:
     assert trace_in([text.encode()], Defaults(8)).ranks == 8
 
 
+def pipelined(pp: int, ga: int, vpp: int, *, named: bool = True) -> Trace:
+    """A workload as AICB writes it: gradients first, then the layers of each microbatch."""
+    row = "{}\t-1\t1000\tALLREDUCE\t64\t1000\tNONE\t0\t1\tNONE\t0\t0\n"
+    sync = "grad_gather\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLGATHER\t4096\t0\n"
+    block = (row.format("embedding_layer") if named else "") + row.format("attention") * vpp
+    sizes = f"ep: 1 pp: {pp} vpp: {vpp} ga: {ga} all_gpus: {4 * pp}"
+    header = f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 {sizes} pp_comm 512.0\n"
+    rows = sync + block * (ga if named else 1)
+    return trace_in([f"{header}{rows.count(chr(10))}\n{rows}".encode()])
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 4), st.integers(1, 6), st.integers(1, 3))
+def test_aicb_stages_send_each_microbatch_on(pp: int, ga: int, vpp: int) -> None:
+    trace = pipelined(pp, ga, vpp)
+    sends = trace.kind == NodeKind.SEND
+    parts = vpp if ga % pp == 0 else 1
+    assert sends.sum() == 2 * ga * (pp * parts - 1) * 4
+    assert (trace.size_bytes[sends] == 512 * vpp // parts).all()
+    step = (trace.peer - trace.rank)[sends] // 4
+    assert set((step % pp).tolist()) <= {1, pp - 1}
+    # Each stage has the groups, the compute and the operations that the file has.
+    reduces = [one for one in trace.operations if one.collective is Collective.ALL_REDUCE]
+    assert len(reduces) == pp * 2 * ga * (1 + vpp)
+    assert {len(one.ranks) for one in trace.operations} == {2}
+    assert np.allclose(np.bincount(trace.rank, trace.seconds), 2e-6 * ga * (1 + vpp))
+    # Gradients are gathered behind all passes.
+    assert trace.operations[-1].collective is Collective.ALL_GATHER
+
+
+def test_the_last_stage_of_aicb_computes_one_microbatch_in_turn() -> None:
+    """1F1B: the last stage sends the first gradient back before the second microbatch arrives."""
+    trace = pipelined(2, 2, 1)
+    sends = np.flatnonzero((trace.kind == NodeKind.SEND) & (trace.rank == 4))
+    receives = np.flatnonzero((trace.kind == NodeKind.RECEIVE) & (trace.rank == 4))
+    assert receives[0] < sends[0] < receives[1] < sends[1]
+
+
+def test_aicb_microbatches_without_a_name_have_all_layers() -> None:
+    trace = pipelined(2, 3, 4, named=False)
+    assert trace.left_out[0].startswith("division of the layers among 3 microbatches (ga)")
+    assert np.allclose(np.bincount(trace.rank, trace.seconds), 2e-6 * 3 * 4)
+
+
+def test_a_checkpoint_of_aicb_goes_forward_again() -> None:
+    text = SAMPLES["layers.txt"].replace("checkpoints: 0", "checkpoints: 1 1")
+    again = text.replace("checkpoint_initiates: 0", "checkpoint_initiates: 1 2")
+    whole, more = trace_in([text.encode()]), trace_in([again.encode()])
+    computed = [trace.seconds[trace.rank == 0] for trace in (whole, more)]
+    assert [part[part > 0].tolist() for part in computed] == [
+        [5e-4, 7e-4, 7e-4, 7e-4, 5e-4, 5e-4],
+        [5e-4, 7e-4, 5e-4, 7e-4, 7e-4, 5e-4, 5e-4],
+    ]
+    assert len(more.operations) == len(whole.operations) + 2
+
+
+def test_what_of_aicb_is_left_out_is_named() -> None:
+    text = SAMPLES["layers.txt"].replace("model_parallel_NPU_group: 2", "batch: 3")
+    text = text.replace("mlp\t-1", "mlp\t0").replace("32000000", "0", 1)
+    assert trace_in([text.encode()]).left_out == (
+        "header key 'batch', which is unknown",
+        "update times of 3 layers (column 12)",
+        "dependencies of 1 layers (column 2)",
+        "16 all-reduce operations of tensor-parallel groups of one rank",
+        "4 all-reduce operations of no bytes",
+    )
+
+
 def test_expert_groups_of_aicb() -> None:
     text = SAMPLES["layers.txt"].replace("ep: 1", "ep: 2").replace("all_gpus: 4", "all_gpus: 8")
     text = text.replace("ALLREDUCE\t24000000", "ALLTOALL_EP\t24000000")
@@ -103,11 +171,16 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("experts.matrix", ("0,8000000,24000000,", "0,24000000,"), ":2", "must have 4 numbers"),
         ("experts.matrix", ("0,8000000", "1\n" * 65_537 + "0,8000000"), ":65538", "must have 1 to"),
         ("layers.txt", ("all_gpus: 4", "all_gpus: 1099511627776"), ":1", "must have 1 to 65536"),
-        ("layers.txt", ("pp: 1", "pp: 2"), ":1", "pp must be 1, got 2"),
+        ("layers.txt", ("pp: 1", "pp: 2"), ":1", "pp 2 needs pp_comm"),
+        ("layers.txt", ("pp: 1", "pp: 0"), ":1", "pp must be at least 1, got 0"),
+        ("layers.txt", ("pp: 1", "pp: 4"), ":1", "4 ranks must be a multiple of 2 (tensor) times"),
+        ("layers.txt", ("pp: 1", "pp: 1 pp: 1"), ":1", "duplicate key 'pp'"),
+        ("layers.txt", ("checkpoints: 0", "checkpoints: 2 1"), ":1", "checkpoints must have 2"),
+        ("layers.txt", ("checkpoints: 0", "checkpoints: 1 3"), ":1", "checkpoints must be layers"),
         ("layers.txt", ("group: 2", "group: 3"), ":1", "4 ranks must be a multiple of 3"),
         ("layers.txt", ("HYBRID_", "DATA_"), ":1", "unknown strategy"),
         ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
-        ("layers.txt", ("all_gpus: 4", "all_gpus: " + "4" * 4301), ":1", "unknown format of trace"),
+        ("layers.txt", ("all_gpus: 4", "all_gpus: " + "4" * 4301), ":1", "must be a key and"),
         ("layers.txt", ("mlp\t-1\t", "mlp\t"), ":5", "must have 12 columns, got 11"),
         ("layers.txt", ("500000", "5e5"), ":4", "must be a number, got '5e5'"),
         ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "unknown operation 'REDUCE'"),

@@ -1,0 +1,260 @@
+"""The order of an iteration of AICB or SimAI, as nodes of a trace.
+
+The order is that of `Workload.cc` in SimAI: all layers forward; then, from the last one, the input
+gradient and the weight gradient of each. Only the operation of a weight gradient lets the next pass
+begin before its end; such operations of a rank follow each other. Where a layer initiates a
+checkpoint, the layers from the last checkpoint to it go forward again first. Layers of a `MICRO`
+benchmark follow each other.
+
+With pipeline stages, each stage has the file's layers: AICB writes those of one stage, microbatch
+after microbatch. SimAI adds the time of the stages' messages without an order. Here the order is
+1F1B, interleaved as in Megatron-LM (Narayanan et al., 2021) where microbatches are a multiple of
+stages.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from model.training.steps import Pass, stage_order
+from model.workload.trace import NodeKind
+from model.workload.transfers.collective import Collective
+from traffic_gen.traces.formats.nodes import Node, Nodes, require_nodes
+
+# AICB's name of the first layer of each microbatch.
+FIRST_LAYER = "embedding_layer"
+# AICB writes a tick for a pass without compute.
+NOTHING_NS = 1
+FORWARD, BACKWARD = (0,), (1, 2)
+WEIGHT_GRADIENT = 2
+Groups = list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class LayerPass:
+    """A pass of a layer: its compute, and its operation with the groups' suffix."""
+
+    compute_ns: int
+    collective: Collective | None
+    suffix: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: its line, its name, its three passes, and whether it has what is left out."""
+
+    place: int
+    name: str
+    passes: tuple[LayerPass, ...]
+    depends: bool
+    has_update: bool
+
+
+Layers = Sequence[Layer]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """The parallel strategy: sizes of groups, and how stages share an iteration.
+
+    Ranks are numbered by tensor rank, then data rank, then stage. A stage has `chunks` parts of the
+    model (AICB: as many as layers), and sends `stage_bytes` behind each.
+    """
+
+    is_micro: bool
+    ranks: int
+    tensor: int
+    expert: int
+    stages: int
+    microbatches: int
+    chunks: int
+    stage_bytes: int
+    checkpoints: frozenset[int]
+    initiates: frozenset[int]
+    is_inference: bool
+
+    @property
+    def stage_ranks(self) -> int:
+        """Return the number of ranks of a stage."""
+        return self.ranks // self.stages
+
+    @property
+    def is_interleaved(self) -> bool:
+        """Whether a stage takes its parts of the model in turn."""
+        return self.microbatches % self.stages == 0
+
+    def groups(self, suffix: str, number: int, stage: int) -> tuple[str, Groups]:
+        """Return the groups of ranks of an operation of a pass, by its suffix, and their kind."""
+        first, count = stage * self.stage_ranks, self.stage_ranks
+        if self.is_micro:
+            return "all ranks", [tuple(range(self.ranks))]
+        ranks = np.arange(first, first + count)
+        by_expert = ranks.reshape(-1, self.expert, self.tensor)
+        by_tensor = ranks.reshape(-1, self.tensor)
+        if suffix == "_EP":
+            kind, rows = "expert", by_expert.transpose(0, 2, 1).reshape(-1, self.expert)
+        elif suffix == "_DP_EP":
+            kind, rows = "expert-data", by_expert.reshape(len(by_expert), -1).T
+        elif number == WEIGHT_GRADIENT:
+            kind, rows = "data", by_tensor.T
+        else:
+            kind, rows = "tensor", by_tensor
+        return f"{kind}-parallel groups", [tuple(row) for row in rows.tolist()]
+
+
+@dataclass
+class Iteration:
+    """An iteration under way: each rank's last node, and its last that delays no other pass."""
+
+    nodes: Nodes
+    strategy: Strategy
+    last: dict[int, int] = field(default_factory=dict)
+    beside: dict[int, int] = field(default_factory=dict)
+    # The last message of each rank to each other one: they go one after the other.
+    sent: dict[tuple[int, int], int] = field(default_factory=dict)
+    silent: Counter[str] = field(default_factory=Counter)
+
+    def emit_all(self, layers: Layers) -> None:
+        """Add all nodes; say which operations send nothing."""
+        if self.strategy.is_micro:
+            self._passes(layers, (*FORWARD, *BACKWARD), 0)
+        elif self.strategy.stages == 1:
+            self._one_stage(layers)
+        else:
+            self._pipeline(layers)
+        self.nodes.left_out += [f"{count} {what}" for what, count in self.silent.items()]
+
+    def _one_stage(self, layers: Layers) -> None:
+        """Go through all layers forward and backward; between checkpoints, forward again."""
+        self._passes(layers, FORWARD, 0)
+        for number, layer in reversed(list(enumerate(layers))):
+            if number in self.strategy.initiates:
+                begin = max((c for c in self.strategy.checkpoints if c <= number), default=number)
+                self._passes(layers[begin:number], FORWARD, 0)
+            self._passes([layer], BACKWARD, 0)
+
+    def _pipeline(self, layers: Layers) -> None:
+        """Go through the microbatches of all stages; through the layers around them once."""
+        strategy = self.strategy
+        chunks = strategy.chunks if strategy.is_interleaved else 1
+        require_nodes(4 * strategy.microbatches * chunks * strategy.ranks, 1)
+        before, blocks, behind = self._microbatches(layers)
+        require_nodes(6 * sum(map(len, blocks)) * strategy.ranks, 1)
+        parts = [_parts(block, chunks) for block in blocks]
+        for stage in range(strategy.stages):
+            self._passes(before, FORWARD, stage)
+            for one in stage_order(stage, strategy.stages, len(blocks), chunks):
+                self._stage_pass(parts[one.microbatch][one.chunk], one, stage, chunks)
+            self._passes(behind, FORWARD, stage)
+            self._passes(behind[::-1], BACKWARD, stage)
+            self._passes(before[::-1], BACKWARD, stage)
+
+    def _microbatches(self, layers: Layers) -> tuple[Layers, list[Layers], Layers]:
+        """Return the layers before the microbatches, those of each, and those behind.
+
+        Each microbatch begins with AICB's first layer, or else with the first name that occurs as
+        often as there are microbatches. Without such a name, each has all layers.
+        """
+        count = self.strategy.microbatches
+        starts = _starts([layer.name for layer in layers], count, FIRST_LAYER)
+        if not starts:
+            what = f"division of the layers among {count} microbatches (ga), which no name shows"
+            self.nodes.left_out.append(f"{what}: each has all {len(layers)}")
+            return [], [layers] * count, []
+        size = starts[1] - starts[0] if count > 1 else len(layers) - starts[0]
+        ends = [*starts[1:], starts[-1] + size]
+        blocks = [layers[begin:end] for begin, end in zip(starts, ends, strict=True)]
+        return layers[: starts[0]], blocks, layers[ends[-1] :]
+
+    def _stage_pass(self, part: Layers, one: Pass, stage: int, chunks: int) -> None:
+        """Add a pass of a microbatch: its message arrives, its layers, its message leaves."""
+        stages = self.strategy.stages
+        place, step = one.chunk * stages + stage, 1 if one.forward else -1
+        sends = one.forward or not self.strategy.is_inference
+        if sends and 0 <= place - step < stages * chunks:
+            self._message(NodeKind.RECEIVE, stage, -step, replace(one, chunk=place), part)
+        if one.forward:
+            self._passes(part, FORWARD, stage)
+        else:
+            self._passes(part[::-1], BACKWARD, stage)
+        if sends and 0 <= place + step < stages * chunks:
+            self._message(NodeKind.SEND, stage, step, replace(one, chunk=place + step), part)
+
+    def _message(self, kind: NodeKind, stage: int, step: int, to: Pass, part: Layers) -> None:
+        """Add a send or a receive of each rank of a stage, for a pass at a place of the model."""
+        strategy = self.strategy
+        count, place = strategy.stage_ranks, part[0].place if part else 1
+        size = strategy.stage_bytes * (1 if strategy.is_interleaved else strategy.chunks)
+        tag = 2 * (to.chunk * strategy.microbatches + to.microbatch) + to.forward
+        other = (stage + step) % strategy.stages
+        for rank in range(stage * count, (stage + 1) * count):
+            peer, is_send = rank + (other - stage) * count, kind is NodeKind.SEND
+            node = self.nodes.add(Node(kind, rank, place, peer, size * is_send, tag))
+            self._wait(node, self.last.get(rank))
+            if is_send:
+                self._wait(node, self.sent.get((rank, peer)))
+                self.sent[rank, peer] = node
+            else:
+                self.last[rank] = node
+
+    def _passes(self, layers: Layers, numbers: tuple[int, ...], stage: int) -> None:
+        """Add some passes of each layer, on all ranks of a stage."""
+        for layer in layers:
+            for number in numbers:
+                self._compute(layer.passes[number].compute_ns, layer.place, stage)
+                self._communicate(layer.passes[number], number, layer.place, stage)
+
+    def _compute(self, nanoseconds: int, place: int, stage: int) -> None:
+        if nanoseconds <= NOTHING_NS:
+            return
+        count = self.strategy.stage_ranks
+        for rank in range(stage * count, (stage + 1) * count):
+            node = self.nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=nanoseconds / 1e9))
+            self._wait(node, self.last.get(rank))
+            self.last[rank] = node
+
+    def _communicate(self, asked: LayerPass, number: int, place: int, stage: int) -> None:
+        if asked.collective is None:
+            return
+        kind, groups = self.strategy.groups(asked.suffix, number, stage)
+        if not asked.size_bytes or len(groups[0]) == 1:
+            why = "of no bytes" if not asked.size_bytes else f"of {kind} of one rank"
+            self.silent[f"{asked.collective.value} operations {why}"] += len(groups)
+            return
+        holds_up = self.strategy.is_micro or number != WEIGHT_GRADIENT
+        for group in groups:
+            nodes = self.nodes.collective(asked.collective, asked.size_bytes, group, place)
+            for rank, node in nodes.items():
+                self._wait(node, self.last.get(rank))
+                if not holds_up:
+                    self._wait(node, self.beside.get(rank))
+            (self.last if holds_up else self.beside).update(nodes)
+
+    def _wait(self, later: int, earlier: int | None) -> None:
+        if earlier is not None:
+            self.nodes.wait(later, earlier)
+
+
+def _parts(layers: Layers, count: int) -> list[Layers]:
+    """Return the layers in so many parts, each beginning with the same name where one fits."""
+    begins = _starts([layer.name for layer in layers], count, "")
+    if not begins:
+        begins = [number * len(layers) // count for number in range(count)]
+    return [layers[b:e] for b, e in zip([0, *begins[1:]], [*begins[1:], len(layers)], strict=True)]
+
+
+def _starts(names: list[str], count: int, first: str) -> list[int]:
+    """Return the places of a name that occurs `count` times: `first`, or else the first one.
+
+    One part begins with `first`, or else at once.
+    """
+    if count == 1:
+        return [names.index(first) if first in names else 0]
+    often = [name for name, times in Counter(names).items() if times == count]
+    if not often:
+        return []
+    name = first if first in often else often[0]
+    return [place for place, one in enumerate(names) if one == name]
