@@ -21,6 +21,7 @@ Part = TypeVar("Part", int, float)
 class Grid:
     """The grid of GPUs, its two bandwidths, and the slices of a pipelined algorithm.
 
+    In an all-to-all, a GPU exchanges with `peers` partners at once.
     Latencies in seconds: `hb_s` of a path within a domain, `nic_s` along a rail, `across_s` to
     another rail of another domain.
     """
@@ -33,6 +34,7 @@ class Grid:
     hb_s: float = 0.0
     nic_s: float = 0.0
     across_s: float = 0.0
+    peers: int = 1
 
     @property
     def n(self) -> int:
@@ -47,10 +49,24 @@ class Grid:
         """Time of steps of `each` bytes along a rail."""
         return steps * (each / self.nic + self.nic_s)
 
+    def to_domain_s(self, each: float) -> float:
+        """Time of exchanges of `each` bytes with all GPUs of the domain."""
+        return (self.x - 1) * each / self.hb + self.batches(self.x - 1) * self.hb_s
+
     def to_domains_s(self, each: float) -> float:
-        """Time of steps of `each` bytes to the GPUs of all other domains, on all rails."""
-        across = (self.x - 1) * (self.y - 1)
-        return self.along_s(self.y - 1, each) + across * (each / self.nic + self.across_s)
+        """Time of exchanges of `each` bytes with the GPUs of all other domains, on all rails.
+
+        Of the partners at once, only a single one, or those of domains of one GPU, are all on the
+        own rail.
+        """
+        others = self.x * (self.y - 1)
+        batches = self.batches(others)
+        along = self.y - 1 if self.peers == 1 else batches * (self.x == 1)
+        return others * each / self.nic + along * self.nic_s + (batches - along) * self.across_s
+
+    def batches(self, partners: int) -> int:
+        """The number of exchanges one after the other with so many partners."""
+        return -(-partners // self.peers)
 
     def slowest_s(self, steps: int, each: float) -> float:
         """Time of steps of `each` bytes over a ring's slowest edge: a NIC between domains."""
@@ -59,7 +75,7 @@ class Grid:
         return self.along_s(steps, each)
 
     @property
-    def peers(self) -> int:
+    def neighbors(self) -> int:
         """The GPUs of a GPU's domain and of its rail, itself left out."""
         return self.x - 1 + self.y - 1
 
@@ -137,13 +153,13 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
     """
     pair = size / grid.n
     carried = grid.y * pair if kind is FabricKind.RAIL_ONLY else pair
-    return max(grid.to_domains_s(pair), grid.within_s(grid.x - 1, carried))
+    return max(grid.to_domains_s(pair), grid.to_domain_s(carried))
 
 
 def _pairwise_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """x(y-1)D/C_S + (x-1)D/C_F, one partner at a time."""
     pair = size / grid.n
-    return grid.to_domains_s(pair) + grid.within_s(grid.x - 1, pair)
+    return grid.to_domains_s(pair) + grid.to_domain_s(pair)
 
 
 def _chain_s(grid: Grid, chunk: float, count: int) -> float:
@@ -205,7 +221,7 @@ RINGS = ClosedForm(
 HIERARCHICAL = ClosedForm(
     _hierarchical_s,
     steps=lambda grid: _pipelined(grid.slices, grid.x - 1, grid.y - 1),
-    count=lambda grid: grid.n * grid.peers * grid.slices,
+    count=lambda grid: grid.n * grid.neighbors * grid.slices,
 )
 # AllReduces: a ReduceScatter, then an AllGather that takes as long.
 RING_ALL_REDUCE = ClosedForm(
@@ -220,7 +236,7 @@ RINGS_ALL_REDUCE = ClosedForm(
 HIERARCHICAL_ALL_REDUCE = ClosedForm(
     _hierarchical_all_reduce_s,
     steps=lambda grid: _there_and_back(grid.slices, 2 * (grid.y - 1), grid.x - 1),
-    count=lambda grid: 2 * grid.n * grid.peers * grid.slices,
+    count=lambda grid: 2 * grid.n * grid.neighbors * grid.slices,
 )
 HALVING_DOUBLING = ClosedForm(_halving_doubling_s, steps=lambda grid: 2 * (grid.n.bit_length() - 1))
 # An AllReduce within the domains, and along each rail by a double binary tree: twice within all
@@ -232,15 +248,15 @@ DOUBLE_TREE = ClosedForm(
 )
 # All-to-alls. In slices, one is on the NICs while the next is on the HB links: both steps of a
 # slice, and the longer one of all others. Direct ones use NICs and HB links at the same time.
-TWO_STEP = ClosedForm(_two_step_s, steps=lambda grid: grid.peers)
+TWO_STEP = ClosedForm(_two_step_s, steps=lambda grid: grid.neighbors)
 TWO_STEP_PIPELINED = ClosedForm(
     _two_step_pipelined_s,
     steps=lambda grid: _pipelined(grid.slices, grid.x - 1, grid.y - 1),
-    count=lambda grid: grid.n * grid.peers * grid.slices,
+    count=lambda grid: grid.n * grid.neighbors * grid.slices,
 )
 DIRECT = ClosedForm(
     _direct_s,
-    steps=lambda grid: max(grid.x * (grid.y - 1), grid.x - 1),
+    steps=lambda grid: grid.batches(max(grid.x * (grid.y - 1), grid.x - 1)),
     count=lambda grid: grid.n * (grid.n - 1),
 )
 PAIRWISE = ClosedForm(_pairwise_s, steps=lambda grid: grid.n - 1)
@@ -259,6 +275,6 @@ STAGES = ClosedForm(
 # A Broadcast within the root's domain, along all rails, and within all domains.
 HIERARCHICAL_BROADCAST = ClosedForm(
     _hierarchical_broadcast_s,
-    steps=lambda grid: 2 * grid.peers,
+    steps=lambda grid: 2 * grid.neighbors,
     count=lambda grid: grid.x - 1 + grid.n * (grid.y - 1) + grid.n * (grid.x - 1),
 )

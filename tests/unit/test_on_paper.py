@@ -21,8 +21,9 @@ from scenarios.planning.on_paper import CaseOnPaper, closed_time
 from scenarios.planning.plan import real_task
 from tests.unit.fabrics import assume_accepted, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
-from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.sized_collective import Peers, SizedCollective
 
+PEERS = st.sampled_from([1, 2, 3, 5, 8, "all"])
 SIZE = 128 * 2**20
 RING = "workloads=[{collective: all-reduce, algorithm: ring, size: 128 MiB}]"
 RATES = {"hb_rate": "3.6 Tbit/s", "nic_rate": "400 Gbit/s"}
@@ -46,15 +47,21 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     domains=st.integers(1, 6),
     size=st.integers(1, 5),
     link_s=st.floats(0, 1e-3),
+    peers=PEERS,
 )
 def test_a_closed_form_is_the_time_of_all_transfers_followed(
-    named: tuple[Collective, str], kind: FabricKind, domains: int, size: int, link_s: float
+    named: tuple[Collective, str],
+    kind: FabricKind,
+    domains: int,
+    size: int,
+    link_s: float,
+    peers: Peers,
 ) -> None:
     assume(domains * size > 1)
     assume_accepted(named, domains, size)
-    real = real_task(
-        SizedCollective(*named, (domains, size), SIZE), spec(kind, domains, size, spines=domains)
-    )
+    at_once = peers if ALGORITHMS[named].takes_peers else 1
+    task = SizedCollective(*named, (domains, size), SIZE, peers=at_once)
+    real = real_task(task, spec(kind, domains, size, spines=domains))
     latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
     topology = build_topology(real.spec)
     followed = platform_time(real.task.transfers(), topology, latencies, framing)
@@ -96,6 +103,17 @@ def test_all_nics_and_slices_hide_what_they_can(
     for case in cases(*grid, link_s=0.5e-6):
         bare_s = case.completion_s - case.latency_s
         assert bare_s * 1e3 == pytest.approx(milliseconds, rel=2e-3), case.case
+
+
+def test_partners_at_once_hide_each_others_latencies() -> None:
+    """All at once, 1024 GPUs have one latency; with 16 at once, 64 of them, with 1, 889 of two."""
+    case = "workloads=[{collective: all-to-all, algorithm: direct, peers: %s, size: 128 MiB}]"
+    grid = ["fabric.domains=128", "fabric.domain_size=8", "fabric.kinds=rail-only"]
+    latencies_us = {"all": 2, 16: 64 * 2, 1: 127 + 889 * 2}
+    for peers, latency_us in latencies_us.items():
+        (found,) = cases(*grid, case % peers, link_s=0.5e-6)
+        assert found.latency_s * 1e6 == pytest.approx(latency_us, rel=1e-6)
+        assert found.completion_s - found.latency_s == pytest.approx(2.664e-3, rel=1e-3)
 
 
 def test_a_packet_of_each_framing_has_its_published_headers() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
@@ -16,14 +17,16 @@ from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import ROOT, Collective, demand_of
 from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.dependencies import ends_s
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
-from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, SizedCollective
+from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, Peers, SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)
+DIRECT = Collective.ALL_TO_ALL, "direct"
 
 
 @given(NAMED, st.integers(1, 5), st.integers(1, 5), SIZES)
@@ -66,6 +69,22 @@ def test_the_rings_of_all_rails_enter_and_leave_every_domain_on_every_rail_once(
     crosses = rings // domain_size != successors // domain_size
     for ends in (rings, successors):
         assert sorted(ends[crosses]) == list(range(domains * domain_size))
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.sampled_from([1, 2, 3, 5, "all"]))
+def test_a_gpu_exchanges_with_so_many_partners_at_once(
+    domains: int, domain_size: int, peers: Peers
+) -> None:
+    """Each transfer takes one second here: those of a second are at once."""
+    task = SizedCollective(*DIRECT, (domains, domain_size), 10_000, peers=peers)
+    sent = task.steps().transfers
+    seconds = ends_s(sent, np.ones(len(sent)))
+    crosses = sent.source // domain_size != sent.destination // domain_size
+    for ranks, is_own in itertools.product((sent.source, sent.destination), (crosses, ~crosses)):
+        at_once = Counter(zip(ranks[is_own], seconds[is_own], strict=True)).values()
+        assert max(at_once, default=1) <= task.peers_at_once
+    partners = domain_size * (domains - 1)
+    assert seconds.max() == -(-partners // task.peers_at_once)
 
 
 @given(NAMED, st.integers(2, 4), st.integers(2, 4), st.data())

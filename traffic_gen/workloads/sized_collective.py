@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm, 
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
 from traffic_gen.workloads.task import Task, followed
 
+Peers = int | Literal["all"]
 ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
 ROUNDING = 6
@@ -41,8 +43,8 @@ class SizedCollective(Task):
     """A collective with an algorithm on a grid of GPUs, and its real size.
 
     `size_bytes` is as nccl-tests define it. A pipelined algorithm sends each chunk in `slices`, by
-    default as many as the algorithm says. An all-to-all may have a `matrix`. The ranks of a
-    `communicator` alone take part.
+    default as many as the algorithm says. An all-to-all may have a `matrix`, and exchange with
+    several `peers` at once. The ranks of a `communicator` alone take part.
     """
 
     collective: Collective
@@ -52,6 +54,7 @@ class SizedCollective(Task):
     slices: int | None = None
     matrix: Matrix | None = None
     communicator: Asked = EVERYONE
+    peers: Peers = 1
 
     @property
     def collectives(self) -> tuple[Named, ...]:
@@ -65,8 +68,9 @@ class SizedCollective(Task):
 
     @property
     def name(self) -> str:
-        """The names of collective, algorithm, matrix and communicators."""
-        return "/".join(filter(None, (*self.named, self.variant)))
+        """The names of collective, algorithm, several peers, matrix and communicators."""
+        several = "" if self.peers == 1 else f"peers-{self.peers}"
+        return "/".join(filter(None, (*self.named, several, self.variant)))
 
     @property
     def variant(self) -> str:
@@ -92,6 +96,11 @@ class SizedCollective(Task):
         """The slices of a pipelined algorithm."""
         slices = f"{self.chunk_slices} slices of each chunk, which overlap in different steps"
         return (slices,) if self.chunk_slices > 1 else ()
+
+    @property
+    def peers_at_once(self) -> int:
+        """The number of partners with which a GPU exchanges at once, at most."""
+        return prod(self.shape) if isinstance(self.peers, str) else self.peers
 
     @property
     def phases(self) -> int:
@@ -147,7 +156,8 @@ class SizedCollective(Task):
         del time_dilation
         parts, first, first_chunk = list[Transfers](), 0, 0
         for group, chunk_bytes in self._cuts(size_scale):
-            builder = Builder(*group.shape, chunk_bytes, self.chunk_slices, self.phases)
+            parts_of = self.chunk_slices, self.phases, self.peers_at_once
+            builder = Builder(*group.shape, chunk_bytes, *parts_of)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -233,7 +243,8 @@ class SizedCollective(Task):
     def grid(self, spec: FabricSpec) -> Grid:
         """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
         domains, size = self.groups[0].shape
-        return Grid(size, domains, spec.hb.rate_bps / 8, spec.nic.rate_bps / 8, self.chunk_slices)
+        rates = spec.hb.rate_bps / 8, spec.nic.rate_bps / 8
+        return Grid(size, domains, *rates, self.chunk_slices, peers=self.peers_at_once)
 
     def _owners(self, group: Communicator) -> int:
         """Return how many ranks have data of their own, each of the size of the collective."""

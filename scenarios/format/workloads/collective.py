@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,9 @@ from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Tas
 
 # More slices are too small to be worth their latency.
 MOST_SLICES = 64
+# Each of them waits for all of those before: more take gigabytes for a thousand GPUs.
+MOST_PEERS = 32
+PeersAtOnce = Annotated[int, Field(ge=1, le=MOST_PEERS, strict=True)] | Literal["all"]
 # Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
 MOST_PARTS = 2_000_000
 
@@ -69,6 +72,12 @@ class CollectiveWork(Work):
         "cases that differ in it have it in their names",
     )
 
+    peers: PeersAtOnce | None = Field(
+        default=None,
+        description="`direct`: with how many partners a GPU exchanges at once, on its NIC and "
+        f"within its HB domain: 1 to {MOST_PEERS}, or `all`; default: 1",
+    )
+
     @model_validator(mode="after")
     def _algorithm_exists(self) -> Self:
         known = algorithms_of(self.collective)
@@ -81,6 +90,8 @@ class CollectiveWork(Work):
             raise ValueError(f"matrix needs {Collective.ALL_TO_ALL}, got {self.collective}")
         if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
             raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
+        if self.peers is not None and not ALGORITHMS[self.collective, self.algorithm].takes_peers:
+            raise ValueError(f"peers need the algorithm 'direct', got {self.algorithm!r}")
         return self
 
     @model_validator(mode="after")
@@ -135,8 +146,16 @@ class CollectiveWork(Work):
 
     def on_grid(self, shape: Shape) -> SizedCollective:
         """Return the collective on a grid of GPUs."""
-        among = self.slices, self.pair_sizes, self.communicator
-        return SizedCollective(self.collective, self.algorithm, shape, self.size_bytes, *among)
+        return SizedCollective(
+            self.collective,
+            self.algorithm,
+            shape,
+            self.size_bytes,
+            slices=self.slices,
+            matrix=self.pair_sizes,
+            communicator=self.communicator,
+            peers=self.peers or 1,
+        )
 
 
 class CollectiveWorkload(BySize, CollectiveWork):

@@ -14,28 +14,51 @@ from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, joined, 
 
 
 def direct_all_to_all(build: Builder) -> None:
-    """Pairwise exchanges of all ranks: over the NICs, and concurrently within the HB domains."""
-    _exchanges(build, across="nic", within="hb")
+    """Exchanges of all ranks: over the NICs, and at the same time within the HB domains.
+
+    On each of both, a rank has as many partners at once as the builder has `peers`.
+    """
+    for phase in range(build.phases):
+        ready = build.latest()
+        _exchanges(build, phase, ready, _partners(build, 0, 1), "hb")
+        _exchanges(build, phase, ready, _partners(build, 1, build.domains), "nic")
 
 
 def pairwise_all_to_all(build: Builder) -> None:
     """Pairwise exchanges of all ranks one after the other, as MPI libraries do."""
-    _exchanges(build, across="pairs", within="pairs")
-
-
-def _exchanges(build: Builder, across: str, within: str) -> None:
-    """Exchange with every other rank, on these channels, those of the own domain first."""
     for phase in range(build.phases):
-        ready = build.latest()
+        _exchanges(build, phase, build.latest(), _partners(build, 0, build.domains), "pairs")
 
-        def pair(sources: Ints, destinations: Ints, phase: int = phase) -> Ints:
-            return _chunks(build, sources, destinations, phase)[:, None]
 
-        for domains in range(build.domains):
-            for rails in range(build.domain_size):
-                if domains or rails:
-                    channel = across if domains else within
-                    build.exchange(domains, rails, pair, channel=channel, after=ready)
+def _partners(build: Builder, begin: int, end: int) -> list[tuple[int, int]]:
+    """Return the distances in domains and rails to the ranks `begin` to `end` - 1 domains away."""
+    return [
+        (domains, rails)
+        for domains in range(begin, end)
+        for rails in range(build.domain_size)
+        if domains or rails
+    ]
+
+
+def _exchanges(
+    build: Builder, phase: int, ready: Arrivals, partners: list[tuple[int, int]], channel: str
+) -> None:
+    """Exchange with `peers` partners at once, and when all of them have sent, with the next ones.
+
+    Each of those at once has a channel of its own.
+    """
+
+    def pair(sources: Ints, destinations: Ints) -> Ints:
+        return _chunks(build, sources, destinations, phase)[:, None]
+
+    arrived = ready
+    for first in range(0, len(partners), build.peers):
+        batch = enumerate(partners[first : first + build.peers])
+        sent = [
+            build.exchange(*partner, pair, channel=f"{channel}{lane}", after=arrived)
+            for lane, partner in batch
+        ]
+        arrived = joined(ready, *sent)
 
 
 def _chunks(build: Builder, sources: Ints, destinations: Ints, phase: int, number: int = 0) -> Ints:

@@ -52,7 +52,7 @@ class Builder:
 
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
     number of parts that a pipelined algorithm cuts each of its chunks into, `phases` that of
-    all-to-alls which follow one another.
+    all-to-alls which follow one another, `peers` that of the partners of an exchange at once.
     """
 
     domains: int
@@ -60,6 +60,7 @@ class Builder:
     chunk_bytes: Ints
     slices: int = 1
     phases: int = 1
+    peers: int = 1
     _columns: dict[str, Column] = field(default_factory=lambda: defaultdict(Column))
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)

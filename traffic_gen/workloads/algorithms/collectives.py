@@ -81,7 +81,8 @@ class Algorithm:
 
     A pipelined algorithm sends its chunks in slices; `slices` is their number unless a workload
     says otherwise. `shards` is the number of chunks that the data of a rank are cut into:
-    by default, one for each rank. The function raises `ScheduleError` for a grid of GPUs that it
+    by default, one for each rank. `takes_peers` says whether the number of partners at once is a
+    parameter. The function raises `ScheduleError` for a grid of GPUs that it
     cannot serve, before it sends.
     """
 
@@ -89,6 +90,7 @@ class Algorithm:
     closed_form: closed.ClosedForm
     slices: int = 1
     shards: Callable[[Shape], int] = prod
+    takes_peers: bool = False
 
     @property
     def is_pipelined(self) -> bool:
@@ -138,7 +140,9 @@ ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.REDUCE_SCATTER, "hierarchical-pipelined"): Algorithm(
         hierarchical_reduce_scatter, closed.HIERARCHICAL, DEFAULT_SLICES
     ),
-    (Collective.ALL_TO_ALL, "direct"): Algorithm(direct_all_to_all, closed.DIRECT),
+    (Collective.ALL_TO_ALL, "direct"): Algorithm(
+        direct_all_to_all, closed.DIRECT, takes_peers=True
+    ),
     (Collective.ALL_TO_ALL, "pairwise"): Algorithm(pairwise_all_to_all, closed.PAIRWISE),
     (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TWO_STEP),
     (Collective.ALL_TO_ALL, "two-step-pipelined"): Algorithm(
