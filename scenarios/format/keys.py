@@ -153,6 +153,9 @@ class Fabric(Strict):
         if not isinstance(name, str):
             return given
         network = read_network(Path(in_folder(name, info)))
+        if network["domains"] == 1 == given.get("domain_size"):
+            # One switch without HB domains: each of its GPUs is a domain.
+            network["domains"] = network["domain_size"]
         left_out = RATES if "platform" in given else ()
         return {key: value for key, value in network.items() if key not in left_out} | given
 

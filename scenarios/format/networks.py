@@ -4,17 +4,17 @@ Of ASTRA-sim, the network file of its analytical backend (`network.yml`):
 
     topology: [ Switch, Switch ]
     npus_count: [ 8, 4 ]
-    bandwidth: [ 450, 50 ]     # GB/s of a link
+    bandwidth: [ 450, 50 ]     # 2^30 bytes a second of a link
     latency: [ 500, 1000 ]     # ns of a link
 
 The first dimension is the HB domain, the second one joins the NPUs that have the same place in
-their domains: it is the rails.
+their domains: it is the rails. A network of one dimension is one HB domain.
 
 Of SimAI, the topology file of `gen_Topo_Template.py`. The first line has the numbers of nodes, of
 GPUs in a server, of NVSwitches, of other switches and of links, and the kind of GPU; the second one
 the numbers of all switches; each other one a link: two nodes, rate, latency, error rate. GPUs come
 first, server after server. Servers are HB domains, and the switches that NICs lead to are rail
-switches.
+switches; several of a rail that have spine switches of their own are its leaves.
 
 Latencies and error rates are left out: latencies of an emulated path are longer.
 """
@@ -43,9 +43,15 @@ MOST_BYTES = 2**24
 MOST = 1_000_000
 # Of ASTRA-sim's network file.
 DIMENSIONS = ("topology", "npus_count", "bandwidth")
-GBIT_PER_GBYTE = 8
-# On two NPUs, a ring is the two directions of a switch.
+NETWORK_KEYS = (*DIMENSIONS, "latency")
+# Its GB are 2^30 bytes (`bw_GBps_to_Bpns` of the analytical backend).
+GBIT_PER_GBYTE = 8 * 2**30 / 1e9
+# Two NPUs have one link, whatever the kind; of more, a kind has what no switch has.
 PAIR = 2
+UNLIKE_A_SWITCH = {
+    "Ring": "its NPUs have links to two neighbours alone",
+    "FullyConnected": "its NPUs have a link for each other NPU, where a switch has one for all",
+}
 # Of SimAI's topology file.
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
@@ -86,24 +92,28 @@ def _gbit(rate_gbps: float) -> str:
 
 
 def is_astra_sim(text: str) -> bool:
-    """Whether a text has a line with the numbers of NPUs."""
-    return any(line.lstrip().startswith("npus_count:") for line in text.splitlines())
+    """Whether a text has a line that begins with a key of the network file."""
+    keys = tuple(f"{key}:" for key in NETWORK_KEYS)
+    return any(line.lstrip().startswith(keys) for line in text.splitlines())
 
 
 def read_astra_sim(text: str) -> Keys:
     """Return the keys of a fabric; raise `Unmapped` for any other network."""
     document = _document(text)
     kinds, counts, rates = (_list(document, name) for name in DIMENSIONS)
-    if not len(kinds) == len(counts) == len(rates) == PAIR:
-        what = f"must have two dimensions, HB domains and rails, got {len(kinds)}"
-        raise Unmapped(document.line(("topology",)), what)
+    if not len(kinds) == len(counts) == len(rates) <= PAIR:
+        what = "must have one dimension, an HB domain, or two, HB domains and rails, got"
+        raise Unmapped(document.line(("topology",)), f"{what} {len(kinds)}")
     _require_switches(document, kinds, counts)
+    size, domains = _count(document, counts[0]), 1
+    if len(counts) == PAIR:
+        domains = _count(document, counts[1])
     return {
         "kinds": "rail-only",
-        "domains": _count(document, counts[1]),
-        "domain_size": _count(document, counts[0]),
+        "domains": domains,
+        "domain_size": size,
         "hb_rate": _gbit(_rate(document, rates[0]) * GBIT_PER_GBYTE),
-        "nic_rate": _gbit(_rate(document, rates[1]) * GBIT_PER_GBYTE),
+        "nic_rate": _gbit(_rate(document, rates[-1]) * GBIT_PER_GBYTE),
     }
 
 
@@ -128,9 +138,10 @@ def _list(document: Document, name: str) -> list[Any]:
 def _require_switches(document: Document, kinds: list[Any], counts: list[Any]) -> None:
     """Raise `Unmapped` for a dimension that no switch joins."""
     for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
-        if kind != "Switch" and not (kind == "Ring" and count == PAIR):
+        reason = UNLIKE_A_SWITCH.get(str(kind), f"known: Switch, {', '.join(UNLIKE_A_SWITCH)}")
+        if kind != "Switch" and not (kind in UNLIKE_A_SWITCH and count == PAIR):
             joined = "an HB domain" if place == 0 else "a rail"
-            what = f"{joined} must be a switch, got {kind!r} of {count!r} NPUs"
+            what = f"{joined} must be a switch, got {kind!r} of {count!r} NPUs: {reason}"
             raise Unmapped(document.line(("topology",)), what)
 
 
@@ -163,8 +174,9 @@ class _Network:
 
 
 def is_simai(text: str) -> bool:
-    """Whether a text begins with the numbers of a topology."""
-    return HEADER.fullmatch(text.partition("\n")[0]) is not None
+    """Whether a text begins with a line of numbers, and perhaps a kind of GPU."""
+    numbers = text.partition("\n")[0].split()[:-1]
+    return bool(numbers) and all(number.isdecimal() for number in numbers)
 
 
 def read_simai(text: str) -> Keys:
@@ -172,14 +184,14 @@ def read_simai(text: str) -> Keys:
     network = _network(text.splitlines())
     hb_rates, rails = _ends(network)
     nic_rate = _only({rate for _, rate in rails.values()}, "NIC links")
-    switches = _rail_switches(network, rails)
+    leaves = _leaves(network, rails)
     keys: Keys = {
         "domains": network.gpus // network.server_size,
         "domain_size": network.server_size,
         "hb_rate": _gbit(_only(hb_rates, "NVLinks")),
         "nic_rate": _gbit(nic_rate),
     }
-    return keys | _uplinks(network, switches, nic_rate)
+    return keys | _uplinks(network, leaves, nic_rate)
 
 
 def _network(lines: list[str]) -> _Network:
@@ -192,8 +204,9 @@ def _network(lines: list[str]) -> _Network:
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
         raise Unmapped(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
-    if nvswitches != gpus // size:
-        raise Unmapped(1, f"{gpus // size} servers must have one NVSwitch each, got {nvswitches}")
+    if not nvswitches or nvswitches % (gpus // size):
+        what = f"{gpus // size} servers must have equally many NVSwitches, one or more, got"
+        raise Unmapped(1, f"{what} {nvswitches}")
     words = lines[1].split()
     switches = [int(word) for word in words if NODE.fullmatch(word)]
     if len(words) != nvswitches + others or sorted(switches) != list(range(gpus, nodes)):
@@ -228,7 +241,7 @@ def _only(rates: set[float], what: str) -> float:
 
 
 def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
-    """Return the rates of NVLinks, and the switch and the rate of each GPU's NIC."""
+    """Return the rates of GPUs to their NVSwitches, and the switch and the rate of each NIC."""
     hb_rates: set[float] = set()
     rails: dict[int, tuple[int, float]] = {}
     of_server: dict[int, set[int]] = defaultdict(set)
@@ -236,53 +249,80 @@ def _ends(network: _Network) -> tuple[set[float], dict[int, tuple[int, float]]]:
         links = network.links[gpu]
         inside = [node for node in links if node in network.nvswitches]
         outside = [node for node in links if node not in network.nvswitches]
-        if len(inside) != 1 or len(outside) != 1 or network.is_gpu(outside[0]):
-            what = f"GPU {gpu} must have a link to an NVSwitch and a NIC link to a switch"
+        if len(outside) > 1 and not any(map(network.is_gpu, outside)):
+            raise Unmapped(FIRST_LINK, _several_ports(network, gpu, outside))
+        if not inside or len(outside) != 1 or network.is_gpu(outside[0]):
+            what = f"GPU {gpu} must have links to NVSwitches and a NIC link to a switch"
             raise Unmapped(FIRST_LINK, f"{what}, got {len(inside)} and {len(outside)}")
-        hb_rates.add(links[inside[0]])
+        hb_rates.add(sum(links[nvswitch] for nvswitch in inside))
         rails[gpu] = outside[0], links[outside[0]]
-        of_server[gpu // network.server_size].add(inside[0])
+        of_server[gpu // network.server_size].update(inside)
     for server, nvswitches in of_server.items():
         first = server * network.server_size
-        joined = set().union(*(network.links[nvswitch] for nvswitch in nvswitches))
-        if len(nvswitches) > 1 or joined != set(range(first, first + network.server_size)):
-            what = f"must share one NVSwitch, with no other GPU, got {sorted(nvswitches)}"
+        gpus = set(range(first, first + network.server_size))
+        if any(network.links[nvswitch].keys() != gpus for nvswitch in nvswitches):
+            what = f"must share their NVSwitches, with no other GPU, got {sorted(nvswitches)}"
             raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
     return hb_rates, rails
 
 
-def _rail_switches(network: _Network, rails: dict[int, tuple[int, float]]) -> list[int]:
-    """Return the switch of each rail; no two rails share one."""
-    of_rails: list[set[int]] = [set() for _ in range(network.server_size)]
-    for gpu, (switch, _) in rails.items():
-        of_rails[gpu % network.server_size].add(switch)
-    switches = [next(iter(of_rail)) for of_rail in of_rails if len(of_rail) == 1]
-    if len(set(switches)) != network.server_size:
-        what = "the GPUs with the same place in their servers must share a switch of their own"
-        raise Unmapped(FIRST_LINK, f"{what}: this network has no rails of one switch each")
-    return switches
-
-
-def _uplinks(network: _Network, switches: list[int], nic_rate: float) -> Keys:
-    """Return the kind of fabric, its spines, and the uplinks' oversubscription."""
-    uplinks = [
-        {node: rate for node, rate in network.links[switch].items() if not network.is_gpu(node)}
+def _several_ports(network: _Network, gpu: int, switches: list[int]) -> str:
+    """Say why NICs with several ports have no fabric here, and what they form."""
+    above = [
+        {n for n in network.links[switch] if not network.is_gpu(n)} - network.nvswitches
         for switch in switches
     ]
-    spines = set(uplinks[0])
-    if any(set(of_switch) != spines for of_switch in uplinks) or spines & set(switches):
-        raise Unmapped(FIRST_LINK, "all rail switches must be connected to the same spine switches")
-    if not spines:
-        return {"kinds": "rail-only"}
-    if any(set(network.links[spine]) - set(switches) for spine in spines):
-        raise Unmapped(FIRST_LINK, "must have at most two layers of switches")
-    rate = _only({rate for of_switch in uplinks for rate in of_switch.values()}, "uplinks")
-    down, up = network.gpus // network.server_size * nic_rate, len(spines) * rate
-    return {
-        "kinds": "rail-optimized",
-        "spines": len(spines),
-        "oversubscription": max(1.0, down / up),
+    planes = "two planes" if len(above) == PAIR and not above[0] & above[1] else "one plane"
+    ports = f"{len(switches)} NIC ports, to the switches {sorted(switches)} of {planes}"
+    return f"GPU {gpu} has {ports}; a NIC here has one port"
+
+
+def _leaves(network: _Network, rails: dict[int, tuple[int, float]]) -> list[list[int]]:
+    """Return the leaf switches of each rail; no two rails share one."""
+    size, servers = network.server_size, network.gpus // network.server_size
+    of_rails = [[rails[s * size + place][0] for s in range(servers)] for place in range(size)]
+    leaves = [list(dict.fromkeys(of_rail)) for of_rail in of_rails]
+    count = len(leaves[0])
+    if len({leaf for of_rail in leaves for leaf in of_rail}) != sum(map(len, leaves)):
+        what = "GPUs with different places in their servers share a switch"
+        raise Unmapped(FIRST_LINK, f"{what}: this network has no rails")
+    for of_rail, own in zip(of_rails, leaves, strict=True):
+        in_order = [own[server * len(own) // servers] for server in range(servers)]
+        if len(own) != count or of_rail != in_order:
+            what = f"{servers} servers must be divided equally, in order, among the leaf switches"
+            raise Unmapped(FIRST_LINK, f"{what} of each rail, got the switches {own[:5]}")
+    return leaves
+
+
+def _uplinks(network: _Network, leaves: list[list[int]], nic_rate: float) -> Keys:
+    """Return the kind of fabric, its leaves and spines, and the uplinks' oversubscription."""
+    below = {leaf for of_rail in leaves for leaf in of_rail}
+    ups = {
+        leaf: {node: rate for node, rate in network.links[leaf].items() if not network.is_gpu(node)}
+        for leaf in below
     }
+    spines = [set(ups[of_rail[0]]) for of_rail in leaves]
+    count, servers = len(leaves[0]), network.gpus // network.server_size
+    has_own = count > 1 and sum(map(len, spines)) == len(set().union(*spines))
+    groups = leaves if has_own else [sorted(below)]
+    if any(set(ups[leaf]) != set(ups[group[0]]) for group in groups for leaf in group):
+        raise Unmapped(FIRST_LINK, "all rail switches must be connected to the same spine switches")
+    if below & set().union(*spines):
+        raise Unmapped(FIRST_LINK, "rail switches must be connected to spine switches alone")
+    if any(set(network.links[spine]) - below for of_rail in spines for spine in of_rail):
+        raise Unmapped(FIRST_LINK, "must have at most two layers of switches")
+    if count > 1 and not (has_own and spines[0]):
+        where = "share spine switches with other rails" if spines[0] else "have no spine switch"
+        what = f"the {count} leaf switches of rail 0, {leaves[0][:5]}, {where}"
+        raise Unmapped(FIRST_LINK, f"{what}; several leaves of a rail need spines of its own")
+    if not spines[0]:
+        return {"kinds": "rail-only"}
+    rate = _only({rate for of_leaf in ups.values() for rate in of_leaf.values()}, "uplinks")
+    down, up = servers / count * nic_rate, len(spines[0]) * rate
+    keys: Keys = {"spines": len(spines[0]), "oversubscription": max(1.0, down / up)}
+    if has_own:
+        return keys | {"kinds": "rail-only", "rail_leaves": count}
+    return keys | {"kinds": "rail-optimized"}
 
 
 FORMATS = {"SimAI": (is_simai, read_simai), "ASTRA-sim": (is_astra_sim, read_astra_sim)}

@@ -149,12 +149,13 @@ def test_a_published_workload_of_aicb(
     assert operations(trace) == count
 
 
+# ASTRA-sim's 400 and 50 GB/s are of 2^30 bytes.
 HOSTS = {
     "kinds": "rail-only",
     "domains": 2,
     "domain_size": 8,
-    "hb_rate": "3200 Gbit/s",
-    "nic_rate": "400 Gbit/s",
+    "hb_rate": "3435.9738368 Gbit/s",
+    "nic_rate": "429.4967296 Gbit/s",
 }
 
 
