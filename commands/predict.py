@@ -14,7 +14,7 @@ from commands.output import print_result
 from commands.train import DomainSize, Gpus, PlatformName, checked_changes
 from model.errors import InputError, Problem
 from model.fabric.spec import PLATFORMS, FabricKind
-from model.prediction.platform_time import FRAMINGS
+from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING, USUAL_MTU
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity
@@ -56,10 +56,10 @@ def predict(
     framing: Annotated[
         Literal["roce", "infiniband", "tcp", "none"],
         typer.Option(help="whose headers take their part of a NIC link's rate"),
-    ] = "roce",
+    ] = USUAL_FRAMING,
     mtu: Annotated[
         int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help="bytes of a full packet's payload")
-    ] = 4096,
+    ] = USUAL_MTU,
     like: Annotated[
         Literal["nccl-tests"] | None,
         typer.Option(help="print the columns of nccl-tests, from --begin to --end"),

@@ -42,6 +42,7 @@ from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.path_check import FabricCheck, verify_object
 from results.verdicts.run import run_object
+from scenarios.planning.on_paper import usual_s
 from scenarios.planning.plan import crossings
 from scenarios.scenario import Case, Scenario
 from testbed.nodes.docker_engine import IMAGE_FILE
@@ -148,7 +149,8 @@ class Run:
         result = measured.judged()
         if self.onlooker:
             self.onlooker.judged(case.name, result.verdict, result.ratio)
-        return replace(result, rail_crossings=crossed)
+        on_paper_s = usual_s(case, fabric.topology.spec)
+        return replace(result, rail_crossings=crossed, on_paper_s=on_paper_s)
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
         """Tell how a case crosses rails on a rail-only fabric, and return it."""

@@ -78,6 +78,7 @@ SCALES: Columns = (
     ("size", lambda case: f"/ {case['size_scale']:g}"),
     ("emulated", lambda case: human_seconds(case["measured_s"]["median"])),
     ("real", lambda case: human_seconds(case["real_s"])),
+    ("on paper", lambda case: human_seconds(case["on_paper_s"])),
 )
 SCHEDULE: Columns = (
     ("chunks", lambda case: number_or_dash(case["chunks"], "d")),
@@ -182,11 +183,14 @@ def _scales(result: Result) -> Section:
         f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in result.get("scales", ())
     )
     title = "Scales, and the measured time, emulated and on the real platform"
-    return case_section(title, SCALES, result["cases"], remarks=chosen)
+    text = "On paper: the platform's own time, with RoCE's headers instead of TCP's."
+    return case_section(title, SCALES, result["cases"], text, chosen)
 
 
-def human_seconds(seconds: float) -> str:
-    """Format seconds in a suitable unit (s, ms, µs or ns)."""
+def human_seconds(seconds: float | None) -> str:
+    """Format seconds in a suitable unit (s, ms, µs or ns), or a dash if there are none."""
+    if seconds is None:
+        return "-"
     for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}"

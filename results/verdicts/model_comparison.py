@@ -102,7 +102,8 @@ class CaseResult:
     without a collective. Disturbed executions are among the measured ones only if
     `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
-    between rails that no spine switch joins.
+    between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
+    terms of the emulation.
     """
 
     case: str
@@ -125,6 +126,7 @@ class CaseResult:
     fidelity: Fidelity
     breakdown: Breakdown = field(metadata=FLAT)
     rail_crossings: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    on_paper_s: float | None = None
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:

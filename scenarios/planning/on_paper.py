@@ -8,15 +8,19 @@ from model.errors import InputError, Problem
 from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import LinkKind, build_topology
 from model.prediction.platform_time import (
+    FRAMINGS,
+    USUAL_FRAMING,
+    USUAL_MTU,
     Framing,
     LinkLatencies,
     PlatformTime,
+    platform_s,
     platform_time,
     with_busiest,
 )
 from results.verdicts.model_comparison import busbw_factor
 from scenarios.planning.plan import RealTask, real_task
-from scenarios.scenario import Scenario
+from scenarios.scenario import Case, Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.task import Task
 
@@ -85,6 +89,20 @@ def on_paper(
             algorithm=task.algorithm,
             bytes=task.size_bytes,
         )
+
+
+def usual_s(case: Case, spec: FabricSpec) -> float | None:
+    """Return the platform's seconds of a case as `predict` has them without options.
+
+    `None` if there are too many GPUs to follow each transfer.
+    """
+    real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](USUAL_MTU)
+    count, latencies = _regular_transfers(real), link_latencies(spec)
+    if count > MOST_FOLLOWED:
+        return closed_time(real, latencies, framing).completion_s
+    if not count and spec.gpus > MOST_GPUS:
+        return None
+    return platform_s(real.task.transfers(), build_topology(real.spec), latencies, framing)
 
 
 def left_out(scenario: Scenario) -> list[str]:

@@ -17,13 +17,14 @@ from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY, scenario_file
 from scenarios.load import load, load_trace
 from scenarios.planning import on_paper
-from scenarios.planning.on_paper import CaseOnPaper, closed_time
+from scenarios.planning.on_paper import CaseOnPaper, closed_time, usual_s
 from scenarios.planning.plan import real_task
 from tests.unit.fabrics import assume_accepted, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import Peers, SizedCollective
 
 PEERS = st.sampled_from([1, 2, 3, 5, 8, "all"])
+USUAL = FRAMINGS["roce"](4096)
 SIZE = 128 * 2**20
 RING = "workloads=[{collective: all-reduce, algorithm: ring, size: 128 MiB}]"
 RATES = {"hb_rate": "3.6 Tbit/s", "nic_rate": "400 Gbit/s"}
@@ -162,6 +163,24 @@ def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFi
     rows = [line.split() for line in said if not line.startswith("#")]
     assert [int(row[0]) for row in rows] == [2**20, 2**21, 2**22] * 2
     assert all(float(row[7]) == pytest.approx(float(row[6]) * 30 / 16, rel=1e-2) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "pipeline-schedules", "several-jobs", "traces"])
+def test_the_column_of_a_run_is_what_predict_says(name: str) -> None:
+    scenario = load(scenario_file(Path(name)))
+    for case, told in zip(scenario.cases, on_paper.on_paper(scenario, USUAL), strict=True):
+        assert usual_s(case, scenario.spec_of(case.kind)) == told.completion_s
+
+
+def test_the_column_of_a_run_has_closed_forms_beyond_what_can_be_followed() -> None:
+    many = ["fabric.domains=256", "fabric.domain_size=8", "fabric.kinds=rail-only", RING]
+    for more, is_known in ((), True), (("fabric.hb_leaves=2",), False):
+        scenario = load(scenario_file(Path("quickstart")), [*many, *more], on_paper=True)
+        (case,) = scenario.cases
+        seconds = usual_s(case, scenario.spec_of(case.kind))
+        assert seconds == (
+            next(on_paper.on_paper(scenario, USUAL)).completion_s if is_known else None
+        )
 
 
 def test_a_trace_has_the_times_of_its_scenario(capsys: pytest.CaptureFixture[str]) -> None:

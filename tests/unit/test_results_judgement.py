@@ -57,6 +57,7 @@ EXTRA_KEYS = [
     "chunks",
     "overlap",
     "real_s",
+    "on_paper_s",
     "lower_bound_s",
     "warmup_s",
     "disturbed_s",
