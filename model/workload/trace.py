@@ -7,7 +7,7 @@ proved (`Deliveries`).
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -55,7 +55,8 @@ class Trace:
     `peer` is the other rank of a send or a receive, `sent_by` the send that a receive takes, and
     `operation` the number of a collective operation; each is `NONE` where there is none.
     `size_bytes` has the bytes of sends, `seconds` the time of compute. Each of the `operations`
-    has a node for each of its ranks. `left_out` says, for `check`, what of the file is not here.
+    has a node for each of its ranks. Compute without a time may have `flops`, and bytes of memory
+    that it moves (see `timed`). `left_out` says, for `check`, what of the file is not here.
     """
 
     format: str
@@ -69,10 +70,30 @@ class Trace:
     sent_by: Ints
     operation: Ints
     operations: tuple[Operation, ...]
+    flops: Floats | None = None
+    memory_bytes: Floats | None = None
     left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @cached_property
+    def modeled(self) -> int:
+        """The number of nodes whose time follows from FLOPs and bytes of memory."""
+        if self.flops is None or self.memory_bytes is None:
+            return 0
+        return int(((self.flops > 0) | (self.memory_bytes > 0)).sum())
+
+    def timed(self, peak_flops: float, bandwidth: float) -> "Trace":
+        """Return the trace with the time of all compute, on a GPU of these FLOP/s and bytes/s.
+
+        The time is that of a roofline (Williams, Waterman and Patterson, 2009): the longer one of
+        FLOPs at the peak, and bytes at the memory's bandwidth.
+        """
+        if self.flops is None or self.memory_bytes is None:
+            return self
+        modeled_s = np.maximum(self.flops / peak_flops, self.memory_bytes / bandwidth)
+        return replace(self, seconds=np.where(modeled_s > 0, modeled_s, self.seconds))
 
     @cached_property
     def after_lists(self) -> Sequence[tuple[int, ...]]:

@@ -77,4 +77,5 @@ def _compute(trace: Trace) -> Iterator[str]:
     computes = int((trace.seconds > 0).sum())
     if computes:
         most_s = np.bincount(trace.rank, weights=trace.seconds).max()
-        yield f"compute: {computes} nodes, up to {most_s:.4g} s a rank"
+        modeled = f"; {trace.modeled} by FLOPs and a roofline" if trace.modeled else ""
+        yield f"compute: {computes} nodes, up to {most_s:.4g} s a rank{modeled}"

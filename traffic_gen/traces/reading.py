@@ -1,7 +1,7 @@
 """A trace from a file: its content tells the format.
 
-A Chakra execution trace has a file for each rank, `NAME.RANK.et`; the folder or any one of the
-files names the trace.
+A Chakra execution trace has a file for each rank, such as `NAME.RANK.et`, `NAME_rankRANK.et` or
+`NAME_RANK.et`; the folder or any one of the files names the trace.
 """
 
 import gc
@@ -34,7 +34,9 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     "byte matrix": (is_byte_matrix, read_byte_matrix),
 }
 FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
-OF_A_RANK = re.compile(r"(.*)\.([0-9]{1,20})\.et(?:\.gz)?", re.DOTALL)
+OF_A_RANK = re.compile(
+    r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
+)
 
 
 def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
@@ -72,31 +74,45 @@ def garbage_collection_disabled() -> Iterator[None]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files of a trace, in the order of their ranks."""
+    """Return the files of a trace, in the order of their ranks.
+
+    Other tools have files in JSON, too: one that is no member of a whole set is a trace alone.
+    """
     if os.path.isdir(path):
-        return _set_of(path, None)
+        sets = _sets(path)
+        binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
+        if len(chosen := binary or sets) != 1:
+            what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
+            raise InputError(Problem(str(path), what))
+        return _in_order(path, *chosen.values())
     named = OF_A_RANK.fullmatch(path.name)
-    return _set_of(path.parent, named[1]) if named and os.path.exists(path) else [path]
+    if named is None or not os.path.exists(path):
+        return [path]
+    ranks = _sets(path.parent)[named["name"], named["form"]]
+    if named["form"] == "json" and set(ranks) != set(range(len(ranks))):
+        return [path]
+    return _in_order(path.parent, ranks)
 
 
-def _set_of(folder: Path, name: str | None) -> list[Path]:
-    """Return the files of all ranks in a folder, of one name."""
-    by_name: dict[str, dict[int, Path]] = {}
+def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:
+    """Return the files of each name and form in a folder, by rank."""
+    sets: dict[tuple[str, str], dict[int, Path]] = {}
     try:
         names = os.listdir(folder)
     except OSError as error:
         raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
     for file in sorted(names):
-        if (named := OF_A_RANK.fullmatch(file)) and name in (None, named[1]):
-            of_name, rank = by_name.setdefault(named[1], {}), int(named[2])
-            if rank in of_name:
-                what = f"duplicate rank {rank}, also in {of_name[rank].name}"
+        if named := OF_A_RANK.fullmatch(file):
+            ranks = sets.setdefault((named["name"], named["form"]), {})
+            if (rank := int(named["rank"])) in ranks:
+                what = f"duplicate rank {rank}, also in {ranks[rank].name}"
                 raise InputError(Problem(str(folder / file), what, "leave one of them out"))
-            of_name[rank] = folder / file
-    if len(by_name) != 1:
-        what = f"must have the files NAME.RANK.et of one trace, got {len(by_name)} traces"
-        raise InputError(Problem(str(folder), what))
-    (ranks,) = by_name.values()
+            ranks[rank] = folder / file
+    return sets
+
+
+def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
+    """Return the files of all ranks; raise `InputError` if one is missing."""
     missing = set(range(len(ranks))) - ranks.keys()
     if missing or len(ranks) > MOST_RANKS:
         what = (
@@ -110,7 +126,7 @@ def _set_of(folder: Path, name: str | None) -> list[Path]:
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
     if is_chakra(contents[0]):
-        return read_chakra(contents)
+        return read_chakra(contents, defaults)
     try:
         text = contents[0].decode()
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
 """Traces of other tools: read once, and placed on the GPUs of a fabric."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
+from model.training.job import ACCELERATORS
 from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import File
@@ -54,7 +55,7 @@ class TraceWork(Work):
 
     def task(self, spec: FabricSpec) -> "Replay":
         """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
-        return self._replay(*spec.job_shape)
+        return self._replay(*spec.job_shape, spec.platform)
 
     def size_name(self, task: Task) -> str:
         """Return the name of the placement."""
@@ -63,10 +64,11 @@ class TraceWork(Work):
 
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
+        from traffic_gen.traces.formats.chakra_trace import FORMAT_OF_CHUNKS
         from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 
-        trace = self._read(prod(shape))
-        if self.size is not None and trace.format != MSCCL:
+        trace = self._read(*shape)
+        if self.size is not None and trace.format not in (MSCCL, FORMAT_OF_CHUNKS):
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
             yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
         try:
@@ -86,16 +88,16 @@ class TraceWork(Work):
 
         return files_of(path)
 
-    def _replay(self, domains: int, domain_size: int) -> "Replay":
-        trace, name = self._read(domains * domain_size), Path(self.trace).name
-        return _placed(trace, name, self.placement, domains, domain_size)
+    def _replay(self, domains: int, domain_size: int, platform: str = "") -> "Replay":
+        trace, name = self._read(domains, domain_size), Path(self.trace).name
+        return _placed(trace, name, self.placement, domains, domain_size, platform)
 
-    def _read(self, gpus: int) -> Trace:
-        """Read the trace for a job of `gpus` GPUs."""
+    def _read(self, domains: int, domain_size: int) -> Trace:
+        """Read the trace for a job on a grid of GPUs."""
         path = Path(self.trace)
         size_bytes = None if self.size is None else round(size_in_bytes(self.size))
         versions = tuple(map(_version, self.files(path)))
-        return _read(path, versions, Defaults(gpus, size_bytes))
+        return _read(path, versions, Defaults(domains * domain_size, size_bytes, domain_size))
 
 
 class TraceWorkload(BySize, TraceWork):
@@ -132,8 +134,20 @@ def _placed(
     rule: PlacementRule | tuple[int, ...],
     domains: int,
     domain_size: int,
+    platform: str,
 ) -> "Replay":
     from traffic_gen.traces.replay import Replay
 
     gpu_of = placed(rule, trace.ranks, domains, domain_size)
-    return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
+    timed = _timed(trace, platform)
+    return Replay(timed, name, gpu_of, domains * domain_size, domain_size)
+
+
+def _timed(trace: Trace, platform: str) -> Trace:
+    """Return the trace with all times on a platform; without one, some compute is left out."""
+    if not trace.modeled:
+        return trace
+    if (gpu := ACCELERATORS.get(platform)) is not None:
+        return trace.timed(gpu.peak_flops, gpu.memory_bandwidth)
+    what = f"compute of {trace.modeled} nodes that have num_ops: the fabric names no platform"
+    return replace(trace, left_out=(*trace.left_out, what))

@@ -1,77 +1,177 @@
 """The nodes of Chakra execution traces as columns, from their bytes.
 
-Read are ids, types, dependencies and durations, and the attributes of communication.
+Read are ids, types, dependencies and durations, the attributes of communication and compute, and
+the inputs of metadata nodes. The schema is that of Chakra 0.0.4 and 1.0, which are the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
+from typing import TypeVar
 
 import numpy as np
 
 from model.arrays import Ints
-from model.workload.transfers.columns import NONE, Rows
+from model.workload.transfers.columns import NONE, Rows, starts_of
 from traffic_gen.traces.formats import protobuf
 
-ID, TYPE, CONTROL, DATA, MICROSECONDS, ATTRIBUTE = 1, 3, 4, 5, 7, 10
-NAME, TEXT = 1, 29
+ID, TYPE, CONTROL, DATA, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 7, 8, 10
+# A field of the schemas before 0.0.4: of every node of 0.0.2 and 0.0.3, and of sizes in 0.0.1.
+OLD_FIELDS = 11
+METADATA = 1
+VALUES = 1
+NAME, TRUTHS, TEXT = 1, 28, 29
 PLAIN, ZIGZAG = (7, 9, 11, 13, 27), (15, 17)
-NUMBERS = ("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "runtime")
+NUMBERS = (
+    *("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "comm_priority", "comm_group"),
+    *("runtime", "num_ops", "tensor_size", "is_cpu_op", "msg_chunk_cnt", "total_chunk_cnt"),
+)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """Fields of the nodes, with a value or a row for each node; missing numbers are `NONE`."""
+    """Fields of the nodes, with a value or a row for each node; missing numbers are `NONE`.
+
+    `group` has the name of a process group, `involved` whether each dimension of the network is
+    in the group, and `inputs` the inputs of a metadata node, each by node.
+    """
 
     id: Ints
     type: Ints
     microseconds: Ints
-    waits: Rows
+    data: Rows
+    control: Rows
     comm_type: Ints
     comm_size: Ints
     comm_dst: Ints
     comm_src: Ints
     comm_tag: Ints
+    comm_priority: Ints
+    comm_group: Ints
     runtime: Ints
-    group: tuple[str | None, ...]
+    num_ops: Ints
+    tensor_size: Ints
+    is_cpu_op: Ints
+    msg_chunk_cnt: Ints
+    total_chunk_cnt: Ints
+    group: dict[int, str]
+    involved: dict[int, tuple[bool, ...]]
+    inputs: dict[int, str]
 
     @classmethod
     def joined(cls, parts: Sequence["NodeColumns"]) -> "NodeColumns":
         """Put the nodes of all parts one after the other."""
-        columns: dict[str, object] = {
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields_of(cls)
-            if field.name not in ("waits", "group")
-        }
-        columns["waits"] = Rows.joined([part.waits for part in parts])
-        columns["group"] = tuple(name for part in parts for name in part.group)
+        firsts = starts_of([len(part.id) for part in parts]).tolist()
+        columns: dict[str, object] = {}
+        for name in (field.name for field in fields_of(cls)):
+            values = [getattr(part, name) for part in parts]
+            if isinstance(values[0], Rows):
+                columns[name] = Rows.joined(values)
+            elif isinstance(values[0], dict):
+                shifted = zip(firsts[:-1], values, strict=True)
+                columns[name] = {first + n: v for first, of in shifted for n, v in of.items()}
+            else:
+                columns[name] = np.concatenate(values)
         return cls(**columns)  # type: ignore[arg-type]
 
 
 def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
-    """Read some nodes."""
+    """Read some nodes; raise `Damaged` for other content."""
     fields, count = protobuf.fields(data, begin, end), len(begin)
-
-    def number(field: int, missing: int) -> Ints:
-        return _spread(fields.only(field, protobuf.VARINT), count, missing)
-
-    attributes = fields.only(ATTRIBUTE, protobuf.LENGTH)
-    content = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
-    numbers, texts = _integers(content), content.only(TEXT, protobuf.LENGTH)
-
-    def named(name: str, values: protobuf.Fields) -> protobuf.Fields:
-        """The values of the attributes with a name, each with its node in place of its message."""
-        names = content.only(NAME, protobuf.LENGTH)
-        chosen = np.zeros(len(attributes.message), bool)
-        chosen[names.message[protobuf.equals(data, names, name.encode())]] = True
-        of_it = values.where(chosen[values.message])
-        return replace(of_it, message=attributes.message[of_it.message])
-
+    if (old := fields.where(fields.number >= OLD_FIELDS)).number.size:
+        what = f"node has a field {old.number[0]}, as in schemas before 0.0.4; convert the trace"
+        raise protobuf.Damaged(int(begin[old.message[0]]), what)
+    type_ = _spread(fields.only(TYPE, protobuf.VARINT), count, 0)
+    attributes = _Attributes(data, fields.only(ATTRIBUTE, protobuf.LENGTH), count)
     return NodeColumns(
-        number(ID, 0), number(TYPE, 0), number(MICROSECONDS, 0), _waits(data, fields, count),
-        **{name: _spread(named(name, numbers), count, NONE) for name in NUMBERS},
-        group=_texts(data, named("pg_name", texts), count),
-    )  # fmt: skip
+        id=_spread(fields.only(ID, protobuf.VARINT), count, 0),
+        type=type_,
+        microseconds=_spread(fields.only(MICROSECONDS, protobuf.VARINT), count, 0),
+        data=_waits(data, fields.where(fields.number == DATA), count),
+        control=_waits(data, fields.where(fields.number == CONTROL), count),
+        **{name: attributes.numbers(name) for name in NUMBERS},
+        group=attributes.contents("pg_name", TEXT, _text),
+        involved=attributes.contents("involved_dim", TRUTHS, _truths),
+        inputs=_inputs(data, fields, type_),
+    )
+
+
+class _Attributes:
+    """The attributes of some nodes, chosen by their names."""
+
+    def __init__(self, data: protobuf.Bytes, attributes: protobuf.Fields, count: int) -> None:
+        self.data, self.attributes, self.count = data, attributes, count
+        self.content = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
+        self.names = self.content.only(NAME, protobuf.LENGTH)
+        self.integers = _integers(self.content)
+
+    def numbers(self, name: str) -> Ints:
+        """Return the integer of this name for each node, `NONE` without one."""
+        return _spread(self._named(name, self.integers, "an integer"), self.count, NONE)
+
+    def contents(
+        self, name: str, field: int, read: Callable[[bytes], Value | None]
+    ) -> dict[int, Value]:
+        """Return what is read from the content of a field, by node."""
+        values = self._named(name, self.content.only(field, protobuf.LENGTH), KIND_OF[field])
+        known: dict[bytes, Value] = {}
+        found: dict[int, Value] = {}
+        for node, begin, content in _contents(self.data, values):
+            if content not in known:
+                value = read(content)
+                if value is None:
+                    raise protobuf.Damaged(begin, f"{name} must be {KIND_OF[field]}")
+                known[content] = value
+            found[node] = known[content]
+        return found
+
+    def _named(self, name: str, values: protobuf.Fields, kind: str) -> protobuf.Fields:
+        """Return the values of the attributes with a name, each with its node as its message."""
+        named = self.names.message[protobuf.equals(self.data, self.names, name.encode())]
+        chosen = np.zeros(len(self.attributes.message), bool)
+        chosen[named] = True
+        of_it = values.where(chosen[values.message])
+        chosen[of_it.message] = False
+        if chosen.any():
+            offset = int(self.attributes.begin[int(np.argmax(chosen))])
+            raise protobuf.Damaged(offset, f"{name} must be {kind}")
+        return replace(of_it, message=self.attributes.message[of_it.message])
+
+
+KIND_OF = {TEXT: "a text", TRUTHS: "a list of truth values"}
+
+
+def _contents(data: protobuf.Bytes, fields: protobuf.Fields) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the message, the begin and the content of each field."""
+    columns = (fields.message.tolist(), fields.begin.tolist(), fields.value.tolist())
+    for message, begin, length in zip(*columns, strict=True):
+        yield message, begin, data[begin : begin + length].tobytes()
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace")
+
+
+def _truths(content: bytes) -> tuple[bool, ...] | None:
+    """Return a list of truth values, packed or one by one; nothing for other content."""
+    whole = np.frombuffer(content, np.uint8)
+    bounds = np.array([0]), np.array([len(content)])
+    try:
+        listed = _waits(whole, protobuf.fields(whole, *bounds), 1)
+    except protobuf.Damaged:
+        return None
+    return tuple(value != 0 for value in listed.values.tolist())
+
+
+def _inputs(data: protobuf.Bytes, fields: protobuf.Fields, type_: Ints) -> dict[int, str]:
+    """Return the values that metadata nodes have as inputs, by node."""
+    inputs = fields.only(INPUTS, protobuf.LENGTH)
+    inputs = inputs.where(type_[inputs.message] == METADATA)
+    content = protobuf.fields(data, inputs.begin, inputs.begin + inputs.value)
+    values = content.only(VALUES, protobuf.LENGTH)
+    of_nodes = replace(values, message=inputs.message[values.message])
+    return {node: _text(text) for node, _, text in _contents(data, of_nodes)}
 
 
 def _spread(fields: protobuf.Fields, count: int, missing: int) -> Ints:
@@ -81,9 +181,8 @@ def _spread(fields: protobuf.Fields, count: int, missing: int) -> Ints:
     return values
 
 
-def _waits(data: protobuf.Bytes, fields: protobuf.Fields, count: int) -> Rows:
-    """Return the ids that each node depends on, packed or one by one."""
-    waits = fields.where((fields.number == CONTROL) | (fields.number == DATA))
+def _waits(data: protobuf.Bytes, waits: protobuf.Fields, count: int) -> Rows:
+    """Return the numbers of a repeated field of each message, packed or one by one."""
     lists, single = waits.where(waits.wire == protobuf.LENGTH), waits.where(waits.wire == 0)
     listed = protobuf.packed(data, lists.begin, lists.value)
     row = np.concatenate([lists.message[listed.row], single.message])
@@ -97,12 +196,3 @@ def _integers(attributes: protobuf.Fields) -> protobuf.Fields:
     zigzag = np.isin(fields.number, ZIGZAG)
     value = np.where(zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
     return replace(fields, value=value)
-
-
-def _texts(data: protobuf.Bytes, fields: protobuf.Fields, count: int) -> tuple[str | None, ...]:
-    """Return the text of a field for each message."""
-    texts: list[str | None] = [None] * count
-    ranges = zip(fields.begin.tolist(), fields.value.tolist(), strict=True)
-    for node, (begin, length) in zip(fields.message.tolist(), ranges, strict=True):
-        texts[node] = data[begin : begin + length].tobytes().decode(errors="replace")
-    return tuple(texts)

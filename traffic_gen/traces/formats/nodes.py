@@ -29,10 +29,14 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class Defaults:
-    """Values that a trace may leave out: the number of ranks, the size of a collective in bytes."""
+    """Values that a trace may leave out: the number of ranks, the size of a collective in bytes.
+
+    `domain_size` is the number of GPUs in an HB domain, 0 without a fabric.
+    """
 
     ranks: int = 1
     size_bytes: int | None = None
+    domain_size: int = 0
 
 
 NO_DEFAULTS = Defaults()

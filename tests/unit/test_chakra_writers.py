@@ -1,0 +1,426 @@
+"""Chakra execution traces as each family of programs writes them, small ones of our own making.
+
+MLCommons' generator, and its converters of text and of PyTorch's traces; the symbolic tensor graph;
+ASTRA-sim's converter of MSCCL. What a writer leaves out or does its own way is in its sample.
+"""
+
+import gzip
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.transfers.collective import Collective
+from scenarios.load import load
+from tests.unit.chakra_bytes import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    attribute,
+    collective,
+    content,
+    framed,
+    metadata,
+    node,
+    number,
+)
+from traffic_gen.traces.formats.chakra import is_chakra
+from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
+from traffic_gen.traces.reading import read_trace, trace_in
+
+REDUCE, ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, BARRIER = 1, 0, 2, 6, 7, 9
+RANKS, KIB, MIB = 4, 2**10, 2**20
+ON_GPU = attribute("is_cpu_op", 0, "bool")
+ON_CPU = attribute("is_cpu_op", 1, "bool")
+# Two domains of two GPUs.
+FABRIC = Defaults(ranks=RANKS, domain_size=2)
+
+
+def read(*files: bytes, given: Defaults = FABRIC) -> Trace:
+    return trace_in(files, given)
+
+
+def everywhere(*nodes: bytes, first: bytes = b"\x00") -> list[bytes]:
+    """The same file for each rank; its metadata are empty."""
+    return [first + b"".join(nodes)] * RANKS
+
+
+def groups(trace: Trace) -> Counter[tuple[int, ...]]:
+    return Counter(tuple(sorted(operation.ranks)) for operation in trace.operations)
+
+
+def seconds(trace: Trace) -> list[float]:
+    """The compute of each rank."""
+    busy: list[float] = np.bincount(trace.rank, weights=trace.seconds).round(9).tolist()
+    return busy
+
+
+# MLCommons' generator: it writes a version, one node a file, and sends that name no peer.
+def test_the_generator_of_mlcommons() -> None:
+    version = metadata("1.0.0")
+    for comm_type, expected, size_bytes in (
+        (ALL_REDUCE, Collective.ALL_REDUCE, 64 * KIB),
+        (ALL_TO_ALL, Collective.ALL_TO_ALL, 64 * KIB),
+        (ALL_GATHER, Collective.ALL_GATHER, RANKS * 64 * KIB),
+        (REDUCE_SCATTER, Collective.REDUCE_SCATTER, 64 * KIB),
+        (BARRIER, Collective.ALL_REDUCE, 0),
+    ):
+        files = [version + collective(rank, comm_type, 64 * KIB, ON_GPU) for rank in range(RANKS)]
+        (operation,) = read(*files).operations
+        assert operation == Operation(expected, size_bytes, tuple(range(RANKS)))
+    pair = node(4, COMPUTE, ON_GPU, micros=5), node(5, COMPUTE, ON_GPU, micros=5, data=[4])
+    assert seconds(read(*everywhere(*pair, first=version))) == [1e-5] * RANKS
+
+
+def test_memory_of_the_generator_of_mlcommons_is_told() -> None:
+    store = node(1, 3, ON_GPU, attribute("tensor_size", 1024, "uint64"))
+    timed = node(2, 2, ON_GPU, attribute("tensor_size", 1024, "uint64"), micros=7)
+    trace = read(*everywhere(store, timed))
+    assert trace.left_out == ("4 loads and stores of memory, 4096 bytes, which have no duration",)
+    assert seconds(trace) == [7e-6] * RANKS
+
+
+def test_metadata_nodes_of_the_generator_have_all_kinds_of_attributes() -> None:
+    every = [
+        content(10, content(1, f"a{field}") + content(field, content(1, b"\x01")))
+        for field in (4, 8, 12, 24, 28, 30, 31, 32)
+    ]
+    fixed = content(10, content(1, "double") + b"\x19" + bytes(8))
+    trace = read(*everywhere(node(0, 1, *every, fixed), collective(1, ALL_REDUCE, 8)))
+    assert (len(trace), trace.left_out) == (2 * RANKS, ())
+
+
+@pytest.mark.parametrize(
+    ("type_", "said"),
+    [(SEND, "send without a peer: it needs comm_dst"), (RECEIVE, "receive without a peer")],
+)
+def test_a_message_without_a_peer_is_refused(type_: int, said: str) -> None:
+    alone = node(0, type_, ON_GPU, attribute("tensor_size", 1024, "uint64"))
+    with pytest.raises(Malformed, match=said) as refused:
+        read(*everywhere(alone))
+    assert refused.value.place == ": byte 2"
+
+
+# The text converter writes no version, and the text itself among the metadata.
+def test_the_text_converter_of_mlcommons() -> None:
+    text = "HYBRID_DATA_MODEL\n2\n" + "layer\t-1\t7\tALLREDUCE\t2048\n" * 500
+    first = metadata(schema="1.0.2-chakra.1.0.0", input_file=text)
+
+    def of(first_id: int) -> bytes:
+        forward = node(first_id, COMPUTE, micros=7)
+        reduced = collective(first_id + 1, ALL_REDUCE, 2048, data=[first_id])
+        weights = node(first_id + 2, COMPUTE, micros=3, data=[first_id + 1])
+        return first + forward + reduced + weights
+
+    trace = read(*(of(3 * rank) for rank in range(RANKS)))
+    assert trace.operations == (Operation(Collective.ALL_REDUCE, 2048, (0, 1, 2, 3)),)
+    assert seconds(trace) == [1e-5] * RANKS
+    assert (trace.after.lengths.reshape(RANKS, 3) == [0, 1, 1]).all()
+
+
+# PyTorch's converter: operators of the CPU, kernels of the GPU, process groups as metadata.
+def pytorch_groups(*listed: tuple[str, list[int]]) -> bytes:
+    """The metadata node of process groups: a Python list of one text, in JSON."""
+    inner = ", ".join(
+        f'{{"pg_name": "{name}", "pg_desc": "x", "ranks": {ranks}}}' for name, ranks in listed
+    )
+    return node(2, 1, ON_CPU, inputs=f"['[{inner}]']")
+
+
+def pytorch_rank(rank: int, name: str, ranks: list[int]) -> bytes:
+    first = metadata(schema="1.1.1-chakra.0.0.4", pid="17", start_ts="1", finish_ts="2")
+    attributes = attribute("rf_id", 12), attribute("op_schema", ""), attribute("tid", 1)
+    launch = node(7, COLLECTIVE, *attributes, ON_CPU, control=[3], data=[4], micros=2)
+    kernel = collective(
+        8, ALL_REDUCE, MIB, *attributes, ON_GPU, attribute("stream", 7),
+        attribute("pg_name", name), data=[7], control=[4],
+    )  # fmt: skip
+    return b"".join(
+        (
+            first,
+            pytorch_groups(("0", []), (name, ranks)),
+            node(4, COMPUTE, *attributes, ON_CPU, control=[3], micros=40),
+            launch,
+            kernel,
+            collective(9, ALL_REDUCE, KIB, ON_GPU, attribute("pg_name", "0"), data=[8]),
+        )
+    )
+
+
+def test_the_pytorch_converter_of_mlcommons() -> None:
+    """One name means a group of their own to ranks 0 and 1, and another to 2 and 3."""
+    trace = read(
+        *(pytorch_rank(rank, "1", [rank // 2 * 2, rank // 2 * 2 + 1]) for rank in range(4))
+    )
+    assert groups(trace) == {(0, 1): 1, (2, 3): 1, (0, 1, 2, 3): 1}
+    assert trace.total_bytes == 2 * MIB + KIB
+    assert seconds(trace) == [42e-6] * RANKS
+    assert trace.left_out == (
+        "8 control dependencies on nodes that the file does not have",
+        "4 communications on the CPU without a type or a peer; they take time",
+    )
+
+
+def test_groups_of_the_same_ranks_are_told_apart() -> None:
+    """Each rank has its own order between two groups, which other names do not change."""
+    files = []
+    for rank in range(RANKS):
+        names = ("5", "9") if rank else ("tensor", "data")
+        defined = pytorch_groups(*((name, [0, 1, 2, 3]) for name in names))
+        sizes = [(names[0], KIB), (names[1], MIB)]
+        calls = [
+            collective(n, ALL_REDUCE, size, attribute("pg_name", name))
+            for n, (name, size) in enumerate(sizes[:: -1 if rank else 1], start=3)
+        ]
+        files.append(b"\x00" + defined + b"".join(calls))
+    assert sorted(one.size_bytes for one in read(*files).operations) == [KIB, MIB]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "what"),
+    [
+        ('[\'[{"pg_name": "1", "ranks": [0, 1\']', "process groups must be a list"),
+        ('[\'[{"pg_name": "1", "ranks": [0, 4]}]\']', "must have some of the ranks 0 to 3"),
+        ('[\'[{"pg_name": "1", "ranks": [1, 2]}]\']', "'1' does not have rank 0"),
+        ("pg_name" + "(" * 10_000, "process groups must be a list"),
+    ],
+)
+def test_wrong_process_groups_are_refused(inputs: str, what: str) -> None:
+    nodes = (
+        node(0, 1, inputs=inputs),
+        collective(1, ALL_REDUCE, 8, attribute("pg_name", "1")),
+    )
+    with pytest.raises(Malformed, match=what):
+        read(*everywhere(*nodes))
+
+
+# The symbolic tensor graph: FLOPs and bytes in place of times, 32-bit attributes.
+def symbolic_rank(rank: int) -> bytes:
+    peer, int32 = rank ^ 2, "int32"
+    here = attribute("is_cpu_op", 0, int32)
+    size, tag = attribute("comm_size", 512), attribute("comm_tag", 3, int32)
+    return b"".join(
+        (
+            metadata(schema="symbolic_tensor_network"),
+            node(
+                1, COMPUTE, attribute("num_ops", 989 * 10**9),
+                attribute("tensor_size", 3350, "uint64"), attribute("op_type", "E"),
+            ),
+            node(
+                2, COMPUTE, attribute("num_ops", 989),
+                attribute("tensor_size", 3350 * 10**6, "uint64"), data=[1],
+            ),
+            collective(
+                3, ALL_REDUCE, MIB, attribute("pg_name", str(10 + rank // 2)), here,
+                attribute("involved_dim", [True] * 4), data=[2],
+            ),
+            node(4, SEND, size, tag, attribute("comm_dst", peer, int32), here, data=[3]),
+            node(5, RECEIVE, size, tag, attribute("comm_src", peer, int32), here, data=[3]),
+        )
+    )  # fmt: skip
+
+
+def test_the_symbolic_tensor_graph() -> None:
+    trace = read(*map(symbolic_rank, range(RANKS)))
+    assert groups(trace) == {(0, 1): 1, (2, 3): 1}
+    sends = trace.kind == NodeKind.SEND
+    assert (trace.peer[sends] == [2, 3, 0, 1]).all()
+    assert (trace.size_bytes[sends] == 512).all()
+    assert (trace.modeled, seconds(trace)) == (8, [0.0] * RANKS)
+    # A millisecond of FLOPs at the peak of an H100, and another one of its memory's bytes.
+    assert seconds(trace.timed(989e12, 3.35e12)) == [2e-3] * RANKS
+
+
+def test_a_duration_comes_before_flops() -> None:
+    one = node(1, COMPUTE, attribute("num_ops", 10**15), micros=9)
+    assert seconds(read(*everywhere(one)).timed(1.0, 1.0)) == [9e-6] * RANKS
+
+
+def test_check_times_flops_by_the_platform(tmp_path: Path) -> None:
+    for rank in range(RANKS):
+        (tmp_path / f"step_rank{rank}.et").write_bytes(symbolic_rank(rank))
+    rates = "hb_rate: 3600 Gbit/s, nic_rate: 400 Gbit/s"
+    path = tmp_path / "x.yaml"
+    for platform, said in (
+        ("platform: dgx-h100", "compute: 8 nodes, up to 0.002 s a rank; 8 by FLOPs and"),
+        (rates, "not replayed: compute of 8 nodes that have num_ops: the fabric names no pl"),
+    ):
+        fabric = f"fabric: {{domains: 2, domain_size: 2, {platform}, bandwidth_scale: 20000}}\n"
+        path.write_text(f"{fabric}workloads:\n  - {{trace: ., size_scale: 1}}\n")
+        details = load(path).cases[0].task.details
+        assert any(line.startswith(said) for line in details), details
+
+
+def test_a_legacy_group_of_the_symbolic_tensor_graph() -> None:
+    files = [
+        b"\x00" + collective(1, ALL_REDUCE, 8, attribute("comm_group", rank % 2, "int32"))
+        for rank in range(RANKS)
+    ]
+    assert groups(read(*files)) == {(0, 2): 1, (1, 3): 1}
+
+
+# Dimensions of the network: the GPUs of a domain, then the domains.
+@pytest.mark.parametrize(
+    ("involved", "expected"),
+    [
+        ([True, False], {(0, 1): 1, (2, 3): 1}),
+        ([False, True], {(0, 2): 1, (1, 3): 1}),
+        ([False, True, True, True], {(0, 2): 1, (1, 3): 1}),
+        ([True, True], {(0, 1, 2, 3): 1}),
+        ([True], {(0, 1, 2, 3): 1}),
+        ([False, False, True], {(0,): 1, (1,): 1, (2,): 1, (3,): 1}),
+    ],
+)
+@pytest.mark.parametrize("name", ["", "0"])
+def test_dimensions_of_the_network(
+    involved: list[bool], expected: dict[tuple[int, ...], int], name: str
+) -> None:
+    named = [attribute("pg_name", name)] if name else []
+    one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", involved), *named)
+    assert groups(read(*everywhere(one))) == expected
+
+
+@pytest.mark.parametrize("given", [NO_DEFAULTS, Defaults(ranks=3, domain_size=3)])
+def test_dimensions_that_the_network_does_not_have_are_refused(given: Defaults) -> None:
+    one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", [True, False]))
+    with pytest.raises(Malformed, match="involved_dim has 2 dimensions for 4 ranks"):
+        read(*everywhere(one), given=given)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.tuples(st.booleans(), st.booleans()))
+def test_dimensions_cut_the_ranks_into_groups(
+    domains: int, size: int, involved: tuple[bool, bool]
+) -> None:
+    one = b"\x00" + collective(1, ALL_REDUCE, 8, attribute("involved_dim", involved))
+    found = trace_in([one] * domains * size, Defaults(domains * size, None, size)).operations
+    assert sorted(rank for operation in found for rank in operation.ranks) == [
+        *range(domains * size)
+    ]
+    for ranks in (operation.ranks for operation in found):
+        assert len({rank // size for rank in ranks}) == (domains if involved[1] else 1)
+        assert len({rank % size for rank in ranks}) == (size if involved[0] else 1)
+
+
+# ASTRA-sim's converter of MSCCL: chunks, or their bytes, and reductions without a duration.
+def msccl_rank(rank: int, *size: bytes) -> bytes:
+    step = attribute("comm_tag", 0, "int32"), attribute("tb_id", 0, "int32"), *size
+    to = attribute("comm_dst", (rank + 1) % RANKS, "int32"), attribute("comm_type", SEND), *step
+    of = attribute("comm_src", (rank - 1) % RANKS, "int32"), attribute("comm_type", RECEIVE), *step
+    return b"".join(
+        (
+            metadata(schema="1.0.2-chakra.0.0.4", input_file="<algo/>", collective="allreduce"),
+            node(0, SEND, *to),
+            node(1, RECEIVE, *of),
+            node(2, COMPUTE, data=[1]),
+            node(3, SEND, *to, data=[2]),
+            node(4, RECEIVE, *of),
+        )
+    )
+
+
+CHUNKS = attribute("msg_chunk_cnt", 2, "int32"), attribute("total_chunk_cnt", 8, "int32")
+
+
+@pytest.mark.parametrize(
+    ("size", "given"),
+    [
+        ((attribute("comm_size", 256),), FABRIC),
+        (CHUNKS, Defaults(ranks=RANKS, size_bytes=1024)),
+    ],
+)
+def test_the_msccl_converter_of_astra_sim(size: tuple[bytes, ...], given: Defaults) -> None:
+    trace = read(*(msccl_rank(rank, *size) for rank in range(RANKS)), given=given)
+    assert (trace.total_bytes, trace.operations) == (RANKS * 2 * 256, ())
+    assert trace.left_out == ("compute of 4 nodes that have neither duration nor num_ops",)
+
+
+def test_chunks_need_a_size(tmp_path: Path) -> None:
+    for rank in range(RANKS):
+        packed = gzip.compress(msccl_rank(rank, *CHUNKS))
+        (tmp_path / f"ring_{rank}.et.gz").write_bytes(packed)
+    path = tmp_path / "x.yaml"
+    fabric = "fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}\n"
+    path.write_text(f"{fabric}workloads:\n  - {{trace: ring_0.et.gz}}\n")
+    with pytest.raises(InputError, match=r"ring_0\.et\.gz: byte \d+: send has chunks, and no comm"):
+        load(path)
+    task = load(path, ["workloads.0.size=8 MiB"]).cases[0].task
+    assert task.size_bytes == RANKS * 2 * 2 * MIB
+
+
+# The container and its files.
+CONTAINERS = {
+    "a version": metadata("0.0.4"),
+    "a version that is no number": metadata("chakra-next"),
+    "both": metadata("0.0.4", schema="x"),
+    "more than is looked at": metadata(schema="x" * 100_000),
+    "an empty message": b"\x00",
+}
+
+
+@pytest.mark.parametrize("first", CONTAINERS.values(), ids=CONTAINERS)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_all_metadata_are_known(first: bytes, pack: Callable[[bytes], bytes]) -> None:
+    files = [pack(one) for one in everywhere(collective(1, ALL_REDUCE, 8), first=first)]
+    assert groups(read(*files)) == {(0, 1, 2, 3): 1}
+
+
+@given(st.text())
+def test_no_text_is_taken_for_a_container(text: str) -> None:
+    if not any(ord(letter) < 9 or 13 < ord(letter) < 32 for letter in text):
+        assert not is_chakra(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("old", "what"),
+    [
+        (framed(number(1, 1) + content(2, "x")), "begins with a node, as in schemas before 0.0.3"),
+        (b"\x00" + framed(number(1, 1) + content(11, b"")), "has a field 11, as in schemas before"),
+    ],
+)
+def test_older_schemas_are_refused_by_name(old: bytes, what: str) -> None:
+    with pytest.raises(Malformed, match=what):
+        read(old)
+
+
+@pytest.mark.parametrize(
+    ("one", "what"),
+    [
+        (node(0, 8), "unknown type of node; types are 1 to 7"),
+        (node(0, COLLECTIVE, attribute("comm_size", 8)), "collective without comm_type"),
+        (collective(0, ALL_REDUCE, 8, data=[77]), "data dependency on unknown node 77"),
+        (
+            node(0, COLLECTIVE, attribute("comm_type", "ALL_REDUCE")),
+            "comm_type must be an integer",
+        ),
+        (
+            collective(0, ALL_REDUCE, 8, attribute("involved_dim", 3)),
+            "involved_dim must be a list of truth values",
+        ),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(one: bytes, what: str) -> None:
+    with pytest.raises(Malformed, match=what):
+        read(*everywhere(one))
+
+
+def test_priorities_are_told() -> None:
+    one = collective(0, ALL_REDUCE, 8, attribute("comm_priority", 2, "int32"))
+    assert read(*everywhere(one)).left_out == ("priorities of 4 communications",)
+
+
+@pytest.mark.parametrize(
+    "name", ["trace.{}.et", "trace_rank{}.et", "trace_{}.et", "{}.et", "a.1-rank{}.et.gz"]
+)
+def test_files_are_named_in_many_ways(tmp_path: Path, name: str) -> None:
+    for rank in range(12):
+        (tmp_path / name.format(rank)).write_bytes(b"\x00" + collective(1, ALL_REDUCE, 8))
+    (tmp_path / "groups_8.json").write_text("{}")
+    for path in (tmp_path, tmp_path / name.format(11)):
+        assert read_trace(path).ranks == 12

@@ -1,0 +1,116 @@
+"""The groups of collective operations in Chakra execution traces.
+
+A node names a process group (`pg_name`, or `comm_group`), or says which dimensions of the network
+its group has (`involved_dim`). The ranks of a process group are those that a metadata node of the
+same file lists for it, as PyTorch records them, or else all that name it. Names are of one file:
+two ranks may mean different groups by one name.
+"""
+
+import ast
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple
+
+from model.arrays import Ints
+from model.workload.transfers.columns import NONE
+from traffic_gen.traces.formats.chakra_nodes import NodeColumns
+from traffic_gen.traces.formats.nodes import Malformed
+
+Ranks = tuple[int, ...]
+At = Callable[[int, str], Malformed]
+"""Makes the error at a node."""
+
+
+class Group(NamedTuple):
+    """A group, equal in all files of its ranks; without `ranks`, it has those that name it.
+
+    `name` tells groups of the same ranks apart.
+    """
+
+    name: str
+    ranks: Ranks = ()
+
+
+class Groups:
+    """Finds the group of each collective operation; raises `Malformed` for one that cannot be."""
+
+    def __init__(
+        self, columns: NodeColumns, rank: Ints, ranks: int, domain_size: int, at: At
+    ) -> None:
+        self.columns, self.rank, self.everyone, self.at = columns, rank, tuple(range(ranks)), at
+        self.domain_size = domain_size
+        self.defined: dict[int, dict[str, Ranks]] = defaultdict(dict)
+        for node, inputs in columns.inputs.items():
+            self.defined[int(rank[node])].update(self._defined(node, inputs))
+        self.known: dict[tuple[int, str, tuple[bool, ...]], Group] = {}
+
+    def calls(self, nodes: Ints) -> dict[Group, dict[int, list[int]]]:
+        """Return the operations of each group, by rank, in the order of the file."""
+        calls: dict[Group, dict[int, list[int]]] = {}
+        for node in nodes.tolist():
+            group = self._of(node)
+            if group not in calls:
+                calls[group] = {rank: [] for rank in group.ranks}
+            calls[group].setdefault(int(self.rank[node]), []).append(node)
+        return calls
+
+    def _of(self, node: int) -> Group:
+        rank, name = int(self.rank[node]), self.columns.group.get(node, "")
+        if not name and (number := int(self.columns.comm_group[node])) != NONE:
+            name = str(number)
+        key = rank, name, self.columns.involved.get(node, ())
+        if key not in self.known:
+            self.known[key] = self._group(node, *key)
+        return self.known[key]
+
+    def _group(self, node: int, rank: int, name: str, involved: tuple[bool, ...]) -> Group:
+        """Return a group; a process group of some ranks comes before dimensions."""
+        of_file = self.defined[rank]
+        members = of_file.get(name, ())
+        if not all(involved) and len(members) in (0, len(self.everyone)):
+            return Group("", self._along(node, rank, involved))
+        if members and rank not in members:
+            raise self.at(node, f"process group {name!r} does not have rank {rank}")
+        if members:
+            same = [other for other, ranks in of_file.items() if ranks == members]
+            return Group(f"process group {same.index(name)}", members)
+        return Group(name) if name else Group("", self.everyone)
+
+    def _along(self, node: int, rank: int, involved: tuple[bool, ...]) -> Ranks:
+        """Return the ranks that differ in the involved dimensions of the network alone.
+
+        The first dimension is the GPUs of an HB domain, the second the domains; others have one.
+        """
+        size, count = self.domain_size, len(self.everyone)
+        if not size or count % size or len(involved) < 2:
+            what = f"involved_dim has {len(involved)} dimensions for {count} ranks"
+            raise self.at(node, f"{what}; a network has two: the GPUs of a domain, and the domains")
+        domain, place = divmod(rank, size)
+        places = range(size) if involved[0] else (place,)
+        domains = range(count // size) if involved[1] else (domain,)
+        return tuple(first * size + second for first, second in product(domains, places))
+
+    def _defined(self, node: int, inputs: str) -> dict[str, Ranks]:
+        """Return the ranks of each process group that a metadata node lists; no ranks mean all."""
+        if "pg_name" not in inputs:
+            return {}
+        try:
+            found = {
+                str(one["pg_name"]): tuple(map(int, one["ranks"])) or self.everyone
+                for one in _listed(inputs)
+            }
+        except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
+            raise self.at(node, "process groups must be a list with pg_name and ranks") from None
+        for name, ranks in found.items():
+            if not set(ranks) <= set(self.everyone) or len(set(ranks)) < len(ranks):
+                what = f"process group {name!r} must have some of the ranks 0 to "
+                raise self.at(node, f"{what}{len(self.everyone) - 1}, each once")
+        return found
+
+
+def _listed(inputs: str) -> list[dict[str, Any]]:
+    """Return the groups in the inputs of a node: a list of one text, which is a list as JSON."""
+    listed = ast.literal_eval(inputs)
+    return list(json.loads(listed[0]) if isinstance(listed[0], str) else listed)

@@ -1,0 +1,268 @@
+"""A trace from the nodes of Chakra execution traces, whichever form their files have."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from model.arrays import Bools, Floats, Ints
+from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE, Rows
+from traffic_gen.traces.formats.chakra_groups import Groups
+from traffic_gen.traces.formats.chakra_nodes import NodeColumns
+from traffic_gen.traces.formats.chakra_writing import COMM_TYPE_OF, TYPE_OF
+from traffic_gen.traces.formats.nodes import MOST_BYTES, MOST_SECONDS, Defaults, Malformed
+
+FORMAT = "Chakra"
+# What ASTRA-sim's converter of MSCCL writes: sends of chunks, without bytes.
+FORMAT_OF_CHUNKS = "Chakra of MSCCL"
+# Numbers of the schemas 0.0.4 and 1.0; those before have others.
+LOAD, STORE, MOST_TYPE = 2, 3, 7
+BARRIER = 9
+# A barrier is the smallest AllReduce; ReduceScatter has a second number.
+COLLECTIVES = {
+    **{number: collective for collective, number in COMM_TYPE_OF.items()},
+    8: Collective.REDUCE_SCATTER,
+    BARRIER: Collective.ALL_REDUCE,
+}
+
+
+class Source(Protocol):
+    """Where nodes come from: the rank of each, and the error at one of them."""
+
+    @property
+    def rank(self) -> Ints:
+        """The rank of each node."""
+
+    def at(self, node: int, what: str) -> Malformed:
+        """Return an error at a node."""
+
+
+class Assembly:
+    """Puts a trace together from the nodes of all files."""
+
+    def __init__(self, source: Source, columns: NodeColumns, ranks: int, given: Defaults) -> None:
+        self.source, self.rank, self.ranks, self.given = source, source.rank, ranks, given
+        self.kind = np.zeros(len(self.rank), np.int64)
+        for kind, type_ in TYPE_OF.items():
+            self.kind[columns.type == type_] = kind
+        self.columns = columns
+        self.launches = self._launches()
+        self.kind[self.launches] = NodeKind.COMPUTE
+        self.is_chunked = bool((self._of(NodeKind.SEND) & self._chunks).any())
+
+    @property
+    def _chunks(self) -> Bools:
+        """The nodes whose size is given in chunks alone."""
+        columns = self.columns
+        has_chunks: Bools = (columns.msg_chunk_cnt >= 0) & (columns.total_chunk_cnt > 0)
+        has_chunks &= columns.comm_size == NONE
+        return has_chunks
+
+    def _of(self, kind: NodeKind) -> Bools:
+        of_kind: Bools = self.kind == kind
+        return of_kind
+
+    def _launches(self) -> Bools:
+        """The nodes by which a CPU starts a communication that is a node of its own.
+
+        PyTorch's converter writes them without the type, or the peer, of the communication.
+        """
+        columns = self.columns
+        absent = self._of(NodeKind.COLLECTIVE) & (columns.comm_type < 0)
+        absent |= self._of(NodeKind.SEND) & (columns.comm_dst < 0)
+        absent |= self._of(NodeKind.RECEIVE) & (columns.comm_src < 0)
+        return absent & (columns.is_cpu_op > 0)
+
+    def trace(self) -> Trace:
+        """Return the trace; raise `Malformed` where nodes do not fit together."""
+        columns, kind = self.columns, self.kind
+        known = (columns.type > 0) & (columns.type <= MOST_TYPE)
+        self._require(known, f"unknown type of node; types are 1 to {MOST_TYPE}")
+        peer, seconds, modeled = self._peers(), self._seconds(), self._modeled()
+        operation, operations = self._operations()
+        after, missing = self._after()
+        try:
+            trace = Trace(
+                format=FORMAT_OF_CHUNKS if self.is_chunked else FORMAT,
+                ranks=self.ranks,
+                kind=kind,
+                rank=self.rank,
+                peer=peer,
+                size_bytes=self._sizes(),
+                seconds=seconds,
+                after=after,
+                sent_by=matched(kind, self.rank, peer, np.maximum(0, columns.comm_tag)),
+                operation=operation,
+                operations=operations,
+                flops=_counted(columns.num_ops, modeled),
+                memory_bytes=_counted(columns.tensor_size, modeled),
+                left_out=tuple(self._left_out(seconds, modeled, missing)),
+            )
+            _ = trace.order
+        except Contradiction as error:
+            raise self.source.at(error.node, str(error)) from None
+        return trace
+
+    def _require(self, right: Bools, what: str) -> None:
+        """Raise `Malformed` at the first node that is not right."""
+        if not right.all():
+            raise self.source.at(int(np.argmin(right)), what)
+
+    def _peers(self) -> Ints:
+        """Return the peer of each send and receive."""
+        peer = np.full(len(self.kind), NONE)
+        ends = (NodeKind.SEND, "send", "comm_dst"), (NodeKind.RECEIVE, "receive", "comm_src")
+        for kind, what, name in ends:
+            nodes, named = self._of(kind), getattr(self.columns, name)
+            self._require(~nodes | (named != NONE), f"{what} without a peer: it needs {name}")
+            right = (named >= 0) & (named < self.ranks)
+            self._require(~nodes | right, f"{name} must be one of the ranks 0 to {self.ranks - 1}")
+            peer[nodes] = named[nodes]
+        return peer
+
+    def _sizes(self) -> Ints:
+        """Return the bytes of each send: `comm_size`, or its share of the size in chunks.
+
+        MLCommons' generator writes `tensor_size` alone.
+        """
+        columns, sends = self.columns, self._of(NodeKind.SEND)
+        size_bytes = np.where(columns.comm_size == NONE, columns.tensor_size, columns.comm_size)
+        if self.is_chunked:
+            if self.given.size_bytes is None:
+                raise self.source.at(
+                    int(np.argmax(sends & self._chunks)),
+                    "send has chunks, and no comm_size: the workload needs `size`, that of the "
+                    "buffer that has total_chunk_cnt chunks",
+                )
+            shares = columns.msg_chunk_cnt / np.maximum(1, columns.total_chunk_cnt)
+            of_buffer = np.rint(np.minimum(shares, 1) * self.given.size_bytes).astype(np.int64)
+            size_bytes = np.where(self._chunks, of_buffer, size_bytes)
+        self._require_bytes(sends, size_bytes)
+        return np.where(sends, size_bytes, 0)
+
+    def _require_bytes(self, nodes: Bools, size_bytes: Ints) -> None:
+        right = ~nodes | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
+        self._require(right, f"comm_size must be 0 to {MOST_BYTES} bytes")
+
+    def _seconds(self) -> Floats:
+        columns = self.columns
+        micros = np.where(columns.microseconds > 0, columns.microseconds, columns.runtime)
+        seconds = np.where(self._of(NodeKind.COMPUTE), np.maximum(0, micros), 0) / 1e6
+        self._require(seconds <= MOST_SECONDS, "must take at most a day")
+        return seconds
+
+    def _modeled(self) -> Bools:
+        """The nodes whose duration follows from their FLOPs and bytes of memory."""
+        columns = self.columns
+        timed: Bools = (columns.microseconds > 0) | (columns.runtime > 0)
+        computes: Bools = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (columns.is_cpu_op <= 0)
+        return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
+
+    def _left_out(self, seconds: Floats, modeled: Bools, missing: int) -> Iterator[str]:
+        """Yield what is in the files and not in the trace."""
+        columns = self.columns
+        if missing:
+            yield f"{missing} control dependencies on nodes that the file does not have"
+        if launches := int(self.launches.sum()):
+            yield f"{launches} communications on the CPU without a type or a peer; they take time"
+        memory = ((columns.type == LOAD) | (columns.type == STORE)) & (seconds == 0)
+        if memory.any():
+            size_bytes = sum(np.maximum(0, columns.tensor_size[memory]).tolist())
+            what = f"{int(memory.sum())} loads and stores of memory, {size_bytes} bytes"
+            yield f"{what}, which have no duration"
+        untimed = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (seconds == 0) & ~modeled
+        if untimed.any():
+            yield f"compute of {int(untimed.sum())} nodes that have neither duration nor num_ops"
+        communicates = self._of(NodeKind.SEND) | self._of(NodeKind.COLLECTIVE)
+        if ranked := int((communicates & (columns.comm_priority > 0)).sum()):
+            yield f"priorities of {ranked} communications"
+
+    def _after(self) -> tuple[Rows, int]:
+        """Turn ids into numbers of nodes, each within its rank's file.
+
+        Nodes wait for data and for control dependencies, as in ASTRA-sim. A control dependency on a
+        missing node is left out, as MLCommons' feeder leaves out all of them; return their number.
+        """
+        ids, place = np.unique(self.columns.id, return_inverse=True)
+        key = self.rank * len(ids) + place
+        order = np.argsort(key, kind="stable")
+        ordered = key[order]
+        if (twice := np.flatnonzero(np.diff(ordered) == 0)).size:
+            raise self.source.at(int(order[twice[0] + 1]), "duplicate id")
+
+        def found(waits: Rows) -> tuple[Ints, Bools]:
+            """The nodes with these ids, and whether there are such nodes."""
+            nearest = np.minimum(np.searchsorted(ids, waits.values), len(ids) - 1)
+            wanted = self.rank[waits.row] * len(ids) + nearest
+            at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+            return order[at], (ids[nearest] == waits.values) & (ordered[at] == wanted)
+
+        data, control = self.columns.data, self.columns.control
+        if not len(ids):
+            return data, 0
+        after, right = found(data)
+        if not right.all():
+            wrong = int(np.argmin(right))
+            what = f"data dependency on unknown node {data.values[wrong]} of this file"
+            raise self.source.at(int(data.row[wrong]), what)
+        also, here = found(control)
+        values = np.concatenate([after, also[here]])
+        row = np.concatenate([data.row, control.row[here]])
+        return Rows.grouped(values, row, len(self.rank)), int((~here).sum())
+
+    def _operations(self) -> tuple[Ints, tuple[Operation, ...]]:
+        """Return the operation of each node, and all of them."""
+        nodes = self._of(NodeKind.COLLECTIVE)
+        self._require(~nodes | (self.columns.comm_type != NONE), "collective without comm_type")
+        barriers = nodes & (self.columns.comm_type == BARRIER)
+        comm_size = np.where(barriers, 0, self.columns.comm_size)
+        self._require_bytes(nodes, comm_size)
+        self.columns = replace(self.columns, comm_size=comm_size)
+        groups = Groups(self.columns, self.rank, self.ranks, self.given.domain_size, self.source.at)
+        calls = groups.calls(np.flatnonzero(nodes))
+        operation, operations = np.full(len(self.kind), NONE), list[Operation]()
+        for of_rank in calls.values():
+            counts = {rank: len(listed) for rank, listed in of_rank.items()}
+            fewest = min(counts, key=counts.__getitem__)
+            for listed in of_rank.values():
+                if len(listed) > counts[fewest]:
+                    what = f"rank {fewest} takes no part in this collective operation"
+                    raise self.source.at(listed[counts[fewest]], what)
+            together = np.array(list(of_rank.values()), np.int64)
+            operation[together] = len(operations) + np.arange(together.shape[1])
+            operations += self._operations_of(together, tuple(of_rank))
+        return operation, tuple(operations)
+
+    def _operations_of(self, together: Ints, ranks: tuple[int, ...]) -> Iterator[Operation]:
+        """Yield the operations of a group: `together` has a row of nodes for each of its ranks."""
+        columns = self.columns
+        for values in (columns.comm_type[together], columns.comm_size[together]):
+            if (differs := values != values[0]).any():
+                wrong = int(together[:, differs.any(axis=0)][differs[:, differs.any(axis=0)]][0])
+                raise self.source.at(
+                    wrong, f"differs from the collective operation of rank {ranks[0]}"
+                )
+        for node in together[0].tolist():
+            type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
+            collective = COLLECTIVES.get(type_)
+            if collective is None:
+                raise self.source.at(node, f"comm_type {type_} cannot be replayed")
+            gathers = collective is Collective.ALL_GATHER
+            whole_bytes = size_bytes * (len(ranks) if gathers else 1)
+            yield Operation(collective, whole_bytes, self._rooted(node, collective, ranks))
+
+    def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """Begin with the root, if the collective has one: `comm_src`, or the first rank."""
+        root = int(self.columns.comm_src[node])
+        if not collective.has_root or root not in ranks:
+            return ranks
+        place = ranks.index(root)
+        return ranks[place:] + ranks[:place]
+
+
+def _counted(values: Ints, of: Bools) -> Floats | None:
+    """Return the values of some nodes, 0 for all others; nothing if there are no such nodes."""
+    return np.where(of, np.maximum(0, values), 0.0) if of.any() else None
