@@ -7,13 +7,22 @@ import typer
 
 from commands.options import AsJson, Store, configuration_names
 from commands.output import draw_figure, print_result
-from commands.train import Batch, DomainSize, Gpus, PlatformName, Search, evaluation
+from commands.train import (
+    Batch,
+    DomainSize,
+    Gpus,
+    PlatformName,
+    Search,
+    Sequence,
+    checked_changes,
+    evaluation,
+)
 from model.errors import InputError, Problem
+from model.training.iteration import Evaluation
 from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
 from results.sections.modeled import traffic_sections
 from results.store.runs import DEFAULT_STORE, find_run
-from scenarios.format.training import Configuration
 from studies.twins.recorded_traffic import recorded_traffic
 
 SCHEMA = "railbed.traffic/1"
@@ -32,6 +41,7 @@ def traffic(
     ] = None,
     gpus: Gpus = None,
     batch: Batch = None,
+    sequence: Sequence = None,
     domain_size: DomainSize = None,
     platform: PlatformName = None,
     search: Search = False,
@@ -47,16 +57,17 @@ def traffic(
 ) -> None:
     """Print the bytes of a modeled iteration or of a stored run's, and draw them if asked."""
     if run is not None:
-        if {config, gpus, batch, domain_size, platform, search or None} != {None}:
+        if {config, gpus, batch, sequence, domain_size, platform, search or None} != {None}:
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store, run), case)
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
-        name, configuration, best = evaluation(config, gpus, batch, domain_size, platform, search)
-        _require_few_pairs(name, configuration)
-        flows = traffic_of(configuration.job, best.strategy)
+        changes = checked_changes(gpus, batch, domain_size, platform, sequence)
+        name, best = evaluation(config, changes, search)
+        _require_few_pairs(name, best)
+        flows = traffic_of(best.job, best.strategy)
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
         from results.figures.heat_map import draw_heat_map
@@ -83,9 +94,9 @@ def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:
     }
 
 
-def _require_few_pairs(name: str, configuration: Configuration) -> None:
+def _require_few_pairs(name: str, best: Evaluation) -> None:
     """Raise `InputError` if the pairs of all-to-alls would not fit the memory."""
-    pairs = configuration.gpus * (configuration.moe.expert_parallel if configuration.moe else 1)
+    pairs = best.job.cluster.gpus * best.strategy.expert
     if pairs > MOST_PAIRS:
         what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
         raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))

@@ -17,11 +17,17 @@ MEMORY_EFFICIENCY = 0.9
 
 @dataclass(frozen=True)
 class Accelerator:
-    """Peak 16-bit FLOP/s without sparsity, memory in bytes, and its bandwidth in bytes/s."""
+    """Peak 16-bit FLOP/s without sparsity, memory in bytes, and bandwidths in bytes/s.
+
+    Those of its memory, of its link to the host in each direction, and its part of the memory of
+    the host.
+    """
 
     peak_flops: float
     memory_bytes: float
     memory_bandwidth: float
+    host_link: float
+    host_memory_bandwidth: float
 
     @property
     def product_flops(self) -> float:
@@ -35,13 +41,15 @@ class Accelerator:
 
 
 # Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, GH200 (96 GB HBM3), B200 (one of
-# GB200 NVL72), AMD Instinct MI300X.
+# GB200 NVL72), AMD Instinct MI300X. Host: PCIe 4 or 5 x16, or NVLink-C2C, and the memory's channels
+# over the host's GPUs: two EPYC 7742 (DGX A100), two Xeon 8480C (DGX H100, and MI300X servers), a
+# Grace for one GPU (GH200) or for two (GB200).
 ACCELERATORS = {
-    "dgx-a100": Accelerator(312e12, 80e9, 2.039e12),
-    "dgx-h100": Accelerator(989e12, 80e9, 3.35e12),
-    "mi300x": Accelerator(1307e12, 192e9, 5.3e12),
-    "gh200": Accelerator(989e12, 96e9, 4.0e12),
-    "gb200-nvl72": Accelerator(2500e12, 186e9, 8.0e12),
+    "dgx-a100": Accelerator(312e12, 80e9, 2.039e12, 32e9, 51e9),
+    "dgx-h100": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9),
+    "mi300x": Accelerator(1307e12, 192e9, 5.3e12, 64e9, 77e9),
+    "gh200": Accelerator(989e12, 96e9, 4.0e12, 450e9, 500e9),
+    "gb200-nvl72": Accelerator(2500e12, 186e9, 8.0e12, 225e9, 256e9),
 }
 
 
@@ -68,6 +76,10 @@ class Job:
     """An iteration over `batch` sequences on a cluster.
 
     Without sequence parallelism, all tensor-parallel ranks repeat layer norms and dropouts.
+    `fused_attention` keeps scores out of memory (FlashAttention, arXiv 2205.14135). `sharding` is
+    ZeRO's stage (arXiv 1910.02054): 1, the optimizer's states; 2, gradients; 3, weights as well.
+    With `overlap`, gradients and weights are sent while the GPU computes. `offload` has the host
+    keep the optimizer's states and step (ZeRO-Offload, arXiv 2101.06840).
     """
 
     transformer: Transformer
@@ -75,6 +87,10 @@ class Job:
     recomputation: Recomputation
     cluster: Cluster
     sequence_parallel: bool = True
+    fused_attention: bool = False
+    sharding: int = 1
+    overlap: bool = False
+    offload: bool = False
 
 
 def cluster_of(platform: str, gpus: int, domain_size: int | None = None) -> Cluster:

@@ -11,23 +11,26 @@ from dataclasses import dataclass, replace
 from math import gcd, inf
 from typing import Any
 
-from model.training.iteration import (
-    TENSOR_COLLECTIVES,
+from model.training.iteration import optimizer_s
+from model.training.job import Job
+from model.training.layer import (
+    BLOCK_COLLECTIVES,
+    PASS_ALL_TO_ALLS,
     activation_bytes,
     expert_bytes,
     forward_s,
     gradient_bytes,
     layer_s,
     logits_s,
-    optimizer_s,
 )
-from model.training.job import Job
-from model.training.strategy import Strategy, divisors
+from model.training.strategy import Strategy, divisors, stage_layers
 from model.training.traffic import Dimension
 from model.training.transformer import Recomputation
 
 # Most microbatches: more of them repeat the same steps.
 MOST_MICROBATCHES = 16
+# Most domains for which a refused reduction is tried.
+MOST_DOMAINS = 64
 # Passes of all layers at all ranks; each is about twenty steps, which take time and memory.
 MOST_PASSES = 10_000
 
@@ -44,6 +47,7 @@ class Wanted:
     pipeline: int | None = None
     microbatches: int | None = None
     layers: int = 1
+    expert: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,21 +65,21 @@ class ReducedIteration:
 
     Seconds and bytes are the real platform's: of a layer's pass of a microbatch (`again_s`: its
     forward pass, computed again before the backward pass), of the logits and the optimizer's step;
-    of one tensor-parallel collective, one transfer between stages, one all-to-all, and of the
-    gradients outside experts and of experts. `layers` is the number of a chunk's layers, `experts`
-    the number of ranks that share experts.
+    of one tensor-parallel collective around attention and around the feed-forward block, one
+    transfer between stages, one all-to-all, and of the gradients outside experts and of experts.
+    `layers` is the number of a chunk's layers.
     """
 
     strategy: Strategy
     microbatches: int
     layers: int
-    experts: int
     forward_s: float
     again_s: float
     backward_s: float
     logits_s: float
     optimizer_s: float
     tensor_bytes: float
+    feed_forward_bytes: float
     hop_bytes: float
     expert_bytes: float
     gradient_bytes: float
@@ -90,13 +94,12 @@ class ReducedIteration:
     @property
     def size_bytes(self) -> float:
         """Data of all collectives and transfers of a rank, the same on every fabric."""
-        passes = self.microbatches * self.strategy.interleave
-        layer_passes = 3 if self.again_s else 2
-        collectives = TENSOR_COLLECTIVES // 2 * layer_passes
-        layer = collectives * self.tensor_bytes + 4 * self.expert_bytes
-        hops = 2 * passes * self.hop_bytes if self.strategy.pipeline > 1 else 0.0
+        layers = self.microbatches * self.strategy.interleave * self.layers
+        hops = 2 * self.microbatches * self.strategy.interleave * self.hop_bytes
         gradients = 2 * (self.gradient_bytes + self.expert_gradient_bytes)
-        return float(passes * self.layers * layer + hops + gradients)
+        of_tensor, of_experts = self._of_a_layer
+        inside = layers * (of_tensor + of_experts)
+        return float(inside + hops * (self.strategy.pipeline > 1) + gradients)
 
     @property
     def sent_bytes(self) -> dict[Dimension, float]:
@@ -104,26 +107,36 @@ class ReducedIteration:
 
         Of a collective, a rank sends all but its own part. All-to-alls in two steps send more.
         """
-        strategy, experts = self.strategy, self.experts
-        passes = self.microbatches * strategy.interleave * self.layers
-        collectives = TENSOR_COLLECTIVES // 2 * (3 if self.again_s else 2)
+        strategy = self.strategy
+        layers = self.microbatches * strategy.interleave * self.layers
+        of_tensor, of_experts = self._of_a_layer
         hops = 2 * self.microbatches * (strategy.pipeline * strategy.interleave - 1)
         shared = _to_others(self.gradient_bytes, strategy.data)
-        of_experts = _to_others(self.expert_gradient_bytes, strategy.data // experts)
+        of_copies = _to_others(self.expert_gradient_bytes, strategy.copies)
         of_a_rank = {
-            Dimension.TENSOR: passes * collectives * _to_others(self.tensor_bytes, strategy.tensor),
-            Dimension.DATA: 2 * (shared + of_experts),
+            Dimension.TENSOR: layers * _to_others(of_tensor, strategy.tensor),
+            Dimension.DATA: 2 * (shared + of_copies),
             Dimension.PIPELINE: hops / strategy.pipeline * self.hop_bytes,
-            Dimension.EXPERT: passes * 4 * _to_others(self.expert_bytes, experts),
+            Dimension.EXPERT: layers * _to_others(of_experts, strategy.expert),
         }
         return {dimension: self.gpus * size for dimension, size in of_a_rank.items()}
+
+    @property
+    def _of_a_layer(self) -> tuple[float, float]:
+        """Data of a layer's tensor-parallel collectives and of its all-to-alls, all passes."""
+        count = 3 if self.again_s else 2
+        blocks = self.tensor_bytes + self.feed_forward_bytes
+        collectives = BLOCK_COLLECTIVES // 2 * count * blocks
+        return collectives, PASS_ALL_TO_ALLS * count * self.expert_bytes
 
 
 def reduced(
     job: Job, full: Strategy, domains: int, domain_size: int, wanted: Wanted
 ) -> ReducedIteration:
     """Reduce an iteration to a grid of GPUs; raises `NoReduction` if it is impossible."""
-    strategy = _degrees(full, domains * domain_size, domain_size, wanted)
+    if full.context > 1:
+        raise NoReduction(f"must have a context degree of 1, got {full.context}")
+    strategy = _degrees(full, domains, domain_size, wanted)
     microbatches = job.batch // (full.data * full.microbatch)
     fewer = wanted.microbatches or _microbatches(full, strategy, microbatches)
     if strategy.interleave > 1 and fewer % strategy.pipeline:
@@ -158,46 +171,35 @@ class _Reduction:
 
     def iteration(self, microbatches: int) -> ReducedIteration:
         """The reduced iteration."""
-        job, full = self.job, self.full
-        again_s = forward_s(job, full) if job.recomputation is Recomputation.FULL else 0.0
-        backward_s = layer_s(job, full) - forward_s(job, full) - again_s
-        shared, held = gradient_bytes(job.transformer, full)
-        expert_layers = job.transformer.expert_layers / job.transformer.layers
-        experts, fewer = self.experts
-        size = activation_bytes(job.transformer, full)
+        job, full, fewer = self.job, self.full, self.strategy
+        model, full_again = job.transformer, job.recomputation is Recomputation.FULL
+        shared, held = gradient_bytes(model, full)
+        size = activation_bytes(model, full)
+        tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
+        at_experts = model.expert_layers / model.layers * expert_bytes(model, full)
+        again = forward_s(job, full) if full_again else 0.0
         return ReducedIteration(
-            strategy=self.strategy,
+            strategy=fewer,
             microbatches=microbatches,
             layers=self.layers,
-            experts=fewer,
             forward_s=self.merged * forward_s(job, full),
-            again_s=self.merged * again_s,
-            backward_s=self.merged * backward_s,
+            again_s=self.merged * again,
+            backward_s=self.merged * (layer_s(job, full) - forward_s(job, full) - again),
             logits_s=logits_s(job, full),
-            optimizer_s=self.part * optimizer_s(job.cluster, job.transformer, full),
-            tensor_bytes=self.merged * _same_bytes(size, full.tensor, self.strategy.tensor),
+            optimizer_s=self.part * optimizer_s(job, full),
+            tensor_bytes=tensor,
+            feed_forward_bytes=model.split_feed_forward * tensor,
             hop_bytes=size / full.tensor,
-            expert_bytes=self.merged
-            * expert_layers
-            * _same_bytes(expert_bytes(job.transformer, full), experts, fewer),
-            gradient_bytes=self.part * _same_bytes(shared, full.data, self.strategy.data),
-            expert_gradient_bytes=self.part
-            * _same_bytes(held, full.data // experts, self.strategy.data // fewer),
+            expert_bytes=self.merged * _same_bytes(at_experts, full.expert, fewer.expert),
+            gradient_bytes=self.part * _same_bytes(shared, full.data, fewer.data),
+            expert_gradient_bytes=self.part * _same_bytes(held, full.copies, fewer.copies),
         )
 
     @property
     def merged(self) -> float:
         """The number of layers that each executed layer stands for."""
-        full_layers = self.job.transformer.layers / self.full.pipeline
-        return float(full_layers / (self.layers * self.strategy.interleave))
-
-    @property
-    def experts(self) -> tuple[int, int]:
-        """Ranks that share experts, before and after: the same share of data-parallel ranks."""
-        experts = self.job.transformer.experts
-        parallel = experts.parallel if experts else 1
-        share = max(1, parallel * self.strategy.data // self.full.data)
-        return parallel, max(one for one in divisors(self.strategy.data) if one <= share)
+        stage = stage_layers(self.job.transformer.layers, self.full.pipeline)
+        return float(stage / (self.layers * self.strategy.interleave))
 
 
 def _to_others(size: float, ranks: int) -> float:
@@ -213,18 +215,32 @@ def _same_bytes(size: float, full: int, fewer: int) -> float:
     return 0.0 if 1 in (full, fewer) else size * (full - 1) / full * fewer / (fewer - 1)
 
 
-def _degrees(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> Strategy:
-    """The degrees that keep the most dimensions, and then divide them the most evenly."""
-    possible = list(_possible(full, gpus, domain_size, wanted))
-    if not possible:
-        asked = [f"{key} {getattr(wanted, key)}" for key in ("tensor", "pipeline")]
-        given = " and ".join(one for one in asked if "None" not in one)
-        raise NoReduction(
-            f"no smaller degrees than tensor {full.tensor}, pipeline {full.pipeline}, data "
-            f"{full.data} multiply to {gpus // domain_size} x {domain_size} GPUs"
-            + (f" with {given}" if given else "")
-        )
-    return min(possible, key=lambda one: _unevenness(full, one))
+def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> Strategy:
+    """The degrees that divide all dimensions the most evenly."""
+    possible = list(_possible(full, domains * domain_size, domain_size, wanted))
+    if possible:
+        return min(possible, key=lambda one: _unevenness(full, one))
+    gpus, fabric = full.tensor * full.pipeline * full.data, f"{domains} x {domain_size} GPUs"
+    if gpus < domains * domain_size:
+        raise NoReduction(f"has {gpus} GPUs, fewer than the {fabric} of the fabric")
+    of = f"tensor {full.tensor}, pipeline {full.pipeline}, data {full.data}"
+    of += f", expert {full.expert}" if full.expert > 1 else ""
+    asked = [f"{key} {getattr(wanted, key)}" for key in ("tensor", "pipeline", "expert")]
+    given = " and ".join(one for one in asked if "None" not in one)
+    raise NoReduction(
+        f"{of} cannot be reduced to {fabric}{f' with {given}' if given else ''} without losing a "
+        f"dimension: {_needed(full, domain_size, wanted)}"
+    )
+
+
+def _needed(full: Strategy, domain_size: int, wanted: Wanted) -> str:
+    """The least number of domains to which the iteration can be reduced."""
+    most = full.tensor * full.pipeline * full.data // domain_size
+    for domains in range(1, min(most, MOST_DOMAINS) + 1):
+        if any(_possible(full, domains * domain_size, domain_size, wanted)):
+            of = "domain" if domains == 1 else "domains"
+            return f"it needs {domains} {of} of {domain_size} GPUs"
+    return f"no number of domains of {domain_size} GPUs up to {MOST_DOMAINS} would do"
 
 
 def _possible(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> Iterator[Strategy]:
@@ -232,11 +248,29 @@ def _possible(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> It
         for pipeline in divisors(gpus // tensor):
             data = gpus // (tensor * pipeline)
             asked = wanted.tensor in (None, tensor) and wanted.pipeline in (None, pipeline)
-            less = tensor <= full.tensor and pipeline <= full.pipeline and data <= full.data
             inside = _inside(tensor, data, pipeline, domain_size)
-            if asked and less and inside is not None:
+            if asked and inside is not None:
                 interleave = full.interleave if pipeline > 1 else 1
-                yield Strategy(tensor, pipeline, data, interleave, full.microbatch, *inside)
+                for expert in divisors(tensor * data):
+                    degrees = (tensor, pipeline, data, interleave, full.microbatch)
+                    one = Strategy(*degrees, *inside, expert)
+                    if wanted.expert in (None, expert) and _is_kept(full, one, wanted):
+                        yield one
+
+
+def _is_kept(full: Strategy, one: Strategy, wanted: Wanted) -> bool:
+    """Whether no dimension grows, or falls from several ranks to one without being asked to."""
+    return all(
+        after <= before and (after > 1 or before == 1 or getattr(wanted, name, None) == 1)
+        for name, before, after in _pairs(full, one)
+    )
+
+
+def _pairs(full: Strategy, one: Strategy) -> Iterator[tuple[str, int, int]]:
+    """Yield each dimension's name and degrees; copies of experts are one where there are some."""
+    names = ["tensor", "pipeline", "data", "expert"]
+    for name in [*names, "copies"] if full.expert > 1 else names:
+        yield name, int(getattr(full, name)), int(getattr(one, name))
 
 
 def _inside(tensor: int, data: int, pipeline: int, domain_size: int) -> tuple[int, int, int] | None:
@@ -250,12 +284,15 @@ def _inside(tensor: int, data: int, pipeline: int, domain_size: int) -> tuple[in
     return (inner, stages, copies) if inner * copies * stages == domain_size else None
 
 
-def _unevenness(full: Strategy, one: Strategy) -> tuple[int, float, int]:
-    """Lost dimensions; how unevenly degrees are divided; at last, the tensor degree decides."""
-    pairs = ((full.tensor, one.tensor), (full.pipeline, one.pipeline), (full.data, one.data))
-    lost = sum(before > 1 and after == 1 for before, after in pairs)
-    factors = [before / after for before, after in pairs if before > 1] or [1.0]
-    return lost, max(factors) / min(factors), -one.tensor
+def _unevenness(full: Strategy, one: Strategy) -> tuple[bool, float, int]:
+    """How unlike the full iteration's the degrees are.
+
+    Whether experts are in other domains in the one iteration alone; how unevenly degrees are
+    divided; at last, the tensor degree decides.
+    """
+    crosses = [strategy.expert > strategy.expert_inside for strategy in (full, one)]
+    factors = [before / after for _, before, after in _pairs(full, one) if before > 1] or [1.0]
+    return crosses[0] != crosses[1], max(factors) / min(factors), -one.tensor
 
 
 def _bubble(strategy: Strategy, microbatches: float) -> float:
@@ -277,12 +314,12 @@ def _changes(
 ) -> Iterator[Change]:
     """Yield the numbers that differ from the full iteration, and the bubble's share."""
     strategy = small.strategy
-    chunk = job.transformer.layers / (full.pipeline * full.interleave)
+    chunk = stage_layers(job.transformer.layers, full.pipeline) / full.interleave
     yield Change("gpus", job.cluster.gpus, strategy.tensor * strategy.pipeline * strategy.data)
     yield Change("tensor", full.tensor, strategy.tensor)
     yield Change("pipeline", full.pipeline, strategy.pipeline)
     yield Change("data", full.data, strategy.data)
-    yield Change("expert", *small.experts)
+    yield Change("expert", full.expert, strategy.expert)
     yield Change("microbatches", before, after)
     yield Change("layers of a chunk", chunk, small.layers)
     yield Change("bubble", _bubble(full, before), _bubble(strategy, after))

@@ -17,7 +17,9 @@ Numbers = Any
 class Strategy:
     """Tensor, pipeline and data parallel degrees, chunks of a stage, sequences of a microbatch.
 
-    The `_inside` degrees are the parts within an HB domain.
+    `data` ranks have the same weights. `context` of them share a sequence; the others have
+    sequences of their own. Experts are spread over `expert` of a stage's tensor and data-parallel
+    ranks. The `_inside` degrees are the parts within an HB domain.
     """
 
     tensor: Numbers
@@ -28,11 +30,38 @@ class Strategy:
     tensor_inside: Numbers
     pipeline_inside: Numbers
     data_inside: Numbers
+    expert: Numbers = 1
+    context: Numbers = 1
 
     @property
     def in_domain(self) -> Numbers:
         """The job's GPUs in an HB domain: all of the domain, or the most that the degrees fill."""
         return self.tensor_inside * self.pipeline_inside * self.data_inside
+
+    @property
+    def replicas(self) -> Numbers:
+        """Groups of ranks with sequences of their own."""
+        return self.data // self.context
+
+    @property
+    def context_inside(self) -> Numbers:
+        """Ranks in a domain that share a sequence."""
+        return common(self.data_inside, self.context)
+
+    @property
+    def expert_inside(self) -> Numbers:
+        """Ranks in a domain that share experts."""
+        return common(self.tensor_inside * self.data_inside, self.expert)
+
+    @property
+    def copies(self) -> Numbers:
+        """Ranks that have the same experts."""
+        return self.tensor * self.data // self.expert
+
+    @property
+    def copies_inside(self) -> Numbers:
+        """Ranks in a domain that have the same experts."""
+        return self.tensor_inside * self.data_inside // self.expert_inside
 
     def at(self, index: int) -> "Strategy":
         """One strategy of many."""
@@ -47,6 +76,8 @@ class Wish:
     pipeline: int | None = None
     interleave: int | None = None
     microbatch: int | None = None
+    expert: int | None = None
+    context: int | None = 1
 
 
 ANY = Wish()
@@ -59,47 +90,68 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(number // divisor for divisor in small)}))
 
 
+def common(one: Numbers, other: Numbers) -> Numbers:
+    """The greatest common divisor."""
+    return np.gcd(np.asarray(one, int), np.asarray(other, int))
+
+
+def stage_layers(layers: int, pipeline: Numbers) -> Numbers:
+    """The layers of the largest stage."""
+    return -(-layers // pipeline)
+
+
 def strategies(job: Job, wish: Wish = ANY) -> Strategy:
     """All strategies that a job can have, as arrays; empty if there is none."""
-    rows = [row for degrees in _degrees(job, wish) for row in _placed(job, *degrees)]
+    rows = [
+        (*degrees, *inside, *others)
+        for *degrees, others in _degrees(job, wish)
+        for inside in insides(*degrees[:3], job.cluster.domain_size)
+    ]
     table = np.array(rows, dtype=float).reshape(-1, len(fields(Strategy)))
     return Strategy(*table.T)
 
 
-def _degrees(job: Job, wish: Wish) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield the divisors that tensor, pipeline, data, interleave and microbatch can have.
+def _degrees(job: Job, wish: Wish) -> Iterator[tuple[Any, ...]]:
+    """Yield tensor, pipeline, data, interleave and microbatch, and a pair of expert and context.
 
-    Experts are spread over data-parallel ranks.
+    Stages may differ by a layer. Experts with tensor parallelism need sequence parallelism, as each
+    tensor-parallel rank sends tokens of its own.
     """
-    ranks = job.transformer.experts.parallel if job.transformer.experts else 1
-    for tensor in _choices(job.transformer.heads, wish.tensor):
-        for pipeline in _choices(job.transformer.layers, wish.pipeline):
+    model = job.transformer
+    with_tensor = model.experts is None or job.sequence_parallel
+    for tensor in _choices(model.heads if with_tensor else 1, wish.tensor):
+        for pipeline in _choices(job.cluster.gpus, wish.pipeline):
             data, rest = divmod(job.cluster.gpus, tensor * pipeline)
-            if rest == 0 and data and job.batch % data == 0 and data % ranks == 0:
-                yield from _schedules(job, wish, tensor, pipeline, data)
+            if rest == 0 and data and pipeline <= model.layers:
+                for others in _others(job, wish, tensor, data):
+                    for schedule in _schedules(job, wish, pipeline, data // others[1]):
+                        yield tensor, pipeline, data, *schedule, others
 
 
-def _schedules(
-    job: Job, wish: Wish, tensor: int, pipeline: int, data: int
-) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield the degrees with every microbatch and interleaving.
+def _others(job: Job, wish: Wish, tensor: int, data: int) -> Iterator[tuple[int, int]]:
+    """Yield the degrees of experts and context."""
+    model = job.transformer
+    for expert in _choices(model.experts.count if model.experts else 1, wish.expert):
+        for context in _choices(data, wish.context):
+            fits = model.sequence % (tensor * context) == 0 or context == 1
+            if tensor * data % expert == 0 and fits and job.batch % (data // context) == 0:
+                yield expert, context
+
+
+def _schedules(job: Job, wish: Wish, pipeline: int, replicas: int) -> Iterator[tuple[int, int]]:
+    """Yield every interleaving and microbatch.
 
     Interleaving takes whole rounds of microbatches (MegatronLM, section 2.2).
     """
-    sequences, stage = job.batch // data, job.transformer.layers // pipeline
+    sequences, stage = job.batch // replicas, stage_layers(job.transformer.layers, pipeline)
     for microbatch in _choices(sequences, wish.microbatch):
         for interleave in _choices(stage if pipeline > 1 else 1, wish.interleave):
             if interleave == 1 or (sequences // microbatch) % pipeline == 0:
-                yield tensor, pipeline, data, interleave, microbatch
+                yield interleave, microbatch
 
 
 def _choices(whole: int, wish: int | None) -> tuple[int, ...]:
     return tuple(one for one in divisors(whole) if wish in (None, one))
-
-
-def _placed(job: Job, *degrees: int) -> Iterator[tuple[int, ...]]:
-    for inside in insides(*degrees[:3], job.cluster.domain_size):
-        yield (*degrees, *inside)
 
 
 @cache

@@ -6,19 +6,21 @@ rail between domains (hierarchical collectives, rail-only paper, section III).
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import gcd
-from typing import Any
 
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.training.iteration import (
+from model.training.job import Job
+from model.training.layer import (
+    CONTEXT_COLLECTIVES,
+    PASS_ALL_TO_ALLS,
     activation_bytes,
+    context_bytes,
     expert_bytes,
     gradient_bytes,
+    passes,
     tensor_collectives,
 )
-from model.training.job import Job
 from model.training.strategy import Strategy
 
 
@@ -26,6 +28,7 @@ class Dimension(StrEnum):
     """A parallel dimension, whose ranks communicate."""
 
     TENSOR = "tensor"
+    CONTEXT = "context"
     DATA = "data"
     PIPELINE = "pipeline"
     EXPERT = "expert"
@@ -114,9 +117,10 @@ def joined(*parts: Flows) -> Flows:
 def traffic(job: Job, strategy: Strategy) -> Traffic:
     """The traffic of an iteration; domains have the GPUs that the strategy fills."""
     grid = RankGrid(strategy)
-    microbatches = job.batch / (strategy.data * strategy.microbatch)
+    microbatches = job.batch / (strategy.replicas * strategy.microbatch)
     flows = {
         Dimension.TENSOR: _tensor(job, strategy, grid, microbatches),
+        Dimension.CONTEXT: _context(job, strategy, grid, microbatches),
         Dimension.DATA: _data(job, strategy, grid),
         Dimension.PIPELINE: _pipeline(job, strategy, grid, microbatches),
         Dimension.EXPERT: _expert(job, strategy, grid, microbatches),
@@ -134,18 +138,33 @@ class RankGrid:
         inside = (strategy.pipeline_inside, strategy.data_inside, strategy.tensor_inside)
         degrees = (strategy.pipeline, strategy.data, strategy.tensor)
         across = (all_ // part for all_, part in zip(degrees, inside, strict=True))
-        self._degrees = degrees
+        self._degrees, self._strategy = degrees, strategy
         self.gpus = np.arange(int(np.prod(degrees))).reshape(*across, *inside)
 
     def stages(self) -> Ints:
-        """GPUs by stage, data and tensor rank.
+        """GPUs by stage, data and tensor rank."""
+        return self._turned().transpose(0, 3, 1, 4, 2, 5).reshape(self._degrees)
 
-        The order of stages turns at each domain, so that a domain's last stage and the next one's
-        first are on one rail.
+    def groups(self) -> Ints:
+        """GPUs by stage, place among copies of experts, in and across domains, and expert rank.
+
+        Axes: stage, copies across and inside domains, expert ranks across and inside domains.
+        Ranks that share experts are tensor and data-parallel ranks that follow one another.
+        """
+        strategy = self._strategy
+        x, copies = int(strategy.expert_inside), int(strategy.copies_inside)
+        shape = (int(strategy.copies) // copies, int(strategy.expert) // x, copies, x)
+        ranks = self._turned().transpose(0, 3, 1, 2, 4, 5).reshape(strategy.pipeline, *shape)
+        return ranks.transpose(0, 1, 3, 2, 4)
+
+    def _turned(self) -> Ints:
+        """The order of stages turns at each domain.
+
+        So a domain's last stage and the next one's first are on one rail.
         """
         gpus = self.gpus.copy()
         gpus[1::2] = np.flip(gpus[1::2], axis=3)
-        return gpus.transpose(0, 3, 1, 4, 2, 5).reshape(self._degrees)
+        return gpus
 
 
 def _collective(gpus: Ints, inside_axis: int, across_axis: int, size: float) -> Flows:
@@ -170,27 +189,25 @@ def _tensor(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -
     return _collective(grid.gpus, 5, 2, size)
 
 
+def _context(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
+    """Keys and values among the data-parallel ranks that share a sequence."""
+    layers = job.transformer.layers / strategy.pipeline
+    count = (CONTEXT_COLLECTIVES + passes(job) - 2) * layers * microbatches
+    inside = int(strategy.context_inside)
+    across, (*outer, data) = int(strategy.context) // inside, grid.gpus.shape[:5]
+    # Data-parallel ranks across domains, and in a domain, of which each group shares a sequence.
+    shape = outer[0], outer[1] // across, across, *outer[2:], data // inside, inside, -1
+    split = grid.gpus.reshape(shape)
+    return _collective(split, 6, 2, count * float(context_bytes(job.transformer, strategy)))
+
+
 def _data(job: Job, strategy: Strategy, grid: RankGrid) -> Flows:
     """The AllReduce of the gradients outside experts, and of those of an expert's copies."""
     of_shared, of_experts = gradient_bytes(job.transformer, strategy)
     shared = _collective(grid.gpus, 4, 1, 2 * of_shared)
     if job.transformer.experts is None:
         return shared
-    return joined(shared, _copies(grid, strategy, job.transformer.experts.parallel, 2 * of_experts))
-
-
-def _copies(grid: RankGrid, strategy: Strategy, experts: int, size: float) -> Flows:
-    """A hierarchical AllGather or ReduceScatter of `size` bytes among the copies of an expert.
-
-    Copies are `experts` data-parallel ranks apart. Copies within a domain form a ring; so do copies
-    at the same place of all domains.
-    """
-    ranks = grid.stages()
-    count = int(strategy.data) // experts
-    inside = gcd(count, max(int(strategy.data_inside) // experts, 1))
-    # Axes: stage, place among domains, place in a domain, expert, tensor.
-    copies = ranks.reshape(len(ranks), count // inside, inside, experts, -1)
-    return _collective(copies, 2, 1, size)
+    return joined(shared, _collective(grid.groups(), 2, 1, 2 * of_experts))
 
 
 def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
@@ -207,21 +224,19 @@ def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float)
 
 
 def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
-    """All-to-alls of the expert layers between the data-parallel ranks that share experts.
+    """All-to-alls of the expert layers between the ranks that share experts.
 
-    Dispatch and combine, forward and backward; tokens are spread evenly.
+    Dispatch and combine in each pass; tokens are spread evenly.
     """
-    model = job.transformer
+    model, ranks = job.transformer, int(strategy.expert)
     if model.experts is None:
         return _NOTHING
-    ranks, shape = model.experts.parallel, grid.stages().shape
-    groups: Any = grid.stages().reshape(shape[0], -1, ranks, shape[2]).swapaxes(2, 3)
-    groups = groups.reshape(-1, ranks)
+    groups = grid.groups().reshape(-1, ranks)
     here, there = (
         np.broadcast_to(one, (len(groups), ranks, ranks)).ravel()
         for one in (groups[:, :, None], groups[:, None, :])
     )
-    count = 4 * model.expert_layers / strategy.pipeline * microbatches
+    count = PASS_ALL_TO_ALLS * passes(job) * model.expert_layers / strategy.pipeline * microbatches
     each = count * float(expert_bytes(model, strategy)) / ranks
     others = here != there
     return Flows(here[others], there[others], np.full(int(others.sum()), each))

@@ -1,10 +1,16 @@
 """The transformer: its parameters, and the FLOPs of an iteration.
 
-MegatronLM (arXiv 2104.04473, section 5.1 and appendix), Korthikanti et al. (arXiv 2205.05198).
+MegatronLM (arXiv 2104.04473, section 5.1 and appendix), Korthikanti et al. (arXiv 2205.05198),
+DeepSeek-V2 and V3 (arXiv 2405.04434, 2412.19437). A model without other sizes is a GPT.
 """
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
+
+# The feed-forward block of a GPT is as many times as wide as its hidden state.
+GPT_WIDTH = 4
+CACHE_BYTES = 2
 
 
 class Recomputation(StrEnum):
@@ -17,26 +23,51 @@ class Recomputation(StrEnum):
 
 @dataclass(frozen=True)
 class Experts:
-    """Experts in every `every`-th layer; each token visits `top_k` of them.
+    """Experts in every `every`-th layer behind `dense_layers`; a token visits `top_k` of them.
 
-    An expert computes `capacity` times its even share of tokens.
+    An expert computes `capacity` times its even share of tokens; 1 without padding. `width` is that
+    of an expert, by default the feed-forward block's. All tokens visit `shared` experts more.
     """
 
     every: int
     count: int
     top_k: int
-    capacity: float
-    parallel: int
+    capacity: float = 1.0
+    width: int | None = None
+    shared: int = 0
+    dense_layers: int = 0
 
     @property
     def visits(self) -> float:
-        """Experts that compute a token, padding included."""
+        """Experts that compute a token, padding included, without shared ones."""
         return self.top_k * self.capacity
 
 
 @dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention: queries, and keys with values, by way of narrower states.
+
+    `query_rank` and `key_value_rank` are the narrower states' widths; a query rank of 0 makes
+    queries from the hidden state itself. A head's query and key have a plain and a rotary part, of
+    which all heads share the key's rotary part (DeepSeek-V2, section 2.1).
+    """
+
+    query_rank: int
+    key_value_rank: int
+    plain_size: int
+    rotary_size: int
+    value_size: int
+
+
+@dataclass(frozen=True)
 class Transformer:
-    """A GPT-like transformer."""
+    """A decoder of `layers` layers.
+
+    By default as wide as in GPT: as many heads of keys and values as of queries, heads that divide
+    the hidden state, a feed-forward block of four times its width, one embedding for input and
+    logits. `vocabulary` includes padding. `gated` blocks have a third matrix (SwiGLU, arXiv
+    2002.05202).
+    """
 
     layers: int
     hidden: int
@@ -44,26 +75,92 @@ class Transformer:
     sequence: int
     vocabulary: int
     experts: Experts | None = None
+    key_value_heads: int | None = None
+    head_size: int | None = None
+    feed_forward: int | None = None
+    gated: bool = False
+    latent: Latent | None = None
+    tied: bool = True
+    biases: bool = True
+    learned_positions: bool = True
 
     @property
     def expert_layers(self) -> int:
         """The number of layers whose feed-forward block is experts."""
-        return self.layers // self.experts.every if self.experts else 0
+        if self.experts is None:
+            return 0
+        return (self.layers - self.experts.dense_layers) // self.experts.every
 
     @property
-    def shared_parameters(self) -> float:
-        """Parameters outside experts: 12 L h² (1 + 13/(12h) + (V + s)/(12 L h)) without experts.
+    def query_width(self) -> float:
+        """Elements of a token's queries, all heads together, and of its keys if none are shared."""
+        if self.latent:
+            return self.heads * (self.latent.plain_size + self.latent.rotary_size)
+        return self.heads * self._head_size
 
-        The feed-forward block has 8 h² + 5 h of a layer's 12 h² + 13 h.
+    @property
+    def value_width(self) -> float:
+        """Elements of what attention returns for a token, all heads together."""
+        return self.heads * (self.latent.value_size if self.latent else self._head_size)
+
+    @property
+    def key_value_width(self) -> float:
+        """Elements of a token's keys and values together, as attention reads them."""
+        if self.latent:
+            return self.query_width + self.value_width
+        return 2 * (self.key_value_heads or self.heads) * self._head_size
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache.
+
+        Latent attention keeps the narrow state and the rotary part.
         """
-        of_layers = self.layers * (12 * self.hidden**2 + 13 * self.hidden)
-        embedding = (self.vocabulary + self.sequence) * self.hidden
-        return of_layers + embedding - self.expert_layers * self._feed_forward
+        width = self.key_value_width
+        if self.latent:
+            width = self.latent.key_value_rank + self.latent.rotary_size
+        return CACHE_BYTES * self.layers * width
 
     @property
+    def active_width(self) -> float:
+        """The width of a mean layer's feed-forward blocks that compute a token."""
+        of_experts = 0.0
+        if self.experts:
+            of_experts = (self.experts.visits + self.experts.shared) * self._expert_width
+        return self._mean(self._feed_forward, of_experts)
+
+    @property
+    def visits(self) -> float:
+        """Experts that a token is sent to, in a mean layer, padding included."""
+        return self._mean(0.0, self.experts.visits if self.experts else 0.0)
+
+    @property
+    def split_feed_forward(self) -> float:
+        """The share of layers with a feed-forward block that tensor parallelism splits.
+
+        An expert is whole on its GPU; the feed-forward block, and shared experts, are not.
+        """
+        return self._mean(1.0, 1.0 if self.experts and self.experts.shared else 0.0)
+
+    @cached_property
+    def shared_parameters(self) -> float:
+        """Parameters outside experts: 12 L h² (1 + 13/(12h) + (V + s)/(12 L h)) of a GPT."""
+        norms = (4 if self.biases else 2) * self.hidden
+        embeddings = (1 if self.tied else 2) * self.vocabulary
+        embeddings += self.sequence if self.learned_positions else 0
+        total = self.layers * (self._attention_weights + self._attention_biases + norms)
+        total += (self.layers - self.expert_layers) * self._block(self._feed_forward)
+        if self.experts:
+            router = self.experts.count * self.hidden
+            shared = self.experts.shared * self._block(self._expert_width)
+            total += self.expert_layers * (router + shared)
+        return total + embeddings * self.hidden
+
+    @cached_property
     def expert_parameters(self) -> float:
-        """Parameters of all experts of all layers."""
-        return self.expert_layers * self._feed_forward * self.experts.count if self.experts else 0
+        """Parameters of all experts of all layers, without shared ones."""
+        count = self.experts.count if self.experts else 0
+        return self.expert_layers * count * self._block(self._expert_width)
 
     @property
     def parameters(self) -> float:
@@ -71,56 +168,35 @@ class Transformer:
         return self.shared_parameters + self.expert_parameters
 
     @property
-    def cache_bytes(self) -> float:
-        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache: 4 L h."""
-        return 4 * self.layers * self.hidden
-
-    @property
-    def _feed_forward(self) -> float:
-        return 8 * self.hidden**2 + 5 * self.hidden
-
-    @property
-    def attention(self) -> float:
-        """FLOPs of attention's two products, as a share of a layer's other products: s/(6h)."""
-        return self.sequence / (6 * self.hidden)
-
-    @property
-    def feed_forward_work(self) -> float:
-        """Products of a mean layer, as a multiple of those of a layer without experts.
-
-        The feed-forward block does two thirds of them.
-        """
-        if self.experts is None:
-            return 1.0
-        share = self.expert_layers / self.layers
-        return 1 + share * 2 / 3 * (self.experts.visits - 1)
+    def active_parameters(self) -> float:
+        """The parameters that compute a token, embeddings included."""
+        top_k = self.experts.top_k if self.experts else 0
+        return self.shared_parameters + self.expert_layers * top_k * self._block(self._expert_width)
 
     def layer_flops(self, sequences: float) -> float:
-        """FLOPs of a mean layer's forward pass: 24 b s h² (1 + s/(6h)) without experts."""
-        products = 24 * sequences * self.sequence * self.hidden**2
-        return products * (self.feed_forward_work + self.attention)
+        """FLOPs of a mean layer's forward pass: 24 b s h² (1 + s/(6h)) of a GPT."""
+        weights = self._attention_weights + self._matrices * self.hidden * self.active_width
+        if self.experts:
+            weights += self._mean(0.0, self.experts.count * self.hidden)
+        return 2 * sequences * self.sequence * weights + self.attention_flops(sequences)
 
     def attention_flops(self, sequences: float) -> float:
-        """FLOPs of attention's two products of a layer's forward pass: 4 b s² h."""
-        return 4 * sequences * self.sequence**2 * self.hidden
+        """FLOPs of attention's two products of a layer's forward pass: 4 b s² h of a GPT.
+
+        All pairs of tokens count, those that are masked too, as published.
+        """
+        return 2 * sequences * self.sequence**2 * (self.query_width + self.value_width)
 
     def head_flops(self, sequences: float) -> float:
         """FLOPs of the logits' forward and backward pass: 6 b s h V."""
         return 6 * sequences * self.sequence * self.hidden * self.vocabulary
 
     def model_flops(self, batch: float) -> float:
-        """FLOPs that an iteration needs: 72 B L s h² (1 + s/(6h) + V/(12 h L)).
+        """FLOPs that an iteration needs: 72 B L s h² (1 + s/(6h) + V/(12 h L)) of a GPT.
 
         The padding of experts whose capacity is above 1 is computed, but nobody needs it.
         """
         return self._without_padding.computed_flops(batch)
-
-    @property
-    def _without_padding(self) -> "Transformer":
-        if self.experts is None:
-            return self
-        capacity = min(1.0, self.experts.capacity)
-        return replace(self, experts=replace(self.experts, capacity=capacity))
 
     def computed_flops(self, batch: float) -> float:
         """FLOPs that an iteration computes once: three times a forward pass, and the logits."""
@@ -139,3 +215,56 @@ class Transformer:
             Recomputation.FULL: self.layer_flops(batch),
         }
         return self.computed_flops(batch) + self.layers * again[recomputation]
+
+    @property
+    def _head_size(self) -> float:
+        return self.head_size or self.hidden / self.heads
+
+    @property
+    def _feed_forward(self) -> int:
+        return self.feed_forward or GPT_WIDTH * self.hidden
+
+    @property
+    def _expert_width(self) -> int:
+        return (self.experts.width if self.experts else None) or self._feed_forward
+
+    @property
+    def _matrices(self) -> int:
+        """The number of a feed-forward block's matrices."""
+        return 3 if self.gated else 2
+
+    @property
+    def _attention_weights(self) -> float:
+        """Elements of a layer's matrices of attention: 4 h² of a GPT."""
+        latent, out = self.latent, self.value_width * self.hidden
+        if latent is None:
+            return self.hidden * (self.query_width + self.key_value_width) + out
+        before, behind = latent.key_value_rank + latent.rotary_size, latent.plain_size
+        queries = self.hidden * self.query_width
+        if latent.query_rank:
+            queries = latent.query_rank * (self.hidden + self.query_width)
+        heads = self.heads * (behind + latent.value_size)
+        return queries + self.hidden * before + latent.key_value_rank * heads + out
+
+    @property
+    def _attention_biases(self) -> float:
+        if not self.biases:
+            return 0.0
+        return self.query_width + self.key_value_width + self.hidden
+
+    def _block(self, width: int) -> float:
+        """Parameters of a feed-forward block."""
+        biases = (self._matrices - 1) * width + self.hidden if self.biases else 0
+        return self._matrices * self.hidden * width + biases
+
+    def _mean(self, dense: float, expert: float) -> float:
+        """The mean over layers of what a dense layer has, and what an expert layer has."""
+        share = self.expert_layers / self.layers
+        return (1 - share) * dense + share * expert
+
+    @property
+    def _without_padding(self) -> "Transformer":
+        if self.experts is None:
+            return self
+        capacity = min(1.0, self.experts.capacity)
+        return replace(self, experts=replace(self.experts, capacity=capacity))

@@ -18,6 +18,8 @@ from results.sections.section import (
 )
 
 GIGA = 1e9
+# Degrees that a sentence names only where they are above 1.
+RARE = ("expert", "context")
 
 
 def train_sections(result: Result) -> list[Section]:
@@ -26,6 +28,7 @@ def train_sections(result: Result) -> list[Section]:
     rows: list[Row] = [
         (term, f"{seconds:.4f}", f"{100 * seconds / seconds_s:.1f} %")
         for term, seconds in result["terms_s"].items()
+        if seconds
     ]
     rows.append(("iteration", f"{seconds_s:.4f}", ""))
     return [
@@ -63,17 +66,30 @@ def _milliseconds(seconds: float | None) -> str:
 
 def _configuration(result: Result) -> str:
     size = f"{result['parameters'] / GIGA:.1f} billion parameters"
+    if result["active_parameters"] < result["parameters"]:
+        size += f" ({result['active_parameters'] / GIGA:.1f} of a token)"
     where = f"{result['gpus']} GPUs in HB domains of {result['domain_size']}"
     filled = prod(result["in_domain"].values())
     if filled < min(result["domain_size"], result["gpus"]):
         where += f", of which the degrees fill {filled}"
-    return f"{result['configuration']}: {size}, {where}, batch {result['batch']}"
+    return (
+        f"{result['configuration']}: {size}, {where}, batch {result['batch']} of "
+        f"{result['sequence']} tokens"
+    )
 
 
 def _strategy(result: Result) -> str:
+    """The degrees that the model has, and what the search chose besides them."""
     inside = {key: f" ({count} in a domain)" for key, count in result["in_domain"].items()}
-    degrees = (f"{key} {value}{inside.get(key, '')}" for key, value in result["strategy"].items())
-    return f"strategy: {', '.join(degrees)}"
+    degrees = [
+        f"{key} {value}{inside.get(key, '')}"
+        for key, value in result["strategy"].items()
+        if value > 1 or key not in RARE
+    ]
+    way = result["way"]
+    words = [f"{way['recomputation']} recomputation", f"ZeRO {way['sharding']}"]
+    words += [key for key in ("sequence-parallel", "overlap", "offload") if way[key]]
+    return f"strategy: {', '.join([*degrees, *words])}"
 
 
 def _utilization(result: Result) -> str:

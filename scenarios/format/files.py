@@ -11,8 +11,8 @@ from scenarios.format.units import MOST_PAIR_BYTES
 from traffic_gen.traces.formats.byte_matrix import row_of
 from traffic_gen.workloads.algorithms.matrices import Preset
 
-# Of the names of training configurations' files.
-ENDINGS = (".yaml", ".yml")
+# Of the names of training configurations' files, and of models' own.
+ENDINGS, MODEL_ENDING = (".yaml", ".yml"), ".json"
 MOST_PATH = 4096
 MOST_MATRIX_BYTES = 2**20
 # Most rows of a matrix of bytes. A file has at most 10 000 values.
@@ -32,12 +32,13 @@ def in_folder(path: str, info: ValidationInfo) -> str:
 
 def configuration_name(path: Path) -> str:
     """The name of a shipped training configuration, or that of a file without its ending."""
-    return path.stem if path.suffix in ENDINGS else path.name
+    return path.stem if path.suffix in (*ENDINGS, MODEL_ENDING) else path.name
 
 
 def _configuration(name: str, info: ValidationInfo) -> str:
     """Return the whole path of a training configuration, or its name if it is a shipped one."""
-    return in_folder(name, info) if Path(name).suffix in ENDINGS else name
+    is_file = Path(name).suffix in (*ENDINGS, MODEL_ENDING)
+    return in_folder(name, info) if is_file else name
 
 
 def _matrix(value: object, info: ValidationInfo) -> object:

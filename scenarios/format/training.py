@@ -1,31 +1,35 @@
-"""Training configurations, YAML files with model, batch, machine and strategy; their iteration."""
+"""Training configurations: model, batch, machine and strategy, in files; their iteration."""
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError, Problem
 from model.job.communicators import Shape
-from model.training.iteration import Evaluation, best
+from model.training.iteration import Evaluation
 from model.training.job import Cluster, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
+from model.training.search import Freedom, best
 from model.training.strategy import ANY, Wish
-from model.training.transformer import Experts, Recomputation, Transformer
-from scenarios.format.checked_file import Strict, load_as
-from scenarios.format.document import FileKind
-from scenarios.format.files import ENDINGS
+from model.training.transformer import Experts, Latent, Recomputation, Transformer
+from scenarios.format.checked_file import Strict, checked
+from scenarios.format.document import FileKind, read
+from scenarios.format.files import ENDINGS, MODEL_ENDING
 from scenarios.format.issues import meant
-from scenarios.format.units import Platform
+from scenarios.format.model_files import configuration_values
+from scenarios.format.units import Gpus, Platform, Whole
 
 SHIPPED = Path(__file__).parent / "configurations"
 
-MOST_COUNT, MOST_GPUS, MOST_BATCH = 10**6, 2**20, 2**24
+MOST_COUNT, MOST_BATCH = 10**6, 2**24
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT, strict=True)]
 Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
-Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
 
 
 class GivenStrategy(Strict):
@@ -35,25 +39,55 @@ class GivenStrategy(Strict):
     pipeline: Count | None = None
     interleave: Count | None = None
     microbatch: Count | None = None
+    context: Count = 1
+
+
+class GivenLatent(Strict):
+    """The widths of multi-head latent attention."""
+
+    query_rank: Whole
+    key_value_rank: Count
+    plain_size: Count
+    rotary_size: Count
+    value_size: Count
 
 
 class GivenExperts(Strict):
-    """Experts in every `every`-th layer, spread over `expert_parallel` GPUs."""
+    """Experts in every `every`-th layer behind `dense_layers`, spread over `expert_parallel` GPUs.
 
-    every: Count
+    A missing degree is searched.
+    """
+
+    every: Count = 1
+    dense_layers: Whole = 0
     experts: Count
+    shared_experts: Whole = 0
     top_k: Count
-    capacity: float = Field(gt=0)
-    expert_parallel: Count
+    width: Count | None = None
+    capacity: Annotated[float, Field(gt=0)] | Literal["dropless"] = "dropless"
+    expert_parallel: Count | None = None
 
     @model_validator(mode="after")
     def _are_possible(self) -> Self:
         if self.top_k > self.experts:
             raise ValueError(f"top_k must be at most experts, {self.experts}, got {self.top_k}")
-        if self.experts % self.expert_parallel:
+        if self.expert_parallel and self.experts % self.expert_parallel:
             what = f"experts must be a multiple of expert_parallel, {self.expert_parallel}"
             raise ValueError(f"{what}, got {self.experts}")
         return self
+
+    @property
+    def of_model(self) -> Experts:
+        """The experts of the model; dropless ones compute no padding."""
+        return Experts(
+            every=self.every,
+            count=self.experts,
+            top_k=self.top_k,
+            capacity=1.0 if self.capacity == "dropless" else self.capacity,
+            width=self.width,
+            shared=self.shared_experts,
+            dense_layers=self.dense_layers,
+        )
 
 
 class Configuration(Strict):
@@ -62,33 +96,59 @@ class Configuration(Strict):
     layers: Count
     hidden: Count
     heads: Count
+    key_value_heads: Count | None = None
+    head_size: Count | None = None
+    latent: GivenLatent | None = None
+    feed_forward: Count | None = None
+    gated: bool = False
+    biases: bool = True
+    learned_positions: bool = True
+    tied: bool = True
     sequence: Count
     vocabulary: Count
+    vocabulary_multiple: Count = 1
+    moe: GivenExperts | None = None
     batch: Batch
     gpus: Gpus
     platform: Platform
     domain_size: Count | None = None
-    recomputation: Recomputation
+    recomputation: Recomputation | None = None
     sequence_parallel: bool = True
+    fused_attention: bool = False
+    sharding: Literal[1, 2, 3] = 1
+    overlap: bool = False
+    offload: bool = False
+    weigh: tuple[Freedom, ...] = ()
     strategy: GivenStrategy = GivenStrategy()
-    moe: GivenExperts | None = None
 
     @model_validator(mode="after")
     def _has_expert_layers(self) -> Self:
-        if self.moe is not None and self.moe.every > self.layers:
-            raise ValueError(
-                f"moe.every must be at most layers, {self.layers}, got {self.moe.every}"
-            )
+        if self.moe is not None and self.moe.every + self.moe.dense_layers > self.layers:
+            of = "moe.every" + (" and moe.dense_layers" if self.moe.dense_layers else "")
+            count = self.moe.every + self.moe.dense_layers
+            raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
         return self
 
     @property
     def transformer(self) -> Transformer:
         """The model."""
-        experts = None
-        if moe := self.moe:
-            experts = Experts(moe.every, moe.experts, moe.top_k, moe.capacity, moe.expert_parallel)
-        sizes = (self.layers, self.hidden, self.heads, self.sequence, self.vocabulary)
-        return Transformer(*sizes, experts)
+        multiple = self.vocabulary_multiple
+        return Transformer(
+            layers=self.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            sequence=self.sequence,
+            vocabulary=-(-self.vocabulary // multiple) * multiple,
+            experts=self.moe.of_model if self.moe else None,
+            key_value_heads=self.key_value_heads,
+            head_size=self.head_size,
+            feed_forward=self.feed_forward,
+            gated=self.gated,
+            latent=Latent(**self.latent.model_dump()) if self.latent else None,
+            tied=self.tied,
+            biases=self.biases,
+            learned_positions=self.learned_positions,
+        )
 
     @property
     def cluster(self) -> Cluster:
@@ -97,15 +157,30 @@ class Configuration(Strict):
 
     @property
     def job(self) -> Job:
-        """The iteration."""
+        """The iteration; its recomputation is searched if it is missing."""
         return Job(
-            self.transformer, self.batch, self.recomputation, self.cluster, self.sequence_parallel
+            self.transformer,
+            self.batch,
+            self.recomputation or Recomputation.NONE,
+            self.cluster,
+            self.sequence_parallel,
+            self.fused_attention,
+            self.sharding,
+            self.overlap,
+            self.offload,
         )
 
     @property
     def wish(self) -> Wish:
         """The given degrees."""
-        return Wish(**self.strategy.model_dump())
+        expert = self.moe.expert_parallel if self.moe else 1
+        return Wish(**self.strategy.model_dump(), expert=expert)
+
+    @property
+    def freedoms(self) -> tuple[Freedom, ...]:
+        """What the search chooses, beside degrees."""
+        missing = [Freedom.RECOMPUTATION] if self.recomputation is None else []
+        return tuple(dict.fromkeys([*missing, *self.weigh]))
 
 
 def names() -> list[str]:
@@ -113,13 +188,16 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def load_configuration(path: Path) -> Configuration:
-    """Read a file, or a shipped configuration by its name; raises `InputError`."""
+def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Configuration:
+    """Read a file, or a shipped configuration by its name; raises `InputError`.
+
+    The file may be a model's own (`config.json`). What is given replaces what the file says.
+    """
     shipped = SHIPPED / f"{path.name}.yaml"
     is_name = path.parent == Path() and not os.path.exists(path)
     if is_name and os.path.exists(shipped):
         path = shipped
-    elif is_name and path.suffix not in ENDINGS:
+    elif is_name and path.suffix not in (*ENDINGS, MODEL_ENDING):
         hint = meant(path.name, names(), f"shipped: {', '.join(names())}")
         raise InputError(
             Problem(str(path), "not found, and no shipped configuration of this name", hint)
@@ -129,7 +207,11 @@ def load_configuration(path: Path) -> Configuration:
         f"shipped: {', '.join(names())}",
         "docs/reference/training.md",
     )
-    return load_as(path, Configuration, kind)
+    document, given = read(path, kind), given or {}
+    if path.suffix == MODEL_ENDING:
+        document = replace(document, values=CommentedMap(configuration_values(document, given)))
+    document.values.update(given)
+    return checked(document, Configuration)
 
 
 @lru_cache(maxsize=64)
@@ -137,8 +219,8 @@ def reduced_iteration(
     name: str, configuration: Configuration, shape: Shape, wanted: Wanted
 ) -> ReducedIteration:
     """Reduce an iteration to a grid of GPUs; raises `NoReduction`, or `InputError`."""
-    strategy = evaluated(name, configuration).strategy
-    return reduced(configuration.job, strategy, *shape, wanted)
+    found = evaluated(name, configuration)
+    return reduced(found.job, found.strategy, *shape, wanted)
 
 
 def evaluated(name: str, configuration: Configuration, *, search: bool = False) -> Evaluation:
@@ -147,8 +229,9 @@ def evaluated(name: str, configuration: Configuration, *, search: bool = False) 
     A strategy that is given whole need not fit the memory. Raises `InputError` if there is none.
     """
     job, wish = configuration.job, ANY if search else configuration.wish
-    evaluation = best(job, wish)
-    is_whole = None not in vars(wish).values()
+    freedoms = configuration.freedoms
+    evaluation = best(job, wish, freedoms=freedoms)
+    is_whole = None not in vars(wish).values() and not freedoms
     if evaluation is None and is_whole:
         evaluation = best(job, wish, must_fit=False)
     if evaluation is None:
@@ -159,18 +242,21 @@ def evaluated(name: str, configuration: Configuration, *, search: bool = False) 
 
 def _reason(configuration: Configuration, wish: Wish) -> str:
     job = configuration.job
-    if best(job, wish, must_fit=False) is not None:
+    if best(job, wish, must_fit=False, freedoms=configuration.freedoms) is not None:
         size = job.cluster.accelerator.memory_bytes / 1e9
         return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
     split = (
         f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers, {job.transformer.heads} heads"
     )
-    asked = ", ".join(f"{key} {value}" for key, value in vars(wish).items() if value is not None)
+    given = {key: value for key, value in vars(wish).items() if value is not None}
+    alone = {"expert", "context"}
+    asked = ", ".join(
+        f"{key} {value}" for key, value in given.items() if value > 1 or key not in alone
+    )
     of = f" with {asked}" if asked else ""
     what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
-    if configuration.moe is not None:
-        parallel = configuration.moe.expert_parallel
-        what += f", with data-parallel ranks that are a multiple of expert_parallel {parallel}"
+    if wish.expert is not None and wish.expert > 1:
+        what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"
     if wish.interleave is not None and wish.interleave > 1:
         what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
     return what

@@ -26,7 +26,7 @@ MOST_S = 86_400.0
 MOST_SEED = 2**32 - 1
 # Most GPUs of a fabric.
 MOST_DEGREE = 4096
-MOST_BATCH = 10**6
+MOST_BATCH, MOST_GPUS, MOST_TOKENS = 10**6, 2**20, 10**6
 # Most bytes from a GPU to another one: 1 PB.
 MOST_PAIR_BYTES = 10**15
 # Longest quantity and name, in characters.
@@ -162,6 +162,8 @@ Scale = Annotated[float, Field(ge=LEAST_SCALE, le=MOST_SCALE, strict=True)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_S)]
 Degree = Annotated[int, Field(ge=1, le=MOST_DEGREE, strict=True)]
 Batch = Annotated[int, Field(ge=1, le=MOST_BATCH, strict=True)]
+Gpus = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS, strict=True)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
 Span = Annotated[tuple[int, int], BeforeValidator(_span)]
 Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]

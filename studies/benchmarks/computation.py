@@ -14,8 +14,9 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import ALL, PathClass, Terms
-from model.training.iteration import best, evaluate
+from model.training.iteration import evaluate
 from model.training.job import Job, cluster_of
+from model.training.search import best
 from model.training.strategy import divisors, insides, strategies
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation

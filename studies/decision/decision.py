@@ -20,11 +20,12 @@ from model.fabric.network_cost import (
     rails_on_a_switch,
 )
 from model.fabric.spec import PLATFORMS, FabricKind
-from model.training.iteration import Evaluation, best, iteration
+from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
+from model.training.search import best
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
-from scenarios.format.files import File
+from scenarios.format.files import File, configuration_name
 from scenarios.format.prices import DEFAULT, load_prices
 from scenarios.format.training import load_configuration
 from scenarios.format.units import Platform
@@ -142,22 +143,24 @@ def _design(file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float)
 
 def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     """A model's best iteration on a design; raises `InputError` if no strategy fits."""
-    configuration = load_configuration(Path(model.configuration))
+    given = {"gpus": file.gpus, "platform": file.platform, "batch": model.batch}
+    given = {key: value for key, value in given.items() if value is not None}
+    configuration = load_configuration(Path(model.configuration), given)
     cluster = replace(
         cluster_of(file.platform, file.gpus, design.domain_size),
         kind=design.kind,
         oversubscription=design.oversubscription,
     )
-    batch = model.batch or configuration.batch
-    job = replace(configuration.job, batch=batch, cluster=cluster)
-    evaluation = best(job)
+    job = replace(configuration.job, cluster=cluster)
+    evaluation = best(job, freedoms=configuration.freedoms)
     if evaluation is None:
-        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
+        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {job.batch}"
         raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
     rails = rails_on_a_switch(
         design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
     )
-    return Training(model.configuration, job, evaluation, losses(job, evaluation, rails))
+    name = configuration_name(Path(model.configuration))
+    return Training(name, evaluation.job, evaluation, losses(evaluation.job, evaluation, rails))
 
 
 def losses(job: Job, evaluation: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:

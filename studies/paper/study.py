@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import mean
 
 from model.errors import EmulationError
-from model.training.iteration import best
 from model.training.job import Job, cluster_of
+from model.training.search import best
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Recomputation, Transformer
 from scenarios.format.training import load_configuration

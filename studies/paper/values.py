@@ -166,7 +166,8 @@ def _power_of(part: Quote) -> Finding:
 
 def modeled_hfu(model: str) -> float:
     """Our HFU of a model of arXiv 2205.05198, in percent."""
-    name = f"korthikanti-{model.lower()}"
+    rows = published("selective_recompute")
+    name = next(row["configuration"] for row in rows if row["model"] == model)
     return 100 * evaluated(name, load_configuration(Path(name))).hfu
 
 

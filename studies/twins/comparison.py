@@ -8,8 +8,8 @@ from typing import Any
 
 from model.errors import EmulationError
 from model.fabric.spec import PLATFORMS
-from model.training.iteration import best
 from model.training.job import Job, cluster_of
+from model.training.search import best
 from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case

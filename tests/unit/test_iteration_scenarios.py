@@ -60,7 +60,7 @@ def test_an_iteration_is_a_case_on_each_fabric_with_the_same_bytes(file: Path) -
 
 
 def test_iterations_that_differ_in_degrees_are_named_for_them(file: Path) -> None:
-    second = "{iteration: gpt-146b, tensor: 4, microbatches: 3, kinds: rail-only}"
+    second = "{iteration: gpt-146b, tensor: 4, pipeline: 1, microbatches: 3, kinds: rail-only}"
     scenario = loaded(file, f"{{iteration: gpt-146b, kinds: rail-only}}\n  - {second}")
     assert [case.name for case in scenario.cases] == [
         "rail-only/iteration/gpt-146b/t2p2d2m14",
@@ -138,9 +138,9 @@ def test_check_says_what_is_reduced(file: Path) -> None:
         (
             "{iteration: gpt-146b, tensor: 3}",
             "",
-            "x.yaml:3 workloads.0.iteration: no smaller degrees than tensor 8, pipeline 8, "
-            "data 24 multiply to 2 x 4 GPUs with tensor 3 (use another grid of GPUs, or other "
-            "degrees)",
+            "x.yaml:3 workloads.0.iteration: tensor 8, pipeline 8, data 24 cannot be reduced "
+            "to 2 x 4 GPUs with tensor 3 without losing a dimension: it needs 3 domains of 4 GPUs "
+            "(use another grid of GPUs, or other degrees)",
         ),
         (
             "{iteration: gpt-146b}",

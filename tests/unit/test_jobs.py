@@ -198,7 +198,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
     Path("own.goal").write_text((LIBRARY / "traces" / "pipeline.goal").read_text())
     scenario = loaded(
         file,
-        "{name: model, rails: 0, iteration: gpt-146b, microbatches: 1}",
+        "{name: model, rails: 0, iteration: gpt-146b, pipeline: 1, microbatches: 1}",
         "{name: trace, domains: 0-1, rails: 1-3, trace: own.goal, placement: rails}",
         "{name: skewed, domains: 2, rails: 2-3, collective: all-to-all, algorithm: direct, "
         "matrix: bytes.txt}",
@@ -248,7 +248,7 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
         (
             (TOP, "{name: model, domains: 2-3, iteration: gpt-146b, tensor: 3}"),
             "",
-            "workloads.0.jobs.1.iteration: no smaller degrees",
+            "workloads.0.jobs.1.iteration: tensor 8, pipeline 8, data 24 cannot",
         ),
         ((TOP, BOTTOM), "check_data: true\n", "check_data: cannot be combined with several jobs"),
         ((TOP, BOTTOM), "faults: [{what: nic-link}]\n", "faults: cannot be combined with several"),

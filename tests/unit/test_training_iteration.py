@@ -27,7 +27,7 @@ from model.training.steps import (
     stage_order,
 )
 from model.training.strategy import Strategy
-from model.training.traffic import Dimension, traffic
+from model.training.traffic import Dimension, RankGrid, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
 from model.workload.transfers.columns import Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
@@ -46,18 +46,20 @@ def iterations(draw: st.DrawFn) -> ReducedIteration:
     tensor, pipeline, data = (draw(st.integers(1, 3)) for _ in range(3))
     interleave = draw(st.integers(1, 2)) if pipeline > 1 else 1
     rounds = draw(st.integers(1, 4))
-    inside = [draw(st.sampled_from([1, degree])) for degree in (tensor, pipeline, data)]
+    degrees = tensor, pipeline, data
+    of_tensor, of_pipeline, of_data = (draw(st.sampled_from([1, one])) for one in degrees)
+    expert = draw(st.sampled_from([1, data, tensor, tensor * data]))
     return ReducedIteration(
-        strategy=Strategy(tensor, pipeline, data, interleave, 1, *inside),
+        strategy=Strategy(*degrees, interleave, 1, of_tensor, of_pipeline, of_data, expert),
         microbatches=rounds * pipeline if interleave > 1 else rounds,
         layers=draw(st.integers(1, 2)),
-        experts=draw(st.sampled_from([1, data])),
         forward_s=1.0,
         again_s=draw(st.sampled_from([0.0, 1.0])),
         backward_s=2.0,
         logits_s=0.0,
         optimizer_s=0.5,
         tensor_bytes=1e3,
+        feed_forward_bytes=draw(st.sampled_from([0.0, 1e3])),
         hop_bytes=1e3,
         expert_bytes=1e3,
         gradient_bytes=1e3,
@@ -161,13 +163,13 @@ def two_stages() -> ReducedIteration:
         strategy=Strategy(1, 2, 1, 1, 1, 1, 1, 1),
         microbatches=1,
         layers=1,
-        experts=1,
         forward_s=1.0,
         again_s=0.0,
         backward_s=2.0,
         logits_s=0.0,
         optimizer_s=0.0,
         tensor_bytes=0.0,
+        feed_forward_bytes=0.0,
         hop_bytes=1e3,
         expert_bytes=0.0,
         gradient_bytes=0.0,
@@ -253,7 +255,7 @@ def job(experts: Experts | None = None, batch: int = 16) -> Job:
 WHOLE = (
     (job(), Strategy(2, 2, 4, 1, 1, 2, 1, 2)),
     (job(), Strategy(2, 2, 4, 2, 1, 2, 2, 1)),
-    (job(Experts(2, 8, 1, 1.0, 4)), Strategy(2, 1, 8, 1, 2, 1, 1, 4)),
+    (job(Experts(2, 8, 1)), Strategy(2, 1, 8, 1, 2, 1, 1, 4, 4)),
 )
 
 
@@ -282,15 +284,20 @@ def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
     name: str, grid: tuple[int, int]
 ) -> None:
     configuration = load_configuration(Path(name))
-    full = evaluated(name, configuration).strategy
+    found = evaluated(name, configuration)
+    full, job = found.strategy, found.job
     gpus = grid[0] * grid[1]
     if gpus > configuration.gpus:
-        with pytest.raises(NoReduction, match="multiply to"):
-            reduced(configuration.job, full, *grid, Wanted())
+        with pytest.raises(NoReduction, match="GPUs, fewer than the"):
+            reduced(job, full, *grid, Wanted())
         return
-    small = reduced(configuration.job, full, *grid, Wanted())
+    small = reduced(job, full, *grid, Wanted())
     assert small.gpus == gpus
-    counted = traffic(configuration.job, full).flows
+    for degree in ("tensor", "pipeline", "data", "expert", "copies"):
+        assert (getattr(small.strategy, degree) == 1) == (getattr(full, degree) == 1)
+    counted = traffic(job, full).flows
+    # A GPU of the reduced iteration has the layers of the largest stage.
+    uneven = -(-configuration.layers // full.pipeline) * full.pipeline / configuration.layers
     before = configuration.batch // (full.data * full.microbatch)
     sent = Counter[int]()
     steps = Iteration(name, small, KIND).steps()
@@ -298,18 +305,63 @@ def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
         sent[number] += step.size_bytes
     for dimension in (Dimension.TENSOR, Dimension.EXPERT, Dimension.DATA):
         a_gpu = sent[DIMENSIONS.index(dimension)] / gpus / small.microbatches
-        lost = dimension is Dimension.DATA and small.strategy.data == 1
-        must = 0.0 if lost else counted[dimension].total / configuration.gpus / before
+        must = counted[dimension].total / configuration.gpus / before
+        if dimension is not Dimension.DATA:
+            must *= uneven
         assert a_gpu == pytest.approx(must, rel=1e-3), dimension
 
 
 def test_a_degree_may_be_asked_for() -> None:
     configuration = load_configuration(Path("gpt-146b"))
     full = evaluated("gpt-146b", configuration).strategy
-    small = reduced(configuration.job, full, 4, 4, Wanted(tensor=4, pipeline=4, microbatches=5))
+    small = reduced(configuration.job, full, 4, 4, Wanted(tensor=4, pipeline=2, microbatches=5))
     strategy = small.strategy
-    assert (strategy.tensor, strategy.pipeline, strategy.data) == (4, 4, 1)
+    assert (strategy.tensor, strategy.pipeline, strategy.data) == (4, 2, 2)
     assert small.microbatches == 5
+    alone = reduced(configuration.job, full, 4, 4, Wanted(pipeline=1))
+    assert alone.strategy.pipeline == 1
+
+
+def test_no_dimension_is_lost_unless_it_is_asked_for() -> None:
+    configuration = load_configuration(Path("gpt-146b"))
+    full = evaluated("gpt-146b", configuration).strategy
+    with pytest.raises(
+        NoReduction,
+        match="with tensor 4 and pipeline 4 without losing a dimension: it needs 8 domains of 4",
+    ):
+        reduced(configuration.job, full, 4, 4, Wanted(tensor=4, pipeline=4))
+    with pytest.raises(NoReduction, match="it needs 2 domains of 4 GPUs"):
+        reduced(configuration.job, full, 1, 4, Wanted())
+
+
+@pytest.mark.parametrize(("domain_size", "crosses"), [(8, False), (4, True)])
+def test_experts_stay_on_the_same_side_of_the_domains(domain_size: int, crosses: bool) -> None:
+    """Eight ranks share experts: inside of domains of 8, across domains of 4."""
+    model = Transformer(8, 1024, 8, 512, 1000, Experts(1, 8, 2))
+    cluster = cluster_of("dgx-h100", 128, domain_size)
+    whole = Job(model, 128, Recomputation.SELECTIVE, cluster)
+    full = Strategy(1, 1, 128, 1, 1, 1, 1, domain_size, expert=8)
+    small = reduced(whole, full, 4, 4, Wanted())
+    assert small.expert_bytes > 0
+    assert small.expert_gradient_bytes > 0
+    assert (small.strategy.expert > small.strategy.expert_inside) == crosses
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([2, 4, 8]), st.sampled_from([2, 4]), st.data())
+def test_ranks_that_share_experts_are_a_rectangle(
+    tensor: int, data: int, domain_size: int, draw: st.DataObject
+) -> None:
+    """Every rank is in one group, which has ranks of the same rails in each of its domains."""
+    expert = draw.draw(st.sampled_from([n for n in (1, 2, 4, 8) if tensor * data % n == 0]))
+    tensor_inside = min(tensor, domain_size)
+    inside = tensor_inside, 1, min(data, domain_size // tensor_inside)
+    strategy = Strategy(tensor, 2, data, 1, 1, *inside, expert=expert)
+    groups = RankGrid(strategy).groups()
+    assert sorted(groups.ravel().tolist()) == list(range(2 * tensor * data))
+    size = int(strategy.in_domain)
+    for group in groups.reshape(-1, *groups.shape[-2:]):
+        assert (group // size == group[:, :1] // size).all()
+        assert (group % size == group[:1] % size).all()
 
 
 def test_too_many_passes_are_refused() -> None:

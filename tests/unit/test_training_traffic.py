@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from commands.traffic import traffic as traffic_command
 from model.errors import InputError
-from model.training.iteration import best
 from model.training.job import Job, cluster_of
+from model.training.search import best
 from model.training.strategy import Wish
 from model.training.traffic import Dimension, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
@@ -26,14 +26,14 @@ def traffic_of(name: str) -> Traffic:
 @st.composite
 def jobs(draw: st.DrawFn, *, dense: bool = False) -> tuple[Job, Traffic]:
     """A job with its traffic; a dense one has no experts and no interleaving."""
-    experts = None if dense else draw(st.sampled_from([None, Experts(2, 4, 2, 1.0, 4)]))
+    experts = None if dense else draw(st.sampled_from([None, Experts(2, 4, 2)]))
     transformer = Transformer(8, 512, 8, 512, 32000, experts)
     gpus, domain_size = draw(st.sampled_from([16, 32, 64])), draw(st.sampled_from([2, 4, 8]))
     cluster = cluster_of("dgx-h100", gpus, domain_size)
     job = Job(transformer, 64, draw(st.sampled_from(list(Recomputation))), cluster)
     degrees = st.sampled_from([1, 2]) if experts else st.sampled_from([1, 2, 4])
     interleave = 1 if dense else None
-    found = best(job, Wish(draw(degrees), draw(degrees), interleave))
+    found = best(job, Wish(draw(degrees), draw(degrees), interleave, expert=4 if experts else 1))
     assert found is not None
     return job, traffic(job, found.strategy)
 
@@ -119,7 +119,7 @@ def test_the_command_prints_one_object_and_draws(
     traffic_command(Path("moe-1.3b"), figure=tmp_path / "map", as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "railbed.traffic/1"
-    assert set(found["bytes"]) == {"tensor", "data", "pipeline", "expert"}
+    assert set(found["bytes"]) == {"tensor", "context", "data", "pipeline", "expert"}
     assert (found["pairs"], found["idle_pairs"]) == (128 * 127, 0)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert "HB domains" in (tmp_path / "map.svg").read_text()

@@ -7,7 +7,7 @@ its sender computes. After the last backward pass the gradients are summed.
 
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import ceil, gcd
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -107,7 +107,8 @@ class _Build:
         self.iteration, self.emulated = iteration, emulated
         self.steps = StepColumns(iteration.gpus)
         strategy = iteration.strategy
-        self.stages = RankGrid(strategy).stages()
+        grid = RankGrid(strategy)
+        self.stages, self.groups = grid.stages(), grid.groups()
         self.inside = strategy.tensor_inside, strategy.data_inside
         self.last = strategy.pipeline * strategy.interleave - 1
         # The last transfers from one stage to another, which go one after the other.
@@ -164,28 +165,30 @@ class _Build:
         """Add a layer's pass; with full recomputation, its forward pass comes again before."""
         iteration = self.iteration
         if one.forward:
-            self.blocks(stage, iteration.forward_s, exchange=True)
+            self.blocks(stage, iteration.forward_s)
             return
         if iteration.again_s:
-            self.blocks(stage, iteration.again_s, exchange=False)
-        self.blocks(stage, iteration.backward_s, exchange=True)
+            self.blocks(stage, iteration.again_s)
+        self.blocks(stage, iteration.backward_s)
 
-    def blocks(self, stage: int, seconds: float, *, exchange: bool) -> None:
+    def blocks(self, stage: int, seconds: float) -> None:
         """Add attention and feed-forward block, half of the compute each.
 
         AllGather before and ReduceScatter after each block (arXiv 2205.05198, section 4.2.2);
         experts are the feed-forward block, between two all-to-alls.
         """
-        ranks = self.stages[stage].ravel()
-        for is_feed_forward in (False, True):
-            experts = exchange and is_feed_forward
-            self.tensor(stage, Collective.ALL_GATHER)
-            if experts:
+        ranks, sizes = self.stages[stage].ravel(), self.iteration
+        for size, is_feed_forward in (
+            (sizes.tensor_bytes, False),
+            (sizes.feed_forward_bytes, True),
+        ):
+            self.tensor(stage, Collective.ALL_GATHER, size)
+            if is_feed_forward:
                 self.experts(stage)
             self.compute(ranks, seconds / 2)
-            if experts:
+            if is_feed_forward:
                 self.experts(stage)
-            self.tensor(stage, Collective.REDUCE_SCATTER)
+            self.tensor(stage, Collective.REDUCE_SCATTER, size)
 
     def hand_over(self, stage: int, one: Pass, following: int) -> None:
         """Send every rank's part to the same rank of the stage that computes next."""
@@ -201,18 +204,16 @@ class _Build:
 
     # Groups of ranks
 
-    def tensor(self, stage: int, collective: Collective) -> None:
+    def tensor(self, stage: int, collective: Collective, size: float) -> None:
         """Add a collective of every tensor-parallel group of a stage."""
         groups, how = self.stages[stage], (collective, "hierarchical")
-        size = self.iteration.tensor_bytes
         self.collective(Dimension.TENSOR, groups, self.inside[0], how, size)
 
     def experts(self, stage: int) -> None:
         """Add an all-to-all of every group of ranks that share experts."""
-        ranks = self.iteration.experts
-        groups = self.stages[stage].T.reshape(-1, ranks)
-        inside, how = gcd(self.inside[1], ranks), (Collective.ALL_TO_ALL, self.emulated.all_to_all)
-        self.collective(Dimension.EXPERT, groups, inside, how, self.iteration.expert_bytes)
+        strategy, how = self.iteration.strategy, (Collective.ALL_TO_ALL, self.emulated.all_to_all)
+        groups, inside = self.groups[stage].reshape(-1, strategy.expert), strategy.expert_inside
+        self.collective(Dimension.EXPERT, groups, int(inside), how, self.iteration.expert_bytes)
 
     def gradients(self, *, zero: bool) -> None:
         """Sum the gradients over data-parallel ranks, and step the optimizer."""
@@ -223,15 +224,13 @@ class _Build:
 
     def sum_up(self, collective: Collective) -> None:
         """Add a collective of all data-parallel groups, and of the copies of each expert."""
-        experts, how = self.iteration.experts, (collective, "hierarchical")
-        inside = self.inside[1]
-        across = max(1, inside // experts)
+        strategy, how = self.iteration.strategy, (collective, "hierarchical")
         size, expert_size = self.iteration.gradient_bytes, self.iteration.expert_gradient_bytes
-        for stage in self.stages:
-            for group in stage.T:
-                copies = group.reshape(-1, experts).T
-                self.collective(Dimension.DATA, group[np.newaxis], inside, how, size)
-                self.collective(Dimension.DATA, copies, across, how, expert_size)
+        for stage, groups in zip(self.stages, self.groups, strict=True):
+            self.collective(Dimension.DATA, stage.T, self.inside[1], how, size)
+            copies = groups.transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
+            inside = int(strategy.copies_inside)
+            self.collective(Dimension.DATA, copies, inside, how, expert_size)
 
     def collective(
         self,

@@ -92,7 +92,9 @@ class InferenceWorkload(Work):
         from scenarios.format.training import load_configuration
 
         path, token = Path(self.inference), self.token_size
-        model = load_configuration(path).transformer
+        # Nobody trains it: a model's own file needs no more.
+        untrained = {"batch": 1, "gpus": 1, "platform": "dgx-h100"}
+        model = load_configuration(path, untrained).transformer
         arrivals = self.requests, self.rate, self.prompt, self.prompt_variation, self.seed
         return RequestLoad(
             algorithm=configuration_name(path),

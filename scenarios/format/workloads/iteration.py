@@ -10,7 +10,7 @@ from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
 from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
-from scenarios.format.units import Batch, Degree, Flag
+from scenarios.format.units import Batch, Degree, Flag, Gpus, Platform, Tokens
 from scenarios.format.workloads.work import (
     ByTime,
     Excludes,
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from traffic_gen.workloads.training_iteration import Iteration
 
 # Keys by which two cases of the same iteration may differ, beside its degrees.
-VARIANT_KEYS = ("batch", "layers", "zero")
+VARIANT_KEYS = ("batch", "gpus", "sequence", "platform", "expert", "layers", "zero")
+# Keys that replace those of the configuration.
+GIVEN_KEYS = ("batch", "gpus", "sequence", "platform")
 
 
 class IterationWork(Work):
@@ -38,16 +40,20 @@ class IterationWork(Work):
     excludes: ClassVar[Excludes] = no_result("an iteration")
 
     iteration: ConfigurationFile = Field(
-        description="a training configuration: a shipped name (`gpt-146b`), or a YAML file, its "
-        "path from the scenario's folder"
+        description="a training configuration: a shipped name (`gpt-146b`), a YAML file, or a "
+        "model's `config.json`, its path from the scenario's folder"
     )
     batch: Batch | None = Field(
         default=None, description="sequences of a whole iteration; default: the configuration's"
     )
+    gpus: Gpus | None = Field(default=None, description="the same, GPUs")
+    sequence: Tokens | None = Field(default=None, description="the same, tokens of a sequence")
+    platform: Platform | None = Field(default=None, description="the same, platform")
     tensor: Degree | None = Field(
         default=None, description="tensor parallel degree here; default: by the rules"
     )
     pipeline: Degree | None = Field(default=None, description="the same, pipeline parallel")
+    expert: Degree | None = Field(default=None, description="the same, expert parallel")
     microbatches: Degree | None = Field(
         default=None, description="microbatches here; default: as many as keep the bubble's share"
     )
@@ -87,10 +93,10 @@ class IterationWork(Work):
         from model.training.reduction import Wanted
         from scenarios.format.training import load_configuration, reduced_iteration
 
-        configuration = load_configuration(Path(self.iteration))
-        if self.batch is not None:
-            configuration = configuration.model_copy(update={"batch": self.batch})
-        wanted = Wanted(self.tensor, self.pipeline, self.microbatches, self.layers)
+        given = self.model_dump(include=set(GIVEN_KEYS), exclude_none=True)
+        configuration = load_configuration(Path(self.iteration), given)
+        degrees = self.tensor, self.pipeline, self.microbatches, self.layers, self.expert
+        wanted = Wanted(*degrees)
         return reduced_iteration(self.iteration, configuration, shape, wanted)
 
 

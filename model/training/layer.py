@@ -1,0 +1,142 @@
+"""A layer on a GPU: seconds of its passes, bytes of its communication, gradients and parameters.
+
+All are of a mean layer and a microbatch where nothing else is said.
+"""
+
+from model.training.job import Job
+from model.training.strategy import Numbers, Strategy
+from model.training.transformer import Recomputation, Transformer
+
+ACTIVATION_BYTES = GRADIENT_BYTES = 2
+# Bytes that a forward pass moves through memory outside matrix products, for each element: two
+# layer norms (read, write: 8) and two dropouts with residual (14) of the hidden state; biases or
+# rotation of queries, keys and values (read, write); an activation function reads its input, gated
+# also the gate, and writes its output. Operations: arXiv 2205.05198, figures 3 to 5.
+NORM_AND_DROPOUT_BYTES, READ_OR_WRITE_BYTES = 22, 2
+# A token is copied to be sent to an expert, and copied again on its return: 2 reads, 2 writes.
+EXPERT_COPIES = 4
+# The same for each of attention's a s² b scores: written by the first product (2), scaled, masked
+# and normalized (4), dropped out with their mask (5), read by the second product (2).
+SCORE_BYTES = 13
+# A backward pass computes two products for each one of the forward pass.
+BACKWARD = 2
+# AllGather and ReduceScatter around attention or the feed-forward block, forward and backward;
+# without sequence parallelism, an AllReduce is both (arXiv 2205.05198, section 4.2.2).
+BLOCK_COLLECTIVES = 4
+# Dispatch and combine, in a forward and in a backward pass.
+PASS_ALL_TO_ALLS = 2
+# Keys and values are gathered in the forward pass and again in the backward pass, their gradients
+# reduced and scattered (Llama 3, arXiv 2407.21783, section 3.3.2).
+CONTEXT_COLLECTIVES = 3
+
+
+def forward_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which a forward pass is computed."""
+    accelerator, ranks = job.cluster.accelerator, strategy.tensor * strategy.context
+    flops = job.transformer.layer_flops(strategy.microbatch) / ranks
+    return flops / accelerator.product_flops + _moved(job, strategy) / _bandwidth(job)
+
+
+def again_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which a backward pass computes again what was not stored.
+
+    Fused attention computes its first product again, whatever is recomputed besides.
+    """
+    if job.recomputation is Recomputation.FULL:
+        return forward_s(job, strategy)
+    model, ranks = job.transformer, strategy.tensor * strategy.context
+    flops, moved = model.attention_flops(strategy.microbatch), _scores(job, strategy)
+    if job.fused_attention:
+        flops *= model.query_width / (model.query_width + model.value_width)
+    elif job.recomputation is Recomputation.NONE:
+        return 0.0
+    return flops / ranks / job.cluster.accelerator.product_flops + moved / _bandwidth(job)
+
+
+def layer_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which a forward and a backward pass are computed."""
+    return (1 + BACKWARD) * forward_s(job, strategy) + again_s(job, strategy)
+
+
+def logits_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds in which the last stage computes the logits, forward and backward."""
+    flops = job.transformer.head_flops(strategy.microbatch) / (strategy.tensor * strategy.context)
+    return flops / job.cluster.accelerator.product_flops
+
+
+def _bandwidth(job: Job) -> float:
+    return job.cluster.accelerator.streaming_bandwidth
+
+
+def _scores(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that attention's scores move through a GPU's memory in a forward pass."""
+    model, ranks = job.transformer, strategy.tensor * strategy.context
+    whole = SCORE_BYTES * model.heads * model.sequence**2 * strategy.microbatch / ranks
+    return 0.0 * whole if job.fused_attention else whole
+
+
+def _moved(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that a forward pass moves through a GPU's memory outside matrix products."""
+    model, tokens = job.transformer, tokens_of(job.transformer, strategy)
+    width = (3 if model.gated else 2) * model.active_width
+    width += 2 * (model.query_width + model.key_value_width)
+    width += EXPERT_COPIES * model.visits * model.hidden
+    outside = NORM_AND_DROPOUT_BYTES * model.hidden / outside_ranks(job, strategy)
+    inside = READ_OR_WRITE_BYTES * width / strategy.tensor
+    return tokens * (inside + outside) + _scores(job, strategy)
+
+
+def tokens_of(model: Transformer, strategy: Strategy) -> Numbers:
+    """A microbatch's tokens on a context-parallel rank."""
+    return strategy.microbatch * model.sequence / strategy.context
+
+
+def outside_ranks(job: Job, strategy: Strategy) -> Numbers:
+    """The ranks that share norms and dropouts."""
+    return strategy.tensor if job.sequence_parallel else 1
+
+
+def activation_bytes(model: Transformer, strategy: Strategy) -> Numbers:
+    """Bytes of the activations between two layers, over all tensor-parallel ranks."""
+    return ACTIVATION_BYTES * tokens_of(model, strategy) * model.hidden
+
+
+def passes(job: Job) -> int:
+    """The passes through a layer: forward, backward, and forward again if it is recomputed."""
+    return 3 if job.recomputation is Recomputation.FULL else 2
+
+
+def tensor_collectives(job: Job) -> float:
+    """The tensor-parallel collectives, recomputed ones included; experts have none."""
+    blocks = 1 + job.transformer.split_feed_forward
+    return BLOCK_COLLECTIVES / 2 * blocks * passes(job)
+
+
+def expert_bytes(model: Transformer, strategy: Strategy) -> Numbers:
+    """Bytes that a GPU holds for one all-to-all of an expert layer: tokens, once for each visit."""
+    visits = model.experts.visits if model.experts else 0
+    return visits * activation_bytes(model, strategy) / strategy.tensor
+
+
+def context_bytes(model: Transformer, strategy: Strategy) -> Numbers:
+    """Bytes of the keys and values that context-parallel ranks gather."""
+    sequences = strategy.microbatch * model.sequence
+    return ACTIVATION_BYTES * sequences * model.key_value_width / strategy.tensor
+
+
+def gpu_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
+    """Parameters that a GPU computes with: those outside experts, and its experts'."""
+    shared = model.shared_parameters / (strategy.tensor * strategy.pipeline)
+    return shared, model.expert_parameters / (strategy.expert * strategy.pipeline)
+
+
+def gradient_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
+    """Bytes of a GPU's gradients: those outside experts, and its experts'."""
+    shared, held = gpu_parameters(model, strategy)
+    return GRADIENT_BYTES * shared, GRADIENT_BYTES * held
+
+
+def optimized_parameters(model: Transformer, strategy: Strategy) -> Numbers:
+    """The parameters that a GPU's optimizer updates: its share of those that its copies hold."""
+    shared, held = gpu_parameters(model, strategy)
+    return shared / strategy.data + held / strategy.copies

@@ -1,0 +1,62 @@
+"""The memory of a GPU in a training iteration: weights, gradients, optimizer, activations."""
+
+from typing import Any
+
+import numpy as np
+
+from model.training.job import Job
+from model.training.layer import gpu_parameters, optimized_parameters, outside_ranks, tokens_of
+from model.training.strategy import Numbers, Strategy, stage_layers
+from model.training.transformer import Recomputation
+
+# Mixed-precision Adam (ZeRO, arXiv 1910.02054): 16-bit weights, 32-bit gradients; 32-bit weights
+# and two moments.
+WEIGHT_BYTES, MAIN_GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
+# Bytes of a layer's stored activations for each element (arXiv 2205.05198, section 4.1): the hidden
+# state outside of tensor parallelism, and as a layer's input; 16-bit elements; attention's scores,
+# with their dropout.
+OTHER_ACTIVATIONS, INPUT_ACTIVATIONS, ELEMENT_BYTES, SCORE_ACTIVATIONS = 10, 2, 2, 5
+# ZeRO's stages from which on gradients, or weights, are shared.
+SHARES_GRADIENTS, SHARES_WEIGHTS = 2, 3
+
+
+def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that a GPU of the first pipeline stage needs, which stores the most activations."""
+    return _states(job, strategy) + _activations(job, strategy)
+
+
+def _states(job: Job, strategy: Strategy) -> Numbers:
+    whole = sum(gpu_parameters(job.transformer, strategy))
+    part = optimized_parameters(job.transformer, strategy)
+    return (
+        (part if job.sharding >= SHARES_WEIGHTS else whole) * WEIGHT_BYTES
+        + (part if job.sharding >= SHARES_GRADIENTS else whole) * MAIN_GRADIENT_BYTES
+        + (0.0 if job.offload else part * OPTIMIZER_BYTES)
+    )
+
+
+def _activations(job: Job, strategy: Strategy) -> Numbers:
+    """Activations of the microbatches under way: p of them in 1F1B, p + (p-1)/v interleaved."""
+    layers = stage_layers(job.transformer.layers, strategy.pipeline)
+    interleaved = (strategy.pipeline - 1) / strategy.interleave * (strategy.interleave > 1)
+    microbatches = job.batch / (strategy.replicas * strategy.microbatch)
+    under_way: Any = np.minimum(microbatches, strategy.pipeline + interleaved)
+    return layers * under_way * layer_activations(job, strategy)
+
+
+def layer_activations(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes of a layer's stored activations on a GPU: of GPT, bsh/t (34 + 5as/h).
+
+    Inside of tensor parallelism: queries, keys, values, attention's result; the feed-forward
+    block's input to its activation function, and the output; tokens at experts.
+    """
+    model, tokens = job.transformer, tokens_of(job.transformer, strategy)
+    outside = model.hidden / outside_ranks(job, strategy)
+    if job.recomputation is Recomputation.FULL:
+        return INPUT_ACTIVATIONS * tokens * outside
+    width = model.query_width + model.key_value_width + model.value_width
+    width += (3 if model.gated else 2) * model.active_width + model.visits * model.hidden
+    stored = ELEMENT_BYTES * width
+    if job.recomputation is Recomputation.NONE and not job.fused_attention:
+        stored += SCORE_ACTIVATIONS * model.heads * model.sequence
+    return tokens * (OTHER_ACTIVATIONS * outside + stored / strategy.tensor)

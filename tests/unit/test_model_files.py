@@ -1,0 +1,134 @@
+"""Models' own files as training configurations: HuggingFace, SimAI, Calculon."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.traffic import traffic
+from commands.train import train
+from model.errors import InputError
+from model.training.transformer import Transformer
+from scenarios.format.training import load_configuration
+
+GIVEN = {"gpus": 256, "batch": 1024, "platform": "dgx-h100"}
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rope_theta": 500000.0,
+    "vocab_size": 128256,
+}
+MIXTRAL = {**LLAMA, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
+QWEN = {
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 40960,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 1536,
+    "num_attention_heads": 64,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 94,
+    "num_key_value_heads": 4,
+    "vocab_size": 151936,
+}
+DEEPSEEK = {
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 4096,
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+CALCULON = {
+    "hidden": 12288,
+    "feedforward": 49152,
+    "seq_size": 2048,
+    "attn_heads": 96,
+    "attn_size": 128,
+    "num_blocks": 96,
+}
+
+
+def file_of(folder: Path, values: dict[str, Any]) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(values, indent=2))
+    return path
+
+
+def model_of(folder: Path, values: dict[str, Any]) -> Transformer:
+    return load_configuration(file_of(folder, values), GIVEN).transformer
+
+
+@pytest.mark.parametrize(
+    ("values", "shipped"),
+    [
+        (LLAMA, "llama-3-8b"),
+        ({"text_config": LLAMA, "vision_config": {"hidden_size": 8}}, "llama-3-8b"),
+        (MIXTRAL, "mixtral-8x7b"),
+        (QWEN, "qwen-3-235b-a22b"),
+        (DEEPSEEK, "deepseek-v3"),
+        ({**CALCULON, "vocab_size": 51200}, "gpt-3-175b"),
+    ],
+)
+def test_a_models_own_file_is_the_shipped_model(
+    tmp_path: Path, values: dict[str, Any], shipped: str
+) -> None:
+    model, known = model_of(tmp_path, values), load_configuration(Path(shipped)).transformer
+    assert model.parameters == known.parameters
+    assert model.cache_bytes == known.cache_bytes
+    assert model.layer_flops(1) / model.sequence >= known.layer_flops(1) / known.sequence
+
+
+def test_a_gelu_has_no_gate(tmp_path: Path) -> None:
+    plain, gated = (model_of(tmp_path, {**LLAMA, "hidden_act": act}) for act in ("gelu", "silu"))
+    assert gated.parameters - plain.parameters == 32 * 4096 * 14336
+
+
+def test_what_a_file_lacks_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        load_configuration(file_of(tmp_path, CALCULON), {"gpus": 64})
+    problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in error.value.problems]
+    assert problems == [
+        "config.json vocab_size: is required (add it to the file)",
+        "config.json: does not say sequences of an iteration (give it: `--batch`, or `batch` of an "
+        "iteration)",
+        "config.json: does not say the platform, such as dgx-h100 (give it: `--platform`, or "
+        "`platform` of an iteration)",
+    ]
+
+
+def test_experts_need_to_know_how_many_a_token_visits(tmp_path: Path) -> None:
+    values = {key: value for key, value in MIXTRAL.items() if key != "num_experts_per_tok"}
+    with pytest.raises(InputError, match="num_experts_per_tok: is required with experts"):
+        model_of(tmp_path, values)
+
+
+def test_the_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = file_of(tmp_path, LLAMA)
+    train(path, gpus=64, batch=128, platform="dgx-h100", sequence=4096, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["configuration"], found["sequence"]) == ("config", 4096)
+    assert found["fits"]
+    traffic(path, gpus=64, batch=128, platform="dgx-h100")
+    assert "config" in capsys.readouterr().out
