@@ -25,7 +25,7 @@ from model.workload.transfers.dependencies import begins_s, ends_s, longest_chai
 SLICES = 400
 # Length in slices of a moment: the rounding of its ends would distort a span shorter than this.
 TINY = 1e-6
-# The least completion time: bursts take no time in the model, but a rate needs some.
+# The least completion time: bursts take no time in a prediction, but a rate needs some.
 SHORTEST_S = 1e-6
 # Mean packet size in bytes, acknowledgements included, by the rate of the flow in bit/s. From
 # packet counters of collectives, the smallest that were seen; the first is an assumption
@@ -128,7 +128,7 @@ def profile(
     """
     exact = arrival_s is not None
     end_s = np.array(arrival_s) if exact else ends_s(transfers, _alone_s(transfers, pair, net))
-    completion_s = max(SHORTEST_S, float(end_s.max()))
+    completion_s = max(SHORTEST_S if exact else 0.0, float(end_s.max()))
     spans = np.stack([begins_s(transfers, end_s), end_s], axis=1)
     slices = spans * (SLICES / completion_s)
     sizes = transfers.size_bytes.astype(np.float64) * wire_bytes(1)

@@ -11,7 +11,7 @@ from scenarios.format.issues import Issue
 from scenarios.format.keys import FaultEntry, ScenarioFile
 from scenarios.planning.auto import (
     auto_bandwidth_scale_of,
-    auto_time_dilation,
+    least_dilation,
     round_up,
     smallest,
 )
@@ -107,16 +107,17 @@ def _step_issues(
         f"than the {machine.timer_median_s * 1e6:.0f} us that a timer is late; its agents would "
         f"need {agents:.0%} of this machine's cores"
     )
-    dilation = auto_time_dilation(real_task(case.task, spec), scale, machine).value
+    dilation, _ = least_dilation(real_task(case.task, spec), machine)
     workload = file.workloads[case.workload]
     by_time = "time_dilation" in workload.model_fields_set
-    if by_time or "size_scale" not in type(workload).model_fields:
-        yield Issue(
-            ("workloads", case.workload, "time_dilation"), what, f"use {round_up(dilation):.12g}"
-        )
-    else:
-        use = f"use {max(1.0, scale / dilation):.6g}"
-        yield Issue(("workloads", case.workload, "size_scale"), what, use)
+    by_time = by_time or "size_scale" not in type(workload).model_fields
+    key, least = ("time_dilation", dilation) if by_time else ("size_scale", scale / dilation)
+    hint = f"use {round_up(least) if by_time else least:.6g}"
+    if dilation > scale:
+        whole = case.task.size_bytes
+        least = round_up(whole * dilation / scale)
+        hint = f"even all of its {whole:.12g} bytes are too few: send {least:.12g} B or more"
+    yield Issue(("workloads", case.workload, key), what, hint)
 
 
 def late_faults(

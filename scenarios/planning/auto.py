@@ -173,6 +173,15 @@ def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:
 
 def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
     """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
+    dilation, why = least_dilation(task, machine)
+    note = "" if machine is not None else f"; {NOT_MEASURED}"
+    if dilation > bandwidth_scale:
+        return Chosen(bandwidth_scale, f"all of the data is sent{note}")
+    return Chosen(dilation, f"{why}{note}")
+
+
+def least_dilation(task: RealTask, machine: Machine | None) -> tuple[float, str]:
+    """Return the least dilation that keeps the error budget, however much data it asks for."""
     profile = estimate(task)
     floors = {f"{SHORTEST_S:g} s average out the scheduler": SHORTEST_S}
     if machine is not None:
@@ -182,11 +191,7 @@ def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine 
         floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
         floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
     why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
-    dilation = round_up(shortest_s / profile.completion_s)
-    note = "" if machine is not None else f"; {NOT_MEASURED}"
-    if dilation > bandwidth_scale:
-        return Chosen(bandwidth_scale, f"all of the data is sent{note}")
-    return Chosen(dilation, f"at least {shortest_s:.2g} s: {why}{note}")
+    return round_up(shortest_s / profile.completion_s), f"at least {shortest_s:.2g} s: {why}"
 
 
 def round_up(number: float) -> float:

@@ -11,7 +11,15 @@ from model.fabric.spec import FabricKind, FabricSpec, Spares
 from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.fluid import predict
-from model.prediction.load import Load, Need, Profile, need, profile, switch_ports
+from model.prediction.load import (
+    REFUSED_ABOVE,
+    Load,
+    Need,
+    Profile,
+    need,
+    profile,
+    switch_ports,
+)
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, overlap
 from model.workload.schedule import Schedule
@@ -90,9 +98,9 @@ class CasePlan:
         """Whether the case fits: `yes`, `barely`, `no`, or `not known`."""
         if self.need is None:
             return "not known"
-        if self.need.is_within_budget:
-            return "yes"
-        return "no" if self.need.is_too_much else "barely"
+        if self.need.is_too_much or self.need.transfers > REFUSED_ABOVE:
+            return "no"
+        return "yes" if self.need.is_within_budget else "barely"
 
 
 def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:

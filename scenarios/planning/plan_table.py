@@ -56,9 +56,9 @@ def plan_section(plans: Iterable[CasePlan], machine: Machine | None) -> Section:
     legend = (
         "Possible/s: packets that one kind of hop could carry alone. Fits: yes if data needs at "
         f"most {CPU_BUDGET:.0%} of all cores and a switch's thread {THREAD_BUDGET:.0%} of one, no "
-        f"above {REFUSED_ABOVE:.0%} of either, else barely. Estimated: as if no flows shared a "
-        "link; the real load is no higher. Overlap: the part of the time in which HB domains and "
-        "NICs carry data at once."
+        f"above {REFUSED_ABOVE:.0%} of either or for the agents, else barely. Estimated: as if no "
+        "flows shared a link; the real load is no higher. Overlap: the part of the time "
+        "in which HB domains and NICs carry data at once."
     )
     unknown = f"Possible rates and needs are not known: {NOT_MEASURED}."
     return Section("Busiest seconds", PLAN_COLUMNS, rows, unknown if machine is None else legend)

@@ -204,6 +204,36 @@ def dilated(folder: Path, value: object, *overrides: str) -> float:
     return scenario.fabrics[0].bandwidth_scale / scenario.cases[0].size_scale
 
 
+@pytest.mark.parametrize("workload", ["collective", "trace"])
+def test_data_that_is_too_small_is_refused_with_a_size_that_does(
+    tmp_path: Path, workload: str
+) -> None:
+    """The whole of it is sent already: no size_scale helps."""
+    path, fabric = tmp_path / "x.yaml", "domains: 2, domain_size: 2, platform: dgx-h100"
+    given = {
+        "collective": "collective: all-reduce, algorithm: ring, size",
+        "trace": "trace: t.goal",
+    }
+
+    def write(size: int) -> None:
+        said = f"{given[workload]}: {size} B" if workload == "collective" else given[workload]
+        (tmp_path / "t.goal").write_text(
+            f"num_ranks 2\nrank 0 {{\nsend {size}b to 1\n}}\nrank 1 {{\nrecv {size}b from 0\n}}\n"
+        )
+        keys = f"{fabric}, kinds: rail-only, bandwidth_scale: 20000"
+        path.write_text(f"fabric: {{{keys}}}\nworkloads: [{{{said}}}]\n")
+
+    write(1)
+    with pytest.raises(InputError, match=r"even all of its 1 bytes are too few: send") as refused:
+        load(path, machine=TWO_CORES)
+    write(int(re.search(r"send (\d+) B or more", str(refused.value))[1]))  # type: ignore[index]
+    scenario = load(path, machine=TWO_CORES)
+    assert {planned.verdict for planned in plan(scenario, TWO_CORES)} == {"yes"}
+    write(1)
+    overloaded = load(path, ["allow_overload=true"], TWO_CORES)
+    assert {planned.verdict for planned in plan(overloaded, TWO_CORES)} == {"no"}
+
+
 def test_time_dilation_is_instead_of_a_size_scale(tmp_path: Path) -> None:
     assert dilated(tmp_path, 5000) == pytest.approx(5000)
     with pytest.raises(InputError, match="time_dilation: cannot be combined with size_scale"):
