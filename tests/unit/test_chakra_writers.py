@@ -5,9 +5,11 @@ ASTRA-sim's converter of MSCCL. What a writer leaves out or does its own way is 
 """
 
 import gzip
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from tests.unit.chakra_bytes import (
     node,
     number,
 )
+from traffic_gen.traces.formats import chakra_json
 from traffic_gen.traces.formats.chakra import is_chakra
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.reading import read_trace, trace_in
@@ -424,3 +427,91 @@ def test_files_are_named_in_many_ways(tmp_path: Path, name: str) -> None:
     (tmp_path / "groups_8.json").write_text("{}")
     for path in (tmp_path, tmp_path / name.format(11)):
         assert read_trace(path).ranks == 12
+
+
+# JSON, in three forms: protobuf's, that of MLCommons' feeder, that of the symbolic tensor graph.
+def jsonized(rank: int) -> str:
+    group = [{"name": "pg_name", "stringVal": str(rank % 2)}]
+    dims = {"name": "involved_dim", "boolList": {"values": [True, True]}}
+    size = {"name": "comm_size", "int64Val": "1024"}
+    nodes = [
+        {"id": "1", "type": "COMP_NODE", "durationMicros": "5", "ctrlDeps": ["7"]},
+        {
+            "id": "2", "name": "x", "type": "COMM_COLL_NODE", "dataDeps": ["1"],
+            "attr": [{"name": "comm_type", "int64Val": "7"}, size, dims, *group],
+        },
+    ]  # fmt: skip
+    metadata_ = {"attr": [{"name": "schema", "stringVal": "1.0"}]}
+    return "".join(json.dumps(one, indent=2) for one in (metadata_, *nodes))
+
+
+def fed(rank: int) -> str:
+    collective_ = {
+        "Id": 2, "Name": "y", "NodeType": COLLECTIVE, "is_cpu_op": False, "data_deps": [1],
+        "comm_type": REDUCE_SCATTER, "comm_size": 1024, "pg_name": rank % 2,
+    }  # fmt: skip
+    compute = {"Id": 1, "Name": "x", "NodeType": COMPUTE, "runtime": 5.0, "ctrl_deps": [7]}
+    return json.dumps({"workload_graph": [compute, collective_]})
+
+
+def symbolic_json(rank: int) -> str:
+    compute = {"id": 1, "node_type": "comp_node", "runtime": 5, "ctrl_deps": [7]}
+    both = {"node_type": "coll_comm_node", "comm_type": "REDUCE_SCATTER", "comm_size": 1024}
+    return json.dumps(
+        {"nodes": [compute, {"id": 2, **both, "comm_group": rank % 2, "data_deps": [1]}]}
+    )
+
+
+@pytest.mark.parametrize("write", [jsonized, fed, symbolic_json])
+def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
+    for rank in range(RANKS):
+        (tmp_path / f"w.{rank}.json").write_text(write(rank))
+    for path in (tmp_path, tmp_path / "w.3.json"):
+        trace = read_trace(path, FABRIC)
+        assert groups(trace) == {(0, 2): 1, (1, 3): 1}
+        assert {(one.collective, one.size_bytes) for one in trace.operations} == {
+            (Collective.REDUCE_SCATTER, 1024)
+        }
+        assert seconds(trace) == [5e-6] * RANKS
+        assert (trace.after.lengths.reshape(RANKS, 2) == [0, 1]).all()
+        assert trace.left_out == ("4 control dependencies on nodes that the file does not have",)
+    packed = [gzip.compress(write(rank).encode()) for rank in range(RANKS)]
+    assert groups(read(*packed)) == {(0, 2): 1, (1, 3): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        (
+            '{"workload_graph": [{"Id": 1, "NodeType": 4, "runtime": "x"}]}',
+            ": node 0",
+            "runtime mu",
+        ),
+        ('{"workload_graph": [{"Id": 1, "NodeType": 9}]}', ": node 0", "unknown type of node"),
+        ('{"workload_graph": [{"NodeType": 4, "data_deps": 3}]}', ": node 0", "must be a list"),
+        ('{"workload_graph": [3]}', ":1", "must be objects"),
+        ('{"version": "1"}\n{"id": \n', ":2", "is not JSON: Expecting value"),
+        ('{"version": "1"}[]', ":1", "is not JSON: expected an object"),
+        ('{"data_deps":' + "[" * 100_000, ":1", "is not JSON"),
+        ('{"attr": ' + "9" * 5000 + "}", ":1", "is not JSON"),
+        ('{"schema": "1.1.1-chakra.0.0.4", "nodes": [{"ctrl_deps": 1}]}', ":1", "of PyTorch"),
+    ],
+)
+def test_wrong_json_is_refused(text: str, place: str, what: str) -> None:
+    with pytest.raises(Malformed, match=what) as refused:
+        read(text.encode())
+    assert refused.value.place == place
+
+
+def test_json_is_bounded() -> None:
+    packed = gzip.compress(b'{"version": "1"}' + b" " * 1000)
+    with (
+        patch.object(chakra_json, "MOST_JSON_BYTES", 1000),
+        pytest.raises(Malformed, match="must have at most 1000 bytes"),
+    ):
+        read(packed)
+
+
+def test_a_file_in_json_that_is_no_member_of_a_set_is_alone(tmp_path: Path) -> None:
+    (tmp_path / "plan_8.json").write_text(fed(0))
+    assert read_trace(tmp_path / "plan_8.json").ranks == 1

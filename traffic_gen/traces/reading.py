@@ -17,6 +17,7 @@ from model.workload.trace import Trace
 from traffic_gen.traces.formats.aicb import is_aicb, read_aicb
 from traffic_gen.traces.formats.byte_matrix import is_byte_matrix, read_byte_matrix
 from traffic_gen.traces.formats.chakra import is_chakra, read_chakra
+from traffic_gen.traces.formats.chakra_json import is_chakra_json, read_chakra_json
 from traffic_gen.traces.formats.goal import is_goal, read_goal
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.msccl import is_msccl, read_msccl
@@ -127,6 +128,8 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
     if is_chakra(contents[0]):
         return read_chakra(contents, defaults)
+    if is_chakra_json(contents[0]):
+        return read_chakra_json(contents, defaults)
     try:
         text = contents[0].decode()
     except UnicodeDecodeError as error:

@@ -79,18 +79,21 @@ def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
     return Assembly(frames, frames.columns(), len(files), given).trace()
 
 
-def unpacked(content: bytes, most_bytes: int, file: int) -> bytes:
-    """Return the content of a file, which may be gzipped, in one or several members."""
+def unpacked(content: bytes, left_bytes: int, file: int, most_bytes: int) -> bytes:
+    """Return the content of a file, which may be gzipped, in one or several members.
+
+    Of the `most_bytes` of all files, `left_bytes` are left for this one.
+    """
     plain, what = content, ""
     if content.startswith(GZIP):
         try:
-            plain = gzip.GzipFile(fileobj=BytesIO(content)).read(most_bytes + 1)
+            plain = gzip.GzipFile(fileobj=BytesIO(content)).read(left_bytes + 1)
         except EOFError:
             what = "compressed data ends early"
         except (gzip.BadGzipFile, zlib.error) as error:
             what = f"cannot be decompressed: {error}"
-    if len(plain) > most_bytes:
-        what = f"decompressed files must have at most {MOST_CONTENT_BYTES} bytes together"
+    if len(plain) > left_bytes:
+        what = f"decompressed files must have at most {most_bytes} bytes together"
     if what:
         raise Malformed(": byte 0", what, file=file)
     return plain
@@ -142,7 +145,7 @@ def _frames(files: Sequence[bytes]) -> _Frames:
     begins, ends, counts = list[int](), list[int](), list[int]()
     base, file_begin = 0, list[int]()
     for number, packed_content in enumerate(files):
-        content = unpacked(packed_content, MOST_CONTENT_BYTES - base, number)
+        content = unpacked(packed_content, MOST_CONTENT_BYTES - base, number, MOST_CONTENT_BYTES)
         if not is_chakra(content):
             raise Malformed(
                 ": byte 0", "must begin with metadata, as Chakra traces do", file=number

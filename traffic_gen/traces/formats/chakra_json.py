@@ -1,0 +1,188 @@
+"""Chakra execution traces as JSON, a file for each rank, in each form that is in use.
+
+MLCommons' `chakra_jsonizer` writes objects one after the other, metadata and nodes, in protobuf's
+mapping to JSON; its feeder reads one object with a `workload_graph`, and the symbolic tensor graph
+writes one with `nodes`. Names count without case and underscores: `data_deps` is `dataDeps`.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model.arrays import Ints
+from model.workload.trace import Trace
+from model.workload.transfers.columns import NONE, Rows
+from traffic_gen.traces.formats.chakra import begin_of, unpacked
+from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
+from traffic_gen.traces.formats.chakra_trace import Assembly
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
+
+# Objects take several times the memory of their text.
+MOST_JSON_BYTES = 2**26
+METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
+NODES_INSIDE = re.compile(
+    r'"(?:workload_graph|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
+    re.IGNORECASE,
+)
+TYPES = (
+    *("invalid", "metadata", "memload", "memstore", "comp"),
+    *("commsend", "commrecv", "commcoll"),
+)
+TYPE_OF = {f"{name}node": number for number, name in enumerate(TYPES)} | {"collcommnode": 7}
+COMM_TYPES = (
+    *("allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall"),
+    *("reducescatter", "reducescatterblock", "barrier"),
+)
+COMM_TYPE_OF = {name: number for number, name in enumerate(COMM_TYPES)}
+NAMES = {"type": TYPE_OF, "nodetype": TYPE_OF, "commtype": COMM_TYPE_OF}
+
+
+def is_chakra_json(content: bytes) -> bool:
+    """Whether a file begins as a Chakra execution trace in JSON does; it may be gzipped."""
+    try:
+        begin = begin_of(content).decode(errors="ignore")
+    except zlib.error:
+        return False
+    is_object = begin.lstrip().startswith("{")
+    return is_object and bool(METADATA_FIRST.match(begin) or NODES_INSIDE.search(begin))
+
+
+def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
+    """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
+    require_ranks(len(files), "")
+    nodes, counts, left = list[dict[str, Any]](), list[int](), MOST_JSON_BYTES
+    for file, content in enumerate(files):
+        plain = unpacked(content, left, file, MOST_JSON_BYTES)
+        left -= len(plain)
+        of_file = _nodes_in(plain, file)
+        nodes += of_file
+        counts.append(len(of_file))
+        require_nodes(len(nodes), ": node 0", file=file)
+    source = Source(np.repeat(np.arange(len(files)), counts))
+    flat = [_flat(node) for node in nodes]
+    return Assembly(source, _Reading(source, flat).columns(), len(files), given).trace()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rank of each node; a node's place is its number in the file."""
+
+    rank: Ints
+
+    def at(self, node: int, what: str) -> Malformed:
+        """Return an error at a node."""
+        file = int(self.rank[node])
+        return Malformed(f": node {node - int(np.searchsorted(self.rank, file))}", what, file=file)
+
+
+def _nodes_in(content: bytes, file: int) -> list[dict[str, Any]]:
+    """Return the nodes of a file."""
+    try:
+        objects = list(_objects(content.decode()))
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        what = getattr(error, "msg", "must be JSON of ordinary size and depth")
+        raise Malformed(line, f"Chakra trace is not JSON: {what}", file=file) from None
+    first = {_plain(key): value for key, value in objects[0].items()}
+    nodes = first.get("workloadgraph", first.get("nodes", objects[1:]))
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
+        raise Malformed(1, "nodes of a Chakra trace must be objects", file=file)
+    if "schema" in first and "nodes" in first:
+        hint = "link and convert it with MLCommons' chakra_trace_link and chakra_converter"
+        raise Malformed(1, "is a trace of PyTorch, not yet one of Chakra", hint, file=file)
+    return nodes
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a text, which has at least one."""
+    decoder, offset = json.JSONDecoder(), 0
+    text = text.strip()
+    while offset < len(text) or not offset:
+        value, offset = decoder.raw_decode(text, offset)
+        if not isinstance(value, dict):
+            raise json.JSONDecodeError("expected an object", text, offset)
+        yield value
+        while text[offset : offset + 1].isspace():
+            offset += 1
+
+
+def _plain(name: object) -> str:
+    return str(name).replace("_", "").lower()
+
+
+def _flat(node: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields and attributes of a node by their plain names."""
+    flat = {_plain(key): value for key, value in node.items()}
+    attributes = flat.pop("attr", [])
+    for one in attributes if isinstance(attributes, list) else ():
+        if isinstance(one, dict):
+            values = [one[key] for key in one if _plain(key) not in ("name", "docstring")]
+            flat[_plain(one.get("name"))] = values[0] if values else None
+    return flat
+
+
+class _Reading:
+    """Makes columns of flat nodes."""
+
+    def __init__(self, source: Source, nodes: Sequence[dict[str, Any]]) -> None:
+        self.source, self.nodes = source, nodes
+
+    def columns(self) -> NodeColumns:
+        """Return the columns; raise `Malformed` for a value of another kind."""
+        named = [(n, node["pgname"]) for n, node in enumerate(self.nodes) if "pgname" in node]
+        types = self._numbers("type", 0)
+        inputs = [
+            (n, self.nodes[n].get("inputs")) for n in np.flatnonzero(types == METADATA).tolist()
+        ]
+        return NodeColumns(
+            id=self._numbers("id", 0),
+            type=np.maximum(types, self._numbers("nodetype", 0)),
+            microseconds=self._numbers("durationmicros", 0),
+            data=self._lists("datadeps"),
+            control=self._lists("ctrldeps"),
+            **{name: self._numbers(_plain(name), NONE) for name in NUMBERS},
+            group={n: str(name) for n, name in named},
+            involved={
+                n: tuple(map(bool, self._list(n, "involveddim")))
+                for n, node in enumerate(self.nodes)
+                if "involveddim" in node
+            },
+            inputs={n: str(one.get("values", "")) for n, one in inputs if isinstance(one, dict)},
+        )
+
+    def _numbers(self, name: str, missing: int) -> Ints:
+        """Return the number of this name for each node."""
+        values = [
+            self._number(n, name, node[name]) if name in node else missing
+            for n, node in enumerate(self.nodes)
+        ]
+        return np.array(values, np.int64)
+
+    def _number(self, node: int, name: str, value: object) -> int:
+        """Return an integer: a number, its digits, or the name of one in an enumeration."""
+        if isinstance(value, str):
+            known = NAMES.get(name, {}).get(_plain(value))
+            value = known if known is not None else value
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+            raise self.source.at(node, f"{name} must be an integer")
+        return int(value)
+
+    def _list(self, node: int, name: str) -> list[int]:
+        """Return a list of integers, which may be inside of an object, as in protobuf's lists."""
+        value = self.nodes[node].get(name, [])
+        listed = value.get("values", []) if isinstance(value, dict) else value
+        if not isinstance(listed, list):
+            raise self.source.at(node, f"{name} must be a list")
+        return [self._number(node, name, one) for one in listed]
+
+    def _lists(self, name: str) -> Rows:
+        return Rows.of([self._list(node, name) for node in range(len(self.nodes))])
