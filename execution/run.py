@@ -185,7 +185,7 @@ def run(
     facts = environment(proxies.value, datapath_in_words(datapath))
     run_id, digest = new_run_id(scenario.name), digest_of(scenario.text)
     folder = RunFolder.planned(store, run_id)
-    with recording_early_end(folder):
+    with recording_early_end(folder), folder.locked():
         folder.begin(scenario.text, facts)
         measuring = Measuring(scenario, folder, listener)
         under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)

@@ -9,12 +9,14 @@
     RUN/crash.txt  the report of a bug (`crash.py`)
 
 `state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
-store; `result.json` exists once the run is complete. Runs of a sweep's
+store; `result.json` exists once the run is complete. The folder is locked (flock(2)) as long as the
+run's process lives: a run that says `running` and is not locked has ended. Runs of a sweep's
 points are in the sweep's folder (`results/store/sweeps.py`). All files are described in
 docs/reference/commands.md, "The run folder".
 """
 
 import csv
+import fcntl
 import hashlib
 import os
 import re
@@ -84,6 +86,19 @@ class RunFolder:
         """Return the folder of a new run, still without any file."""
         with storing("runs", store):
             return cls(store.resolve() / run_id, next_number(store.resolve()))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and lock it; the kernel ends the lock with the process."""
+        with storing("runs", self.path.parent):
+            make_folder(self.path)
+            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield
+        finally:
+            os.close(lock)
 
     def begin(self, scenario: str, environment: Any) -> None:
         """Make the folder with scenario and environment; mark the run `running`.
@@ -256,11 +271,32 @@ def _matching(runs: list[Path], name: str) -> list[Path]:
 
 
 def read_state(run: Path) -> dict[str, str]:
-    """Return a run's `state` and, if it is incomplete, the `cause`."""
+    """Return a run's `state` and, if it is incomplete, the `cause`.
+
+    The state is `ended` if the run's process is gone, without having said why.
+    """
     kept = read_json(run / "state.json")
     with reading(run / "state.json"):
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
-        return {"state": str(kept["state"]), **cause}
+        state = {"state": str(kept["state"]), **cause}
+    if state["state"] == "running" and not _is_locked(run):
+        return {"state": "ended"}
+    return state
+
+
+def _is_locked(run: Path) -> bool:
+    """Whether a run's folder is locked, or cannot be asked."""
+    try:
+        lock = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _latest_complete(run: Path) -> str:
@@ -280,7 +316,8 @@ def read_result(run: Path) -> dict[str, Any]:
     """
     state = read_state(run)
     if state["state"] != "complete":
-        cause = state.get("cause", "it is running, or was killed")
+        gone = "its process is gone" if state["state"] == "ended" else "wait for it"
+        cause = state.get("cause", gone)
         what = f"the run is {state['state']}: {cause}"
         raise InputError(Problem(str(run), what, _latest_complete(run)))
     result = read_json(run / "result.json")

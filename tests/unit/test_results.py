@@ -260,7 +260,9 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
     done = repeat(0, 1.0, records=records)
     folder.add_repeat("a/b", done)
     folder.end_case("a/b", 1, (done,), frozenset({0}), {"link": {"sent": 1}}, {"link": {"sent": 2}})
-    with pytest.raises(InputError, match="is running"):
+    with folder.locked(), pytest.raises(InputError, match="is running"):
+        read_result(folder.path)
+    with pytest.raises(InputError, match="the run is ended: its process is gone"):
         read_result(folder.path)
     kept = {"schema": SCHEMA, "run_id": run_id}
     folder.complete(kept)

@@ -91,6 +91,13 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
     assert not (folder.path / REPORT).exists()
 
 
+def test_list_says_that_a_run_whose_process_is_gone_has_ended(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    with folder.locked():
+        assert listed(tmp_path) == [f"  {folder.path.name}  running"]
+    assert listed(tmp_path) == [f"  {folder.path.name}  ended"]
+
+
 DAMAGE: list[tuple[str, bytes | None]] = [
     ("state.json", None),
     ("state.json", b""),

@@ -98,6 +98,15 @@ def test_a_placement_that_is_listed(scenario: Path) -> None:
     assert case.task.gpu_of.tolist() == [3, 2, 1, 0]
 
 
+def test_more_ranks_than_gpus_need_a_placement_and_are_named(scenario: Path) -> None:
+    fewer = "fabric.domains=1"
+    with pytest.raises(InputError, match="placement: is required to put 4 ranks on 2 GPUs"):
+        load(scenario, [fewer])
+    for rule in ("wrap", "block", "[0, 1, 1, 0]"):
+        case = load(scenario, [fewer, f"workloads.0.placement={rule}"]).cases[0]
+        assert case.name == "rail-only/trace/pipeline.goal/4-ranks-on-2"
+
+
 def test_a_file_of_a_rank_that_has_changed_is_read_again(scenario: Path) -> None:
     folder = scenario.parent / "ranks"
     folder.mkdir()

@@ -71,6 +71,13 @@ class Replay(Task):
     domain_size: int
 
     @property
+    def name(self) -> str:
+        """The trace; where GPUs have several ranks, how many are on how many."""
+        gpus = len(np.unique(self.gpu_of))
+        folded = f"/{self.trace.ranks}-ranks-on-{gpus}" if gpus < self.trace.ranks else ""
+        return super().name + folded
+
+    @property
     def origin(self) -> str:
         """The trace: its format and size."""
         return origin(self.trace)

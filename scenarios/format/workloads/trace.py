@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -47,7 +48,8 @@ class TraceWork(Work):
     )
     placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
         default=PlacementRule.WRAP,
-        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers",
+        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers; "
+        "required where ranks are more than GPUs",
     )
     size: Size | None = Field(
         default=None, description="MSCCL XML: the size of the collective, as for a collective"
@@ -71,6 +73,10 @@ class TraceWork(Work):
         if self.size is not None and trace.format not in (MSCCL, FORMAT_OF_CHUNKS):
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
             yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
+        if trace.ranks > prod(shape) and "placement" not in self.model_fields_set:
+            what = f"is required to put {trace.ranks} ranks on {prod(shape)} GPUs"
+            yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")
+            return
         try:
             replay = self._replay(*shape)
         except ValueError as error:
