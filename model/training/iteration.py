@@ -66,7 +66,7 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
         layers * of_layer,
         layers * tensor_s,
         layers * _context_s(job, strategy),
-        layers * experts * _expert_s(job, strategy),
+        layers * experts * _exposed_expert_s(job, strategy),
     )
     stage_s = sum(parts)
     behind = logits_s(job, strategy) - (layers - last) * stage_s / layers
@@ -120,6 +120,12 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
     if cluster.kind is FabricKind.RAIL_ONLY:
         return count * (along_rails + y * within)
     return count * np.maximum(cluster.oversubscription * along_rails, within)
+
+
+def _exposed_expert_s(job: Job, strategy: Strategy) -> Numbers:
+    """Seconds of an expert layer's all-to-alls that no other microbatch's compute hides."""
+    whole = _expert_s(job, strategy)
+    return np.maximum(whole - layer_s(job, strategy), 0) if job.overlap_experts else whole
 
 
 def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:

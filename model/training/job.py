@@ -78,8 +78,10 @@ class Job:
     Without sequence parallelism, all tensor-parallel ranks repeat layer norms and dropouts.
     `fused_attention` keeps scores out of memory (FlashAttention, arXiv 2205.14135). `sharding` is
     ZeRO's stage (arXiv 1910.02054): 1, the optimizer's states; 2, gradients; 3, weights as well.
-    With `overlap`, gradients and weights are sent while the GPU computes. `offload` has the host
-    keep the optimizer's states and step (ZeRO-Offload, arXiv 2101.06840).
+    With `overlap`, gradients and weights are sent while the GPU computes; with `overlap_experts`,
+    tokens to and from experts while it computes another microbatch (DeepSeek-V3, arXiv 2412.19437,
+    section 3.2.1). `offload` has the host keep the optimizer's states and step (ZeRO-Offload, arXiv
+    2101.06840).
     """
 
     transformer: Transformer
@@ -90,6 +92,7 @@ class Job:
     fused_attention: bool = False
     sharding: int = 1
     overlap: bool = False
+    overlap_experts: bool = False
     offload: bool = False
 
 

@@ -320,6 +320,10 @@ def _changes(
     yield Change("pipeline", full.pipeline, strategy.pipeline)
     yield Change("data", full.data, strategy.data)
     yield Change("expert", full.expert, strategy.expert)
+    # Nothing overlaps on a fabric but what the steps' order lets, and gradients are summed once.
+    yield Change("overlap", job.overlap, 0)
+    yield Change("overlap of experts", job.overlap_experts, 0)
+    yield Change("ZeRO's stage", job.sharding, min(job.sharding, 1))
     yield Change("microbatches", before, after)
     yield Change("layers of a chunk", chunk, small.layers)
     yield Change("bubble", _bubble(full, before), _bubble(strategy, after))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from model.fabric.spec import FabricKind
 from model.training.iteration import Evaluation, evaluate, iteration
 from model.training.job import Job
 from model.training.memory import memory_bytes
@@ -23,6 +24,7 @@ class Freedom(StrEnum):
     SEQUENCE_PARALLEL = "sequence-parallel"
     SHARDING = "sharding"
     OVERLAP = "overlap"
+    OVERLAP_EXPERTS = "overlap-experts"
     OFFLOAD = "offload"
     CONTEXT = "context"
 
@@ -37,6 +39,7 @@ CHOICES: dict[Freedom, tuple[Any, ...]] = {
     Freedom.SEQUENCE_PARALLEL: (False, True),
     Freedom.SHARDING: (1, 2, 3),
     Freedom.OVERLAP: (False, True),
+    Freedom.OVERLAP_EXPERTS: (False, True),
     Freedom.OFFLOAD: (False, True),
 }
 
@@ -46,13 +49,19 @@ SAME: dict[str, Any] = {
     "recomputation": Recomputation.NONE,
     "sharding": 1,
     "overlap": False,
+    "overlap_experts": False,
     "offload": False,
 }
 
 
 def ways(job: Job, freedoms: Iterable[Freedom] = ()) -> Iterator[Job]:
     """Yield the job with every choice of what is free."""
-    free = [one for one in freedoms if one in CHOICES]
+    has_experts = job.transformer.experts is not None
+    free = [
+        one
+        for one in freedoms
+        if one in CHOICES and (has_experts or one is not Freedom.OVERLAP_EXPERTS)
+    ]
     for chosen in product(*(CHOICES[one] for one in free)):
         of_fields: dict[str, Any] = {
             one.field: choice for one, choice in zip(free, chosen, strict=True)
@@ -74,7 +83,8 @@ def best(
 
 
 def _fastest(job: Job, wish: Wish, *, must_fit: bool) -> Evaluation | None:
-    every = _every(replace(job, **SAME), wish)
+    cluster = replace(job.cluster, hb=1.0, nic=1.0, kind=FabricKind.RAIL_ONLY, oversubscription=1.0)
+    every = _every(replace(job, cluster=cluster, **SAME), wish)
     if not len(every.tensor):
         return None
     times = iteration(job, every).total
@@ -85,6 +95,6 @@ def _fastest(job: Job, wish: Wish, *, must_fit: bool) -> Evaluation | None:
     return evaluate(job, every.at(fastest)) if np.isfinite(times[fastest]) else None
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _every(job: Job, wish: Wish) -> Strategy:
     return strategies(job, wish)

@@ -88,7 +88,7 @@ def _strategy(result: Result) -> str:
     ]
     way = result["way"]
     words = [f"{way['recomputation']} recomputation", f"ZeRO {way['sharding']}"]
-    words += [key for key in ("sequence-parallel", "overlap", "offload") if way[key]]
+    words += [key for key, chosen in way.items() if chosen is True]
     return f"strategy: {', '.join([*degrees, *words])}"
 
 

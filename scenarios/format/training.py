@@ -117,6 +117,7 @@ class Configuration(Strict):
     fused_attention: bool = False
     sharding: Literal[1, 2, 3] = 1
     overlap: bool = False
+    overlap_experts: bool = False
     offload: bool = False
     weigh: tuple[Freedom, ...] = ()
     strategy: GivenStrategy = GivenStrategy()
@@ -167,6 +168,7 @@ class Configuration(Strict):
             self.fused_attention,
             self.sharding,
             self.overlap,
+            self.overlap_experts,
             self.offload,
         )
 

@@ -16,8 +16,8 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import ALL, PathClass, Terms
 from model.training.iteration import evaluate
 from model.training.job import Job, cluster_of
-from model.training.search import best
-from model.training.strategy import divisors, insides, strategies
+from model.training.search import Freedom, best, ways
+from model.training.strategy import ANY, divisors, insides, strategies
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation
 from model.workload.transfers.collective import Collective
@@ -164,6 +164,10 @@ def training(_store: Path) -> Iterator[Row]:
     yield _training_row("one evaluation", given, lambda: evaluate(given, strategy))
     searched = _training_row("search", large, lambda: _searched(large))
     yield searched | {"strategies": len(strategies(large).tensor)}
+    context = replace(ANY, context=None)
+    count = sum(len(strategies(one, context).tensor) for one in ways(large, Freedom))
+    weighed = _training_row("search of everything", large, lambda: best(large, freedoms=Freedom))
+    yield weighed | {"strategies": count}
     yield _training_row(
         "traffic", given, lambda: traffic(given, strategy).pairs_with_traffic(*Dimension)
     )
