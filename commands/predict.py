@@ -128,7 +128,7 @@ def _ranged(scenario: Scenario, least: float, most: float) -> Scenario:
         raise InputError(Problem("--end", "must be at least --begin"))
     sizes = [least * 2**step for step in range(1 + int(log2(most / least)))]
     cases = tuple(
-        replace(case, task=replace(case.task, size_bytes=size))
+        replace(case, task=case.task.of_size(size, scenario.spec_of(case.kind)))
         for case in scenario.cases
         if isinstance(case.task, SizedCollective)
         for size in sizes

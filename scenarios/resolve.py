@@ -9,6 +9,7 @@ from math import inf
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import Shape
 from model.prediction.machine import Machine
+from model.prediction.nccl_tuning import KNOWN
 from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
@@ -17,10 +18,12 @@ from scenarios.format.fabric import fabric_issues, fabric_spec, rate_issues
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
+from scenarios.format.workloads.collective import CollectiveWork
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, sized_cases
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
+from traffic_gen.workloads.algorithms.collectives import NCCL, algorithms_of
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
@@ -50,6 +53,7 @@ def resolve(
     document.refuse(chain(*of_sections, fault_issues(file)))
     if not on_paper:
         document.refuse(_given_size_issues(file))
+        document.refuse(_modeled_issues(file))
     datapath = file.fabric.datapath
     if machine is not None and datapath not in (DatapathChoice.AUTO, machine.key.datapath):
         machine = None
@@ -58,7 +62,9 @@ def resolve(
     is_given = file.fabric.bandwidth_scale != "auto"
     if not is_given:
         document.refuse(_schedule_issues(file))
-    scale, depth = bandwidth_scale(file, machine), bucket_depth(file, machine)
+    is_free = on_paper and not is_given
+    scale = Chosen(1.0) if is_free else bandwidth_scale(file, machine)
+    depth = bucket_depth(file, machine)
     specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
     if not on_paper:
         document.refuse([issue for spec in specs.values() for issue in rate_issues(spec)][:1])
@@ -133,6 +139,19 @@ def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
 
 
+def _modeled_issues(file: ScenarioFile) -> Iterator[Issue]:
+    """Yield issues of collectives that can be predicted, but not executed."""
+    spec = fabric_spec(file, file.fabric.kinds[0], 1.0)
+    for number, workload in enumerate(file.workloads):
+        if not isinstance(workload, CollectiveWork) or not (task := workload.task(spec)).is_modeled:
+            continue
+        why = f" ({task.choice})" if task.choice else ""
+        what = f"{task.algorithm} is only modeled: switches reduce, which packets cannot show{why}"
+        others = ", ".join(algorithms_of(task.collective))
+        place = "workloads", number, "algorithm"
+        yield Issue(place, what, f"use railbed predict, or another algorithm: {others}")
+
+
 def _grid(file: ScenarioFile) -> Shape:
     return file.fabric.domains, file.fabric.domain_size
 
@@ -144,6 +163,10 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         yield Issue((*place, "kinds"), "matches none of the scenario's fabrics", hint)
     if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
         yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
+    platform = file.fabric.platform or "other rates"
+    if isinstance(workload, CollectiveWork) and workload.is_chosen and platform not in KNOWN:
+        what = f"{NCCL} chooses on {', '.join(KNOWN)} alone, got {platform}"
+        yield Issue((*place, "algorithm"), what, "name the algorithm")
     where, generator = (*place, "generator"), workload.generator
     if generator is not Generator.AGENT and file.faults:
         yield Issue(where, f"{generator} cannot be combined with faults", ONLY_AGENTS)

@@ -192,6 +192,29 @@ def _rings_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     return max(grid.along_s(grid.n - 1, part), within)
 
 
+def _nvls_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """(x+1)D/(x C_F) or 2(y-1)D/(xy C_S): HB switches reduce and multicast, rings are on rails."""
+    return _in_switches_s(grid, size, 2 * grid.along_s(grid.y - 1, size / grid.slices / grid.n))
+
+
+def _nvls_sharp_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """(x+1)D/(x C_F) or D/(x C_S): rail switches reduce and multicast, too."""
+    return _in_switches_s(grid, size, grid.along_s(min(1, grid.y - 1), size / grid.slices / grid.x))
+
+
+def _in_switches_s(grid: Grid, size: float, along: float) -> float:
+    """Reduce a slice in an HB switch, on its rail, and multicast it, while others do the same.
+
+    A GPU's HB link carries its slice to the switch to be reduced, and 1/x of it to be multicast
+    (Ishii and Wells, The NVLink-Network Switch, Hot Chips 34, 2022: N+1 of 2N).
+    """
+    if grid.x == 1:
+        return grid.slices * along
+    within = grid.within_s(1, size / grid.slices)
+    both = grid.within_s(1, (1 + 1 / grid.x) * size / grid.slices)
+    return 2 * within + along + (grid.slices - 1) * max(along, both)
+
+
 def _stages_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """A chain of microbatches; from domain to domain, the ranks' order crosses rails."""
     if grid.x > 1:
@@ -271,6 +294,17 @@ STAGES = ClosedForm(
     _stages_s,
     steps=lambda grid: grid.n - 1 + grid.slices - 1,
     count=lambda grid: grid.slices * (grid.n - 1),
+)
+# AllReduces in switches: each GPU sends each slice to its HB switch, and along its rail.
+NVLS = ClosedForm(
+    _nvls_s,
+    steps=lambda grid: 2 + 2 * (grid.y - 1) * grid.slices,
+    count=lambda grid: 2 * grid.n * grid.y * grid.slices,
+)
+NVLS_SHARP = ClosedForm(
+    _nvls_sharp_s,
+    steps=lambda grid: 2 + grid.slices,
+    count=lambda grid: 3 * grid.n * grid.slices,
 )
 # A Broadcast within the root's domain, along all rails, and within all domains.
 HIERARCHICAL_BROADCAST = ClosedForm(

@@ -56,8 +56,9 @@ def prediction_sections(result: Result) -> list[Section]:
         f"{framing['efficiency']:.1%} of a NIC link to payload. Busiest link: what it needs for "
         "its bytes. Latency: its part of the time. busbw: GB/s, as of nccl-tests."
     )
+    reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
     left_out = [f"not predicted: {', '.join(result['left_out'])}"] if result["left_out"] else []
-    return [case_section("On paper", columns, result["cases"], text, left_out)]
+    return [case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])]
 
 
 def _milliseconds(seconds: float | None) -> str:

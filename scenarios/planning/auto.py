@@ -156,6 +156,8 @@ def _scale(
 ) -> tuple[float, Chosen | None]:
     """Return the size scale of a workload, and the time dilation if that is chosen."""
     scale, given = spec.bandwidth_scale, workload.time_dilation
+    if task.is_modeled:
+        return 1.0, None
     if given is None:
         size = workload.size_scale
         return auto_size_scale(real_task(task, spec), scale) if size == "auto" else size, None

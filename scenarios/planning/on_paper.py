@@ -43,7 +43,8 @@ class CaseOnPaper:
 
     `latency_s` is the part of the completion time that no latency would take away, `lower_bound_s`
     what the busiest link needs for its bytes; neither this nor the link is known beyond two million
-    transfers. Only a collective has bandwidths, a variant and a number of GPUs.
+    transfers. Only a collective has bandwidths, a variant and a number of GPUs. `reason` says why
+    NCCL's tuning model chose the algorithm, if it did.
     """
 
     case: str
@@ -58,6 +59,7 @@ class CaseOnPaper:
     variant: str | None
     gpus: int | None
     algorithm: str
+    reason: str | None
     bytes: float
 
 
@@ -76,6 +78,8 @@ def on_paper(
         if spec.gpus > MOST_GPUS and not count:
             what = f"has no closed form: must have at most {MOST_GPUS} GPUs, got {spec.gpus}"
             raise InputError(Problem(case.name, what))
+        if task.is_modeled and not count:
+            raise InputError(Problem(case.name, "has no closed form on such a fabric"))
         time = _time(real, count, latencies, framing)
         busiest = time.busiest
         yield CaseOnPaper(
@@ -114,11 +118,12 @@ def left_out(scenario: Scenario) -> list[str]:
 def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
     """Return what a collective has and other work has not."""
     if not isinstance(task, SizedCollective):
-        return dict.fromkeys(("collective", "variant", "gpus", "algbw", "busbw"))
+        return dict.fromkeys(("collective", "variant", "gpus", "algbw", "busbw", "reason"))
     gpus, algbw = len(task.groups[0].ranks), task.size_bytes / seconds / 1e9
     return {
         "collective": task.collective.value,
         "variant": task.variant,
+        "reason": task.choice or None,
         "gpus": gpus,
         "algbw": algbw,
         "busbw": algbw * busbw_factor(task.collective, gpus),
@@ -150,6 +155,8 @@ def link_latencies(spec: FabricSpec, given_s: float | None = None) -> LinkLatenc
 def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing) -> PlatformTime:
     """Return the platform's time of a task with a closed form for `count` transfers, if any."""
     task, spec = real.task, real.spec
+    if task.is_modeled:
+        return closed_time(real, latencies, framing)
     if count <= MOST_FOLLOWED:
         return platform_time(task.transfers(), build_topology(spec), latencies, framing)
     time = closed_time(real, latencies, framing)

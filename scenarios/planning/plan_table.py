@@ -12,6 +12,7 @@ from results.sections.section import Marked, Row, Section
 from scenarios.planning.auto import NOT_MEASURED
 from scenarios.planning.plan import CasePlan, rail_crossings
 from scenarios.scenario import Scenario
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 Alone = tuple[FabricKind, int, str]
 """A job that is alone: the fabric, the number of its workload, its name."""
@@ -90,6 +91,9 @@ def print_notes(scenario: Scenario, console: Console) -> None:
     for key, chosen in scenario.chosen.items():
         line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
         console.print(line, soft_wrap=True)
+    for case in scenario.cases:
+        if isinstance(case.task, SizedCollective) and case.task.choice:
+            console.print(f"  {case.name}: {case.task.choice}.", soft_wrap=True)
     for sentence in rail_crossings(scenario):
         console.print(f"  {sentence}.", soft_wrap=True)
 

@@ -110,7 +110,7 @@ def test_doctor_fails_for_what_a_run_needs_and_shows_the_rest(
 def test_a_mistake_is_said_with_its_line_and_is_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    Path("own.yaml").write_text(OWN_RATES.replace("ring", "rings"))
+    Path("own.yaml").write_text(OWN_RATES.replace("ring", "rign"))
     assert exit_code(monkeypatch, command, "own.yaml") == 2
     said = capsys.readouterr().err
     assert "own.yaml:3 workloads.0: unknown algorithm" in said

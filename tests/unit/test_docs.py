@@ -5,9 +5,10 @@ import tomllib
 
 from linux.files.program_files import ROOMS, ROOT
 from model.fabric.spec import PLATFORMS
+from model.prediction.nccl_tuning import VERSION
 from model.workload.transfers.collective import Collective
 from scenarios.format.units import PUBLISHED_SIZES
-from traffic_gen.workloads.algorithms.collectives import algorithms_of
+from traffic_gen.workloads.algorithms.collectives import MODELED, algorithms_of
 
 SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"
 TRAINING = ROOT / "docs" / "reference" / "training.md"
@@ -32,6 +33,9 @@ def test_every_algorithm_is_listed() -> None:
     for collective in Collective:
         names = ", ".join(f"`{name}`" for name in algorithms_of(collective))
         require_in_reference(f"| `{collective}` | {names} |")
+    for _, name in MODELED:
+        require_in_reference(f"by `{name}`, in which")
+    require_in_reference(f"tuning model of NCCL {VERSION}")
 
 
 def test_every_platform_and_every_published_size_is_listed() -> None:

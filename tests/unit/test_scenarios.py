@@ -23,7 +23,7 @@ from scenarios.planning.auto import (
 from scenarios.planning.plan import real_task
 from tests.unit.fabrics import accepts
 from tests.unit.fabrics import spec as fabric_spec
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, algorithms_of
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, names_of
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 *FIRST, LAST = (repr(collective.value) for collective in Collective)
@@ -134,7 +134,7 @@ def test_cases_are_named_by_what_they_differ_in(
         (
             ("algorithm: ring", "algorithm: rign"),
             "x.yaml:7 workloads.0: unknown algorithm 'rign' of all-reduce; did you mean 'ring'? "
-            f"known: {', '.join(algorithms_of(Collective.ALL_REDUCE))}",
+            f"known: {', '.join(names_of(Collective.ALL_REDUCE))}",
         ),
         (
             ("all-reduce", "all-reduse"),

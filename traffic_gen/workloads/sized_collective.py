@@ -17,12 +17,19 @@ from model.fabric.spec import FabricSpec
 from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.load import SLICES, Profile
+from model.prediction.nccl_tuning import VERSION, estimates
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective, Demand, demand_of
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm, Named
+from traffic_gen.workloads.algorithms.collectives import (
+    NAMES_OF_NCCL,
+    NCCL,
+    Algorithm,
+    Named,
+    algorithm_of,
+)
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
 from traffic_gen.workloads.task import Task, followed
 
@@ -44,7 +51,8 @@ class SizedCollective(Task):
 
     `size_bytes` is as nccl-tests define it. A pipelined algorithm sends each chunk in `slices`, by
     default as many as the algorithm says. An all-to-all may have a `matrix`, and exchange with
-    several `peers` at once. The ranks of a `communicator` alone take part.
+    several `peers` at once. The ranks of a `communicator` alone take part. `choice` says why
+    NCCL's tuning model chose the algorithm, if it did.
     """
 
     collective: Collective
@@ -55,6 +63,7 @@ class SizedCollective(Task):
     matrix: Matrix | None = None
     communicator: Asked = EVERYONE
     peers: Peers = 1
+    choice: str = ""
 
     @property
     def collectives(self) -> tuple[Named, ...]:
@@ -69,8 +78,11 @@ class SizedCollective(Task):
     @property
     def name(self) -> str:
         """The names of collective, algorithm, several peers, matrix and communicators."""
+        chosen = NCCL if self.choice else ""
         several = "" if self.peers == 1 else f"peers-{self.peers}"
-        return "/".join(filter(None, (*self.named, several, self.variant)))
+        return "/".join(
+            filter(None, (self.collective, chosen, self.algorithm, several, self.variant))
+        )
 
     @property
     def variant(self) -> str:
@@ -82,7 +94,24 @@ class SizedCollective(Task):
     @property
     def how(self) -> Algorithm:
         """The algorithm itself."""
-        return ALGORITHMS[self.named]
+        return algorithm_of(self.named)
+
+    def chosen_by_nccl(self, spec: FabricSpec) -> "SizedCollective":
+        """Return the same AllReduce by the algorithm that NCCL's tuning model chooses."""
+        best, *others = estimates(spec.platform, *self.shape, self.size_bytes)
+        before = " and ".join(map(str, others))
+        why = f"NCCL {VERSION}'s tuning model chooses {best} before {before}"
+        return replace(self, algorithm=NAMES_OF_NCCL[best.algorithm], choice=why)
+
+    def of_size(self, size_bytes: float, spec: FabricSpec) -> "SizedCollective":
+        """Return the collective with another size, for which NCCL may choose differently."""
+        sized = replace(self, size_bytes=size_bytes)
+        return sized.chosen_by_nccl(spec) if self.choice else sized
+
+    @property
+    def is_modeled(self) -> bool:
+        """Whether its algorithm has a closed form alone."""
+        return self.how.is_modeled
 
     @property
     def chunk_slices(self) -> int:

@@ -52,6 +52,11 @@ class Task(ABC):
         return f"{self.key}/{self.algorithm}"
 
     @property
+    def is_modeled(self) -> bool:
+        """Whether it has no transfers, and cannot be executed."""
+        return False
+
+    @property
     @abstractmethod
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""

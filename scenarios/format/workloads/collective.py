@@ -21,11 +21,14 @@ from scenarios.format.issues import Issue, Place, did_you_mean
 from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.workloads.algorithms.collectives import (
-    ALGORITHMS,
     DEFAULT_SLICES,
     MICROBATCHES,
+    NCCL,
     TREE_SLICES,
+    Algorithm,
+    algorithm_of,
     algorithms_of,
+    names_of,
 )
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -74,23 +77,25 @@ class CollectiveWork(Work):
 
     peers: PeersAtOnce | None = Field(
         default=None,
-        description="`direct`: with how many partners a GPU exchanges at once, on its NIC and "
-        f"within its HB domain: 1 to {MOST_PEERS}, or `all`; default: 1",
+        description="`direct`: partners of a GPU at once, on its NIC and within its HB domain: "
+        f"1 to {MOST_PEERS}, or `all`; default: 1",
     )
 
     @model_validator(mode="after")
     def _algorithm_exists(self) -> Self:
-        known = algorithms_of(self.collective)
+        known = names_of(self.collective)
         if self.algorithm not in known:
             raise ValueError(
                 f"unknown algorithm {self.algorithm!r} of {self.collective}"
                 f"{did_you_mean(self.algorithm, known)} known: {', '.join(known)}"
             )
+        if self.is_chosen and self.communicator != EVERYONE:
+            raise ValueError(f"{NCCL} needs all GPUs, without a communicator")
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
             raise ValueError(f"matrix needs {Collective.ALL_TO_ALL}, got {self.collective}")
-        if self.slices is not None and not ALGORITHMS[self.collective, self.algorithm].is_pipelined:
+        if self.slices is not None and not self._how.is_pipelined:
             raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
-        if self.peers is not None and not ALGORITHMS[self.collective, self.algorithm].takes_peers:
+        if self.peers is not None and not self._how.takes_peers:
             raise ValueError(f"peers need the algorithm 'direct', got {self.algorithm!r}")
         return self
 
@@ -106,7 +111,17 @@ class CollectiveWork(Work):
     @property
     def variant(self) -> str:
         """The number of slices in which each chunk is sent."""
-        return f"slices-{self.slices or ALGORITHMS[self.collective, self.algorithm].slices}"
+        return f"slices-{self.slices or self._how.slices}"
+
+    @property
+    def _how(self) -> Algorithm:
+        """The algorithm; in place of NCCL's choice, its rings."""
+        return algorithm_of((self.collective, self.algorithm))
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether NCCL chooses the algorithm."""
+        return self.algorithm == NCCL
 
     @property
     def pair_sizes(self) -> Matrix | None:
@@ -125,7 +140,8 @@ class CollectiveWork(Work):
 
     def task(self, spec: FabricSpec) -> SizedCollective:
         """Return the collective on a fabric."""
-        return self.on_grid(spec.job_shape)
+        task = self.on_grid(spec.job_shape)
+        return task.chosen_by_nccl(spec) if self.is_chosen else task
 
     def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
         """Yield the collective: building the schedule of a refused one would take seconds."""
@@ -137,6 +153,8 @@ class CollectiveWork(Work):
 
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
+        if self._how.is_modeled:
+            return
         task = self.on_grid(shape)
         wrong = list(_wrong_groups(task))
         yield from (Issue((*place, key), what) for key, what in wrong)
@@ -164,6 +182,12 @@ class CollectiveWorkload(BySize, CollectiveWork):
 
 class CollectiveJob(CollectiveWork, JobPlace):
     """A job that executes a collective."""
+
+    @model_validator(mode="after")
+    def _has_transfers(self) -> Self:
+        if self.is_chosen or self._how.is_modeled:
+            raise ValueError(f"a job has one of {', '.join(algorithms_of(self.collective))}")
+        return self
 
 
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:

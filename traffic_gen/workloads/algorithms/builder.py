@@ -288,20 +288,13 @@ def around(
     """
     arrived, everything = ready, [ready]
     for step in range(rings.shape[1] - 1):
-        arrived = step_around(build, rings, step, channel, arrived, reduce=reduce, number=number)
+        arrived = step_around(build, rings, step, channel, arrived, number, reduce)
         everything.append(arrived)
     return arrived if reduce else joined(*everything)
 
 
 def step_around(
-    build: Builder,
-    rings: Ints,
-    step: int,
-    channel: str,
-    arrived: Arrivals,
-    *,
-    reduce: bool,
-    number: int = 0,
+    build: Builder, rings: Ints, step: int, channel: str, after: Arrivals, number: int, reduce: bool
 ) -> Arrivals:
     """Add one of the n-1 steps of `around`: position i sends shard i + first_shard - step on."""
     first_shard = -1 if reduce else 0
@@ -311,7 +304,7 @@ def step_around(
         np.roll(rings, -1, axis=1).ravel(),
         build.parts(shards, number)[:, None],
         channel=channel,
-        after=arrived,
+        after=after,
         reduce=reduce,
     )
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from model.job.communicators import Shape
 from model.prediction import closed_forms as closed
+from model.prediction.nccl_tuning import NVLS, RING, TREE
 from model.workload.transfers.collective import ROOT, Collective
+from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.all_to_all import (
     direct_all_to_all,
     pairwise_all_to_all,
@@ -93,9 +95,19 @@ class Algorithm:
     takes_peers: bool = False
 
     @property
+    def is_modeled(self) -> bool:
+        """Whether it has a closed form alone, and no transfers."""
+        return self.build is no_transfers
+
+    @property
     def is_pipelined(self) -> bool:
         """Whether the number of slices is a parameter."""
         return self.slices > 1
+
+
+def no_transfers(_build: Builder) -> None:
+    """Refuse every grid: a switch that reduces cannot be shown with packets."""
+    raise ScheduleError("switches reduce, which no packets of GPUs can show")
 
 
 def a_part_for_each_rail(shape: Shape) -> int:
@@ -159,6 +171,16 @@ ALGORITHMS: dict[Named, Algorithm] = {
         send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _shape: 1
     ),
 }
+# AllReduces in which switches reduce, as NVLink SHARP and SHARP do: no GPU sends to another one.
+MODELED: dict[Named, Algorithm] = {
+    (Collective.ALL_REDUCE, "nvls"): Algorithm(no_transfers, closed.NVLS, DEFAULT_SLICES),
+    (Collective.ALL_REDUCE, "nvls-sharp"): Algorithm(
+        no_transfers, closed.NVLS_SHARP, DEFAULT_SLICES
+    ),
+}
+# NCCL's own choice of an AllReduce, and our names of its algorithms.
+NCCL = "nccl"
+NAMES_OF_NCCL = {RING: "rings", TREE: "double-binary-tree", NVLS: "nvls"}
 # The algorithms that are part of Railbed; plugins add others.
 BUILT_IN = frozenset(ALGORITHMS)
 
@@ -166,3 +188,16 @@ BUILT_IN = frozenset(ALGORITHMS)
 def algorithms_of(collective: Collective) -> list[str]:
     """Return the names of the algorithms of a collective."""
     return [name for of, name in ALGORITHMS if of is collective]
+
+
+def names_of(collective: Collective) -> list[str]:
+    """Return the names of its algorithms, those that are only modeled, and NCCL's choice."""
+    modeled = [name for of, name in MODELED if of is collective]
+    return [*algorithms_of(collective), *modeled, *([NCCL] if modeled else [])]
+
+
+def algorithm_of(named: Named) -> Algorithm:
+    """Return an algorithm, also one that is only modeled; before NCCL's choice, its rings."""
+    collective, name = named
+    known = collective, NAMES_OF_NCCL[RING] if name == NCCL else name
+    return ALGORITHMS.get(known) or MODELED[known]

@@ -59,9 +59,7 @@ def _on_all_rings(build: Builder, arrived: list[Arrivals], *, reduce: bool) -> l
     """Go around all rings at once, each on its own channel; return each one's last arrivals."""
     for step in range(build.gpus - 1):
         arrived = [
-            step_around(
-                build, ring[None, :], step, f"ring{rail}", earlier, reduce=reduce, number=rail
-            )
+            step_around(build, ring[None, :], step, f"ring{rail}", earlier, rail, reduce)
             for rail, (ring, earlier) in enumerate(zip(rail_rings(build), arrived, strict=True))
         ]
     return arrived

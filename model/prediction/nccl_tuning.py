@@ -1,0 +1,144 @@
+"""NCCL's choice of an algorithm for an AllReduce, by its published tuning model.
+
+From NCCL 2.30.7: `ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in `src/graph/tuning.cc`; rates of
+channels as `src/graph/search.cc` finds them on DGX. Latencies are in microseconds, bandwidths in
+GB/s. A node is an HB domain. Between nodes, each NIC has one channel.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, log2
+
+VERSION = "2.30.7"
+RING, TREE, NVLS = "ring", "tree", "NVLS"
+PROTOCOLS = ("LL", "LL128", "Simple")
+SIMPLE = 2
+
+# By protocol: baseLatencies, and hwLatencies of NVLink and of the network.
+START_US = {TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4)}
+NVLINK_US = {TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4)}
+NETWORK_US = {TREE: (5.0, 8.5, 14.0), RING: (2.7, 4.0, 14.0)}
+# Of NVLS within a node, and of NVLS with a tree between nodes; the part of NVLink that it uses.
+NVLS_US, NVLS_TREE_US, NVLS_PART = 25.0, 20.9, 0.85
+# A ring of protocol Simple between nodes, once each GPU's part of a channel has 64 bytes.
+PLATEAU, PLATEAU_BYTES = 1.4, 64
+# The part of its rate that a tree has, by protocol and size: 64 bytes, then twice as much each.
+TREE_PARTS: tuple[tuple[float, ...], ...] = (
+    (*(1,) * 4, 0.9, 0.8, *(0.7,) * 4, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, *(1,) * 4),
+    (*(1,) * 5, 0.9, *(0.8,) * 3, 0.7, *(0.6,) * 6, 0.8, *(0.9,) * 4, 1, 1),
+    (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, *(0.5,) * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a channel carries on a number of nodes; of protocol LL, all of them."""
+
+    all_ll: float
+    ring_ll128: float
+    tree_ll128: float
+    tree: float
+    nvls: float = 0.0
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Number and rate of channels within a node, their rate between nodes, and their limits.
+
+    `overhead_us` is that of a message; `limits` are for one, two and more nodes.
+    """
+
+    within: tuple[int, float]
+    between: float
+    overhead_us: float
+    limits: tuple[Limits, Limits, Limits]
+
+
+OF_A100 = (Limits(87.7, 20, 20, 24), Limits(22.5, 20, 20, 23.6), Limits(19, 20, 20, 17.8))
+OF_H100 = (
+    Limits(141, 36.7, 36.7, 38.7, inf),
+    Limits(39, 36.7, 36.7, 41.4, 57.7),
+    Limits(20.4, 36.7, 29, 36, 45.5),
+)
+KNOWN = {
+    "dgx-a100": Platform((6, 40.0), between=24.0, overhead_us=2.0, limits=OF_A100),
+    "dgx-h100": Platform((6, 60.0), between=48.0, overhead_us=1.0, limits=OF_H100),
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time that NCCL expects of an algorithm with one of its protocols."""
+
+    algorithm: str
+    protocol: str
+    time_us: float
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} ({self.protocol}, {self.time_us:,.0f} us)"
+
+
+def estimates(name: str, nodes: int, gpus: int, size_bytes: float) -> list[Estimate]:
+    """Return the best protocol of each algorithm on a known platform, the fastest first.
+
+    Each of the `nodes` has as many `gpus`, and `size_bytes` is that of the buffer.
+    """
+    best: dict[str, Estimate] = {}
+    model = _Model(KNOWN[name], nodes, gpus, size_bytes)
+    for found in sorted(model.estimates(), key=lambda estimate: estimate.time_us):
+        best.setdefault(found.algorithm, found)
+    return list(best.values())
+
+
+class _Model:
+    """The tuning model for an AllReduce of a size on some nodes."""
+
+    def __init__(self, known: Platform, nodes: int, gpus: int, size_bytes: float) -> None:
+        self._known, self._nodes, self._gpus, self._size = known, nodes, gpus, size_bytes
+        self._limits, self._ranks = known.limits[min(nodes, 3) - 1], nodes * gpus
+        self._channels, self._rate = known.within if nodes == 1 else (gpus, known.between)
+        self._depth = int(log2(nodes))
+        # A ring AllReduce has 2(n-1) steps, of one of n parts each.
+        self._per_step = self._ranks / (2 * (self._ranks - 1))
+
+    def estimates(self) -> Iterator[Estimate]:
+        """Yield the time of each algorithm with each protocol."""
+        for which, protocol in enumerate(PROTOCOLS):
+            for name, estimate in ((RING, self._ring), (TREE, self._tree)):
+                latency_us, rate = estimate(which)
+                yield Estimate(name, protocol, latency_us + self._size / (1e3 * rate))
+        if self._limits.nvls:
+            latency_us, rate = self._nvls()
+            yield Estimate(NVLS, "Simple", latency_us + self._size / (1e3 * rate))
+
+    def _ring(self, which: int) -> tuple[float, float]:
+        between, known = 2 * (self._nodes - 1), self._known
+        overhead_us = known.overhead_us * (3 if which == SIMPLE else 1) * (self._nodes > 1)
+        within_us = max(NVLINK_US[RING][which], overhead_us)
+        network_us = NETWORK_US[TREE if self._gpus == 1 else RING][which]
+        steps_us = (2 * (self._ranks - 1) - between) * within_us + between * network_us
+        latency_us = START_US[RING][which] + steps_us
+        part_bytes = self._size / (self._channels * self._ranks)
+        if which == SIMPLE and self._nodes > 1 and part_bytes >= PLATEAU_BYTES:
+            latency_us *= PLATEAU
+        total = self._channels * self._rate
+        ll128 = min(0.92 * total, self._channels * self._limits.ring_ll128)
+        rate = (min(self._limits.all_ll, total / 2), ll128, total)[which]
+        return latency_us, rate * self._per_step
+
+    def _tree(self, which: int) -> tuple[float, float]:
+        chain_us = (self._gpus - 1) * NVLINK_US[TREE][which]
+        latency_us = START_US[TREE][which] + 2 * (chain_us + self._depth * NETWORK_US[TREE][which])
+        channels, limits = self._channels, self._limits
+        simple = channels * min(0.92 * self._rate, limits.tree)
+        part = 7 / 9 if self._nodes == 1 else 120 / 128
+        ll128 = min(part * simple, channels * limits.tree_ll128)
+        rate = (min(simple / 3.8, limits.all_ll), ll128, simple)[which]
+        power = int(log2(self._size / 64)) if self._size >= 64 else len(TREE_PARTS[which])
+        return latency_us, rate / 2 * (*TREE_PARTS[which], 1.0)[min(power, len(TREE_PARTS[which]))]
+
+    def _nvls(self) -> tuple[float, float]:
+        within = 2 * self._rate * NVLS_PART * (self._channels - 1) / self._channels
+        between = self._rate * (1 + (self._nodes == 2))
+        rate = self._channels * min(within, between, self._limits.nvls)
+        return NVLS_US + 2 * self._depth * NVLS_TREE_US, rate * self._per_step

@@ -1,0 +1,115 @@
+"""NCCL's choice of an algorithm, and algorithms that are only modeled."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commands.app import app
+from model.errors import InputError
+from model.fabric.spec import FabricKind
+from model.prediction.closed_forms import (
+    HIERARCHICAL_ALL_REDUCE,
+    NVLS,
+    NVLS_SHARP,
+    Grid,
+)
+from model.prediction.nccl_tuning import KNOWN, estimates
+from scenarios.library_files import scenario_file
+from scenarios.load import load
+
+CHOSEN = "workloads=[{collective: all-reduce, algorithm: nccl, size: %s}]"
+JOB = "workloads=[{jobs: [{name: a, collective: all-reduce, algorithm: nvls, size: 1 MB}]}]"
+A100, MIB = "fabric.platform=dgx-a100", 2**20
+# By hand from NCCL's formulas, in us: latency and bytes over bandwidth.
+RING_LL128 = (14 + 224 * 1.9 + 30 * 4) + 128 * MIB / (293.6e3 * 128 / 254)
+TREE_SIMPLE = (8.4 + 2 * (7 * 4 + 4 * 14)) + 128 * MIB / (0.9 * 288e3 / 2)
+NVLS_TREE = (25 + 2 * 4 * 20.9) + 128 * MIB / (8 * 45.5e3 * 128 / 254)
+RING_SIMPLE = 1.4 * (8.4 + 28 * 6 + 2 * 14) + 1024 * MIB / (192e3 * 16 / 30)
+
+
+def test_the_tuning_model_is_that_of_nccl() -> None:
+    found = estimates("dgx-h100", 16, 8, 128 * MIB)
+    assert [(one.algorithm, one.protocol) for one in found] == [
+        ("NVLS", "Simple"),
+        ("tree", "Simple"),
+        ("ring", "LL128"),
+    ]
+    times_us = [one.time_us for one in found]
+    assert times_us == pytest.approx([NVLS_TREE, TREE_SIMPLE, RING_LL128])
+    best = estimates("dgx-a100", 2, 8, 1024 * MIB)[0]
+    assert (best.algorithm, best.protocol) == ("ring", "Simple")
+    assert best.time_us == pytest.approx(RING_SIMPLE)
+
+
+@given(st.sampled_from(sorted(KNOWN)), st.integers(1, 2048), st.integers(1, 2**40))
+def test_each_algorithm_is_estimated_once_and_nvls_where_switches_reduce(
+    platform: str, count: int, size: int
+) -> None:
+    found = estimates(platform, count, 8, size)
+    assert found == sorted(found, key=lambda one: one.time_us)
+    has_nvls = ["NVLS"] if platform == "dgx-h100" else []
+    assert sorted(one.algorithm for one in found) == [*has_nvls, "ring", "tree"]
+
+
+def test_trees_serve_small_sizes_of_many_nodes_and_rings_large_ones() -> None:
+    best = [estimates("dgx-a100", 16, 8, size * MIB)[0].algorithm for size in (1, 16384)]
+    assert best == ["tree", "ring"]
+
+
+def test_the_choice_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    options = [word for value in (A100, CHOSEN % "1 GiB") for word in ("--set", value)]
+    app(["predict", "quickstart", *options, "--json"], standalone_mode=False)
+    case = json.loads(capsys.readouterr().out)["cases"][0]
+    assert (case["case"], case["algorithm"]) == ("rail-only/all-reduce/nccl/rings", "rings")
+    assert case["reason"].startswith("NCCL 2.30.7's tuning model chooses ring (Simple, ")
+    app(["check", "quickstart", *options], standalone_mode=False)
+    assert case["reason"] in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_size_of_a_range_has_its_own_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--set", A100, "--set", CHOSEN % "1 MiB"]
+    sizes = ["--like", "nccl-tests", "--begin", "1 MiB", "--end", "8 MiB"]
+    app(["predict", "quickstart", *options, *sizes], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "all-reduce/rings" in said
+    assert "all-reduce/double-binary-tree" in said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([CHOSEN % "128 MiB"], "nvls is only modeled: switches reduce, .*chooses NVLS"),
+        ([(CHOSEN % "1 MB").replace("nccl", "nvls-sharp")], "nvls-sharp is only modeled"),
+        ([CHOSEN % "1 MB", "fabric.platform=mi300x"], "chooses on dgx-a100, dgx-h100 alone"),
+        ([CHOSEN % "1 MB, communicator: rails"], "nccl needs all GPUs"),
+        ([JOB], "a job has one of ring"),
+    ],
+)
+def test_what_cannot_be_executed_or_chosen_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load(scenario_file(Path("quickstart")), overrides)
+
+
+@given(st.integers(4, 72), st.integers(2, 2048), st.floats(1e6, 1e11))
+def test_a_switch_that_reduces_saves_bytes(x: int, y: int, size: float) -> None:
+    grid = Grid(x, y, hb=450e9, nic=50e9, slices=64)
+    by_gpus, by_hb, by_all = (
+        form.completion_s(FabricKind.RAIL_ONLY, grid, size)
+        for form in (HIERARCHICAL_ALL_REDUCE, NVLS, NVLS_SHARP)
+    )
+    assert by_all <= by_hb * (1 + 1e-9)
+    assert by_hb <= by_gpus * 1.04
+    # A GPU sends everything once; along the rail, its part of it once instead of 2(y-1)/y times.
+    assert by_all >= max((1 + 1 / x) * size / grid.hb, size / x / grid.nic)
+
+
+def test_modeled_algorithms_have_no_times_on_other_fabrics() -> None:
+    nvls = (CHOSEN % "1 MB").replace("nccl", "nvls")
+    with pytest.raises(InputError, match="has no closed form on such a fabric"):
+        app(
+            ["predict", "quickstart", "--set", nvls, "--set", "fabric.oversubscription=2"],
+            standalone_mode=False,
+        )
