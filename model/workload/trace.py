@@ -327,7 +327,9 @@ def _picked(rows: Rows, which: Ints) -> tuple[Ints, Ints]:
 
 
 def _require_pairs(rows: Rows, row: Ints, value: Ints) -> None:
-    """Raise `ScheduleError` unless each of these values is in its row."""
+    """Raise `ScheduleError` unless each of these values is in its row, whose values are sorted."""
     width = 1 + max(rows.values.max(initial=0), value.max(initial=0))
-    if not np.isin(row * width + value, rows.row * width + rows.values).all():
+    known, wanted = rows.row * width + rows.values, row * width + value
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    if len(wanted) and (not len(known) or (known[place] != wanted).any()):
         raise ScheduleError("a node does not wait for all of its dependencies")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.nodes import Node, Nodes
-from traffic_gen.traces.replay import ALGORITHM_OF
+from traffic_gen.traces.operations import ALGORITHM_OF
 
 
 @st.composite

@@ -6,37 +6,25 @@ Between ranks on one GPU, data are handed over without a transfer.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from model.arrays import Ints
-from model.job.communicators import Shape
 from model.workload.schedule import WorkSteps
 from model.workload.trace import Deliveries, NodeKind, Operation, Trace
-from model.workload.transfers.collective import Collective
-from model.workload.transfers.columns import NONE, Rows, Transfer, Transfers
+from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.traces.description import description, origin
-from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.traces.operations import Ends, Pattern, arranged, pattern, union
 from traffic_gen.workloads.task import Task
 
 # A step takes about half a kilobyte of memory, each dependency some bytes.
 MOST_STEPS, MOST_WAITS = 2_000_000, 20_000_000
 # A step of compute takes at most a day of emulated time.
 MOST_NS = 86_400 * 10**9
-# Numbers of transfers that a GPU has sent or received.
-Ends = tuple[int, ...]
-# A trace names no algorithm. These are for any number of ranks.
-ALGORITHM_OF = {
-    Collective.ALL_REDUCE: "ring",
-    Collective.ALL_GATHER: "ring",
-    Collective.REDUCE_SCATTER: "ring",
-    Collective.ALL_TO_ALL: "direct",
-    Collective.BROADCAST: "ring",
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,6 +90,15 @@ class Replay(Task):
 
         Raises `ScheduleError` for more steps than memory holds, or compute of more than a day.
         """
+        if size_scale == time_dilation == 1:
+            return self._whole
+        return self._built(size_scale, time_dilation)
+
+    @cached_property
+    def _whole(self) -> Replayed:
+        return self._built(1.0, 1.0)
+
+    def _built(self, size_scale: float, time_dilation: float) -> Replayed:
         if (count := self.trace.most_steps) > MOST_STEPS:
             raise ScheduleError(f"must have at most {MOST_STEPS} steps, got {count}")
         emission = _Emission(self, size_scale, time_dilation)
@@ -126,19 +123,27 @@ class _Emission:
         self.replay, self.trace, self.size_scale = replay, replay.trace, size_scale
         trace, gpu_of = replay.trace, replay.gpu_of
         self.kind: list[int] = trace.kind.tolist()
+        self.rank: list[int] = trace.rank.tolist()
         self.gpu: list[int] = gpu_of[trace.rank].tolist()
         self.peer_gpu: list[int] = gpu_of[trace.peer].tolist()
         self.sent_by: list[int] = trace.sent_by.tolist()
         self.operation: list[int] = trace.operation.tolist()
+        self.after = trace.after_lists
         sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale))
         self.sizes: list[int] = sizes.astype(np.int64).tolist()
         self.compute_ns = _compute_ns(trace, time_dilation)
         self.members: dict[int, list[int]] = defaultdict(list)
         self.ends: list[Ends] = [()] * len(trace)
         self.entries: list[Ends] = [()] * len(trace)
-        # Source, destination, bytes, rendezvous and nanoseconds of compute of each transfer.
+        self.count = 0
+        # Number, source, destination, bytes and nanoseconds of compute of each step of a node.
         self.steps: list[tuple[int, int, int, int, int]] = []
-        self.after: list[Ends] = []
+        # Dependencies: of nodes' steps, and of the steps with which operations begin.
+        self.later: list[int] = []
+        self.earlier: list[int] = []
+        self.placed: dict[Operation, tuple[list[int], Pattern, Ints]] = {}
+        # The first step of each operation, and its GPUs, by pattern.
+        self.operations: dict[Pattern, list[tuple[int, Ints]]] = defaultdict(list)
 
     def emit_all(self) -> None:
         """Emit all nodes; those of a collective operation follow each other."""
@@ -152,65 +157,109 @@ class _Emission:
 
     def _waits(self, node: int) -> Ends:
         """Return the dependencies of a node's begin, or, for a receive, of its end."""
-        waits = union([self.ends[earlier] for earlier in self.trace.after_lists[node]])
+        after = self.after[node]
+        waits = union([self.ends[earlier] for earlier in after]) if after else ()
         if self.kind[node] == NodeKind.RECEIVE:
             waits = union([waits, self.ends[self.sent_by[node]]])
         return waits
 
     def _emit_node(self, node: int, waits: Ends) -> None:
         """Emit a node's transfer or compute; with the last node of an operation, the operation."""
-        gpu, peer = self.gpu[node], self.peer_gpu[node]
-        if self.kind[node] == NodeKind.SEND and gpu != peer:
-            number = self.emit(gpu, peer, self.sizes[node], waits)
-            self.ends[node] = self.entries[node] = (number,)
+        if self.kind[node] == NodeKind.SEND and self.gpu[node] != self.peer_gpu[node]:
+            self._emit(node, self.peer_gpu[node], self.sizes[node], 0, waits)
         elif self.compute_ns[node]:
-            number = self.emit(gpu, gpu, 0, waits, compute_ns=self.compute_ns[node])
-            self.ends[node] = self.entries[node] = (number,)
+            self._emit(node, self.gpu[node], 0, self.compute_ns[node], waits)
         elif (number := self.operation[node]) != NONE:
             operation, nodes = self.trace.operations[number], self.members[number]
             nodes.append(node)
             if len(nodes) == len(operation.ranks):
                 self._collective(operation, nodes)
 
-    def emit(
-        self,
-        source: int,
-        to: int,
-        size_bytes: int,
-        after: Ends,
-        ready: int = NONE,
-        compute_ns: int = 0,
-    ) -> int:
-        """Emit a transfer, or a step of compute of a GPU; return its number."""
-        self.steps.append((source, to, size_bytes, ready, compute_ns))
-        self.after.append(after)
-        return len(self.steps) - 1
+    def _emit(self, node: int, to: int, size_bytes: int, compute_ns: int, after: Ends) -> None:
+        """Emit the transfer of a node, or its step of compute."""
+        self.steps.append((self.count, self.gpu[node], to, size_bytes, compute_ns))
+        self._wait(self.count, after)
+        self.ends[node] = self.entries[node] = (self.count,)
+        self.count += 1
+
+    def _wait(self, later: int, earlier: Ends) -> None:
+        self.later += [later] * len(earlier)
+        self.earlier += earlier
 
     def _collective(self, operation: Operation, nodes: list[int]) -> None:
         """Emit a collective operation, with all of its nodes."""
         if len(nodes) == 1:
             return
-        node_of = dict(zip(self.trace.rank[nodes].tolist(), nodes, strict=True))
+        if operation not in self.placed:
+            self.placed[operation] = self._place(operation)
+        ranks, transfers, gpus = self.placed[operation]
+        node_of = {self.rank[node]: node for node in nodes}
+        placed = [node_of[rank] for rank in ranks]
+        first, begins = self.count, [self.ends[node] for node in placed]
+        for number, places in transfers.begins:
+            self._wait(first + number, union([begins[place] for place in places]))
+        for place, node in enumerate(placed):
+            self.entries[node] = tuple([first + n for n in transfers.entries[place]])
+            before = union([begins[other] for other in transfers.awaited[place]])
+            self.ends[node] = before + tuple([first + n for n in transfers.ends[place]])
+        self.operations[transfers].append((first, gpus))
+        self.count += len(transfers)
+
+    def _place(self, operation: Operation) -> tuple[list[int], Pattern, Ints]:
+        """Return the ranks of an operation by their places, its pattern, and their GPUs."""
         ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.domain_size)
+        gpus = self.replay.gpu_of[ranks]
+        _, same = np.unique(gpus, return_inverse=True)
+        distinct = len(set(same.tolist())) == len(ranks)
+        shared = tuple(range(len(ranks)) if distinct else same.tolist())
         size_bytes = max(1, round(operation.size_bytes / self.size_scale))
-        part = _Part(self, [node_of[rank] for rank in ranks])
-        part.emit_all(expansion(operation.collective, grid, size_bytes))
+        return ranks, pattern(operation.collective, grid, size_bytes, shared), gpus
 
     def transfers(self) -> Transfers:
         """Return all transfers that were emitted."""
-        count = len(self.steps)
-        columns = np.array(self.steps, np.int64).reshape(count, 5).T.copy()
-        source, destination, size_bytes, ready, compute_ns = columns
+        columns = np.zeros((5, self.count), np.int64)
+        source, destination, size_bytes, compute_ns, ready = columns
+        ready[:] = NONE
+        steps = np.array(self.steps, np.int64).reshape(len(self.steps), 5).T
+        columns[:4, steps[0]] = steps[1:]
+        for one, firsts, rows in self._copies():
+            gpus = np.stack([gpus for _, gpus in self.operations[one]])
+            source[rows], destination[rows] = gpus[:, one.source], gpus[:, one.destination]
+            size_bytes[rows] = one.size_bytes
+            ready[rows] = np.where(one.ready == NONE, NONE, firsts + one.ready)
         return Transfers(
             source=source,
             destination=destination,
             size_bytes=size_bytes,
-            chunks=Rows(np.empty(0, np.int64), np.zeros(count + 1, np.int64)),
-            after=Rows.of(self.after),
+            chunks=Rows(np.empty(0, np.int64), np.zeros(self.count + 1, np.int64)),
+            after=self._after(),
             ready=ready,
-            reduce=np.zeros(count, bool),
+            reduce=np.zeros(self.count, bool),
             compute_ns=compute_ns,
         )
+
+    def _copies(self) -> Iterator[tuple[Pattern, Ints, Ints]]:
+        """Yield each pattern, the first step of each of its operations, and all their steps."""
+        for one, operations in self.operations.items():
+            firsts = np.array([first for first, _ in operations])[:, None]
+            yield one, firsts, firsts + np.arange(len(one))
+
+    def _after(self) -> Rows:
+        """Return the dependencies of all steps: earlier ones, then those within an operation."""
+        outer = Rows.grouped(
+            np.array(self.earlier, np.int64), np.array(self.later, np.int64), self.count
+        )
+        lengths = outer.lengths
+        for one, _, rows in self._copies():
+            lengths[rows] += one.after.lengths
+        starts = starts_of(lengths)
+        values = np.empty(starts[-1], np.int64)
+        values[np.arange(len(outer.values)) + (starts - outer.starts)[outer.row]] = outer.values
+        inner = starts[:-1] + outer.lengths
+        for one, firsts, _ in self._copies():
+            within = np.arange(len(one.after.values)) - one.after.starts[one.after.row]
+            values[inner[firsts + one.after.row] + within] = firsts + one.after.values
+        return Rows(values, starts)
 
     def deliveries(self) -> Deliveries:
         """Return the columns that prove that the transfers replay the trace."""
@@ -232,87 +281,3 @@ def _compute_ns(trace: Trace, time_dilation: float) -> list[int]:
         raise ScheduleError(f"must compute at most a day of emulated time, got {longest_s:.3g} s")
     durations: list[int] = compute_ns.astype(np.int64).tolist()
     return durations
-
-
-class _Part:
-    """One collective operation, between places that have a node each.
-
-    `done` has the end of each of its transfers, as both GPUs see it; a transfer within a GPU ends
-    with its dependencies. `carried` says which transfers are between GPUs.
-    """
-
-    def __init__(self, emission: _Emission, nodes: list[int]) -> None:
-        self.emission, self.nodes = emission, nodes
-        self.begins = [emission.ends[node] for node in nodes]
-        self.done: list[Ends] = []
-        self.carried: list[bool] = []
-        self.entries: list[Ends] = [()] * len(nodes)
-        # The ends that each place has seen, and those that it has waited for before it sent.
-        self.seen: list[set[int]] = [set() for _ in nodes]
-        self.awaited: list[set[int]] = [set() for _ in nodes]
-
-    def emit_all(self, transfers: Sequence[Transfer]) -> None:
-        """Emit the transfers, and set the entries and the end of each node."""
-        for transfer in transfers:
-            own = any(
-                self.carried[e] and transfers[e].source == transfer.source for e in transfer.after
-            )
-            self._emit(transfer, begins=not own)
-        for place, node in enumerate(self.nodes):
-            last = tuple(sorted(self.seen[place] - self.awaited[place]))
-            self.emission.entries[node] = self.entries[place]
-            self.emission.ends[node] = (
-                last if self.entries[place] else union([self.begins[place], last])
-            )
-
-    def _emit(self, transfer: Transfer, *, begins: bool) -> None:
-        """Emit one transfer; one that `begins` its sender's part waits as the sender's node."""
-        source, to = transfer.source, transfer.destination
-        waits = union([self.done[earlier] for earlier in transfer.after])
-        waits = union([waits, self.begins[source]]) if begins else waits
-        gpu, peer = (self.emission.gpu[self.nodes[place]] for place in (source, to))
-        carried = gpu != peer
-        if carried:
-            ready = NONE
-            if transfer.ready is not None and self.carried[transfer.ready]:
-                (ready,) = self.done[transfer.ready]
-            number = self.emission.emit(gpu, peer, transfer.size_bytes, waits, ready)
-            self.awaited[source].update(waits)
-            self.entries[source] += (number,) if begins else ()
-        self.carried.append(carried)
-        self.done.append((number,) if carried else waits)
-        for place in (source, to):
-            self.seen[place].update(self.done[-1])
-
-
-def union(parts: Sequence[Ends]) -> Ends:
-    """Return the numbers of all parts, in order."""
-    filled = [part for part in parts if part]
-    if not filled:
-        return ()
-    return filled[0] if len(filled) == 1 else tuple(sorted(set().union(*filled)))
-
-
-@lru_cache(maxsize=32)
-def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
-    """Return the proved transfers of a collective operation between places of a grid."""
-    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
-    return whole.steps().transfers.objects
-
-
-def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Shape]:
-    """Return the ranks by their place on a grid, and the grid.
-
-    Ranks that have a GPU each, on the same rails of some domains, are on the grid of these GPUs;
-    rings then cross domains along rails. All others are in a row, in the order of the trace. The
-    first of the ranks is at the first place.
-    """
-    domain, rail = np.divmod(gpu_of[list(ranks)], domain_size)
-    domains, rails = np.unique(domain), np.unique(rail)
-    distinct = len(np.unique(gpu_of[list(ranks)]))
-    if not len(domains) * len(rails) == distinct == len(ranks):
-        return list(ranks), (1, len(ranks))
-    row = (np.searchsorted(domains, domain) - np.searchsorted(domains, domain[0])) % len(domains)
-    column = (np.searchsorted(rails, rail) - np.searchsorted(rails, rail[0])) % len(rails)
-    order = np.argsort(row * len(rails) + column)
-    return [ranks[place] for place in order.tolist()], (len(domains), len(rails))

@@ -96,7 +96,8 @@ class TraceWork(Work):
 
     def _replay(self, domains: int, domain_size: int, platform: str = "") -> "Replay":
         trace, name = self._read(domains, domain_size), Path(self.trace).name
-        return _placed(trace, name, self.placement, domains, domain_size, platform)
+        timed = _timed(trace, platform) if trace.modeled else trace
+        return _placed(timed, name, self.placement, domains, domain_size)
 
     def _read(self, domains: int, domain_size: int) -> Trace:
         """Read the trace for a job on a grid of GPUs."""
@@ -140,19 +141,16 @@ def _placed(
     rule: PlacementRule | tuple[int, ...],
     domains: int,
     domain_size: int,
-    platform: str,
 ) -> "Replay":
     from traffic_gen.traces.replay import Replay
 
     gpu_of = placed(rule, trace.ranks, domains, domain_size)
-    timed = _timed(trace, platform)
-    return Replay(timed, name, gpu_of, domains * domain_size, domain_size)
+    return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
 
 
+@lru_cache(maxsize=16)
 def _timed(trace: Trace, platform: str) -> Trace:
     """Return the trace with all times on a platform; without one, some compute is left out."""
-    if not trace.modeled:
-        return trace
     if (gpu := ACCELERATORS.get(platform)) is not None:
         return trace.timed(gpu.peak_flops, gpu.memory_bandwidth)
     what = f"compute of {trace.modeled} nodes that have num_ops: the fabric names no platform"

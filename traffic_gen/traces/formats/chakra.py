@@ -40,7 +40,7 @@ MOST_DEPENDENCIES = 20_000_000
 LONGEST_BEGIN = 4096
 # First bytes of the fields of metadata, and of nodes: no text has one behind the length of a
 # message, but for that of a version, which is a line feed.
-VERSION, METADATA = 0x0A, (0x0A, 0x12)
+VERSION, ATTRIBUTE = 0x0A, 0x12
 NODE, NODE_ALONE = (0x08, 0x12, 0x18), (0x08, 0x18)
 
 
@@ -54,15 +54,17 @@ def is_chakra(content: bytes) -> bool:
             return end == len(begin) or begin[protobuf.varint(begin, end)[1]] in NODE
         if begin[offset] in NODE_ALONE:
             return True
+        keys = set[int]()
         while offset < min(end, len(begin)):
             key, (size, offset) = begin[offset], protobuf.varint(begin, offset + 1)
             text = begin[offset : offset + size] if key == VERSION else b""
-            if key not in METADATA or not all(0x20 < byte < 0x7F for byte in text):
+            if key not in (VERSION, ATTRIBUTE) or not all(0x20 < byte < 0x7F for byte in text):
                 return False
+            keys.add(key)
             offset += size
     except (protobuf.Damaged, zlib.error, IndexError):
         return False
-    return offset == end or len(begin) < end
+    return offset == end or (ATTRIBUTE in keys and len(begin) < end)
 
 
 def begin_of(content: bytes) -> bytes:
@@ -177,7 +179,9 @@ def _ranges(content: bytes) -> tuple[list[int], list[int]]:
     """Return where each message of a file begins and ends."""
     begins, ends, offset = list[int](), list[int](), 0
     while offset < len(content) or not begins:
-        length, begin = protobuf.varint(content, offset)
+        length, begin = content[offset] if content else 0x80, offset + 1
+        if length >= 0x80:
+            length, begin = protobuf.varint(content, offset)
         offset = begin + length
         if offset > len(content):
             raise protobuf.Damaged(begin, f"ends within a message of {length} bytes")

@@ -21,7 +21,8 @@ OLD_FIELDS = 11
 METADATA = 1
 VALUES = 1
 NAME, TRUTHS, TEXT = 1, 28, 29
-PLAIN, ZIGZAG = (7, 9, 11, 13, 27), (15, 17)
+IS_ZIGZAG = np.isin(np.arange(32), (15, 17))
+IS_INTEGER = np.isin(np.arange(32), (7, 9, 11, 13, 27)) | IS_ZIGZAG
 NUMBERS = (
     *("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "comm_priority", "comm_group"),
     *("runtime", "num_ops", "tensor_size", "is_cpu_op", "msg_chunk_cnt", "total_chunk_cnt"),
@@ -191,8 +192,10 @@ def _waits(data: protobuf.Bytes, waits: protobuf.Fields, count: int) -> Rows:
 
 def _integers(attributes: protobuf.Fields) -> protobuf.Fields:
     """Return the values that are integers or truth values, without zigzag."""
-    fields = attributes.where(attributes.wire == protobuf.VARINT)
-    fields = fields.where(np.isin(fields.number, (*PLAIN, *ZIGZAG)))
-    zigzag = np.isin(fields.number, ZIGZAG)
+    fields = attributes.where(
+        (attributes.wire == protobuf.VARINT) & (attributes.number.view(np.uint64) < 32)
+    )
+    fields = fields.where(IS_INTEGER[fields.number])
+    zigzag = IS_ZIGZAG[fields.number]
     value = np.where(zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
     return replace(fields, value=value)

@@ -14,6 +14,7 @@ from model.workload.transfers.columns import Rows, starts_of
 
 Bytes = NDArray[np.uint8]
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+IS_KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 LONGEST_VARINT = 10
 # Limit of one message; a packed list is one field.
 MOST_FIELDS = 20_000
@@ -43,9 +44,9 @@ class Fields:
     value: Ints
     begin: Ints
 
-    def only(self, number: int, *wires: int) -> "Fields":
-        """Return the fields with this number and one of these wire types."""
-        return self.where((self.number == number) & np.isin(self.wire, wires))
+    def only(self, number: int, wire: int) -> "Fields":
+        """Return the fields with this number and this wire type."""
+        return self.where((self.number == number) & (self.wire == wire))
 
     def where(self, chosen: Bools) -> "Fields":
         """Return the chosen fields."""
@@ -87,7 +88,7 @@ def fields(data: Bytes, begin: Ints, end: Ints) -> Fields:
 
 def _values(data: Bytes, wire: Ints, cursor: Ints, end: Ints, at: Ints) -> tuple[Ints, Ints]:
     """Read the value of a field of each message; return the values, and where they end."""
-    known = np.isin(wire, (VARINT, FIXED64, LENGTH, FIXED32))
+    known = IS_KNOWN[wire]
     if not known.all():
         raise Damaged(int(at[~known][0]), f"unknown wire type {wire[~known][0]}")
     value, after = np.zeros(len(wire), np.int64), cursor.copy()

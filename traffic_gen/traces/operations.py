@@ -1,0 +1,168 @@
+"""Collective operations of a trace as transfers between GPUs.
+
+An operation of the same kind, size and places is the same everywhere, but for the GPUs and for what
+came before: it is built once, as a pattern.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from model.arrays import Ints
+from model.job.communicators import Shape
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE, Rows, Transfer
+from traffic_gen.workloads.sized_collective import SizedCollective
+
+# Numbers of transfers that a GPU has sent or received.
+Ends = tuple[int, ...]
+# A trace names no algorithm. These are for any number of ranks.
+ALGORITHM_OF = {
+    Collective.ALL_REDUCE: "ring",
+    Collective.ALL_GATHER: "ring",
+    Collective.REDUCE_SCATTER: "ring",
+    Collective.ALL_TO_ALL: "direct",
+    Collective.BROADCAST: "ring",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The transfers of a collective operation between places that have a node each.
+
+    Numbers of transfers count from 0; `after` has those within the operation. `begins` has the
+    transfers that also wait for what the nodes of some places wait for, with these places.
+    `entries` and `ends` have the transfers with which each place begins to send, and whose end is
+    its own; `awaited` has the places whose nodes' dependencies each place's end includes.
+    """
+
+    source: Ints
+    destination: Ints
+    size_bytes: Ints
+    ready: Ints
+    after: Rows
+    begins: tuple[tuple[int, Ends], ...]
+    entries: tuple[Ends, ...]
+    ends: tuple[Ends, ...]
+    awaited: tuple[Ends, ...]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@lru_cache(maxsize=64)
+def pattern(collective: Collective, grid: Shape, size_bytes: int, gpu_of: Ends) -> Pattern:
+    """Return the pattern of an operation on a grid of places, of which some may share a GPU."""
+    return _Building(gpu_of).built(expansion(collective, grid, size_bytes))
+
+
+class _Building:
+    """Builds a pattern: `-1 - place` stands for the dependencies of the node at a place.
+
+    `done` has the end of each transfer of the collective, as both GPUs see it; one within a GPU
+    ends with its dependencies. `carried` says which are between GPUs.
+    """
+
+    def __init__(self, gpu_of: Ends) -> None:
+        self.gpu_of = gpu_of
+        self.begins = [(-1 - place,) for place in range(len(gpu_of))]
+        self.steps: list[tuple[int, int, int, int]] = []
+        self.after: list[Ends] = []
+        self.done: list[Ends] = []
+        self.carried: list[bool] = []
+        self.entries: list[Ends] = [()] * len(gpu_of)
+        # The ends that each place has seen, and those that it has waited for before it sent.
+        self.seen: list[set[int]] = [set() for _ in gpu_of]
+        self.awaited: list[set[int]] = [set() for _ in gpu_of]
+
+    def built(self, transfers: Sequence[Transfer]) -> Pattern:
+        """Return the pattern of these transfers."""
+        for transfer in transfers:
+            own = any(
+                self.carried[e] and transfers[e].source == transfer.source for e in transfer.after
+            )
+            self._add(transfer, begins=not own)
+        ends = [
+            last if self.entries[place] else union([self.begins[place], last])
+            for place, last in enumerate(self._last())
+        ]
+        columns = np.array(self.steps, np.int64).reshape(len(self.steps), 4).T.copy()
+        source, destination, size_bytes, ready = columns
+        return Pattern(
+            source=source,
+            destination=destination,
+            size_bytes=size_bytes,
+            ready=ready,
+            after=Rows.of([_within(waits) for waits in self.after]),
+            begins=tuple((n, of) for n, of in enumerate(map(_places, self.after)) if of),
+            entries=tuple(self.entries),
+            ends=tuple(map(_within, ends)),
+            awaited=tuple(map(_places, ends)),
+        )
+
+    def _last(self) -> list[Ends]:
+        both = zip(self.seen, self.awaited, strict=True)
+        return [tuple(sorted(seen - awaited)) for seen, awaited in both]
+
+    def _add(self, transfer: Transfer, *, begins: bool) -> None:
+        """Add one transfer; one that `begins` its sender's part waits as the sender's node."""
+        source, to = transfer.source, transfer.destination
+        waits = union([self.done[earlier] for earlier in transfer.after])
+        waits = union([waits, self.begins[source]]) if begins else waits
+        carried = self.gpu_of[source] != self.gpu_of[to]
+        number = len(self.steps)
+        if carried:
+            ready = NONE
+            if transfer.ready is not None and self.carried[transfer.ready]:
+                (ready,) = self.done[transfer.ready]
+            self.steps.append((source, to, transfer.size_bytes, ready))
+            self.after.append(waits)
+            self.awaited[source].update(waits)
+            self.entries[source] += (number,) if begins else ()
+        self.carried.append(carried)
+        self.done.append((number,) if carried else waits)
+        for place in (source, to):
+            self.seen[place].update(self.done[-1])
+
+
+def _within(waits: Ends) -> Ends:
+    return tuple(number for number in waits if number >= 0)
+
+
+def _places(waits: Ends) -> Ends:
+    return tuple(-1 - number for number in waits if number < 0)
+
+
+def union(parts: Sequence[Ends]) -> Ends:
+    """Return the numbers of all parts, in order."""
+    filled = [part for part in parts if part]
+    if not filled:
+        return ()
+    return filled[0] if len(filled) == 1 else tuple(sorted(set().union(*filled)))
+
+
+@lru_cache(maxsize=32)
+def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Transfer, ...]:
+    """Return the proved transfers of a collective operation between places of a grid."""
+    whole = SizedCollective(collective, ALGORITHM_OF[collective], grid, size_bytes)
+    return whole.steps().transfers.objects
+
+
+def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Shape]:
+    """Return the ranks by their place on a grid, and the grid.
+
+    Ranks that have a GPU each, on the same rails of some domains, are on the grid of these GPUs;
+    rings then cross domains along rails. All others are in a row, in the order of the trace. The
+    first of the ranks is at the first place.
+    """
+    domain, rail = np.divmod(gpu_of[list(ranks)], domain_size)
+    domains, rails = np.unique(domain), np.unique(rail)
+    distinct = len(np.unique(gpu_of[list(ranks)]))
+    if not len(domains) * len(rails) == distinct == len(ranks):
+        return list(ranks), (1, len(ranks))
+    row = (np.searchsorted(domains, domain) - np.searchsorted(domains, domain[0])) % len(domains)
+    column = (np.searchsorted(rails, rail) - np.searchsorted(rails, rail[0])) % len(rails)
+    order = np.argsort(row * len(rails) + column)
+    return [ranks[place] for place in order.tolist()], (len(domains), len(rails))
