@@ -25,6 +25,11 @@ class Communicator:
     ranks: tuple[int, ...]
     shape: Shape
 
+    def is_uneven(self, domain_size: int) -> bool:
+        """Whether ranks of the same domain are in a communicator that forms no grid."""
+        domains = {rank // domain_size for rank in self.ranks}
+        return self.shape == (len(self.ranks), 1) and len(domains) < len(self.ranks)
+
     def is_rail_isolated(self, domain_size: int) -> bool:
         """Whether domains and rails of the communicator's own ranks join all of its ranks.
 

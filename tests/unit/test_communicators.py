@@ -248,3 +248,21 @@ def test_a_wrong_communicator_is_bad_input(file: Path, change: str, said: str) -
 def test_irregular_communicators_and_matrices_have_a_bound(file: Path) -> None:
     with pytest.raises(InputError, match="supports at most 256 GPUs, got 260"):
         load(file, ["fabric.domains=65"])
+
+
+@pytest.mark.parametrize("algorithm", ["hierarchical", "hierarchical-pipelined", "rings", "ring"])
+def test_an_algorithm_of_domains_needs_equal_parts_of_them(tmp_path: Path, algorithm: str) -> None:
+    """Among other GPUs it would be a ring under another name."""
+    path, fabric = tmp_path / "x.yaml", "domains: 2, domain_size: 3, platform: dgx-h100"
+    work = f"collective: all-reduce, algorithm: {algorithm}, size: 4 MB"
+
+    def check(gpus: str) -> None:
+        path.write_text(f"fabric: {{{fabric}}}\nworkloads: [{{{work}, communicator: {gpus}}}]\n")
+        load(path)
+
+    check("[d0g0, d0g2, d1g0, d1g2]")
+    if algorithm == "ring":
+        check("[d0g0, d0g1, d1g0]")
+    else:
+        with pytest.raises(InputError, match=r"needs equally many GPUs.* it would be a ring"):
+            check("[d0g0, d0g1, d1g0]")

@@ -41,6 +41,13 @@ MOST_PEERS = 32
 PeersAtOnce = Annotated[int, Field(ge=1, le=MOST_PEERS, strict=True)] | Literal["all"]
 # Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
 MOST_PARTS = 2_000_000
+# What algorithms of domains and rails are among GPUs that form no grid.
+FLAT_OF = {
+    "hierarchical": "a ring",
+    "rings": "a ring",
+    "two-step": "direct",
+    "spreading": "direct",
+}
 
 
 class CollectiveWork(Work):
@@ -198,6 +205,11 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     except ValueError as error:
         yield "communicator", str(error)
         return
+    flat = FLAT_OF.get(task.algorithm.removesuffix("-pipelined"))
+    uneven = [group for group in groups if group.is_uneven(task.shape[1])]
+    if flat is not None and uneven:
+        what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"
+        yield "algorithm", f"{what}; of these {len(uneven[0].ranks)} GPUs it would be {flat}"
     if not is_regular and gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
         yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
