@@ -206,11 +206,11 @@ def test_a_file_of_bytes_is_part_of_the_stored_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ("0 1 2 x", "moe.csv: line 1: must be whole numbers of bytes, got 'x'"),
+        ("0 1 2 x", "moe.csv: line 1: must be numbers of bytes, such as 64 or 1.5M, got 'x'"),
         ("0 1\n1 0", "must have 4 rows, one for each GPU, got 2"),
         ("0 1\n\n1 0 3", "moe.csv: line 3: must have 2 numbers, one for each row, got 3"),
         ("0 0\n0 0", "no GPU sends to another GPU"),
-        ("0 -1\n1 0", "moe.csv: line 1: must be whole numbers of bytes, got '-1'"),
+        ("0 -1\n1 0", "moe.csv: line 1: must be numbers of bytes, such as 64 or 1.5M, got '-1'"),
         ("0 9999999999999999\n1 0", "must be at most 1e+15, got 9999999999999999"),
         ("", "must have 2 to 96 rows, got 0"),
     ],

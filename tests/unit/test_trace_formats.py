@@ -23,7 +23,12 @@ GIVEN = Defaults(4, 64_000_000)
 
 
 def sample(name: str) -> Trace:
-    return trace_in([SAMPLES[name].encode()], GIVEN)
+    return trace_in([SAMPLES[name].encode()], given_to(name))
+
+
+def given_to(name: str) -> Defaults:
+    """The size of a matrix would multiply its bytes."""
+    return Defaults(4) if name.endswith("matrix") else GIVEN
 
 
 @settings(max_examples=60)
@@ -41,6 +46,66 @@ def test_a_byte_matrix_is_a_message_for_each_pair() -> None:
     assert sent[:, 2].tolist() == [24_000_000, 24_000_000, 0, 24_000_000]
     assert sent.sum() == trace.total_bytes == 144_000_000
     assert not len(trace.after.values)
+
+
+def sent(text: str, size_bytes: int | None = None) -> list[int]:
+    trace = trace_in([text.encode()], Defaults(2, size_bytes))
+    assert trace.format == "byte matrix"
+    return list(map(int, trace.size_bytes[trace.kind == NodeKind.SEND]))
+
+
+def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
+    """As nccl-tests: K, M and G are powers of 1024; fractions are multiplied, and cut off."""
+    assert sent("0 1.5K\n2m 0\n") == [1536, 2 * 2**20]
+    assert sent("0 8e6\n1G 0\n") == [8_000_000, 2**30]
+    assert sent("0 .25\n0.3333 0\n", 1000) == [250, 333]
+    with pytest.raises(Malformed, match=r"must be at least a byte, got 0\.25; a trace's size mult"):
+        sent("0 0.25\n1 0\n")
+
+
+CONNECTIONS = """\
+# Two flows of GPU 0, one of them later.
+Nodes 3
+Connections 3
+0->1 id 1 start 0 size 1000 prio 2
+0->2 id 2 start 1500000.000000 size 2000
+1->2 start 0 size 3000
+"""
+
+
+def test_an_htsim_connection_begins_at_its_start() -> None:
+    trace = trace_in([CONNECTIONS.encode()])
+    assert (trace.format, trace.ranks, trace.total_bytes) == ("htsim", 3, 6000)
+    (delay,) = np.flatnonzero(trace.seconds)
+    assert (trace.rank[delay], trace.seconds[delay]) == (0, 1.5e-6)
+    (later,) = np.flatnonzero(trace.size_bytes == 2000)
+    assert [node for node, waits in enumerate(trace.after_lists) if waits] == [later]
+    assert trace.left_out == ("1 priorities of connections",)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        (CONNECTIONS.replace("1->2", "1->3"), ":6", "node must be 0 to 2, got 3"),
+        (CONNECTIONS.replace("size 3000", "size 0"), ":6", "needs a start, and a size"),
+        (CONNECTIONS.replace("start 0 size 3000", "size 3000"), ":6", "needs a start, and a size"),
+        (CONNECTIONS.replace("start 0 size 3", "trigger 1 size 3"), ":6", "waits for a trigger"),
+        (CONNECTIONS.replace("prio", "weight"), ":4", "must be a key and a number, got 'weight 2'"),
+        (CONNECTIONS.replace("prio 2", "prio"), ":4", "unknown line '0->1"),
+        (CONNECTIONS.replace("Connections 3", "Connections 4"), ":1", "must have 4 Connections"),
+        ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),
+        ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
+        ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),
+        ('{"name": "x", "collective": "allreduce", "gpus": []}', ":1", "is an MSCCL++ plan"),
+        ("print\n<algo coll='x'/>", ":1", "is not XML"),
+        ("0 1\n1 x\n", ":2", "must be numbers of bytes"),
+        ("0 x\n1 0\n", ":1", "must be numbers of bytes"),
+    ],
+)
+def test_a_wrong_text_is_told_as_its_formats_error(text: str, place: str, what: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        trace_in([text.encode()])
+    assert (refused.value.place, refused.value.what[: len(what)]) == (place, what)
 
 
 def test_an_aicb_iteration_has_its_groups_and_its_order() -> None:
@@ -167,7 +232,8 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "place", "what"),
     [
-        ("experts.matrix", ("0,8000000,24", "0,8e6,24"), ":2", "must be whole numbers"),
+        ("experts.matrix", ("0,8000000,24", "0,8x,24"), ":2", "must be numbers of bytes, such as"),
+        ("experts.matrix", ("0,8000000,24", "0,-8,24"), ":2", "must be numbers of bytes, such as"),
         ("experts.matrix", ("0,8000000,24000000,", "0,24000000,"), ":2", "must have 4 numbers"),
         ("experts.matrix", ("0,8000000", "1\n" * 65_537 + "0,8000000"), ":65538", "must have 1 to"),
         ("layers.txt", ("all_gpus: 4", "all_gpus: 1099511627776"), ":1", "must have 1 to 65536"),
@@ -206,7 +272,7 @@ def test_what_a_format_does_not_allow_is_refused_with_its_line(
     text = SAMPLES[name].replace(*change)
     assert text != SAMPLES[name]
     with pytest.raises(Malformed) as refused:
-        trace_in([text.encode()], GIVEN)
+        trace_in([text.encode()], given_to(name))
     assert refused.value.what.startswith(what), refused.value.what
     assert refused.value.place == place
 

@@ -15,12 +15,14 @@ from linux.files.user_files import Unreadable, read_bytes
 from model.errors import InputError, Problem
 from model.workload.trace import Trace
 from traffic_gen.traces.formats.aicb import is_aicb, read_aicb
+from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
 from traffic_gen.traces.formats.byte_matrix import is_byte_matrix, read_byte_matrix
 from traffic_gen.traces.formats.chakra import is_chakra, read_chakra
 from traffic_gen.traces.formats.chakra_json import is_chakra_json, read_chakra_json
 from traffic_gen.traces.formats.goal import is_goal, read_goal
+from traffic_gen.traces.formats.htsim import is_htsim, read_htsim
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
-from traffic_gen.traces.formats.msccl import is_msccl, read_msccl
+from traffic_gen.traces.formats.msccl import PLAN, is_msccl, is_plan, read_msccl, refuse_plan
 from traffic_gen.traces.formats.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
 # Limit of lines: a trace may not have more nodes and dependencies.
@@ -32,9 +34,11 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     "GOAL": (is_goal, read_goal),
     MSCCL: (is_msccl, read_msccl),
     "AICB": (is_aicb, read_aicb),
-    "byte matrix": (is_byte_matrix, read_byte_matrix),
+    "htsim": (is_htsim, read_htsim),
+    PLAN: (is_plan, refuse_plan),
+    MATRIX: (is_byte_matrix, read_byte_matrix),
 }
-FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
+FORMATS = ("Chakra execution trace", *(name for name in TEXT_FORMATS if name != PLAN))
 OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
 )

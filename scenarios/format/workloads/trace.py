@@ -52,7 +52,9 @@ class TraceWork(Work):
         "required where ranks are more than GPUs",
     )
     size: Size | None = Field(
-        default=None, description="MSCCL XML: the size of the collective, as for a collective"
+        default=None,
+        description="MSCCL XML: the size of the collective, as for a collective; byte matrix: the "
+        "bytes that a 1 stands for",
     )
 
     def task(self, spec: FabricSpec) -> "Replay":
@@ -66,13 +68,14 @@ class TraceWork(Work):
 
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
+        from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
         from traffic_gen.traces.formats.chakra_trace import FORMAT_OF_CHUNKS
         from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 
         trace = self._read(*shape)
-        if self.size is not None and trace.format not in (MSCCL, FORMAT_OF_CHUNKS):
+        if self.size is not None and trace.format not in (MSCCL, FORMAT_OF_CHUNKS, MATRIX):
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
-            yield Issue((*place, "size"), what, f"only {MSCCL} needs a size")
+            yield Issue((*place, "size"), what, f"only {MSCCL} and {MATRIX} have one")
         if trace.ranks > prod(shape) and "placement" not in self.model_fields_set:
             what = f"is required to put {trace.ranks} ranks on {prod(shape)} GPUs"
             yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")

@@ -2,6 +2,8 @@
 
 A line has the bytes that one rank sends to every rank, separated by spaces, tabs or commas. Empty
 lines and comments after `#` are left out. All messages are sent at once, as in a group of NCCL.
+Numbers may have fractions, of which a size is the whole (as `NCCL_TESTS_ALLTOALLV_MATRIX_SCALE`),
+and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a byte are cut off.
 """
 
 import re
@@ -19,24 +21,25 @@ from traffic_gen.traces.formats.nodes import (
     require_ranks,
 )
 
+FORMAT = "byte matrix"
 # An exabyte has 19 digits.
-NUMBER = re.compile(r"[0-9]{1,19}")
-FRACTION = re.compile(r"[0-9.][0-9.eE+-]*")
+NUMBER = re.compile(r"((?:[0-9]{1,19}\.?|\.[0-9])[0-9]{0,19}(?:[eE][+-]?[0-9]{1,2})?)([KMGkmg]?)")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 # A number, and what separates it from the next one.
-LONGEST_WORD = 20
+LONGEST_WORD = 45
 
 
 def is_byte_matrix(text: str) -> bool:
-    """Whether the first line with content has numbers alone, in any notation."""
+    """Whether the first line with content begins with a number."""
     for written in StringIO(text[:65536]):
         if words := _words(written):
-            return all(map(FRACTION.fullmatch, words))
+            return words[0].lstrip("+-.")[:1].isdecimal()
     return False
 
 
-def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
-    """Read a matrix; raise `Malformed` for any other text."""
-    rows = _rows(text)
+def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
+    """Read a matrix, whose numbers the default size multiplies; raise `Malformed` otherwise."""
+    rows = _rows(text, 1 if defaults.size_bytes is None else defaults.size_bytes)
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     for rank, (place, row) in enumerate(rows):
@@ -46,16 +49,25 @@ def read_byte_matrix(text: str, _defaults: Defaults) -> Trace:
             if size_bytes and peer != rank:
                 nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes))
                 nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank))
-    return nodes.trace("byte matrix")
+    return nodes.trace(FORMAT)
 
 
-def row_of(written: str) -> list[int]:
-    """Return the numbers of a line of a matrix; raise `ValueError` with a sentence."""
-    words = _words(written)
-    for word in words:
-        if not NUMBER.fullmatch(word):
-            raise ValueError(f"must be whole numbers of bytes, got {word[:40]!r}")
-    return [int(word) for word in words]
+def row_of(written: str, scale: int = 1) -> list[int]:
+    """Return the bytes in a line of a matrix, scaled; raise `ValueError` with a sentence."""
+    return [_bytes_of(word, scale) for word in _words(written)]
+
+
+def _bytes_of(word: str, scale: int) -> int:
+    matched = NUMBER.fullmatch(word)
+    if matched is None:
+        raise ValueError(f"must be numbers of bytes, such as 64 or 1.5M, got {word[:40]!r}")
+    number, unit = matched[1], UNITS[matched[2].upper()] * scale
+    size_bytes = int(number) * unit if number.isdecimal() else float(number) * unit
+    if 0 < size_bytes < 1:
+        raise ValueError(
+            f"must be at least a byte, got {word}; a trace's size multiplies fractions"
+        )
+    return int(size_bytes)
 
 
 def _words(written: str) -> list[str]:
@@ -63,14 +75,14 @@ def _words(written: str) -> list[str]:
     return written.partition("#")[0].replace(",", " ").split()
 
 
-def _rows(text: str) -> list[tuple[int, list[int]]]:
+def _rows(text: str, scale: int) -> list[tuple[int, list[int]]]:
     """Return the rows with their line numbers."""
     rows, count = list[tuple[int, list[int]]](), 0
     for number, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
             raise Malformed(number, f"must have at most {MOST_RANKS} numbers")
         try:
-            row = row_of(written)
+            row = row_of(written, scale)
         except ValueError as error:
             raise Malformed(number, str(error)) from error
         if row:

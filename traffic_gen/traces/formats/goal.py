@@ -44,7 +44,8 @@ EXPECTED = "`num_ranks N`, `rank R {`, a send, recv or calc, `a requires b`, or 
 
 def is_goal(text: str) -> bool:
     """Whether a text begins as a GOAL schedule does."""
-    return COMMENT.sub("", text[:65536]).lstrip().startswith("num_ranks")
+    begin = COMMENT.sub("", text[:65536]).lstrip()
+    return begin.startswith("num_ranks") or RANK.match(begin) is not None
 
 
 def read_goal(text: str, _defaults: Defaults) -> Trace:
@@ -107,6 +108,8 @@ class _Reader:
         raise Malformed(number, f"unknown statement {shown!r}", f"expected {EXPECTED}")
 
     def _known(self, rank: int, number: int) -> int:
+        if not self.nodes.ranks:
+            raise Malformed(number, "needs num_ranks before the first rank")
         if not 0 <= rank < self.nodes.ranks:
             raise Malformed(number, f"rank must be 0 to {self.nodes.ranks - 1}, got {rank}")
         return rank
