@@ -71,28 +71,33 @@ def on_paper(
     Faults, delays and losses of a scenario, which are the emulation's, are left out.
     """
     for case in scenario.cases:
-        spec, task = scenario.spec_of(case.kind), case.task
-        latencies = link_latencies(spec, link_s)
-        real = real_task(task, spec)
-        count = _regular_transfers(real)
-        if spec.gpus > MOST_GPUS and not count:
-            what = f"has no closed form: must have at most {MOST_GPUS} GPUs, got {spec.gpus}"
-            raise InputError(Problem(case.name, what))
-        if task.is_modeled and not count:
-            raise InputError(Problem(case.name, "has no closed form on such a fabric"))
-        time = _time(real, count, latencies, framing)
-        busiest = time.busiest
-        yield CaseOnPaper(
-            case=case.name,
-            fabric=_fabric(spec, latencies),
-            completion_s=time.completion_s,
-            lower_bound_s=time.lower_bound_s,
-            latency_s=time.latency_s,
-            busiest_link=f"{busiest.sender} -> {busiest.receiver}" if busiest else None,
-            **_of_collective(task, time.completion_s),
-            algorithm=task.algorithm,
-            bytes=task.size_bytes,
-        )
+        yield work_on_paper(case.name, case.task, scenario.spec_of(case.kind), framing, link_s)
+
+
+def work_on_paper(
+    name: str, task: Task, spec: FabricSpec, framing: Framing, link_s: float | None = None
+) -> CaseOnPaper:
+    """Return work on a fabric on paper; raises `InputError` for too many GPUs to follow."""
+    latencies, real = link_latencies(spec, link_s), real_task(task, spec)
+    count = _regular_transfers(real)
+    if spec.gpus > MOST_GPUS and not count:
+        what = f"has no closed form: must have at most {MOST_GPUS} GPUs, got {spec.gpus}"
+        raise InputError(Problem(name, what))
+    if task.is_modeled and not count:
+        raise InputError(Problem(name, "has no closed form on such a fabric"))
+    time = _time(real, count, latencies, framing)
+    busiest = time.busiest
+    return CaseOnPaper(
+        case=name,
+        fabric=_fabric(spec, latencies),
+        completion_s=time.completion_s,
+        lower_bound_s=time.lower_bound_s,
+        latency_s=time.latency_s,
+        busiest_link=f"{busiest.sender} -> {busiest.receiver}" if busiest else None,
+        **_of_collective(task, time.completion_s),
+        algorithm=task.algorithm,
+        bytes=task.size_bytes,
+    )
 
 
 def usual_s(case: Case, spec: FabricSpec) -> float | None:

@@ -82,6 +82,7 @@ BENCHMARKS = {
     "live": Benchmark("costs.live", Needs.REAL_CLOCK),
     "mininet": Benchmark("mininet.mininet"),
     "terms": Benchmark("computation.terms", Needs.NOTHING),
+    "published": Benchmark("published.published", Needs.NOTHING),
     "traces": Benchmark("traces.traces", Needs.NOTHING),
     "training": Benchmark("computation.training", Needs.NOTHING),
     "soak": Benchmark("soak.soak", Needs.REAL_CLOCK | Needs.CONTAINERS, {"minutes": 20, "seed": 1}),

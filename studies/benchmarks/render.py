@@ -173,6 +173,7 @@ SHARES = re.compile(
     r"acknowledgements|probes|latency)"
 )
 RATIOS = re.compile(r"(\w*ratio\w*|\w+_over_\w+|\w*interference|uneven\w*)")
+SIGNED = "deviation"
 UNITS = {"s": "s", "ms": "ms", "mib": "MiB", "gib": "GiB"}
 
 
@@ -193,6 +194,8 @@ def _cell(key: str, value: object) -> str:
         return ""
     if not isinstance(value, float):
         return str(value)
+    if name == SIGNED:
+        return f"{100 * round(value, 6) + 0.0:+.2f} %"  # no negative zero
     if RATIOS.fullmatch(name):
         return f"{value:.3f}"
     if SHARES.fullmatch(name):
@@ -313,6 +316,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "collective algorithm fabric transfers schedule_and_proof_s prediction_s", of=_largest
         ),
     ),
+    "published": (Table("against gpus size unit published on_paper deviation date"),),
     "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
     "datapaths": (

@@ -1,6 +1,7 @@
 """The benchmarks' own arithmetic; their measurements need a fabric."""
 
 import json
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -15,10 +16,11 @@ from commands.bench import bench
 from model.errors import EmulationError, OutOfTolerance
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
 from model.fabric.topology import build_topology
+from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Scenario
-from studies.benchmarks import BENCHMARKS, Needs, data_plane, traces
+from studies.benchmarks import BENCHMARKS, Needs, data_plane, published, traces
 from studies.benchmarks.accuracy import POINTS, accuracy
 from studies.benchmarks.capacity import ON_RAILS, Ring
 from studies.benchmarks.costs import exchange_size
@@ -236,3 +238,16 @@ def test_traces_are_written_in_four_formats_of_about_as_many_nodes(
         ("AICB", 4, 400),
         ("MSCCL XML", 4, 4 * 4 * 3 * 7),
     ]
+
+
+def test_what_others_published_has_its_address_and_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "BUILT_IN", {(Collective.ALL_REDUCE, "rings")})
+    textbook, larger, forms, simulator, *reports = published.published(Path())
+    for computed in (textbook, larger, forms):
+        assert computed["deviation"] == pytest.approx(0, abs=1e-6)
+    assert abs(simulator["deviation"]) < 1e-3
+    assert len(reports) == len(published.REPORTS.read_text().splitlines()) - 1
+    for row in reports:
+        assert row["source"].startswith("https://")
+        assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", row["date"])
+        assert row["deviation"] == pytest.approx(row["on_paper"] / row["published"] - 1)

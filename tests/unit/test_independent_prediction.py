@@ -20,18 +20,23 @@ from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass, 
 from model.prediction.simulation import Simulation
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
+from studies.benchmarks.published import (
+    ASTRA_SIM_S,
+    HANDED_OVER_S,
+    NPU_BYTES,
+    NPU_BYTES_PER_S,
+    NPU_LATENCY_S,
+    NPUS,
+    REDUCTION_S,
+    SPLITS,
+    astra_sim_s,
+)
 from traffic_gen.workloads.sized_collective import SizedCollective
 
-NPUS, SIZE, SPLITS = 8, 2**20, 4
-LINK_BYTES_PER_S, LATENCY_S = 50 * 2**30, 500e-9
-MEMORY_BYTES_PER_S, MEMORY_ACCESSES, HANDED_OVER_S = 50e9, 3, 10e-9
 # Its links have neither segments, which shapers let pass on credit, nor link probes.
 NO_TESTBED = Terms(last_segment=False, acknowledgements=False, probes=False)
-PUBLISHED_S = 117_780e-9
 # What is cut off from 117 830 ns.
 WHOLE_NANOSECONDS = 1e-3
-
-REDUCTION_S = MEMORY_ACCESSES * SIZE / SPLITS / NPUS / MEMORY_BYTES_PER_S
 
 
 def with_reductions(sent: Transfers) -> Iterator[Transfer]:
@@ -52,10 +57,12 @@ def with_reductions(sent: Transfers) -> Iterator[Transfer]:
 
 
 def test_the_simulation_agrees_with_astra_sim() -> None:
-    sent = SizedCollective(Collective.ALL_REDUCE, "ring", (NPUS, 1), SIZE // SPLITS).transfers()
+    sent = SizedCollective(
+        Collective.ALL_REDUCE, "ring", (NPUS, 1), NPU_BYTES // SPLITS
+    ).transfers()
     steps = Transfers.of(with_reductions(sent))
     links = FIRST_LINK + np.arange(NPUS)
-    rate = LINK_BYTES_PER_S * wire_bytes(1)
+    rate = NPU_BYTES_PER_S * wire_bytes(1)
     ring = Network(
         begin_s=0.0,
         paths=np.append(links, 0)[:, None],
@@ -67,20 +74,15 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
         hops=(),
     )
     pair = np.where(steps.source == steps.destination, NPUS, steps.source)
-    latencies: dict[PathClass, float] = {(LinkKind.NIC,): LATENCY_S}
+    latencies: dict[PathClass, float] = {(LinkKind.NIC,): NPU_LATENCY_S}
     one_split_s = Simulation(steps, pair, [ring], latencies, NO_TESTBED).run().max()
-    assert SPLITS * one_split_s == pytest.approx(PUBLISHED_S, rel=WHOLE_NANOSECONDS)
+    assert SPLITS * one_split_s == pytest.approx(ASTRA_SIM_S, rel=WHOLE_NANOSECONDS)
 
 
 def test_the_closed_form_agrees_with_astra_sim() -> None:
     """The bandwidth term, the latency of each step, the reductions, and what hands them over."""
-    form = RING_ALL_REDUCE
-    grid = Grid(x=1, y=NPUS, hb=LINK_BYTES_PER_S, nic=LINK_BYTES_PER_S)
-    sent_s = form.completion_s(FabricKind.RAIL_ONLY, grid, SIZE / SPLITS)
-    each_s = sent_s + form.steps(grid) * LATENCY_S + (NPUS - 1) * REDUCTION_S
-    handed_over_s = (form.steps(grid) + 1) * HANDED_OVER_S
-    found_s = SPLITS * (each_s + handed_over_s)
-    assert found_s == pytest.approx(PUBLISHED_S, rel=WHOLE_NANOSECONDS)
+    assert astra_sim_s() == pytest.approx(ASTRA_SIM_S, rel=WHOLE_NANOSECONDS)
     # The bandwidth term alone, without splits and reductions, is far from it.
-    alone_s = form.completion_s(FabricKind.RAIL_ONLY, grid, SIZE)
-    assert alone_s < 0.3 * PUBLISHED_S
+    grid = Grid(x=1, y=NPUS, hb=NPU_BYTES_PER_S, nic=NPU_BYTES_PER_S)
+    alone_s = RING_ALL_REDUCE.completion_s(FabricKind.RAIL_ONLY, grid, NPU_BYTES)
+    assert alone_s < 0.3 * ASTRA_SIM_S
