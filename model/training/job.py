@@ -40,16 +40,20 @@ class Accelerator:
         return MEMORY_EFFICIENCY * self.memory_bandwidth
 
 
-# Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, GH200 (96 GB HBM3), B200 (one of
-# GB200 NVL72), AMD Instinct MI300X. Host: PCIe 4 or 5 x16, or NVLink-C2C, and the memory's channels
-# over the host's GPUs: two EPYC 7742 (DGX A100), two Xeon 8480C (DGX H100, and MI300X servers), a
-# Grace for one GPU (GH200) or for two (GB200).
+# Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, GH200 (96 GB HBM3), B200 (DGX, or one
+# of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and MI355X. Host: PCIe 4 or 5 x16,
+# or NVLink-C2C, and the memory's channels over the host's GPUs: two EPYC 7742 (DGX A100), two Xeon
+# 8480C (DGX H100, and MI300X servers) or 8570 (DGX B200), two EPYC 9575F (MI355X servers), a Grace
+# for one GPU (GH200) or for two (GB200, GB300).
 ACCELERATORS = {
     "dgx-a100": Accelerator(312e12, 80e9, 2.039e12, 32e9, 51e9),
     "dgx-h100": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9),
     "mi300x": Accelerator(1307e12, 192e9, 5.3e12, 64e9, 77e9),
     "gh200": Accelerator(989e12, 96e9, 4.0e12, 450e9, 500e9),
     "gb200-nvl72": Accelerator(2500e12, 186e9, 8.0e12, 225e9, 256e9),
+    "dgx-b200": Accelerator(2250e12, 180e9, 8.0e12, 64e9, 90e9),
+    "gb300-nvl72": Accelerator(2500e12, 279e9, 8.0e12, 225e9, 256e9),
+    "mi355x": Accelerator(2517e12, 288e9, 8.0e12, 64e9, 144e9),
 }
 
 

@@ -162,8 +162,38 @@ def decision_sections(result: Result) -> list[Section]:
     return [
         Section("Networks", ("design", *NETWORK, ""), rows),
         *(_model(name, designs, index) for index, name in enumerate(names)),
+        _spine_layer(designs),
         _decision(result),
     ]
+
+
+def _spine_layer(designs: Sequence[Case]) -> Section:
+    """What each model loses without the spine layer, and what its tokens then cost."""
+    whole = designs[0]
+    rails = next(
+        one
+        for one in designs
+        if one["kind"] == "rail-only" and one["domain_size"] == whole["domain_size"]
+    )
+    rows = [
+        (
+            with_spines["configuration"],
+            _experts(with_spines, without),
+            f"{with_spines['iteration_s']:.3f} s",
+            f"{without['iteration_s']:.3f} s",
+            f"{100 * (without['iteration_s'] / with_spines['iteration_s'] - 1):+.1f} %",
+            three_digits(with_spines["network_usd_per_million_tokens"]),
+            three_digits(without["network_usd_per_million_tokens"]),
+        )
+        for with_spines, without in zip(whole["models"], rails["models"], strict=True)
+    ]
+    headings = ("expert degree", "with spines", "without", "loss", "USD/10⁶ tokens", "without")
+    return Section("What the spine layer is worth", ("model", *headings), rows)
+
+
+def _experts(*models: Result) -> str:
+    """The expert degrees of a model's strategies, each once."""
+    return ", ".join(dict.fromkeys(str(model["expert"]) for model in models))
 
 
 def _decision(result: Result) -> Section:
@@ -182,7 +212,14 @@ def _decision(result: Result) -> Section:
 def _model(name: str, designs: Sequence[Case], index: int) -> Section:
     headings = ("iteration", "HFU", "all-to-all", "lost NIC link", "lost GPU", "USD/10⁶ tokens")
     rows = [(design["design"], *_modeled(design["models"][index])) for design in designs]
-    return Section(name, ("design", *headings), rows)
+    used = [(design, design["models"][index]["used_of_domain"]) for design in designs]
+    partly = [
+        f"{design['design']}: degrees that divide the job fill {count} of a domain's "
+        f"{design['domain_size']} GPUs; computed with domains of {count}."
+        for design, count in used
+        if count < design["domain_size"]
+    ]
+    return Section(name, ("design", *headings), rows, remarks=tuple(partly))
 
 
 def _modeled(model: Result) -> tuple[str, ...]:

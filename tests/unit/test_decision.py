@@ -167,3 +167,61 @@ def test_a_mistake_is_a_sentence(cluster: Path, old: str, new: str, expected: st
     with pytest.raises(InputError) as error:
         decide_object(load_cluster(cluster))
     assert expected in str(error.value)
+
+
+def cluster_of(folder: Path, text: str) -> dict[str, Any]:
+    file = folder / "own.yaml"
+    file.write_text(text)
+    return decide_object(load_cluster(file))
+
+
+def test_a_domain_that_degrees_do_not_fill_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Powers of two fill 64 of 72 GPUs, which is faster than with 8 of them."""
+    text = """
+gpus: 1024
+platform: dgx-h100
+radix: 64
+domain_sizes: [64, 72]
+models: [{configuration: gpt-146b, batch: 2048}]
+"""
+    found = cluster_of(tmp_path, text)
+    whole, partly = (design(found, f"rail-only, K = {size}")["models"][0] for size in (64, 72))
+    assert partly["used_of_domain"] == 64
+    assert partly["iteration_s"] == whole["iteration_s"]
+    decide(tmp_path / "own.yaml")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fill 64 of a domain's 72 GPUs; computed with domains of 64." in said
+
+
+def test_the_spine_layer_is_worth_something_if_experts_leave_their_domain(tmp_path: Path) -> None:
+    text = """
+gpus: 2048
+platform: dgx-h100
+radix: 64
+models: [{configuration: deepseek-v3}, {configuration: deepseek-v3, search: false}]
+"""
+    found = cluster_of(tmp_path, text)
+    spines, rails = (design(found, f"{kind}, K = 8") for kind in ("rail-optimized", "rail-only"))
+    searched, given = (
+        after["iteration_s"] / before["iteration_s"] - 1
+        for before, after in zip(spines["models"], rails["models"], strict=True)
+    )
+    assert [one["expert"] for one in spines["models"]][1] == 64
+    assert searched < given
+    assert given > 0.02
+
+
+def test_a_faster_nic_needs_several_ports(tmp_path: Path) -> None:
+    text = """
+gpus: 1152
+platform: {platform}
+radix: 64
+models: [{{configuration: llama-3-8b, batch: 1152}}]
+"""
+    slow, fast = (
+        cluster_of(tmp_path, text.format(platform=one))["designs"][0]
+        for one in ("gb200-nvl72", "gb300-nvl72")
+    )
+    assert fast["usd"] == 2 * slow["usd"]
