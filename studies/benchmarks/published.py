@@ -27,7 +27,7 @@ from scenarios.planning.on_paper import (
 )
 from scenarios.planning.plan import real_task
 from studies.benchmarks.rows import Row, resized
-from traffic_gen.workloads.algorithms.collectives import BUILT_IN
+from traffic_gen.workloads.algorithms.collectives import BUILT_IN, NCCL
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 REPORTS = Path(__file__).with_suffix(".csv")
@@ -122,8 +122,11 @@ def _reported(report: dict[str, str]) -> Row:
     work = SizedCollective(
         Collective.ALL_REDUCE, report["algorithm"], spec.job_shape, size_in_bytes(size)
     )
+    if report["algorithm"] == NCCL:
+        work = work.chosen_by_nccl(spec)
     ours = work_on_paper(work.name, work, spec, FRAMINGS[report["framing"]](USUAL_MTU))
     assert ours.busbw is not None
     theirs, date = float(report["busbw_gbyte_per_s"]), report["date"]
     held = _held(spec.gpus, size, "GB/s", theirs, ours.busbw, date)
-    return {"against": report["against"], **held, "source": report["source"]}
+    facts = {"against": report["against"], "algorithm": work.algorithm}
+    return {**facts, **held, "source": report["source"]}

@@ -316,7 +316,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "collective algorithm fabric transfers schedule_and_proof_s prediction_s", of=_largest
         ),
     ),
-    "published": (Table("against gpus size unit published on_paper deviation date"),),
+    "published": (Table("against gpus size algorithm unit published on_paper deviation date"),),
     "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
     "datapaths": (
