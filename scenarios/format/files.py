@@ -8,7 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.issues import Refused, did_you_mean
 from scenarios.format.units import MOST_PAIR_BYTES
-from traffic_gen.traces.formats.byte_matrix import row_of
+from traffic_gen.traces.formats.byte_matrix import rows_in
+from traffic_gen.traces.formats.nodes import Malformed
 from traffic_gen.workloads.algorithms.matrices import Preset
 
 # Of the names of training configurations' files, and of models' own.
@@ -56,24 +57,12 @@ def _matrix(value: object, info: ValidationInfo) -> object:
 
 
 def read_matrix(path: Path) -> list[list[int]]:
-    """Return the rows of a file; raise `ValueError` with a line and a sentence.
-
-    A line is a row of a byte matrix (`traffic_gen/traces/formats/byte_matrix.py`); empty lines do
-    not count.
-    """
-    rows: dict[int, list[int]] = {}
-    for number, line in enumerate(read_text(path, MOST_MATRIX_BYTES).splitlines(), start=1):
-        try:
-            row = row_of(line)
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from error
-        if row:
-            rows[number] = row
-    for number, row in rows.items():
-        if len(row) != len(rows):
-            what = f"must have {len(rows)} numbers, one for each row, got {len(row)}"
-            raise ValueError(f"line {number}: {what}")
-    return list(rows.values())
+    """Return the rows of a byte matrix in a file; raise `ValueError` with a line and a sentence."""
+    try:
+        rows = rows_in(read_text(path, MOST_MATRIX_BYTES))
+    except Malformed as error:
+        raise ValueError(f"line {error.place.removeprefix(':')}: {error.what}") from None
+    return [row for _, row in rows]
 
 
 def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:

@@ -11,15 +11,7 @@ from model.fabric.spec import FabricKind, FabricSpec, Spares
 from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.fluid import predict
-from model.prediction.load import (
-    REFUSED_ABOVE,
-    Load,
-    Need,
-    Profile,
-    need,
-    profile,
-    switch_ports,
-)
+from model.prediction.load import REFUSED_ABOVE, Load, Need, Profile, need, profile, switch_ports
 from model.prediction.machine import Machine
 from model.prediction.network import healthy_network, overlap
 from model.workload.schedule import Schedule

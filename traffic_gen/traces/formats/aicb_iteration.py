@@ -15,6 +15,7 @@ stages.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -159,7 +160,12 @@ class Iteration:
         often as there are microbatches. Without such a name, each has all layers.
         """
         count = self.strategy.microbatches
-        starts = _starts([layer.name for layer in layers], count, FIRST_LAYER)
+        names = [layer.name for layer in layers]
+        often = [name for name, times in Counter(names).items() if times == count]
+        first = FIRST_LAYER if FIRST_LAYER in often or count == 1 else next(iter(often), "")
+        starts = [place for place, name in enumerate(names) if name == first]
+        if count == 1:
+            starts = starts[:1] or [0]
         if not starts:
             what = f"division of the layers among {count} microbatches (ga), which no name shows"
             self.nodes.left_out.append(f"{what}: each has all {len(layers)}")
@@ -239,22 +245,6 @@ class Iteration:
 
 
 def _parts(layers: Layers, count: int) -> list[Layers]:
-    """Return the layers in so many parts, each beginning with the same name where one fits."""
-    begins = _starts([layer.name for layer in layers], count, "")
-    if not begins:
-        begins = [number * len(layers) // count for number in range(count)]
-    return [layers[b:e] for b, e in zip([0, *begins[1:]], [*begins[1:], len(layers)], strict=True)]
-
-
-def _starts(names: list[str], count: int, first: str) -> list[int]:
-    """Return the places of a name that occurs `count` times: `first`, or else the first one.
-
-    One part begins with `first`, or else at once.
-    """
-    if count == 1:
-        return [names.index(first) if first in names else 0]
-    often = [name for name, times in Counter(names).items() if times == count]
-    if not often:
-        return []
-    name = first if first in often else often[0]
-    return [place for place, one in enumerate(names) if one == name]
+    """Return the layers in so many parts, as equal as possible."""
+    edges = [number * len(layers) // count for number in range(count + 1)]
+    return [layers[begin:end] for begin, end in pairwise(edges)]

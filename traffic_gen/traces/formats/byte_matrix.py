@@ -39,12 +39,10 @@ def is_byte_matrix(text: str) -> bool:
 
 def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     """Read a matrix, whose numbers the default size multiplies; raise `Malformed` otherwise."""
-    rows = _rows(text, 1 if defaults.size_bytes is None else defaults.size_bytes)
+    rows = rows_in(text, 1 if defaults.size_bytes is None else defaults.size_bytes)
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     for rank, (place, row) in enumerate(rows):
-        if len(row) != ranks:
-            raise Malformed(place, f"must have {ranks} numbers, one for each row, got {len(row)}")
         for peer, size_bytes in enumerate(row):
             if size_bytes and peer != rank:
                 nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes))
@@ -52,22 +50,16 @@ def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     return nodes.trace(FORMAT)
 
 
-def row_of(written: str, scale: int = 1) -> list[int]:
-    """Return the bytes in a line of a matrix, scaled; raise `ValueError` with a sentence."""
-    return [_bytes_of(word, scale) for word in _words(written)]
-
-
-def _bytes_of(word: str, scale: int) -> int:
+def _bytes_of(word: str, scale: int, place: int) -> int:
     matched = NUMBER.fullmatch(word)
     if matched is None:
-        raise ValueError(f"must be numbers of bytes, such as 64 or 1.5M, got {word[:40]!r}")
+        raise Malformed(place, f"must be numbers of bytes, such as 64 or 1.5M, got {word[:40]!r}")
     number, unit = matched[1], UNITS[matched[2].upper()] * scale
     size_bytes = int(number) * unit if number.isdecimal() else float(number) * unit
     if 0 < size_bytes < 1:
-        raise ValueError(
-            f"must be at least a byte, got {word}; a trace's size multiplies fractions"
-        )
-    return int(size_bytes)
+        what = f"must be at least a byte, got {word}; a trace's size multiplies fractions"
+        raise Malformed(place, what)
+    return require_bytes(int(size_bytes), place)
 
 
 def _words(written: str) -> list[str]:
@@ -75,19 +67,19 @@ def _words(written: str) -> list[str]:
     return written.partition("#")[0].replace(",", " ").split()
 
 
-def _rows(text: str, scale: int) -> list[tuple[int, list[int]]]:
-    """Return the rows with their line numbers."""
+def rows_in(text: str, scale: int = 1) -> list[tuple[int, list[int]]]:
+    """Return the rows of a square matrix with their lines; raise `Malformed` for another text."""
     rows, count = list[tuple[int, list[int]]](), 0
-    for number, written in enumerate(StringIO(text), start=1):
+    for place, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
-            raise Malformed(number, f"must have at most {MOST_RANKS} numbers")
-        try:
-            row = row_of(written, scale)
-        except ValueError as error:
-            raise Malformed(number, str(error)) from error
-        if row:
+            raise Malformed(place, f"must have at most {MOST_RANKS} numbers")
+        if row := [_bytes_of(word, scale, place) for word in _words(written)]:
             count += len(row)
-            require_nodes(count, number)
-            rows.append((number, [require_bytes(size, number) for size in row]))
-            require_ranks(len(rows), number)
+            require_nodes(count, place)
+            rows.append((place, row))
+            require_ranks(len(rows), place)
+    for place, row in rows:
+        if len(row) != len(rows):
+            what = f"must have {len(rows)} numbers, one for each row, got {len(row)}"
+            raise Malformed(place, what)
     return rows
