@@ -1,4 +1,4 @@
-"""Fuzz the command line with scenarios, `--set`, `--over`, traces, and folders of runs and sweeps.
+"""Fuzz the command line with scenarios, options, traces, networks, and folders of runs and sweeps.
 
 `python -m tests.fuzz --inputs 100000` tries as many inputs, and prints those that end with an exit
 code that the documentation does not name, with a traceback, or take more than 500 MB, 20 seconds of
@@ -278,13 +278,27 @@ fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
 workloads:
   - {trace: x.0.et, size_scale: 100}
 """
-TRACES = [path.read_bytes() for path in sorted((LIBRARY / "traces").rglob("*")) if path.is_file()]
+ON_NETWORK = b"""\
+fabric: {topology: x.yml, bandwidth_scale: 20000}
+workloads:
+  - {collective: all-reduce, algorithm: ring, size: 1 GB, size_scale: 100}
+"""
+
+
+def _samples(name: str) -> list[bytes]:
+    """The files of the library and of the tests in a folder."""
+    folders = (LIBRARY / name, Path(__file__).parent / "samples" / name)
+    paths = [path for folder in folders for path in sorted(folder.rglob("*"))]
+    return [path.read_bytes() for path in paths if path.is_file()]
+
+
+TRACES, NETWORKS = _samples("traces"), _samples("networks")
 
 
 @st.composite
-def trace(draw: st.DrawFn) -> bytes:
-    """A trace of the library, in which some bytes are others, missing, or there many times."""
-    content: bytes = draw(st.sampled_from(TRACES))
+def mutated(draw: st.DrawFn, samples: list[bytes]) -> bytes:
+    """A sample in which some bytes are others, missing, or there many times."""
+    content: bytes = draw(st.sampled_from(samples))
     for _ in range(draw(st.integers(1, 3))):
         place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 20))
         others = st.one_of(
@@ -307,7 +321,10 @@ def inputs(draw: st.DrawFn) -> Input:
         changes = (part for setting in chosen for part in ("--set", _argument(setting)))
         return Input((command, "x.yaml", *changes), (("x.yaml", GOOD.encode()),))
     if kind < 7 and draw(st.booleans()):
-        return Input((command, "x.yaml"), (("x.yaml", REPLAY), ("x.0.et", draw(trace()))))
+        if draw(st.booleans()):
+            network = ("x.yml", draw(mutated(NETWORKS)))
+            return Input((command, "x.yaml"), (("x.yaml", ON_NETWORK), network))
+        return Input((command, "x.yaml"), (("x.yaml", REPLAY), ("x.0.et", draw(mutated(TRACES)))))
     if kind < 7:
         values = draw(st.lists(VALUE, max_size=4))
         over = _argument(f"{draw(KEY)}={','.join(values)}")

@@ -22,6 +22,7 @@ from tests.unit.test_traces import damaged
 ASTRA_SIM, SIMAI = (
     LIBRARY / "networks" / name for name in ("two-hosts.yml", "two-servers.topology")
 )
+OURS = Path(__file__).parents[1] / "samples" / "networks"
 WORKLOAD = "workloads: [{collective: all-to-all, algorithm: two-step, size: 8 MB}]\n"
 
 
@@ -36,12 +37,9 @@ def test_a_network_of_astra_sim() -> None:
 
 
 def test_one_dimension_of_astra_sim_is_one_hb_domain(tmp_path: Path) -> None:
-    (tmp_path / "n.yml").write_text(
-        "topology: [ Switch ]\nnpus_count: [ 8 ]\nbandwidth: [ 450.0 ]\nlatency: [ 500.0 ]\n"
-    )
     path = tmp_path / "x.yaml"
     for keys, shape in (("", (1, 8)), (", domain_size: 1", (8, 1))):
-        fabric = f"fabric: {{topology: n.yml, bandwidth_scale: 20000{keys}}}\n"
+        fabric = f"fabric: {{topology: {OURS}/one-dimension.yml, bandwidth_scale: 20000{keys}}}\n"
         path.write_text(
             f"{fabric}workloads: [{{collective: all-reduce, algorithm: ring, size: 8 MB}}]\n"
         )
@@ -202,7 +200,7 @@ def test_a_claim_of_a_tebi_of_npus_is_refused(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60)
-@given(st.sampled_from([ASTRA_SIM, SIMAI]), st.data())
+@given(st.sampled_from([ASTRA_SIM, SIMAI, *OURS.iterdir()]), st.data())
 def test_a_damaged_file_is_refused_or_read(path: Path, data: st.DataObject) -> None:
     text = data.draw(damaged(path.read_bytes())).decode(errors="replace")
     for is_one, read in FORMATS.values():

@@ -1,5 +1,6 @@
 """Text formats of traces: what a sample of each means, and what is refused, with its line."""
 
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -15,11 +16,16 @@ from tests.unit.traces import peak_below, same
 from traffic_gen.traces.formats import msccl_proof
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
+from traffic_gen.traces.replay import Replay
 
 SAMPLES = {
     path.name: path.read_text() for path in sorted((LIBRARY / "traces").iterdir()) if path.is_file()
 }
 GIVEN = Defaults(4, 64_000_000)
+OURS = Path(__file__).parents[1] / "samples" / "traces"
+IN_PLACE, REDUCE, CONNECTIONS = (
+    (OURS / name).read_text() for name in ("in-place.xml", "reduce-in-place.xml", "connections.cm")
+)
 
 
 def sample(name: str) -> Trace:
@@ -31,10 +37,17 @@ def given_to(name: str) -> Defaults:
     return Defaults(4) if name.endswith("matrix") else GIVEN
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(sorted(SAMPLES)), st.data())
-def test_a_damaged_sample_is_refused_or_read(name: str, data: st.DataObject) -> None:
-    read_or_refused([data.draw(damaged(SAMPLES[name].encode()))], GIVEN)
+@settings(max_examples=100)
+@given(st.sampled_from([*SAMPLES.values(), *(p.read_text() for p in OURS.iterdir())]), st.data())
+def test_a_damaged_sample_is_refused_or_read(text: str, data: st.DataObject) -> None:
+    read_or_refused([data.draw(damaged(text.encode()))], GIVEN)
+
+
+@pytest.mark.parametrize("path", sorted(OURS.iterdir()), ids=lambda path: path.name)
+def test_a_sample_is_replayed(path: Path) -> None:
+    trace = trace_in([path.read_bytes()], given_to(path.name))
+    steps = Replay(trace, path.name, np.arange(trace.ranks), trace.ranks, 2).steps()
+    assert steps.size_bytes >= trace.size_bytes.sum() > 0
 
 
 def test_a_byte_matrix_is_a_message_for_each_pair() -> None:
@@ -61,16 +74,6 @@ def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
     assert sent("0 .25\n0.3333 0\n", 1000) == [250, 333]
     with pytest.raises(Malformed, match=r"must be at least a byte, got 0\.25; a trace's size mult"):
         sent("0 0.25\n1 0\n")
-
-
-CONNECTIONS = """\
-# Two flows of GPU 0, one of them later.
-Nodes 3
-Connections 3
-0->1 id 1 start 0 size 1000 prio 2
-0->2 id 2 start 1500000.000000 size 2000
-1->2 start 0 size 3000
-"""
 
 
 def test_an_htsim_connection_begins_at_its_start() -> None:
@@ -282,26 +285,6 @@ def test_an_msccl_algorithm_needs_a_size() -> None:
         trace_in([SAMPLES["ring-all-gather.xml"].encode()])
 
 
-REDUCE = """\
-<algo coll="allreduce" ngpus="2" nchunksperloop="2" inplace="1">
-  <gpu id="0" i_chunks="2" o_chunks="0" s_chunks="0">
-    <tb id="0" send="1" recv="1" chan="0">
-      <step s="0" type="s" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1" cnt="1"/>
-      <step s="1" type="rrcs" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"/>
-      <step s="2" type="r" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1" cnt="1"/>
-    </tb>
-  </gpu>
-  <gpu id="1" i_chunks="2" o_chunks="0" s_chunks="0">
-    <tb id="0" send="0" recv="0" chan="0">
-      <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"/>
-      <step s="1" type="rrcs" srcbuf="i" srcoff="1" dstbuf="i" dstoff="1" cnt="1"/>
-      <step s="2" type="r" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1"/>
-    </tb>
-  </gpu>
-</algo>
-"""
-
-
 def test_an_msccl_algorithm_that_reduces_in_place() -> None:
     assert trace_in([REDUCE.encode()], GIVEN).total_bytes == 4 * 32_000_000
     twice = REDUCE.replace('"r" srcbuf="i" srcoff="1"', '"rrc" srcbuf="i" srcoff="1"')
@@ -401,24 +384,6 @@ def test_other_inputs_of_msccl_gpus_are_refused_before_they_cost_memory(
     text = SAMPLES["ring-all-gather.xml"].replace(*change, 1)
     with peak_below(10_000_000), pytest.raises(Malformed, match=what):
         trace_in([text.encode()], GIVEN)
-
-
-IN_PLACE = """\
-<algo coll="allgather" ngpus="2" nchunksperloop="4" inplace="1" outofplace="0">
-  <gpu id="0" i_chunks="0" o_chunks="4" s_chunks="0">
-    <tb id="0" send="1" recv="1" chan="0">
-      <step s="0" type="s" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="2"/>
-      <step s="1" type="r" srcbuf="o" srcoff="2" dstbuf="o" dstoff="2" cnt="2"/>
-    </tb>
-  </gpu>
-  <gpu id="1" i_chunks="0" o_chunks="4" s_chunks="0">
-    <tb id="0" send="0" recv="0" chan="0">
-      <step s="0" type="s" srcbuf="o" srcoff="2" dstbuf="o" dstoff="2" cnt="2"/>
-      <step s="1" type="r" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="2"/>
-    </tb>
-  </gpu>
-</algo>
-"""
 
 
 def test_an_all_gather_in_place_has_its_input_in_its_output() -> None:
