@@ -341,7 +341,7 @@ CHUNKS = attribute("msg_chunk_cnt", 2, "int32"), attribute("total_chunk_cnt", 8,
 def test_the_msccl_converter_of_astra_sim(size: tuple[bytes, ...], given: Defaults) -> None:
     trace = read(*(msccl_rank(rank, *size) for rank in range(RANKS)), given=given)
     assert (trace.total_bytes, trace.operations) == (RANKS * 2 * 256, ())
-    assert trace.left_out == ("compute of 4 nodes that have neither duration nor num_ops",)
+    assert trace.left_out == ("compute of 4 nodes with no duration, and no num_ops of a GPU",)
 
 
 def test_chunks_need_a_size(tmp_path: Path) -> None:
@@ -396,6 +396,8 @@ def test_older_schemas_are_refused_by_name(old: bytes, what: str) -> None:
     ("one", "what"),
     [
         (node(0, 8), "unknown type of node; types are 1 to 7"),
+        (collective(0, REDUCE, 8), r"Reduce \(comm_type 1\) cannot be replayed"),
+        (collective(0, 77, 8), r"unknown collective \(comm_type 77\) cannot"),
         (node(0, COLLECTIVE, attribute("comm_size", 8)), "collective without comm_type"),
         (collective(0, ALL_REDUCE, 8, data=[77]), "data dependency on unknown node 77"),
         (

@@ -19,7 +19,7 @@ from model.workload.trace import Trace
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
 from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
-from traffic_gen.traces.formats.chakra_trace import Assembly
+from traffic_gen.traces.formats.chakra_trace import COMM_TYPES, Assembly
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
 
 # Objects take several times the memory of their text.
@@ -34,11 +34,7 @@ TYPES = (
     *("commsend", "commrecv", "commcoll"),
 )
 TYPE_OF = {f"{name}node": number for number, name in enumerate(TYPES)} | {"collcommnode": 7}
-COMM_TYPES = (
-    *("allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall"),
-    *("reducescatter", "reducescatterblock", "barrier"),
-)
-COMM_TYPE_OF = {name: number for number, name in enumerate(COMM_TYPES)}
+COMM_TYPE_OF = {name.lower(): number for number, name in enumerate(COMM_TYPES)}
 NAMES = {"type": TYPE_OF, "nodetype": TYPE_OF, "commtype": COMM_TYPE_OF}
 
 

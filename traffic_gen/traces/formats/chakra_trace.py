@@ -21,6 +21,10 @@ FORMAT_OF_CHUNKS = "Chakra of MSCCL"
 # Numbers of the schemas 0.0.4 and 1.0; those before have others.
 LOAD, STORE, MOST_TYPE = 2, 3, 7
 BARRIER = 9
+COMM_TYPES = (
+    *("AllReduce", "Reduce", "AllGather", "Gather", "Scatter", "Broadcast", "AllToAll"),
+    *("ReduceScatter", "ReduceScatterBlock", "Barrier"),
+)
 # A barrier is the smallest AllReduce; ReduceScatter has a second number.
 COLLECTIVES = {
     **{number: collective for collective, number in COMM_TYPE_OF.items()},
@@ -175,7 +179,7 @@ class Assembly:
             yield f"{what}, which have no duration"
         untimed = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (seconds == 0) & ~modeled
         if untimed.any():
-            yield f"compute of {int(untimed.sum())} nodes that have neither duration nor num_ops"
+            yield f"compute of {int(untimed.sum())} nodes with no duration, and no num_ops of a GPU"
         communicates = self._of(NodeKind.SEND) | self._of(NodeKind.COLLECTIVE)
         if ranked := int((communicates & (columns.comm_priority > 0)).sum()):
             yield f"priorities of {ranked} communications"
@@ -249,7 +253,9 @@ class Assembly:
             type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
             collective = COLLECTIVES.get(type_)
             if collective is None:
-                raise self.source.at(node, f"comm_type {type_} cannot be replayed")
+                name = COMM_TYPES[type_] if 0 <= type_ < len(COMM_TYPES) else "unknown collective"
+                what = f"{name} (comm_type {type_}) cannot be replayed; write sends and receives"
+                raise self.source.at(node, what)
             gathers = collective is Collective.ALL_GATHER
             whole_bytes = size_bytes * (len(ranks) if gathers else 1)
             yield Operation(collective, whole_bytes, self._rooted(node, collective, ranks))
