@@ -171,6 +171,17 @@ def test_the_pytorch_converter_of_mlcommons() -> None:
     )
 
 
+def test_control_dependencies_hold_nodes_up_unless_they_name_callers() -> None:
+    """In the second trace the caller waits for what it calls, and would wait for itself."""
+    called = collective(2, ALL_REDUCE, 8, control=[1])
+    ordered = read(*everywhere(node(1, COMPUTE, micros=1), called))
+    assert (ordered.after.lengths.reshape(RANKS, 2) == [0, 1]).all()
+    assert ordered.left_out == ()
+    trace = read(*everywhere(node(1, COMPUTE, data=[2], control=[9], micros=1), called))
+    assert (trace.after.lengths.reshape(RANKS, 2) == [1, 0]).all()
+    assert trace.left_out == ("8 control dependencies, with which nodes would wait for each other",)
+
+
 def test_groups_of_the_same_ranks_are_told_apart() -> None:
     """Each rank has its own order between two groups, which other names do not change."""
     files = []

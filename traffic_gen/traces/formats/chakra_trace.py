@@ -87,7 +87,8 @@ class Assembly:
         self._require(known, f"unknown type of node; types are 1 to {MOST_TYPE}")
         peer, seconds, modeled = self._peers(), self._seconds(), self._modeled()
         operation, operations = self._operations()
-        after, missing = self._after()
+        data, control, missing = self._after()
+        left_out = tuple(self._left_out(seconds, modeled))
         try:
             trace = Trace(
                 format=FORMAT_OF_CHUNKS if self.is_chunked else FORMAT,
@@ -97,18 +98,39 @@ class Assembly:
                 peer=peer,
                 size_bytes=self._sizes(),
                 seconds=seconds,
-                after=after,
+                after=data,
                 sent_by=matched(kind, self.rank, peer, np.maximum(0, columns.comm_tag)),
                 operation=operation,
                 operations=operations,
                 flops=_counted(columns.num_ops, modeled),
                 memory_bytes=_counted(columns.tensor_size, modeled),
-                left_out=tuple(self._left_out(seconds, modeled, missing)),
+                left_out=left_out,
             )
             _ = trace.order
         except Contradiction as error:
             raise self.source.at(error.node, str(error)) from None
-        return trace
+        return self._controlled(trace, control, missing)
+
+    def _controlled(self, trace: Trace, control: Rows, missing: int) -> Trace:
+        """Return a trace whose nodes wait for control dependencies, too, as in ASTRA-sim.
+
+        Those of PyTorch name the caller of a node, which may wait for it: then all are left out,
+        as MLCommons' feeder does with any trace.
+        """
+        count = len(control.values) + missing
+        what = f"{missing} control dependencies on nodes that the file does not have"
+        if not count:
+            return trace
+        left_out = (what, *trace.left_out) if missing else trace.left_out
+        values = np.concatenate([trace.after.values, control.values])
+        after = Rows.grouped(values, np.concatenate([trace.after.row, control.row]), len(trace))
+        both = replace(trace, after=after, left_out=left_out)
+        try:
+            _ = both.order
+        except Contradiction:
+            what = f"{count} control dependencies, with which nodes would wait for each other"
+            return replace(trace, left_out=(what, *trace.left_out))
+        return both
 
     def _require(self, right: Bools, what: str) -> None:
         """Raise `Malformed` at the first node that is not right."""
@@ -165,11 +187,9 @@ class Assembly:
         computes: Bools = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (columns.is_cpu_op <= 0)
         return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
-    def _left_out(self, seconds: Floats, modeled: Bools, missing: int) -> Iterator[str]:
+    def _left_out(self, seconds: Floats, modeled: Bools) -> Iterator[str]:
         """Yield what is in the files and not in the trace."""
         columns = self.columns
-        if missing:
-            yield f"{missing} control dependencies on nodes that the file does not have"
         if launches := int(self.launches.sum()):
             yield f"{launches} communications on the CPU without a type or a peer; they take time"
         memory = ((columns.type == LOAD) | (columns.type == STORE)) & (seconds == 0)
@@ -184,11 +204,10 @@ class Assembly:
         if ranked := int((communicates & (columns.comm_priority > 0)).sum()):
             yield f"priorities of {ranked} communications"
 
-    def _after(self) -> tuple[Rows, int]:
+    def _after(self) -> tuple[Rows, Rows, int]:
         """Turn ids into numbers of nodes, each within its rank's file.
 
-        Nodes wait for data and for control dependencies, as in ASTRA-sim. A control dependency on a
-        missing node is left out, as MLCommons' feeder leaves out all of them; return their number.
+        Return data and control dependencies, and the number of the latter on missing nodes.
         """
         ids, place = np.unique(self.columns.id, return_inverse=True)
         key = self.rank * len(ids) + place
@@ -206,16 +225,15 @@ class Assembly:
 
         data, control = self.columns.data, self.columns.control
         if not len(ids):
-            return data, 0
+            return data, control, 0
         after, right = found(data)
         if not right.all():
             wrong = int(np.argmin(right))
             what = f"data dependency on unknown node {data.values[wrong]} of this file"
             raise self.source.at(int(data.row[wrong]), what)
         also, here = found(control)
-        values = np.concatenate([after, also[here]])
-        row = np.concatenate([data.row, control.row[here]])
-        return Rows.grouped(values, row, len(self.rank)), int((~here).sum())
+        known = Rows.grouped(also[here], control.row[here], len(self.rank))
+        return Rows(after, data.starts), known, int((~here).sum())
 
     def _operations(self) -> tuple[Ints, tuple[Operation, ...]]:
         """Return the operation of each node, and all of them."""
