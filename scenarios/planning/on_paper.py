@@ -31,7 +31,7 @@ MOST_FOLLOWED = 2**17
 # For work without one, each transfer is followed.
 MOST_GPUS = 1024
 # With more, its busiest link would take long to find, too.
-MOST_LOADED = 2**21
+MOST_LOADED, MOST_LOADED_GPUS = 2**21, 2**12
 # Links of the two kinds of NIC fabric on a path to another rail of another domain.
 ACROSS = {
     FabricKind.RAIL_ONLY: (LinkKind.NIC, LinkKind.NIC, LinkKind.HB, LinkKind.HB),
@@ -44,9 +44,9 @@ class CaseOnPaper:
     """A case on the real platform: seconds, bytes, and bandwidths in Gbyte/s as of nccl-tests.
 
     `latency_s` is the part of the completion time that no latency would take away, `lower_bound_s`
-    what the busiest link needs for its bytes; neither this nor the link is known beyond two million
-    transfers. Only a collective has bandwidths, a variant and a number of GPUs. `reason` says why
-    NCCL's tuning model chose the algorithm, if it did.
+    what the busiest link needs for its bytes; neither this nor the link is known beyond 4096 GPUs
+    or two million transfers. Only a collective has bandwidths, a variant and a number of GPUs.
+    `reason` says why NCCL's tuning model chose the algorithm, if it did.
     """
 
     case: str
@@ -167,7 +167,7 @@ def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing
     if count <= MOST_FOLLOWED:
         return platform_time(_transfers(task), build_topology(spec), latencies, framing)
     time = closed_time(real, latencies, framing)
-    if count > MOST_LOADED:
+    if count > MOST_LOADED or spec.gpus > MOST_LOADED_GPUS:
         return time
     return with_busiest(time, _transfers(task), build_topology(spec), framing)
 
