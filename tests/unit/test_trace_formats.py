@@ -76,6 +76,12 @@ def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
         sent("0 0.25\n1 0\n")
 
 
+def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
+    assert trace_in([b"7 1\n1 2\n"]).left_out == ("9 bytes of ranks to themselves",)
+    calc = b"num_ranks 2\nrank 0 {\ncalc 1 cpu 2\ncalc 1 cpu 0 nic 1\ncalc 1\n}\n"
+    assert trace_in([calc]).left_out == ("processors and interfaces of 2 statements",)
+
+
 def test_an_htsim_connection_begins_at_its_start() -> None:
     trace = trace_in([CONNECTIONS.encode()])
     assert (trace.format, trace.ranks, trace.total_bytes) == ("htsim", 3, 6000)

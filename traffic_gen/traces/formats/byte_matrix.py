@@ -42,6 +42,8 @@ def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     rows = rows_in(text, 1 if defaults.size_bytes is None else defaults.size_bytes)
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
+    if own := sum(row[rank] for rank, (_, row) in enumerate(rows)):
+        nodes.left_out.append(f"{own} bytes of ranks to themselves")
     for rank, (place, row) in enumerate(rows):
         for peer, size_bytes in enumerate(row):
             if size_bytes and peer != rank:

@@ -34,6 +34,7 @@ STATEMENT = re.compile(
     rf"(send|recv)\s+({NUMBER})b\s+(?:to|from)\s+(-1|{NUMBER})(?:\s+tag\s+(-1|{NUMBER}))?{REST}"
     rf"|calc\s+({NUMBER}){REST})\s*"
 )
+PLACED = re.compile(r"\s(?:cpu|nic)\s")
 WAIT = re.compile(r"\s*([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)\s*")
 RANK = re.compile(rf"\s*rank\s+({NUMBER})\s*\{{\s*")
 COUNT = re.compile(rf"\s*num_ranks\s+({NUMBER})\s*")
@@ -64,6 +65,7 @@ class _Reader:
         # The node that ends when another one begins, if a node depends on that begin.
         self.begins: dict[int, int] = {}
         self.seen: set[int] = set()
+        self.placed = 0
 
     def read(self, text: str) -> Trace:
         """Read a whole text."""
@@ -74,6 +76,8 @@ class _Reader:
         if self.rank is not None:
             raise Malformed(number, f"ends within rank {self.rank}", "close it with `}`")
         self._follow_begins()
+        if self.placed:
+            self.nodes.left_out.append(f"processors and interfaces of {self.placed} statements")
         return self.nodes.trace("GOAL")
 
     def statement(self, statement: str, number: int) -> None:
@@ -116,6 +120,7 @@ class _Reader:
 
     def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
         label, what, size, peer, tag, nanoseconds = matched.groups()
+        self.placed += PLACED.search(matched[0]) is not None
         if what is None:
             seconds = int(nanoseconds) / 1e9
             if seconds > MOST_SECONDS:
