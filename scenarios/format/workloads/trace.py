@@ -53,7 +53,7 @@ class TraceWork(Work):
     )
     size: Size | None = Field(
         default=None,
-        description="MSCCL XML: the size of the collective, as for a collective; byte matrix: the "
+        description="MSCCL XML, and Chakra in chunks: the size of the collective; byte matrix: the "
         "bytes that a 1 stands for",
     )
 
