@@ -18,6 +18,7 @@ from scenarios.format.training import (
     MOST_COUNT,
     evaluated,
     load_configuration,
+    parts_left_out,
 )
 from scenarios.format.units import MOST_GPUS, known_platform
 
@@ -61,7 +62,8 @@ def train(
     """Print the modeled time of a configuration with these changes."""
     changes = checked_changes(gpus, batch, domain_size, platform, sequence, weigh)
     name, best = evaluation(config, changes, search)
-    print_result(_train_object(name, best), as_json, train_sections)
+    result = _train_object(name, best) | {"left_out": parts_left_out(config)}
+    print_result(result, as_json, train_sections)
 
 
 def _train_object(name: str, best: Evaluation) -> dict[str, Any]:

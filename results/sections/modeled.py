@@ -31,12 +31,13 @@ def train_sections(result: Result) -> list[Section]:
         if seconds
     ]
     rows.append(("iteration", f"{seconds_s:.4f}", ""))
+    left_out = [f"of the model, without {key}" for key in result["left_out"]]
     return [
         Section(
             "Time of an iteration",
             ("term", "seconds", "share"),
             rows,
-            remarks=(_configuration(result), _strategy(result), _utilization(result)),
+            remarks=(_configuration(result), _strategy(result), _utilization(result), *left_out),
         )
     ]
 

@@ -22,7 +22,7 @@ from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, read
 from scenarios.format.files import ENDINGS, MODEL_ENDING
 from scenarios.format.issues import meant
-from scenarios.format.model_files import configuration_values
+from scenarios.format.model_files import configuration_values, left_out
 from scenarios.format.units import Gpus, Platform, Whole
 
 SHIPPED = Path(__file__).parent / "configurations"
@@ -190,6 +190,16 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
+def _kind() -> FileKind:
+    shipped = f"shipped: {', '.join(names())}"
+    return FileKind("training configuration", shipped, "docs/reference/training.md")
+
+
+def parts_left_out(path: Path) -> list[str]:
+    """The keys of a model's own file whose parts of the model a configuration does not have."""
+    return left_out(read(path, _kind())) if path.suffix == MODEL_ENDING else []
+
+
 def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Configuration:
     """Read a file, or a shipped configuration by its name; raises `InputError`.
 
@@ -204,12 +214,7 @@ def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Co
         raise InputError(
             Problem(str(path), "not found, and no shipped configuration of this name", hint)
         )
-    kind = FileKind(
-        "training configuration",
-        f"shipped: {', '.join(names())}",
-        "docs/reference/training.md",
-    )
-    document, given = read(path, kind), given or {}
+    document, given = read(path, _kind()), given or {}
     if path.suffix == MODEL_ENDING:
         document = replace(document, values=CommentedMap(configuration_values(document, given)))
     document.values.update(given)

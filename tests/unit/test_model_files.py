@@ -124,6 +124,14 @@ def test_experts_need_to_know_how_many_a_token_visits(tmp_path: Path) -> None:
         model_of(tmp_path, values)
 
 
+def test_what_is_left_out_of_a_model_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(tmp_path, {**LLAMA, "num_nextn_predict_layers": 1})
+    train(path, gpus=64, batch=128, platform="dgx-h100")
+    assert "of the model, without num_nextn_predict_layers" in capsys.readouterr().out
+
+
 def test_the_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = file_of(tmp_path, LLAMA)
     train(path, gpus=64, batch=128, platform="dgx-h100", sequence=4096, as_json=True)
