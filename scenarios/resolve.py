@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 
+from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import Shape
 from model.prediction.machine import Machine
@@ -21,7 +22,7 @@ from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
 from scenarios.format.workloads.collective import CollectiveWork
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
-from scenarios.planning.auto import bandwidth_scale, bucket_depth, sized_cases
+from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
 from traffic_gen.workloads.algorithms.collectives import NCCL, algorithms_of
 
@@ -73,6 +74,10 @@ def resolve(
     document.refuse(issue for _, wrong in broken.values() for issue in wrong)
     if is_given:
         document.refuse(_schedule_issues(file))
+    packets = Chosen(SEGMENT_PACKETS) if on_paper else grain(file, machine)
+    specs = {
+        kind: replace(spec, grain_packets=round(packets.value)) for kind, spec in specs.items()
+    }
     cases = _named_apart(
         replace(case, workload=number, where=places[number])
         for spec in specs.values()
@@ -101,7 +106,7 @@ def resolve(
         job=file.job,
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
-        chosen=_chosen(scale, depth, cases),
+        chosen=_chosen(scale, depth, packets, cases),
     )
 
 
@@ -242,9 +247,11 @@ def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
 
 
-def _chosen(scale: Chosen, depth: Chosen, cases: tuple[Case, ...]) -> dict[str, Chosen]:
+def _chosen(
+    scale: Chosen, depth: Chosen, packets: Chosen, cases: tuple[Case, ...]
+) -> dict[str, Chosen]:
     """Values chosen for `auto`, by key."""
-    values = {"bandwidth_scale": scale, "bucket_depth": depth}
+    values = {"bandwidth_scale": scale, "bucket_depth": depth, "grain": packets}
     values |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
     return {key: value for key, value in values.items() if value.why}
 

@@ -166,7 +166,7 @@ def experiment(
             up_s = time.monotonic() - begun_s
             sockets = [bed.proxies[gpu.name].socket for gpu in topology.gpus]
             # Report dead parts before the client closes: its agents end with it.
-            with agent_client(sockets, bed.watch.check) as agents, deaths_told(bed.watch):
+            with agent_client(sockets, spec, bed.watch.check) as agents, deaths_told(bed.watch):
                 placement = job_placement(spec)
                 agents.place(placement.gpu_numbers())
                 with reporting_other_runs(lock, tell, known):

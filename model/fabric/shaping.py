@@ -90,16 +90,36 @@ def wire_bytes(payload_bytes: int) -> float:
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
 
 
-# Payload of a full segment: whole packets.
-SEGMENT_BYTES = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES * PACKET_PAYLOAD_BYTES
+# Most packets of a segment; the fewest of which each full one is acknowledged at once.
+SEGMENT_PACKETS, LEAST_GRAIN_PACKETS = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES, 2
+# Transfers that a connection sends before the first of them is confirmed. NCCL has as many buffers
+# for a connection (NCCL_STEPS, src/include/device.h of 2.20).
+DEFAULT_WINDOW = 8
+# Full segments in a connection's send buffer: one on the wire, and one that waits.
+BUFFERED_SEGMENTS = 2
 
 
-def least_timeout_s(slowest_bps: int, domains: int) -> float:
-    """Return TCP's minimum retransmission timeout (RFC 6298) in a fabric of `domains` HB domains.
+def segment_bytes(packets: int) -> int:
+    """Return the payload of a full segment of this many packets: the grain in which flows share."""
+    return packets * PACKET_PAYLOAD_BYTES
+
+
+def send_buffer_bytes(packets: int) -> int:
+    """Return the send buffer of a connection: small, so that queues and the grain are short."""
+    return BUFFERED_SEGMENTS * packets * MTU_BYTES
+
+
+def least_timeout_s(
+    slowest_bps: int, domains: int, gpus: int = 2, packets: int = SEGMENT_PACKETS
+) -> float:
+    """Return TCP's minimum retransmission timeout (RFC 6298) in a fabric of HB domains and GPUs.
 
     A slow link is a fast one whose time is stretched: TCP's time is stretched with it. On a NIC
-    link, a segment waits for those of the other GPUs of the rail, one in each other domain.
+    link, a full segment waits for those of the other GPUs of the rail, one in each other domain;
+    finer segments wait for the send buffers of all other GPUs.
     """
-    segments = max(TIMEOUT_SEGMENTS, domains - 1)
-    waiting_s = segments * wire_bytes(SEGMENT_BYTES) * 8 / slowest_bps
+    waiting_bytes = segment_bytes(SEGMENT_PACKETS) * max(TIMEOUT_SEGMENTS, domains - 1)
+    if packets < SEGMENT_PACKETS:
+        waiting_bytes = max(waiting_bytes, send_buffer_bytes(packets) * (gpus - 1))
+    waiting_s = wire_bytes(waiting_bytes) * 8 / slowest_bps
     return min(LONGEST_TIMEOUT_S, max(USUAL_TIMEOUT_S, waiting_s))

@@ -6,7 +6,13 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
-from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment
+from model.fabric.shaping import (
+    DEFAULT_DEPTH_S,
+    DEFAULT_WINDOW,
+    SEGMENT_PACKETS,
+    UNIMPAIRED,
+    Impairment,
+)
 
 GBIT = 1_000_000_000
 
@@ -85,8 +91,10 @@ class FabricSpec:
 
     Rates are those of the real platform, in bit/s per direction; emulated rates are these divided
     by `bandwidth_scale`. `seed` rotates the choice of spines, reproducibly. `bucket_depth_s` is the
-    depth of each link's token bucket, in seconds of its rate. `datapath` is the requested one;
-    `None` is the machine's default.
+    depth of each link's token bucket, in seconds of its rate. `grain_packets` is the number of
+    packets of a full segment, in which flows take turns, `window` the most transfers of a
+    connection that were sent and are not confirmed. `datapath` is the requested one; `None` is
+    the machine's default.
     """
 
     kind: FabricKind
@@ -99,6 +107,8 @@ class FabricSpec:
     seed: int = 0
     spares: Spares = Spares()
     bucket_depth_s: float = DEFAULT_DEPTH_S
+    grain_packets: int = SEGMENT_PACKETS
+    window: int = DEFAULT_WINDOW
     datapath: Datapath | None = None
 
     @property
@@ -205,6 +215,8 @@ PLACES = {
     "spare_gpus": "spares.gpus",
     "spare_rail_switches": "spares.rail_switches",
     "bucket_depth_s": "bucket_depth_s",
+    "grain_packets": "grain_packets",
+    "window": "window",
     "datapath": "datapath",
     "hb_delay_s": "hb.impairment.delay_s",
     "hb_loss": "hb.impairment.loss",

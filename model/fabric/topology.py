@@ -267,7 +267,8 @@ class Topology:
     @cached_property
     def tcp_timeout_s(self) -> float:
         """Least retransmission timeout of TCP between GPUs."""
-        return least_timeout_s(self.slowest_bps, self.spec.domains)
+        spec = self.spec
+        return least_timeout_s(self.slowest_bps, spec.domains, len(self.gpus), spec.grain_packets)
 
     @cached_property
     def link_by_name(self) -> dict[str, Link]:

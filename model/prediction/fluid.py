@@ -16,7 +16,7 @@ import numpy as np
 
 from model.arrays import Floats, Ints
 from model.fabric.health import HEALTHY, Epoch, Health
-from model.fabric.shaping import MAX_SEGMENT_BYTES, wire_bytes
+from model.fabric.shaping import wire_bytes
 from model.fabric.topology import Hop, RankGpus, Topology
 from model.prediction.network import (
     ALL,
@@ -127,10 +127,10 @@ def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:
     """The busiest link's load over its rate, in seconds: no measurement may be shorter.
 
     Two parts of the load leave at once and do not count: the burst of the token bucket, and the
-    last segment (up to segmentation offload's maximum), for which the bucket may go into debt.
+    last segment, for which the bucket may go into debt.
     """
     sizes = wire_bytes(1) * transfers.size_bytes
-    last_segment = min(float(sizes.max()), wire_bytes(MAX_SEGMENT_BYTES))
+    last_segment = min(float(sizes.max()), wire_bytes(net.segment_bytes))
     each = np.bincount(pair, sizes).astype(np.float64, copy=False)
     loads = sums(net.paths, each, net.links)[FIRST_LINK:]
     loaded = loads > 0

@@ -14,15 +14,23 @@ from typing import Any
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.shaping import wire_bytes
+from model.fabric.shaping import (
+    PACKET_HEADER_BYTES,
+    SEGMENT_PACKETS,
+    segment_bytes,
+    wire_bytes,
+)
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
 from model.prediction.machine import HopKind, Machine
-from model.prediction.network import Network
+from model.prediction.network import FIRST_LINK, Network
+from model.prediction.simulation import LEAST_RATE, SAME_TIME_S
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 
 SLICES = 400
+# Two flows that each fill a link.
+CONTENDED = 2 - 1e-6
 # Length in slices of a moment: the rounding of its ends would distort a span shorter than this.
 TINY = 1e-6
 # The least completion time: bursts take no time in a prediction, but a rate needs some.
@@ -63,7 +71,8 @@ class Profile:
 
     `size_bytes` is keyed by kind of hop and rate of the flow in bit/s, as packets are larger at
     higher rates. `steps` is the length of the longest chain of dependent transfers. An `exact`
-    profile has the times of a prediction.
+    profile has the times of a prediction. Segments have at most `grain_packets`. `contention` is
+    how often flows would fill a link at once, if none shared it: the most of all links.
     """
 
     completion_s: float
@@ -71,6 +80,13 @@ class Profile:
     transfers: tuple[float, ...]
     steps: int
     exact: bool
+    grain_packets: int = SEGMENT_PACKETS
+    contention: float = 1.0
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether flows share links that each would fill, so that they could fall out of step."""
+        return self.contention >= CONTENDED
 
     def scaled(self, bandwidth_scale: float, size_scale: float) -> "Profile":
         """The same execution on slower links, with less data."""
@@ -105,7 +121,7 @@ class Profile:
         for (kind, rate_bps), parts in self.size_bytes.items():
             rates = _window_sums(parts, width) / seconds
             size_bytes[kind] += rates
-            packets[kind] += rates / packet_bytes(rate_bps)
+            packets[kind] += rates / packet_bytes(rate_bps, self.grain_packets)
         return Load(packets, size_bytes, _window_sums(self.transfers, width) / seconds)
 
 
@@ -120,14 +136,15 @@ def profile(
     pair: Ints,
     net: Network,
     topology: Topology,
-    arrival_s: Sequence[float] | None = None,
+    arrival_s: Sequence[float] | Floats | None = None,
 ) -> Profile:
     """The profile of an execution; without `arrival_s`, as if no two flows shared a link.
 
     `pair` has the pair of each transfer among those of the network.
     """
+    alone_s = ends_s(transfers, _alone_s(transfers, pair, net))
     exact = arrival_s is not None
-    end_s = np.array(arrival_s) if exact else ends_s(transfers, _alone_s(transfers, pair, net))
+    end_s = np.array(arrival_s) if exact else alone_s
     completion_s = max(SHORTEST_S if exact else 0.0, float(end_s.max()))
     spans = np.stack([begins_s(transfers, end_s), end_s], axis=1)
     slices = spans * (SLICES / completion_s)
@@ -138,8 +155,40 @@ def profile(
         numbers = np.flatnonzero(amounts)
         if len(numbers):
             size_bytes[key] = _spread(amounts[numbers], slices[numbers])
-    count = _spread(np.ones(len(transfers)), slices)
-    return Profile(completion_s, size_bytes, count, longest_chain(transfers), exact)
+    return Profile(
+        completion_s,
+        size_bytes,
+        transfers=_spread(np.ones(len(transfers)), slices),
+        steps=longest_chain(transfers),
+        exact=exact,
+        grain_packets=topology.spec.grain_packets,
+        contention=_contention(begins_s(transfers, alone_s), alone_s, pair, net),
+    )
+
+
+def is_contended(transfers: Transfers, pair: Ints, net: Network) -> bool:
+    """Whether flows share links that each would fill, so that they could fall out of step."""
+    alone_s = ends_s(transfers, _alone_s(transfers, pair, net))
+    return _contention(begins_s(transfers, alone_s), alone_s, pair, net) >= CONTENDED
+
+
+def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> float:
+    """Return how often the flows under way at once would fill a link: the most of all links.
+
+    A flow alone fills the slowest link of its path. Flows that follow one another do not meet.
+    """
+    paths = net.paths[pair]
+    rates = np.maximum(LEAST_RATE, net.rate[paths])
+    fills = rates.min(axis=1, keepdims=True) / rates
+    real = (paths >= FIRST_LINK) & (end_s - begin_s > SAME_TIME_S)[:, None]
+    links = np.tile(paths[real], 2)
+    moments_s = np.concatenate(
+        [np.broadcast_to(of[:, None], paths.shape)[real] for of in (begin_s, end_s - SAME_TIME_S)]
+    )
+    changes = np.concatenate([fills[real], -fills[real]])
+    order = np.lexsort((changes, moments_s, links))
+    # Each link's changes add up to nothing, so the sums begin anew at the next link.
+    return float(np.cumsum(changes[order]).max(initial=1.0))
 
 
 def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
@@ -199,8 +248,14 @@ def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
     return tuple(per_slice[:SLICES].tolist())
 
 
-def packet_bytes(rate_bps: float) -> float:
-    """Mean packet size at a flow's rate: log-log interpolation, constant outside `PACKETS`."""
+def packet_bytes(rate_bps: float, grain_packets: int = SEGMENT_PACKETS) -> float:
+    """Mean packet size at a flow's rate, at most that of full segments with acknowledgements."""
+    most = (wire_bytes(segment_bytes(grain_packets)) + PACKET_HEADER_BYTES) / 2
+    return min(most, _usual_packet_bytes(rate_bps))
+
+
+def _usual_packet_bytes(rate_bps: float) -> float:
+    """Interpolate the mean packet size between logarithms; constant outside `PACKETS`."""
     place = bisect_right(PACKETS, (rate_bps, 0.0))
     if place in (0, len(PACKETS)):
         return PACKETS[min(place, len(PACKETS) - 1)][1]

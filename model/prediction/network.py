@@ -17,7 +17,7 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import PACKET_HEADER_BYTES, SEGMENT_BYTES, wire_bytes
+from model.fabric.shaping import PACKET_HEADER_BYTES, segment_bytes, wire_bytes
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.routing.paths import Routing
 from model.workload.generator import TRANSFER_HEADER_BYTES
@@ -189,7 +189,9 @@ class Network:
 
     `paths` has the links of each pair of ranks, `class_of` the place of its class in `classes`;
     the class of a pair without a path is empty. `probes` is the rate of the controller's probes on
-    each link, in bytes/s. `hops` are the link directions of the fabric, from `FIRST_LINK` on.
+    each link, in bytes/s, `segment_bytes` the payload of a full segment, `window` the most
+    transfers of a connection that are sent and not confirmed. `hops` are the link
+    directions of the fabric, from `FIRST_LINK` on.
     """
 
     begin_s: float
@@ -199,6 +201,8 @@ class Network:
     rate: Floats
     burst: Floats
     probes: float
+    segment_bytes: int
+    window: int
     hops: tuple[Hop, ...]
 
     @property
@@ -231,6 +235,8 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]),
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
         probes=PROBE_BYTES / probe_interval_s(epoch.topology),
+        segment_bytes=segment_bytes(epoch.topology.spec.grain_packets),
+        window=epoch.topology.spec.window,
         hops=tuple(directions.hops),
     )
 
@@ -270,8 +276,8 @@ def sums(paths: Ints, amounts: Floats, links: int) -> Floats:
 class Terms:
     """Terms of the model that a prediction includes; all by default.
 
-    With `confirmations`, a rank's next step waits until the receiver of the last one has confirmed
-    it, as the agents do; else until it has arrived: a step costs its latency once.
+    With `confirmations`, a rank's next step waits until the last one is sent, with a window of one
+    until it is confirmed, as the agents do; else until it has arrived: it costs its latency once.
     """
 
     headers: bool = True
@@ -287,7 +293,7 @@ class Terms:
             return payload_bytes.astype(np.float64)
         return np.float64(wire_bytes(1)) * (payload_bytes + TRANSFER_HEADER_BYTES)
 
-    def last(self, payload_bytes: Ints) -> Floats:
+    def last(self, payload_bytes: Ints, net: Network) -> Floats:
         """Return the bytes of each transfer's last segment, which may leave on credit.
 
         HTB sends a whole segment while its bucket is not in debt, and charges it afterwards
@@ -296,7 +302,7 @@ class Terms:
         if not self.last_segment:
             return np.zeros(len(payload_bytes))
         before = payload_bytes + TRANSFER_HEADER_BYTES - 1
-        return np.float64(wire_bytes(1)) * (before % SEGMENT_BYTES + 1)
+        return np.float64(wire_bytes(1)) * (before % net.segment_bytes + 1)
 
     def applied(self, net: Network) -> Network:
         """Return the network with the rates and bursts that are left for data.
@@ -310,7 +316,7 @@ class Terms:
         if self.probes:
             rate = np.maximum(0.0, rate - net.probes)
         if self.acknowledgements:
-            rate = rate / (1 + PACKET_HEADER_BYTES / wire_bytes(SEGMENT_BYTES))
+            rate = rate / (1 + PACKET_HEADER_BYTES / wire_bytes(net.segment_bytes))
         return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))
 
 

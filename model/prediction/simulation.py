@@ -107,18 +107,25 @@ class Flows:
 class Releases:
     """The transfers that wait for the end of each transfer, or for its rendezvous.
 
-    A receiver learns of an arrival at once, the sender by the confirmation, another sender by the
-    ready-to-receive message. Where transfers are not `confirmed`, no message delays a release.
+    A receiver learns of an arrival at once, another sender by the ready-to-receive message. The
+    sender goes on when all bytes have left, a latency before; but when a window of transfers to
+    the same peer is unconfirmed, by a confirmation. Without `confirmations`, it goes on with the
+    arrival.
     """
 
-    def __init__(self, transfers: Transfers, confirmed: bool = True) -> None:
+    def __init__(self, transfers: Transfers, net: Network, terms: Terms) -> None:
         earlier, later, readies = transfers.dependencies()
         here = transfers.source[later] == transfers.destination[earlier]
         travels = np.where(readies, later, np.where(here, NONE, earlier))
-        if not confirmed:
+        later_by = np.where(readies | here | (net.window == 1), 1.0, -1.0)
+        if not terms.confirmations:
             travels[:] = NONE
+        elif net.window > 1:
+            first, last = _windows(transfers, net.window)
+            earlier, later = np.append(earlier, first), np.append(later, last)
+            travels, later_by = np.append(travels, first), np.append(later_by, np.ones(len(first)))
         order = np.argsort(earlier, kind="stable")
-        self.later, self._travels = later[order], travels[order]
+        self.later, self._travels, self._by = later[order], travels[order], later_by[order]
         self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
         self.missing = np.bincount(later, minlength=len(transfers))
         self._latency_s = np.zeros(len(transfers))
@@ -128,9 +135,9 @@ class Releases:
         self._latency_s = latency_s
 
     def later_s(self, places: Ints) -> Floats:
-        """Return the time from the arrival until each of these is released."""
+        """Return the time from the arrival until each of these is released; negative before it."""
         travels = self._travels[places]
-        return np.where(travels == NONE, 0.0, self._latency_s[travels])
+        return np.where(travels == NONE, 0.0, self._by[places] * self._latency_s[travels])
 
     def of(self, ended: Ints) -> tuple[Ints, Ints]:
         """Return the indices into `later` that ended transfers release, each with its transfer."""
@@ -139,6 +146,18 @@ class Releases:
         ends = np.cumsum(counts)
         places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
         return places, np.repeat(ended, counts)
+
+
+def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
+    """Return the pairs of transfers on one connection that are a window apart."""
+    sent = np.flatnonzero(~transfers.is_compute)
+    ends = transfers.source[sent], transfers.destination[sent]
+    order = sent[np.lexsort((sent, ends[1], ends[0]))]
+    first, last = order[:-window], order[window:]
+    same = (transfers.source[first] == transfers.source[last]) & (
+        transfers.destination[first] == transfers.destination[last]
+    )
+    return first[same], last[same]
 
 
 class Simulation:
@@ -156,9 +175,10 @@ class Simulation:
         self._pair, self._latencies = pair, latency_s
         self._weight = np.ones(len(transfers)) if weight is None else weight
         self._epochs = [terms.applied(epoch) for epoch in epochs]
-        self._size, self._last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes)
+        self._size = terms.size(transfers.size_bytes)
+        self._last = terms.last(transfers.size_bytes, epochs[0])
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
-        self._releases = Releases(transfers, terms.confirmations)
+        self._releases = Releases(transfers, epochs[0], terms)
         self._missing = self._releases.missing
         self._moment_s = np.zeros(len(transfers))
         self._waiting = np.flatnonzero(self._missing == 0)
@@ -319,8 +339,8 @@ def unshared_arrivals_s(
         raise SharedLink
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
     travel_s = latencies[net.class_of][pair]
-    sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes)
-    links, releases = _Links(terms.applied(net)), Releases(transfers, terms.confirmations)
+    sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes, net)
+    links, releases = _Links(terms.applied(net)), Releases(transfers, net, terms)
     releases.travel(travel_s)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))

@@ -43,6 +43,14 @@ def work_sections(result: Result) -> Iterator[Section]:
         "Chunks: parts of a collective's data, slices counted. Overlap: the part of the modeled "
         "time in which HB domains and NICs carry data at once.",
     )
+    yield case_section(
+        "Flows that contend for links",
+        CONTENTION,
+        (case for case in cases if "contention" in case),
+        "Grain: the bytes of a flow that leave at a time, emulated and as the platform's data. "
+        "Share: a flow's measured rate over its modeled one, on the busiest link; Jain's index: "
+        "1 if all are equal.",
+    )
     yield _crossings(cases)
     yield _iterations([case for case in cases if "iteration" in case])
     yield _requests([case for case in cases if "inference" in case])
@@ -83,6 +91,15 @@ SCALES: Columns = (
 SCHEDULE: Columns = (
     ("chunks", lambda case: number_or_dash(case["chunks"], "d")),
     ("overlap", lambda case: f"{case['overlap']:.1%}"),
+)
+CONTENTION: Columns = (
+    ("grain", lambda case: human_bytes(case["contention"]["grain_bytes"])),
+    ("real", lambda case: human_bytes(case["contention"]["grain_bytes"] * case["size_scale"])),
+    ("of a transfer", lambda case: f"1 of {case['contention']['grains']:.0f}"),
+    ("flows", lambda case: f"{case['contention']['flows']}"),
+    ("Jain", lambda case: f"{case['contention']['jain']:.4f}"),
+    ("least share", lambda case: f"{case['contention']['least_share']:.2f}"),
+    ("most", lambda case: f"{case['contention']['most_share']:.2f}"),
 )
 FAILURES: Columns = (
     ("blackout", lambda row: number_or_dash(row["blackout_ms"], ".0f", " ms")),

@@ -17,6 +17,7 @@ from model.workload.transfers.collective import Collective
 from results.store.records import FLAT, OPTIONAL
 from results.verdicts.breakdown import Breakdown, JobTime, breakdown
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
+from results.verdicts.contention import Contention, contention, grain_reasons
 from results.verdicts.fidelity import Fidelity, Observation, machine_headroom, machine_reasons
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
@@ -103,7 +104,7 @@ class CaseResult:
     `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
-    terms of the emulation.
+    terms of the emulation. `contention` tells how flows shared links, where they contend.
     """
 
     case: str
@@ -127,6 +128,7 @@ class CaseResult:
     breakdown: Breakdown = field(metadata=FLAT)
     rail_crossings: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     on_paper_s: float | None = None
+    contention: Contention | None = field(default=None, metadata=OPTIONAL)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -158,7 +160,9 @@ def compare(
     complete_s = _complete_s(executions.repeats)
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
     parts = breakdown(schedule, topology, executions.repeats, prediction)
-    reasons = (*_judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
+    shared, overlaps = _on_links(measured, prediction)
+    of_times = (*_judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
+    reasons = (*of_times, *grain_reasons(shared))
     work = _work(measured, size_scale)
     algbw, busbw = _bandwidths(schedule.collective, work, times.median)
     fidelity = _fidelity(measured)
@@ -169,7 +173,7 @@ def compare(
         measured_s=times,
         modeled_s=prediction.completion_s,
         lower_bound_s=prediction.lower_bound_s,
-        overlap=_overlap(measured, prediction),
+        overlap=overlaps,
         real_s=times.median / work.time_dilation,
         ratio=times.median / prediction.completion_s,
         algbw_gbyte_per_s=algbw,
@@ -183,6 +187,7 @@ def compare(
         reasons=judgement.reasons,
         fidelity=fidelity,
         breakdown=parts,
+        contention=shared,
     )
 
 
@@ -196,13 +201,16 @@ def _bandwidths(
     return algbw, algbw * busbw_factor(collective, work.gpus)
 
 
-def _overlap(measured: Measured, prediction: Prediction) -> float | None:
+def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | None, float | None]:
+    """Return how flows shared links, and the overlap; neither if paths changed."""
     if measured.epoch is None:
-        return None
+        return None, None
     gpus = measured.gpus or measured.topology.job_gpus
     transfers, arrival_s = measured.schedule.transfers, np.array(prediction.arrival_s)
     pairs, pair = pairs_of(transfers, len(gpus))
-    return overlap(transfers, pair, networks([measured.epoch], gpus, pairs)[0], arrival_s)
+    (net,) = networks([measured.epoch], gpus, pairs)
+    shared = contention(transfers, pair, net, arrival_s, measured.executions.repeats)
+    return shared, overlap(transfers, pair, net, arrival_s)
 
 
 def _work(measured: Measured, size_scale: float) -> Work:

@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
-from model.fabric.shaping import DEFAULT_DEPTH_S, MAX_RATE_BPS, MIN_RATE_BPS, Impairment
+from model.fabric.shaping import (
+    DEFAULT_DEPTH_S,
+    MAX_RATE_BPS,
+    MIN_RATE_BPS,
+    SEGMENT_PACKETS,
+    Impairment,
+)
 from model.fabric.spec import (
     PLATFORMS,
     Datapath,
@@ -110,9 +116,13 @@ def _uplinked_switches(fabric: Fabric, kind: FabricKind) -> int:
 
 
 def fabric_spec(
-    file: ScenarioFile, kind: FabricKind, scale: float, depth_s: float = DEFAULT_DEPTH_S
+    file: ScenarioFile,
+    kind: FabricKind,
+    scale: float,
+    depth_s: float = DEFAULT_DEPTH_S,
+    grain_packets: int = SEGMENT_PACKETS,
 ) -> FabricSpec:
-    """A fabric of the scenario: rates divided by a scale, buckets of a depth in seconds."""
+    """A fabric of the scenario: rates divided by a scale, buckets of a depth, and the grain."""
     fabric = file.fabric
     hb_bps, nic_bps = _real_rates(fabric)
     is_default = fabric.datapath is DatapathChoice.AUTO
@@ -127,6 +137,8 @@ def fabric_spec(
         seed=file.seed,
         spares=Spares(fabric.spare_domains, fabric.spare_gpus, fabric.spare_rail_switches),
         bucket_depth_s=depth_s,
+        grain_packets=grain_packets,
+        window=fabric.window,
         datapath=None if is_default else Datapath(fabric.datapath),
     )
 

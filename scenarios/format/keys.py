@@ -9,7 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from model.fabric.shaping import LEAST_DEPTH_S, MOST_DEPTH_S
+from model.fabric.shaping import (
+    DEFAULT_WINDOW,
+    LEAST_DEPTH_S,
+    LEAST_GRAIN_PACKETS,
+    MOST_DEPTH_S,
+    SEGMENT_PACKETS,
+)
 from model.fabric.spec import Datapath, FabricKind, SpineSelection
 from model.faults import Component, FaultMode
 from model.job.placement import RecoveryStrategy
@@ -126,6 +132,18 @@ class Fabric(Strict):
             description="seconds of its rate that a link makes up for at once after a pause, "
             f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
         )
+    )
+    grain: Annotated[int, Field(ge=LEAST_GRAIN_PACKETS, le=SEGMENT_PACKETS)] | Literal["auto"] = (
+        Field(
+            default="auto",
+            description="packets of a segment, the turns in which flows share a link, "
+            f"{LEAST_GRAIN_PACKETS} to {SEGMENT_PACKETS}; `auto`: few where flows contend",
+        )
+    )
+    window: Count = Field(
+        default=DEFAULT_WINDOW,
+        description="transfers that a GPU sends to another before the first is confirmed; 1: each "
+        "waits for the confirmation of the one before",
     )
     hb_delay: Delay = Field(
         default=0.0, description="seconds that an HB link or trunk delays each packet"

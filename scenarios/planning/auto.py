@@ -11,7 +11,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from model.fabric.shaping import DEFAULT_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, wire_bytes
+from model.fabric.shaping import (
+    DEFAULT_DEPTH_S,
+    MIN_RATE_BPS,
+    MOST_DEPTH_S,
+    SEGMENT_PACKETS,
+    wire_bytes,
+)
 from model.fabric.spec import FabricSpec
 from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.prediction.machine import Machine
@@ -19,7 +25,7 @@ from model.workload.generator import Generator
 from scenarios.format.fabric import fabric_spec
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
-from scenarios.planning.plan import RealTask, estimate, heaviest, real_task
+from scenarios.planning.plan import WINDOW_S, RealTask, estimate, heaviest, real_task
 from scenarios.scenario import Case, Chosen
 from traffic_gen.workloads.task import Task
 
@@ -28,6 +34,10 @@ MAX_HB_BPS = 240e6
 TOTAL_NIC_BPS = 320e6
 TOTAL_HB_BPS = 4e9
 TARGET_S = 3.0
+# Grains to choose from, in packets: the first holds contended traffic within 2 % of its model
+# (docs/reference/measurements.md, "Contention"); two cores carry half of the rates with it.
+FINE_PACKETS = 8
+GRAINS = (FINE_PACKETS, 12, 16, 24, SEGMENT_PACKETS)
 
 # The fastest link whose shaped rate was checked: 0.98 to 1.00 of the nominal 450 Mbit/s.
 MAX_LINK_BPS = 450e6
@@ -39,6 +49,29 @@ LATENESS_BUDGET = 0.01
 NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
+def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
+    """The packets of a segment, as given or chosen: few only where flows contend."""
+    given = file.fabric.grain
+    if given != "auto":
+        return Chosen(given)
+    profiles = [estimate(task) for task in _real_tasks(file, SEGMENT_PACKETS)]
+    if not any(profile.is_contended for profile in profiles):
+        return Chosen(SEGMENT_PACKETS)
+    most = max(profile.contention for profile in profiles)
+    why = f"flows that could fall out of step would fill a link {most:.3g} times"
+    scale = file.fabric.bandwidth_scale
+    if machine is None or scale == "auto":
+        return Chosen(FINE_PACKETS, why)
+    packets = next(
+        packets
+        for packets in GRAINS
+        if packets == SEGMENT_PACKETS
+        or all(peak(task, machine, scale).is_within_budget for task in _real_tasks(file, packets))
+    )
+    finer = "" if packets == FINE_PACKETS else "; finer ones are too many at this bandwidth_scale"
+    return Chosen(packets, f"{why}{finer}")
+
+
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """The scale of all rates, as given or chosen."""
     given = file.fabric.bandwidth_scale
@@ -46,15 +79,18 @@ def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
 
 
 def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chosen:
-    """Choose the bandwidth scale for `auto`."""
-    specs = (fabric_spec(file, kind, 1.0) for kind in dict.fromkeys(file.fabric.kinds))
-    tasks = [
-        real_task(workload.task(spec), spec)
-        for spec in specs
-        for workload in file.workloads
-        if spec.kind in workload.kinds
-    ]
-    return auto_bandwidth_scale(tasks, machine)
+    """Choose the bandwidth scale for `auto`, with the grain that would be used."""
+    packets = round(grain(file, machine).value)
+    return auto_bandwidth_scale(list(_real_tasks(file, packets)), machine)
+
+
+def _real_tasks(file: ScenarioFile, grain_packets: int) -> Iterator[RealTask]:
+    """Yield each task on each kind of fabric, at real rates."""
+    for kind in dict.fromkeys(file.fabric.kinds):
+        spec = fabric_spec(file, kind, 1.0, grain_packets=grain_packets)
+        for workload in file.workloads:
+            if kind in workload.kinds:
+                yield real_task(workload.task(spec), spec)
 
 
 def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> Chosen:
@@ -90,8 +126,9 @@ def _rates_bps(spec: FabricSpec) -> Iterator[float]:
 
 def _known_to_work(spec: FabricSpec) -> Chosen:
     """Smallest two-digit scale that keeps each link and the sum of all within the limits."""
-    nic_bps = min(MAX_NIC_BPS, TOTAL_NIC_BPS / spec.gpus)
-    hb_bps = min(MAX_HB_BPS, TOTAL_HB_BPS / spec.gpus)
+    share = min(1.0, spec.grain_packets / (2 * FINE_PACKETS))
+    nic_bps = min(MAX_NIC_BPS, share * TOTAL_NIC_BPS / spec.gpus)
+    hb_bps = min(MAX_HB_BPS, share * TOTAL_HB_BPS / spec.gpus)
     by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
     scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
     return Chosen(scale, f"rates that two cores are known to carry; {NOT_MEASURED}")
@@ -107,9 +144,13 @@ def _binding(needs: Sequence[Need]) -> str:
 
 
 def peak(task: RealTask, machine: Machine, scale: float) -> Need:
-    """Need of the heaviest slice of a task at a bandwidth scale, however short the slice is."""
+    """Need of the heaviest slice of a task at a bandwidth scale, however short the slice is.
+
+    Where flows contend, the first moment, in which all fill the HB links, delays no later one.
+    """
     profile = estimate(task).scaled(scale, 1.0)
-    return heaviest(profile, machine, switch_ports(task.spec), 0.0)[1]
+    window_s = WINDOW_S if profile.is_contended else 0.0
+    return heaviest(profile, machine, switch_ports(task.spec), window_s)[1]
 
 
 def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:

@@ -87,6 +87,7 @@ BENCHMARKS = {
     "training": Benchmark("computation.training", Needs.NOTHING),
     "soak": Benchmark("soak.soak", Needs.REAL_CLOCK | Needs.CONTAINERS, {"minutes": 20, "seed": 1}),
     "spine-selection": _accuracy("spine-selection"),
+    "contention": _accuracy("contention", Needs.FABRIC),
     "experiments": _accuracy("experiments"),
     **{name: _accuracy(name) for name in SCENARIOS},
 }

@@ -76,6 +76,26 @@ def _by_spines(selection: str) -> Point:
     return Point("quickstart", changes, facts={"spine_selection": selection})
 
 
+# Two domains of four GPUs that all send to all others at once; uplinks that pairs share by hash.
+UNIFORM = (
+    "fabric.domains=2",
+    "workloads=[{collective: all-to-all, algorithm: direct, peers: all, size: 3.2MB, "
+    "size_scale: 1}]",
+)
+FEW_UPLINKS = ("fabric.spines=2", "fabric.oversubscription=2", "fabric.spine_selection=hash")
+
+
+def _contended() -> Iterator[Point]:
+    for grain in ("auto", 45):
+        of_grain = f"fabric.grain={grain}"
+        for uplinks, changes in (("1:1", ()), ("2:1 by hash", FEW_UPLINKS)):
+            facts = {"grain": grain, "uplinks": uplinks}
+            yield Point("contention", (of_grain, *changes), facts=facts)
+        facts = {"grain": grain, "uplinks": "1:1"}
+        yield Point("contention", (of_grain, *UNIFORM), facts=facts)
+        yield Point("several-jobs", (of_grain,), facts=facts)
+
+
 def _experiments() -> Iterator[Point]:
     names = (path.stem for path in library())
     return (Point(name) for name in names if load(LIBRARY / f"{name}.yaml").has_faults)
@@ -92,6 +112,7 @@ POINTS: dict[str, Callable[[], Iterator[Point]]] = {
     "gate": lambda: (_at_rate(share, rate) for share, rates in GATE.items() for rate in rates),
     "buckets": lambda: (_at_depth(*place) for place in DEPTHS),
     "spine-selection": lambda: map(_by_spines, ("destination", "hash")),
+    "contention": _contended,
     "experiments": _experiments,
 }
 # Benchmarks of the verdict by observation alone.

@@ -124,7 +124,7 @@ def plain_job(fabric: PlainFabric, spec: FabricSpec) -> Iterator[PlacedJob]:
                 stack.enter_context(running(command, log, fabric.lock.environment))
         for path in sockets:
             wait_for(path.exists, f"start of the agent at {path.name}", DEADLINE_S)
-        agents = stack.enter_context(agent_client(sockets, lambda: None))
+        agents = stack.enter_context(agent_client(sockets, spec, lambda: None))
         yield PlacedJob(agents, job_placement(spec))
 
 

@@ -76,6 +76,7 @@ def seen(case: dict[str, Any]) -> Row:
         "observed": fidelity["verdict"],
         "verdict": case["verdict"],
         "reasons": fidelity["reasons"],
+        **{key: case.get("contention", {}).get(key) for key in ("jain", "grains")},
     }
 
 

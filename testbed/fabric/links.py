@@ -93,6 +93,8 @@ class Links:
             ("IFLA_MTU", MTU_BYTES),
         ]
         if gpu:
+            # Of a GPU's own segments: switches and peers hand on what they receive.
+            peer.append(("IFLA_GSO_MAX_SEGS", self.topology.spec.grain_packets))
             address_of = addressing.hb_mac if link.kind is LinkKind.HB else addressing.nic_mac
             peer.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
             peer.append(("IFLA_ADDRESS", address_of(gpu)))

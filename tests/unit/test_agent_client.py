@@ -9,10 +9,13 @@ from typing import Any, cast
 import pytest
 
 from model.errors import EmulationError
+from model.fabric.spec import FabricKind
 from model.workload.transfers.columns import Transfer, Transfers
+from tests.unit.fabrics import spec as fabric_spec
 from traffic_gen.agents.client import AgentClient, Incomplete
 
 RANKS = 3
+SPEC = fabric_spec(FabricKind.RAIL_ONLY, RANKS, 1)
 STEPS = cast(
     Any, SimpleNamespace(gpus=RANKS, transfers=Transfers.of([Transfer(0, 0, 1, 8, (), ())]))
 )
@@ -79,7 +82,7 @@ def expected(what: str) -> list[tuple[str, int]]:
 
 
 def test_agents_report_when_all_have_ended(agents: Agents) -> None:
-    repeat = AgentClient(agents.near, agents.check).run(STEPS, 1, 60)
+    repeat = AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60)
     assert agents.seen == [*expected("run"), *expected("ended"), *expected("report")]
     assert repeat.complete
     assert repeat.sent_bytes == (8,) * RANKS
@@ -89,7 +92,7 @@ def test_agents_report_when_all_have_ended(agents: Agents) -> None:
 def test_an_error_among_reports_keeps_those_that_came(agents: Agents) -> None:
     """No agent is asked twice, or told to abort what has ended."""
     with pytest.raises(Incomplete, match="a switch died") as caught:
-        AgentClient(agents.near, agents.check).run(STEPS, 1, 60)
+        AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60)
     assert agents.seen == [*expected("run"), *expected("ended"), *expected("report")]
     assert not caught.value.repeat.complete
     reported = agents.reporting

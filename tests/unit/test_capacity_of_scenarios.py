@@ -133,7 +133,7 @@ def test_a_machine_that_was_never_measured_gets_what_is_known_to_work() -> None:
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_the_library_can_be_run_on_two_cores(path: Path) -> None:
-    assert set(load(path, machine=TWO_CORES).chosen) <= {"bucket_depth"}
+    assert set(load(path, machine=TWO_CORES).chosen) <= {"bucket_depth", "grain"}
 
 
 def refusal(overrides: list[str], machine: Machine = TWO_CORES) -> str:

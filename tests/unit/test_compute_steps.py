@@ -71,7 +71,7 @@ def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
         # The agent ends its process when the client's end of the socket closes.
         agent = get_context("fork").Process(target=Agent(control, listener).serve, daemon=True)
         agent.start()
-        program = programs_of([0], steps, {})[0]
+        program = programs_of([0], steps, {}, TOPOLOGY.spec)[0]
         run = {"do": "run", "start_ns": 5, "end_ns": 2**62}
         for request in (program, run, {"do": "report"}):
             client.sendall(json.dumps(request).encode() + b"\n")

@@ -71,6 +71,8 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
         rate=np.append([UNLIMITED, 0.0], np.full(NPUS, rate)),
         burst=np.append([UNLIMITED, 0.0], np.zeros(NPUS)),
         probes=0.0,
+        segment_bytes=1,
+        window=1,
         hops=(),
     )
     pair = np.where(steps.source == steps.destination, NPUS, steps.source)

@@ -18,9 +18,10 @@ from model.fabric.shaping import (
     MTU_BYTES,
     PACKET_HEADER_BYTES,
     PACKET_PAYLOAD_BYTES,
-    SEGMENT_BYTES,
+    SEGMENT_PACKETS,
     SWITCH_BURST_BYTES,
     Shaper,
+    segment_bytes,
     wire_bytes,
 )
 from model.fabric.spec import PLATFORMS, FabricKind
@@ -34,7 +35,7 @@ from model.prediction.fluid import (
     transfer_paths,
 )
 from model.prediction.network import ALL, PathClass, Terms, networks, pairs_of, sums
-from model.prediction.simulation import Simulation, fair_rates, take_tokens
+from model.prediction.simulation import Simulation, fair_rates, take_tokens, unshared_arrivals_s
 from model.routing.paths import Unreachable
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
@@ -242,6 +243,8 @@ RATES = st.integers(1_000_000, 200_000_000)
 PAYLOADS = st.integers(1, 2_000_000)
 # Nothing but the transfer's own bytes.
 ALONE = Terms(acknowledgements=False, probes=False)
+FLUID = Terms(headers=False, bursts=False, last_segment=False, acknowledgements=False, probes=False)
+SEGMENT_BYTES = segment_bytes(SEGMENT_PACKETS)
 
 
 def a_link(nic_bps: int) -> Topology:
@@ -356,3 +359,23 @@ def test_tokens_are_taken_in_turn(shared: Shared, data: st.DataObject) -> None:
         left[path[path > 0]] -= expected[-1]
     passed = take_tokens(paths, sizes, tokens, 1)
     assert passed == pytest.approx(expected, rel=1e-9, abs=1e-6)
+
+
+@given(st.integers(1, 20), st.integers(1, 12), st.floats(0.0, 1.0))
+def test_a_window_of_transfers_hides_the_latency_of_all_but_one(
+    count: int, window: int, latency_s: float
+) -> None:
+    """A train on one link: at most a window is on its way, there or as confirmations back."""
+    topology = build_topology(replace(a_link(20_000_000).spec, window=window))
+    train = Transfers.of(streams([(0, 1, 250_000)], count))
+    pairs, pair = pairs_of(train, 2)
+    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    latencies = {net.classes[0]: latency_s}
+    each_s = 250_000 * 8 / 20_000_000
+    cycles, rest = divmod(count - 1, window)
+    cycle_s = max(window * each_s, each_s + 2 * latency_s)
+    expected_s = cycles * cycle_s + (rest + 1) * each_s + latency_s
+    simulated_s = Simulation(train, pair, [net], latencies, FLUID).run().max()
+    assert simulated_s == pytest.approx(expected_s, rel=1e-6)
+    followed_s = unshared_arrivals_s(train, pair, net, latencies, FLUID).max()
+    assert followed_s == pytest.approx(expected_s, rel=1e-6)

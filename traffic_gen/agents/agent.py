@@ -50,8 +50,6 @@ HELLO = REPLY = struct.Struct("!I")
 READY_TO_RECEIVE = 1 << 31
 Message = dict[str, Any]
 
-# A small send buffer keeps queues short, and so the time until the last byte is confirmed.
-SEND_BUFFER_BYTES = 128 * 1024
 # Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet, nor for a header.
 RECEIVE_BATCH_BYTES = 128 * 1024
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
@@ -117,6 +115,7 @@ class Agent:
         """Open the connection for this rank's transfers to `peer`."""
         sock = socket.create_connection((address, PORT), CONNECTED_WITHIN_S)
         tune(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.program["send_buffer"])
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
         connection = self.outgoing[peer] = Outgoing(sock)
@@ -246,6 +245,10 @@ class Agent:
     def done(self, transfer_id: int, moment_ns: int) -> None:
         """Note a confirmation or an arrival; release the sends that depend on the transfer."""
         self.open -= 1
+        self.passed(transfer_id, moment_ns)
+
+    def passed(self, transfer_id: int, moment_ns: int) -> None:
+        """Release the sends that depend on a transfer, unless they were before."""
         for send in self.waiting.pop(transfer_id, ()):
             self.release(send, moment_ns)
 
@@ -265,9 +268,15 @@ class Agent:
 
     def write(self, connection: Outgoing) -> None:
         """Write as much as the socket takes; poll it for writing while transfers are queued."""
-        while connection.queue and self.write_one(connection, connection.queue[0]):
+        while connection.may_send(self.program["window"]):
+            send = connection.queue[0]
+            if not self.write_one(connection, send):
+                break
             connection.queue.popleft()
-        is_full = bool(connection.queue)
+            connection.unconfirmed += 1
+            if self.program["window"] > 1:
+                self.passed(send.id, send.sent_ns)
+        is_full = connection.may_send(self.program["window"])
         if is_full != connection.is_full and connection.sock.fileno() in self.handlers:
             events = select.EPOLLIN | (select.EPOLLOUT if is_full else 0)
             self.poller.modify(connection.sock, events)
@@ -301,7 +310,9 @@ class Agent:
                 self.release(self.sends[reply ^ READY_TO_RECEIVE], now_ns)
             else:
                 self.sends[reply].confirmed_ns = now_ns
+                connection.unconfirmed -= 1
                 self.done(reply, now_ns)
+                self.write(connection)
 
     def on_data(self, connection: Incoming) -> None:
         """Read from a peer: a header, and payload of the transfer that the header announced."""
@@ -372,9 +383,8 @@ class Agent:
 
 
 def tune(sock: socket.socket) -> None:
-    """Disable Nagle's algorithm, and keep the send buffer small."""
+    """Disable Nagle's algorithm."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 def set_batch(connection: Incoming) -> None:

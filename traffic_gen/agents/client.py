@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from model.errors import EmulationError
+from model.fabric.shaping import send_buffer_bytes
+from model.fabric.spec import FabricSpec
 from model.measurement.records import Repeat, TransferRecord
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import EVERYONE, Demand
@@ -58,13 +60,15 @@ class Incomplete(EmulationError):
 
 
 class AgentClient:
-    """Client of the agents of all GPUs, in the topology's order; ranks are placed on some of them.
+    """Client of the agents of all GPUs of a fabric, in the topology's order, which have the ranks.
 
     `check` raises `EmulationError` when a part of the testbed has died.
     """
 
-    def __init__(self, sockets: Sequence[socket.socket], check: Callable[[], None]) -> None:
-        self._sockets = list(sockets)
+    def __init__(
+        self, sockets: Sequence[socket.socket], spec: FabricSpec, check: Callable[[], None]
+    ) -> None:
+        self._sockets, self._spec = list(sockets), spec
         self._unread = [b""] * len(self._sockets)
         self._check = check
         self._gpus = list(range(len(self._sockets)))
@@ -94,7 +98,8 @@ class AgentClient:
         workloads have no result to check.
         """
         demand = schedule.demand if check_data and isinstance(schedule, Schedule) else None
-        self._load(programs_of(range(schedule.gpus), schedule.transfers, addresses, demand))
+        ranks, transfers = range(schedule.gpus), schedule.transfers
+        self._load(programs_of(ranks, transfers, addresses, self._spec, demand))
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         deadline = time.monotonic() + load_deadline_s(by_rank.values())
@@ -149,7 +154,7 @@ class AgentClient:
     ) -> Repeat:
         """Execute transfers outside collectives once; raise `EmulationError` if not all end."""
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
-        self._load(programs_of(ranks, transfers, addresses))
+        self._load(programs_of(ranks, transfers, addresses, self._spec))
         start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
         self._wait(ranks, ended, start_ns / 1e9 + at_most_s + ANSWER_S, "finish a repeat")
         self._report(ended, reports, transfers)
@@ -265,7 +270,9 @@ def load_deadline_s(all_programs: Iterable[Program]) -> float:
 
 
 @contextmanager
-def agent_client(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator[AgentClient]:
+def agent_client(
+    sockets: Sequence[Path], spec: FabricSpec, check: Callable[[], None]
+) -> Iterator[AgentClient]:
     """Connect to the agents at `sockets`. The agents end when the context does."""
     with ExitStack() as stack:
         connected = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in sockets]
@@ -276,7 +283,7 @@ def agent_client(sockets: Sequence[Path], check: Callable[[], None]) -> Iterator
             except OSError as error:
                 check()
                 raise EmulationError(f"{place}: no answer from its agent ({error})") from error
-        yield AgentClient(connected, check)
+        yield AgentClient(connected, spec, check)
 
 
 def _repeat(
@@ -334,9 +341,10 @@ def programs_of(
     ranks: Iterable[int],
     transfers: Iterable[Transfer],
     addresses: Mapping[tuple[int, int], str],
+    spec: FabricSpec,
     demand: Demand | None = None,
 ) -> dict[int, Program]:
-    """Return a program per rank: its sends and receives, with its peers.
+    """Return a program per rank of a fabric: its sends in their turns, its receives, its peers.
 
     `addresses` maps (source, destination) to the address to use. A step of compute is a send of a
     rank to itself. To meet a `demand` with real data, programs also list the chunks that each
@@ -346,6 +354,9 @@ def programs_of(
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
         for rank in ranks
     }
+    for program in built.values():
+        program["send_buffer"] = send_buffer_bytes(spec.grain_packets)
+        program["window"] = spec.window
     for transfer in transfers:
         source, destination = transfer.source, transfer.destination
         chunks = () if demand is None else transfer.chunks
@@ -368,10 +379,22 @@ def programs_of(
         built[destination]["receives"].append(
             (transfer.id, source, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )
+    for rank, program in built.items():
+        program["sends"].sort(key=lambda send, rank=rank: turn(rank, spec.job_shape, send[1]))
     if demand is not None:
         for rank, program in built.items():
             program["check"] = _data_check(demand, rank)
     return built
+
+
+def turn(rank: int, shape: tuple[int, int], peer: int) -> tuple[int, int]:
+    """Return the place of a peer among those that a rank of a grid sends to at once.
+
+    Domains take turns, and within them rails, each counted from the rank's own: no two ranks begin
+    with the same peer. NCCL orders the transfers of a group so (p2pSchedule, src/init.cc of 2.20).
+    """
+    domains, size = shape
+    return (peer // size - rank // size) % domains, (peer - rank) % size
 
 
 def _data_check(demand: Demand, rank: int) -> dict[str, Any]:

@@ -36,14 +36,19 @@ class Receive:
 class Outgoing:
     """The connection to one peer: transfers still to be written, and reply bytes not yet parsed.
 
-    `is_full` while the socket is polled for writing, as its buffer had no room.
+    `unconfirmed` is the number of those that were written whole. `is_full` while the socket is
+    polled for writing, as its buffer had no room.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.queue: collections.deque[Send] = collections.deque()
         self.header = self.unread = b""
-        self.is_full = False
+        self.unconfirmed, self.is_full = 0, False
+
+    def may_send(self, window: int) -> bool:
+        """Whether a transfer is to be written, and fewer than a window are unconfirmed."""
+        return bool(self.queue) and self.unconfirmed < window
 
     def send(self, payload: memoryview) -> int:
         """Write what is left of the header, and payload; return how much of the payload."""

@@ -12,9 +12,9 @@ from model.arrays import Ints
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
-from model.prediction.fluid import lower_bound_s
+from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
-from model.prediction.network import networks, pairs_of
+from model.prediction.network import Terms, networks, pairs_of
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.proof import ScheduleError
@@ -24,6 +24,11 @@ from traffic_gen.workloads.algorithms.collectives import Named
 EXACT_UP_TO_GPUS = 32
 # For more GPUs, following each transfer takes too long, too.
 MOST_FOLLOWED_GPUS = 256
+# Of contended traffic, flows that share no link would overestimate the load; simulation is slower.
+MOST_SIMULATED = 2000
+BANDWIDTH_ALONE = Terms(
+    bursts=False, last_segment=False, acknowledgements=False, probes=False, confirmations=False
+)
 
 
 class Task(ABC):
@@ -146,5 +151,10 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     pairs, pair = pairs_of(sent, len(gpus))
     (net,) = networks([Epoch(topology)], gpus, pairs)
     profiled = profile(sent, pair, net, topology)
+    if profiled.is_contended and len(sent) <= MOST_SIMULATED:
+        at_once = dict.fromkeys(net.classes, 0.0)
+        profiled = profile(
+            sent, pair, net, topology, arrivals_s(sent, pair, [net], at_once, BANDWIDTH_ALONE)
+        )
     least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
     return Followed(profiled, least_s, pairs)

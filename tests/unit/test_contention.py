@@ -1,0 +1,70 @@
+"""How fairly flows that contend shared a link."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.measurement.records import Repeat, TransferRecord
+from model.prediction.network import healthy_network
+from model.workload.transfers.columns import Transfer, Transfers
+from results.verdicts.contention import Contention, contention, grain_reasons
+from results.verdicts.verdict import Verdict
+from tests.unit.fabrics import spec as fabric_spec
+
+SOURCES = 3
+MODELED_S = 3.0
+
+
+def found(
+    lasted_s: list[float], packets: int = 8, size_bytes: int = 1_000_000
+) -> Contention | None:
+    """What the flows of an incast did, which last so many seconds each."""
+    spec = replace(fabric_spec(FabricKind.RAIL_ONLY, SOURCES + 1, 1), grain_packets=packets)
+    topology = build_topology(spec)
+    sent = [Transfer(n, n + 1, 0, size_bytes, (), ()) for n in range(len(lasted_s))]
+    records = tuple(
+        TransferRecord(0, t.id, t.source, 0, size_bytes, 1, 2, 1 + round(seconds * 1e9), 3)
+        for t, seconds in zip(sent, lasted_s, strict=True)
+    )
+    repeat = Repeat(0, True, max(lasted_s), 0.0, 0.0, (), (), records)
+    transfers = Transfers.of(sent)
+    modeled_s = np.full(len(sent), MODELED_S)
+    return contention(transfers, *healthy_network(transfers, topology), modeled_s, [repeat])
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=SOURCES))
+def test_shares_are_rates_over_modeled_rates(lasted_s: list[float]) -> None:
+    shares = [MODELED_S / seconds for seconds in lasted_s]
+    seen = found(lasted_s)
+    assert seen is not None
+    assert seen.flows == len(lasted_s)
+    assert seen.least_share == pytest.approx(min(shares), rel=1e-6)
+    assert seen.most_share == pytest.approx(max(shares), rel=1e-6)
+    assert 1 / len(shares) <= seen.jain <= 1 + 1e-9
+
+
+def test_equal_shares_are_fair() -> None:
+    seen = found([MODELED_S] * SOURCES)
+    assert seen is not None
+    assert seen.jain == pytest.approx(1.0)
+    assert seen.link.endswith("from rail0")
+
+
+def test_a_flow_alone_contends_with_none() -> None:
+    assert found([MODELED_S]) is None
+
+
+@given(st.integers(2, 45), st.integers(10_000, 10_000_000))
+def test_a_coarse_grain_is_noted(packets: int, size_bytes: int) -> None:
+    seen = found([MODELED_S] * SOURCES, packets, size_bytes)
+    assert seen is not None
+    grains = size_bytes / (packets * 1448)
+    assert seen.grains == pytest.approx(grains)
+    notes = [*grain_reasons(seen)]
+    assert [verdict for verdict, _ in notes] == [Verdict.PASS] * (grains < 10)
+    assert all("too coarse to trust" in sentence for _, sentence in notes)

@@ -1,0 +1,149 @@
+"""The grain in which flows share links: where it is fine, and what it costs; who sends first."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.fabric.shaping import SEGMENT_PACKETS, least_timeout_s, send_buffer_bytes
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.prediction.load import packet_bytes, profile
+from model.prediction.network import healthy_network
+from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer, Transfers
+from scenarios.load import load
+from scenarios.planning.auto import FINE_PACKETS, GRAINS, peak
+from scenarios.planning.plan import real_task
+from scenarios.scenario import Scenario
+from tests.unit.fabrics import spec as fabric_spec
+from tests.unit.machines import TWO_CORES
+from traffic_gen.agents.client import programs_of, turn
+from traffic_gen.workloads.sized_collective import SizedCollective
+
+KINDS = st.sampled_from(FabricKind)
+SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 5)).filter(lambda shape: shape != (1, 1))
+PACKETS = st.integers(2, SEGMENT_PACKETS)
+
+
+def at_once(pairs: list[tuple[int, int]]) -> Transfers:
+    """A transfer for each pair, none of which waits for another."""
+    sent = [Transfer(n, a, b, 100_000, (), ()) for n, (a, b) in enumerate(pairs)]
+    return Transfers.of(sent)
+
+
+def contention(pairs: list[tuple[int, int]], kind: FabricKind, domains: int, size: int) -> float:
+    """How often the flows of all pairs would fill a link."""
+    topology, sent = build_topology(fabric_spec(kind, domains, size)), at_once(pairs)
+    return profile(sent, *healthy_network(sent, topology), topology).contention
+
+
+@given(KINDS, st.integers(2, 9))
+def test_an_incast_fills_a_link_once_for_each_source(kind: FabricKind, domains: int) -> None:
+    pairs = [(source, 0) for source in range(1, domains)]
+    assert contention(pairs, kind, domains, 1) == pytest.approx(len(pairs))
+
+
+@given(KINDS, st.integers(2, 9), st.integers(1, 4))
+def test_a_permutation_along_rails_contends_for_nothing(
+    kind: FabricKind, domains: int, size: int
+) -> None:
+    gpus = domains * size
+    pairs = [(rank, (rank + size) % gpus) for rank in range(gpus)]
+    assert contention(pairs, kind, domains, size) == pytest.approx(1.0)
+
+
+@given(KINDS, SHAPES)
+def test_exchanges_that_follow_one_another_do_not_contend(
+    kind: FabricKind, shape: tuple[int, int]
+) -> None:
+    topology = build_topology(fabric_spec(kind, *shape))
+    sent = SizedCollective(Collective.ALL_TO_ALL, "pairwise", shape, 1e6).transfers()
+    found = profile(sent, *healthy_network(sent, topology), topology)
+    assert not found.is_contended
+
+
+def in_turns(rank: int, peers: Iterable[int], shape: tuple[int, int]) -> list[int]:
+    """The peers of a rank, in their turns."""
+    return sorted(peers, key=partial(turn, rank, shape))
+
+
+@given(SHAPES, st.data())
+def test_no_two_ranks_have_the_same_peer_in_a_turn(
+    shape: tuple[int, int], data: st.DataObject
+) -> None:
+    ranks = range(shape[0] * shape[1])
+    turns = {rank: in_turns(rank, ranks, shape) for rank in ranks}
+    number = data.draw(st.sampled_from(ranks))
+    assert {peers[number] for peers in turns.values()} == set(ranks)
+    assert all(peers[0] == rank for rank, peers in turns.items())
+
+
+@given(SHAPES, PACKETS)
+def test_a_program_sends_in_turns_with_buffers_of_the_grain(
+    shape: tuple[int, int], packets: int
+) -> None:
+    spec = replace(fabric_spec(FabricKind.RAIL_ONLY, *shape), grain_packets=packets)
+    pairs = [(a, b) for a in range(spec.gpus) for b in range(spec.gpus) if a != b]
+    built = programs_of(range(spec.gpus), at_once(pairs), dict.fromkeys(pairs, ""), spec)
+    for rank, program in built.items():
+        peers = [send[1] for send in program["sends"]]
+        assert peers == in_turns(rank, peers, shape)
+        assert program["send_buffer"] == send_buffer_bytes(packets)
+
+
+@given(st.floats(1e5, 1e10), PACKETS, PACKETS)
+def test_finer_segments_are_more_packets(rate_bps: float, one: int, other: int) -> None:
+    fine, coarse = sorted((one, other))
+    assert packet_bytes(rate_bps, fine) <= packet_bytes(rate_bps, coarse)
+
+
+@given(st.integers(100_000, 10**9), st.integers(1, 64), st.integers(2, 512), PACKETS)
+def test_a_finer_grain_waits_for_the_buffers_of_all_gpus(
+    rate_bps: int, domains: int, gpus: int, packets: int
+) -> None:
+    coarse_s = least_timeout_s(rate_bps, domains, gpus)
+    assert coarse_s <= least_timeout_s(rate_bps, domains, gpus, packets) <= 120
+
+
+def matrix(folder: Path, *settings: str) -> Scenario:
+    """A scenario of a byte matrix, all of whose messages are sent at once."""
+    rows = [" ".join("0" if a == b else "400000" for b in range(8)) for a in range(8)]
+    (folder / "uniform.matrix").write_text("\n".join(rows))
+    (folder / "matrix.yaml").write_text(
+        "fabric: {domains: 2, domain_size: 4, platform: dgx-h100, bandwidth_scale: auto}\n"
+        "workloads:\n- {trace: uniform.matrix, size_scale: 1}\n"
+    )
+    return load(folder / "matrix.yaml", settings, TWO_CORES)
+
+
+def test_traffic_at_once_gets_a_fine_grain_and_rates_that_the_machine_carries(
+    tmp_path: Path,
+) -> None:
+    scenario = matrix(tmp_path)
+    assert {spec.grain_packets for spec in scenario.fabrics} == {FINE_PACKETS}
+    assert "fill a link 4 times" in scenario.chosen["grain"].why
+    scale = scenario.fabrics[0].bandwidth_scale
+    tasks = [real_task(case.task, scenario.spec_of(case.kind)) for case in scenario.cases]
+    needs = [peak(task, TWO_CORES, scale) for task in tasks]
+    assert all(need.is_within_budget for need in needs)
+
+
+def test_a_rate_that_is_given_has_the_finest_grain_that_the_machine_carries(tmp_path: Path) -> None:
+    found = [
+        matrix(tmp_path, f"fabric.bandwidth_scale={scale}").fabrics[0].grain_packets
+        for scale in (10_000, 15_000, 40_000)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == FINE_PACKETS
+    assert set(found) <= set(GRAINS)
+
+
+def test_a_grain_that_is_given_is_used(tmp_path: Path) -> None:
+    scenario = matrix(tmp_path, "fabric.grain=3")
+    assert scenario.fabrics[0].grain_packets == 3
+    assert "grain" not in scenario.chosen
