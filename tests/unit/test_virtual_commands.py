@@ -117,7 +117,7 @@ def replay(tmp_path: Path) -> Path:
         "  - {trace: layer, size_scale: 100}\n"
         "  - {trace: layer/layer.2.et, size_scale: 100}\n"
         "  - {trace: pipeline.goal, size_scale: 100}\n"
-        "  - {iteration: own.yaml}\n"
+        "  - {iteration: own.yaml, pipeline: 1}\n"
     )
     return path
 
