@@ -58,7 +58,7 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
     if not any(profile.is_contended for profile in profiles):
         return Chosen(SEGMENT_PACKETS)
     most = max(profile.contention for profile in profiles)
-    why = f"flows that could fall out of step would fill a link {most:.3g} times"
+    why = f"flows that could fall out of step would fill a link {most:.3g} times over"
     scale = file.fabric.bandwidth_scale
     if machine is None or scale == "auto":
         return Chosen(FINE_PACKETS, why)

@@ -83,17 +83,18 @@ UNIFORM = (
     "size_scale: 1}]",
 )
 FEW_UPLINKS = ("fabric.spines=2", "fabric.oversubscription=2", "fabric.spine_selection=hash")
+CONTENDED: Mapping[str, tuple[str, ...]] = {
+    "2 x 4": UNIFORM,
+    "4 x 4": (),
+    "4 x 4, 2:1 by hash": FEW_UPLINKS,
+}
 
 
 def _contended() -> Iterator[Point]:
-    for grain in ("auto", 45):
-        of_grain = f"fabric.grain={grain}"
-        for uplinks, changes in (("1:1", ()), ("2:1 by hash", FEW_UPLINKS)):
-            facts = {"grain": grain, "uplinks": uplinks}
-            yield Point("contention", (of_grain, *changes), facts=facts)
-        facts = {"grain": grain, "uplinks": "1:1"}
-        yield Point("contention", (of_grain, *UNIFORM), facts=facts)
-        yield Point("several-jobs", (of_grain,), facts=facts)
+    for grain, (fabric, changes) in product(("auto", "45"), CONTENDED.items()):
+        facts = {"grain": grain, "shape": fabric}
+        yield Point("contention", (f"fabric.grain={grain}", *changes), facts=facts)
+    yield Point("several-jobs", facts={"grain": "auto", "shape": "4 x 4"})
 
 
 def _experiments() -> Iterator[Point]:

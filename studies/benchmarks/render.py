@@ -296,7 +296,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "training-iteration": CASES,
     "pipeline-schedules": CASES,
     "two-tier-domains": CASES,
-    "contention": (Table("grain uplinks case grains jain ratio"),),
+    "contention": (Table("shape case grain grains jain ratio"),),
     "spine-selection": (Table("case measured_s", across="spine_selection"),),
     "inference": (Table("case percentile modeled_latency_s latency_s"),),
     "several-jobs": (Table("case job modeled_interference measured_interference"),),

@@ -126,7 +126,7 @@ def test_traffic_at_once_gets_a_fine_grain_and_rates_that_the_machine_carries(
 ) -> None:
     scenario = matrix(tmp_path)
     assert {spec.grain_packets for spec in scenario.fabrics} == {FINE_PACKETS}
-    assert "fill a link 4 times" in scenario.chosen["grain"].why
+    assert "fill a link 4 times over" in scenario.chosen["grain"].why
     scale = scenario.fabrics[0].bandwidth_scale
     tasks = [real_task(case.task, scenario.spec_of(case.kind)) for case in scenario.cases]
     needs = [peak(task, TWO_CORES, scale) for task in tasks]
