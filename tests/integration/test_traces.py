@@ -33,7 +33,10 @@ def require_replayed(fabric: Experiment, steps: Steps) -> None:
     (repeat,) = fabric.repeats(steps, fabric.predict(steps), 1, check_data=False)
     begun = {record.transfer: record.started_ns for record in repeat.records}
     arrived = {record.transfer: record.arrived_ns for record in repeat.records}
+    sent = {record.transfer: record.sent_ns for record in repeat.records}
     assert repeat.complete
     assert sum(repeat.sent_bytes) == sum(repeat.received_bytes) == steps.size_bytes
     for step in steps.transfers:
-        assert begun[step.id] >= max((arrived[number] for number in step.after), default=0)
+        here = steps.transfers.destination == step.source
+        done = (arrived[number] if here[number] else sent[number] for number in step.after)
+        assert begun[step.id] >= max(done, default=0)

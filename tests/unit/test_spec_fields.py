@@ -45,6 +45,7 @@ SPEC = FabricSpec(
     spares=Spares(domains=1, gpus=2, rail_switches=3),
     bucket_depth_s=0.02,
     grain_packets=8,
+    window=2,
     datapath=Datapath.KERNEL,
 )
 # As runs have stored it from their beginning.
@@ -52,11 +53,11 @@ STORED = """\
 {"kind": "rail-only", "domains": 5, "domain_size": 4, "platform": "own", "hb_rate_bps": 3600, \
 "nic_rate_bps": 400, "bandwidth_scale": 2.5, "spines": 3, "oversubscription": 1.5, "seed": 7, \
 "rail_leaves": 2, "spare_domains": 1, "spare_gpus": 2, "spare_rail_switches": 3, \
-"bucket_depth_s": 0.02, "grain_packets": 8, "datapath": "kernel", "hb_delay_s": 0.001, \
-"hb_loss": 0.01, \
+"bucket_depth_s": 0.02, "grain_packets": 8, "window": 2, "datapath": "kernel", \
+"hb_delay_s": 0.001, "hb_loss": 0.01, \
 "nic_delay_s": 0.005, "nic_loss": 0.02, "spine_selection": "hash", "hb_leaves": 4, \
 "hb_oversubscription": 3.0}"""
-DIGEST = "3c56b6326309d366"
+DIGEST = "b75a9d3a7730e2ba"
 READER = TypeAdapter(FabricSpec)
 
 
