@@ -63,10 +63,12 @@ def containers_seen(but_of: Collection[str] = ()) -> dict[str, str]:
 
 
 def stopped_holder(container_id: str = "") -> str:
-    """Name the stopped process, a daemon or its shim, that keeps a container; empty if none is."""
-    for one in engine_processes():
-        if one.container_id in ("", container_id) and one.state.startswith("T"):
-            return f"held by {one.name}, process {one.process_id}, state {one.state}"
+    """Name the stopped process, its shim or else a daemon, that keeps a container; may be empty."""
+    stopped = [one for one in engine_processes() if one.state.startswith("T")]
+    for holder in (container_id, ""):
+        for one in stopped:
+            if one.container_id == holder:
+                return f"held by {one.name}, process {one.process_id}, state {one.state}"
     return ""
 
 
