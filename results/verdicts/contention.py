@@ -15,7 +15,7 @@ from model.workload.transfers.columns import Transfers
 from model.workload.transfers.dependencies import begins_s
 from results.verdicts.verdict import Reason, Verdict
 
-# With fewer grains in a transfer, contended traffic was up to 6 % away from its model
+# With fewer grains in a transfer, contended traffic was up to 5 % away from its model
 # (docs/reference/measurements.md, "Contention").
 FEWEST_GRAINS = 10
 

@@ -240,6 +240,13 @@ def _hard(rows: Sequence[Row]) -> Iterator[Row]:
     return (row for row in rows if (row["kind"], row["mbit_per_s"]) in missed)
 
 
+def _contending(rows: Sequence[Row]) -> Iterator[Row]:
+    """Leave out jobs, which have a table, and rail-only fabrics that differ in their uplinks."""
+    same = "4 x 4, 2:1 by hash", "rail-only"
+    contended = (row for row in rows if row["scenario"] == "contention" and "ratio" in row)
+    return (row for row in contended if (row["shape"], row["fabric"]) != same)
+
+
 CASES = (Table("case measured_s modeled_s ratio"),)
 TABLES: Mapping[str, tuple[Table, ...]] = {
     "fidelity": (
@@ -296,7 +303,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "training-iteration": CASES,
     "pipeline-schedules": CASES,
     "two-tier-domains": CASES,
-    "contention": (Table("shape case grain grains jain ratio"),),
+    "contention": (Table("shape case ratio", across="grain", of=_contending),),
     "spine-selection": (Table("case measured_s", across="spine_selection"),),
     "inference": (Table("case percentile modeled_latency_s latency_s"),),
     "several-jobs": (Table("case job modeled_interference measured_interference"),),
