@@ -28,7 +28,7 @@ from model.prediction.network import (
     pairs_of,
     sums,
 )
-from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
+from model.prediction.simulation import LEAST_RATE, SharedLink, Simulation, unshared_arrivals_s
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer, Transfers
@@ -121,6 +121,14 @@ def transfer_paths(
         for source, to in {(transfer.source, transfer.destination) for transfer in transfers}
     }
     return [known[transfer.source, transfer.destination] for transfer in transfers]
+
+
+def busiest(transfers: Transfers, pair: Ints, net: Network) -> tuple[float, Hop]:
+    """Return how long the link direction that needs the longest for its bytes needs, and it."""
+    each = np.bincount(pair, transfers.size_bytes).astype(np.float64, copy=False)
+    needs_s = (sums(net.paths, each, net.links) / np.maximum(net.rate, LEAST_RATE))[FIRST_LINK:]
+    number = int(needs_s.argmax())
+    return float(needs_s[number]), net.hops[number]
 
 
 def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:

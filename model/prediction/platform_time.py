@@ -12,16 +12,14 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.topology import Hop, LinkKind, Topology
-from model.prediction.fluid import arrivals_s
+from model.prediction.fluid import arrivals_s, busiest
 from model.prediction.network import (
     FIRST_LINK,
     OF_HB,
     Network,
     Terms,
     healthy_network,
-    sums,
 )
-from model.prediction.simulation import LEAST_RATE
 from model.workload.transfers.columns import Transfers
 
 # With frame check, preamble and gap of an Ethernet packet (IEEE 802.3): its rate counts them.
@@ -133,7 +131,7 @@ def platform_time(
         for some in (latencies, dict.fromkeys(LinkKind, 0.0))
     )
     return PlatformTime(
-        completion_s, completion_s - bare_s, *_busiest(transfers, pair, terms.applied(net))
+        completion_s, completion_s - bare_s, *busiest(transfers, pair, terms.applied(net))
     )
 
 
@@ -143,8 +141,8 @@ def with_busiest(
     """Add the busiest link to a time that is known from a closed form."""
     pair, net = healthy_network(transfers, topology)
     framed = PlatformTerms(efficiency=framing.efficiency).applied(net)
-    lower_bound_s, busiest = _busiest(transfers, pair, framed)
-    return replace(time, lower_bound_s=lower_bound_s, busiest=busiest)
+    lower_bound_s, hop = busiest(transfers, pair, framed)
+    return replace(time, lower_bound_s=lower_bound_s, busiest=hop)
 
 
 def _completion_s(
@@ -152,11 +150,3 @@ def _completion_s(
 ) -> float:
     latency_s = {path: sum(latencies[kind] for kind in path) for path in net.classes}
     return float(arrivals_s(transfers, pair, [net], latency_s, terms).max())
-
-
-def _busiest(transfers: Transfers, pair: Ints, net: Network) -> tuple[float, Hop]:
-    """Return the link direction that needs the longest for the bytes on it, and how long."""
-    each = np.bincount(pair, transfers.size_bytes).astype(np.float64, copy=False)
-    needs_s = (sums(net.paths, each, net.links) / np.maximum(net.rate, LEAST_RATE))[FIRST_LINK:]
-    busiest = int(needs_s.argmax())
-    return float(needs_s[busiest]), net.hops[busiest]

@@ -8,9 +8,9 @@ import numpy as np
 
 from model.arrays import Floats, Ints
 from model.measurement.records import Repeat
+from model.prediction.fluid import busiest
 from model.prediction.load import is_contended
-from model.prediction.network import FIRST_LINK, Network, sums
-from model.prediction.simulation import LEAST_RATE
+from model.prediction.network import FIRST_LINK, Network
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.dependencies import begins_s
 from results.verdicts.verdict import Reason, Verdict
@@ -48,12 +48,12 @@ def contention(
     complete = [repeat for repeat in repeats if repeat.complete]
     if not complete or not is_contended(transfers, pair, net):
         return None
-    busiest = _busiest(transfers, pair, net)
-    on_link = np.flatnonzero((net.paths[pair] == busiest).any(axis=1))
+    _, hop = busiest(transfers, pair, net)
+    number = FIRST_LINK + net.hops.index(hop)
+    on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
     wanted_s = (modeled_s - begins_s(transfers, modeled_s))[on_link]
     shares = wanted_s / _lasted_s(complete, on_link)
     grains = np.median(transfers.size_bytes[on_link]) / net.segment_bytes
-    hop = net.hops[busiest - FIRST_LINK]
     return Contention(
         link=f"{hop.link.name} from {hop.sender}",
         flows=len(on_link),
@@ -63,12 +63,6 @@ def contention(
         grain_bytes=net.segment_bytes,
         grains=float(grains),
     )
-
-
-def _busiest(transfers: Transfers, pair: Ints, net: Network) -> int:
-    each = np.bincount(pair, transfers.size_bytes).astype(np.float64, copy=False)
-    needs_s = sums(net.paths, each, net.links) / np.maximum(net.rate, LEAST_RATE)
-    return FIRST_LINK + int(needs_s[FIRST_LINK:].argmax())
 
 
 def _lasted_s(repeats: Sequence[Repeat], numbers: Ints) -> Floats:

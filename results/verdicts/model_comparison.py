@@ -209,7 +209,9 @@ def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | 
     transfers, arrival_s = measured.schedule.transfers, np.array(prediction.arrival_s)
     pairs, pair = pairs_of(transfers, len(gpus))
     (net,) = networks([measured.epoch], gpus, pairs)
-    shared = contention(transfers, pair, net, arrival_s, measured.executions.repeats)
+    shared = None
+    if measured.times_count:  # else, neither do rates
+        shared = contention(transfers, pair, net, arrival_s, measured.executions.repeats)
     return shared, overlap(transfers, pair, net, arrival_s)
 
 

@@ -34,8 +34,9 @@ MAX_HB_BPS = 240e6
 TOTAL_NIC_BPS = 320e6
 TOTAL_HB_BPS = 4e9
 TARGET_S = 3.0
-# Grains to choose from, in packets: the first holds contended traffic within 2 % of its model
-# (docs/reference/measurements.md, "Contention"); two cores carry half of the rates with it.
+# Grains to choose from, in packets: with the first, contended traffic was within 2.5 % of its
+# model, but for one case (docs/reference/measurements.md, "Contention"); two cores carry half of
+# the rates with it.
 FINE_PACKETS = 8
 GRAINS = (FINE_PACKETS, 12, 16, 24, SEGMENT_PACKETS)
 

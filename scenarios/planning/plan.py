@@ -55,7 +55,7 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
 
 @lru_cache(maxsize=64)
 def estimate(real: RealTask) -> Profile:
-    """Profile as if no flows shared a link; rates and times are the real platform's."""
+    """Profile without latencies, at the real platform's rates; only flows that contend share."""
     return real.task.estimate(real.spec)
 
 

@@ -12,7 +12,6 @@ from results.sections.section import Marked, Row, Section
 from scenarios.planning.auto import NOT_MEASURED
 from scenarios.planning.plan import CasePlan, rail_crossings
 from scenarios.scenario import Scenario
-from traffic_gen.workloads.sized_collective import SizedCollective
 
 Alone = tuple[FabricKind, int, str]
 """A job that is alone: the fabric, the number of its workload, its name."""
@@ -57,9 +56,9 @@ def plan_section(plans: Iterable[CasePlan], machine: Machine | None) -> Section:
     legend = (
         "Possible/s: packets that one kind of hop could carry alone. Fits: yes if data needs at "
         f"most {CPU_BUDGET:.0%} of all cores and a switch's thread {THREAD_BUDGET:.0%} of one, no "
-        f"above {REFUSED_ABOVE:.0%} of either or for the agents, else barely. Estimated: as if no "
-        "flows shared a link; the real load is no higher. Overlap: the part of the time "
-        "in which HB domains and NICs carry data at once."
+        f"above {REFUSED_ABOVE:.0%} of either or for the agents, else barely. Estimated: without "
+        "latencies, and as if no flows shared a link unless they contend. Overlap: the part of the "
+        "time in which HB domains and NICs carry data at once."
     )
     unknown = f"Possible rates and needs are not known: {NOT_MEASURED}."
     return Section("Busiest seconds", PLAN_COLUMNS, rows, unknown if machine is None else legend)
@@ -92,7 +91,7 @@ def print_notes(scenario: Scenario, console: Console) -> None:
         line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
         console.print(line, soft_wrap=True)
     for case in scenario.cases:
-        if isinstance(case.task, SizedCollective) and case.task.choice:
+        if case.task.choice:
             console.print(f"  {case.name}: {case.task.choice}.", soft_wrap=True)
     for sentence in rail_crossings(scenario):
         console.print(f"  {sentence}.", soft_wrap=True)

@@ -86,6 +86,11 @@ class Task(ABC):
         return ()
 
     @property
+    def choice(self) -> str:
+        """Why NCCL's tuning model chose the algorithm; empty if it did not."""
+        return ""
+
+    @property
     def collectives(self) -> tuple[Named, ...]:
         """The collectives of the scenario that it executes, each with its algorithm."""
         return ()
@@ -100,7 +105,7 @@ class Task(ABC):
         return self.steps(size_scale, time_dilation).transfers
 
     def estimate(self, spec: FabricSpec) -> Profile:
-        """Profile the load on a fabric as if no flows shared a link."""
+        """Profile the load on a fabric: as if no flows shared a link, unless they contend."""
         return followed(self, spec).profile
 
     def full_s(self, spec: FabricSpec) -> float:
