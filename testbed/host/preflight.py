@@ -22,7 +22,11 @@ from testbed.nodes.docker_engine import docker_client, packages_date
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import default_datapath, open_tun
 
-TOOLS = ("ovs-vsctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "mnexec", "setpriv", "unshare")
+# Mininet ends the program where `ifconfig` is missing, although no run executes it.
+TOOLS = (
+    *("ovs-vsctl", "ovs-ofctl", "ovs-appctl", "ovs-vswitchd", "ovsdb-server", "ovsdb-tool"),
+    *("mnexec", "ifconfig", "mount", "setpriv", "unshare"),
+)
 INSTALL = "install it with `sudo ./railbed doctor`"
 UNPROVED = "not shown to work on such a host"
 TRY = f"try `sudo ./railbed test`, or {ELSEWHERE}"
