@@ -20,7 +20,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from commands.output import err, out
 from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
 from commands.table import COMMANDS, Row
 from linux.machine.resources import OF_THE_MACHINE
@@ -78,7 +77,7 @@ def _print_version(asked: bool) -> None:
     if asked:
         from linux.files.program_files import program_version, release
 
-        out.print(f"railbed {release()}, modules {program_version()}")
+        print(f"railbed {release()}, modules {program_version()}")
         raise typer.Exit
 
 
@@ -178,6 +177,8 @@ def _usage_or_bug(error: Exception) -> str:
 
 
 def _end(message: str, exit_code: int) -> NoReturn:
+    from commands.output import err
+
     with suppress(OSError):  # the terminal may be gone
         err.print(f"railbed: {message}", style="red", soft_wrap=True)
     sys.exit(exit_code)

@@ -1,13 +1,11 @@
 """The command `check`: a scenario's mistakes, or what it describes."""
 
 import os
-
-from rich.console import Console
+from collections.abc import Iterator
 
 from commands.options import Overrides, ScenarioPath, load_for_this_machine, require_possible
-from commands.output import out
 from model.fabric.spec import PLATFORMS
-from scenarios.planning.plan_table import print_notes
+from scenarios.planning.plan_table import notes
 from scenarios.scenario import Scenario
 
 
@@ -15,27 +13,27 @@ def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B
     """Load a scenario, ask whether this kernel can execute it, and describe it."""
     checked = load_for_this_machine(scenario, overrides)
     require_possible(checked)
-    out.print(f"{scenario}: ok", soft_wrap=True)
-    describe(checked, out)
+    # Without Rich, whose import takes a tenth of this command.
+    print(f"{scenario}: ok")
+    for line in described(checked):
+        print(f"  {line}")
 
 
-def describe(scenario: Scenario, console: Console) -> None:
-    """Print the fabrics, cases and faults of a scenario, and the values chosen for `auto`."""
+def described(scenario: Scenario) -> Iterator[str]:
+    """Yield the fabrics, cases and faults of a scenario, and the values chosen for `auto`."""
     for spec in scenario.fabrics:
         rates = (
             f"HB {spec.emulated_hb_bps / 1e6:g} Mbit/s, NIC {spec.emulated_nic_bps / 1e6:g} Mbit/s"
         )
         shape = f"{spec.domains} domains x {spec.domain_size} GPUs"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
-        console.print(f"  {spec.kind}: {shape}, {platform}, {rates}")
+        yield f"{spec.kind}: {shape}, {platform}, {rates}"
     for case in scenario.cases:
-        described = f"{case.emulated_bytes} bytes {case.task.origin}".rstrip()
-        console.print(f"  {case.name}: {described}", soft_wrap=True)
-        for line in case.task.details:
-            console.print(f"    {line}", soft_wrap=True)
-    print_notes(scenario, console)
+        yield f"{case.name}: {case.emulated_bytes} bytes {case.task.origin}".rstrip()
+        yield from (f"  {line}" for line in case.task.details)
+    yield from notes(scenario)
     for kind, faults in scenario.faults.items():
         for fault in faults:
-            console.print(f"  {kind}: {fault.component}: {fault.name}")
+            yield f"{kind}: {fault.component}: {fault.name}"
     if scenario.has_faults and os.geteuid() != 0:
-        console.print("  Only root can check whether this kernel supports these faults.")
+        yield "Only root can check whether this kernel supports these faults."

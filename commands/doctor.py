@@ -12,7 +12,7 @@ from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
 from scenarios.planning.plan_table import machine_section
 from testbed.host import preflight
-from testbed.nodes.openvswitch import datapath_in_words, default_datapath
+from testbed.nodes.datapath import datapath_in_words, default_datapath
 
 if TYPE_CHECKING:
     from model.prediction.machine import Machine

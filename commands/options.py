@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from commands.output import err
 from commands.plugins import require_built_in
 from model.errors import InputError, Problem
 from model.fabric.spec import Datapath as KnownDatapath
@@ -165,6 +164,7 @@ def ready(proxies: str | None, without_root: str = "") -> Any:
     `without_root` is a hint for users without root, which the error ends with.
     """
     kind = proxy_kind(proxies)
+    from commands.output import err
     from testbed.host.cleanup import HURRY_S, REMOVALS_S, clean
     from testbed.host.preflight import require_ready
 
@@ -185,6 +185,7 @@ def page(live: bool, at: str) -> Iterator["LiveFeed | None"]:
             raise InputError(Problem("--live-at", "needs --live"))
         yield None
         return
+    from commands.output import err
     from execution.live.feed import live_feed, parse_address
 
     with live_feed(parse_address(at)) as feed:
@@ -211,10 +212,10 @@ def require_datapaths(scenario: "Scenario") -> None:
 
     The default datapath is not checked here: the machine's checks include its requirements.
     """
-    from testbed.nodes.openvswitch import require_datapath
-
     for datapath in {spec.datapath for spec in scenario.fabrics}:
         if datapath is not None:
+            from testbed.nodes.datapath import require_datapath
+
             require_datapath(datapath)
 
 

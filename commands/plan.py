@@ -5,11 +5,12 @@ from commands.output import out
 from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
 from scenarios.planning.plan import plan as planned
-from scenarios.planning.plan_table import plan_section, print_notes
+from scenarios.planning.plan_table import notes, plan_section
 
 
 def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Print the load of each fabric, the values chosen for `auto`, and crossings of rails."""
     machine, loaded = machine_profile.known_machine(), load_for_this_machine(scenario, overrides)
     print_sections([plan_section(planned(loaded, machine), machine)], out)
-    print_notes(loaded, out)
+    for line in notes(loaded):
+        out.print(f"  {line}", soft_wrap=True)

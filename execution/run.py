@@ -45,9 +45,9 @@ from results.verdicts.run import run_object
 from scenarios.planning.on_paper import usual_s
 from scenarios.planning.plan import crossings
 from scenarios.scenario import Case, Scenario
+from testbed.nodes.datapath import datapath_in_words, default_datapath
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import datapath_in_words, default_datapath
 
 LIBRARIES = ("docker", "mininet", "pyroute2", "ryu", "scapy")
 SETTINGS = (

@@ -22,8 +22,9 @@ from testbed.fabric.mininet_network import build_network, start_network
 from testbed.fabric.packet_order import keep_flows_in_order
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
+from testbed.nodes.datapath import default_datapath, require_datapath
 from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
-from testbed.nodes.openvswitch import OpenVSwitch, default_datapath, open_vswitch, require_datapath
+from testbed.nodes.openvswitch import OpenVSwitch, open_vswitch
 
 # A part's socket may break a moment before the part has ended.
 DEATH_TOLD_S = 0.3

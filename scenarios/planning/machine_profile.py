@@ -14,7 +14,7 @@ from linux.machine.processor import model_name
 from linux.processes.lifetime import first_line
 from model.prediction.machine import Machine, MachineKey
 from model.sweep import CLOCK_VARIABLE, VIRTUAL
-from testbed.nodes.openvswitch import default_datapath
+from testbed.nodes.datapath import default_datapath
 
 PLACE = Path("/var/lib/railbed/machine.json")
 # Environment variable with another path, for tests.

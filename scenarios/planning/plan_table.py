@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Iterator
 from math import isfinite
 
-from rich.console import Console
-
 from model.fabric.spec import FabricKind
 from model.prediction.load import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
@@ -85,16 +83,15 @@ def _interference(plan: CasePlan, alone_s: dict[Alone, float]) -> Iterator[str]:
         yield f"{job}: {seconds:.3g} s, {seconds / alone_s[of_job[job]]:.2f} times as long as alone"
 
 
-def print_notes(scenario: Scenario, console: Console) -> None:
-    """Print the values chosen for `auto`, and why; and which cases cross rails on rail-only."""
+def notes(scenario: Scenario) -> Iterator[str]:
+    """Yield the values chosen for `auto`, and why; and which cases cross rails on rail-only."""
     for key, chosen in scenario.chosen.items():
-        line = f"  {key}: auto is {chosen.value:g}: {chosen.why}"
-        console.print(line, soft_wrap=True)
+        yield f"{key}: auto is {chosen.value:g}: {chosen.why}"
     for case in scenario.cases:
         if case.task.choice:
-            console.print(f"  {case.name}: {case.task.choice}.", soft_wrap=True)
+            yield f"{case.name}: {case.task.choice}."
     for sentence in rail_crossings(scenario):
-        console.print(f"  {sentence}.", soft_wrap=True)
+        yield f"{sentence}."
 
 
 def _loads(plan: CasePlan, machine: Machine | None) -> Iterator[Row]:

@@ -18,9 +18,9 @@ from model.fabric.spec import Datapath
 from testbed.fabric.links import BRIDGE_SETTINGS
 from testbed.fabric.shaping import ROOT, TRIAL_NAME, TRIAL_SHAPER, check_shaped, trial_link
 from testbed.host.hosts import ELSEWHERE, this_host
+from testbed.nodes.datapath import default_datapath, open_tun
 from testbed.nodes.docker_engine import docker_client, packages_date
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import default_datapath, open_tun
 
 # Mininet ends the program where `ifconfig` is missing, although no run executes it.
 TOOLS = (

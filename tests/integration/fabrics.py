@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from execution.cases.emulation import Experiment, experiment
 from model.fabric.spec import Datapath, FabricKind, FabricSpec
+from testbed.nodes.datapath import default_datapath
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import default_datapath
 from tests.unit.fabrics import spec
 
 _numbers = itertools.count()

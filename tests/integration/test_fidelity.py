@@ -21,8 +21,8 @@ from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import Span, link_reasons, payload_reasons
 from results.verdicts.fidelity import FULL_FRAME_BYTES, Fidelity, machine_headroom, machine_reasons
 from results.verdicts.verdict import Verdict
+from testbed.nodes.datapath import default_datapath
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import default_datapath
 from tests.integration.fabrics import fabric_up, small_spec
 from traffic_gen.probes.prober_process import background, probing
 from traffic_gen.workloads.sized_collective import SizedCollective

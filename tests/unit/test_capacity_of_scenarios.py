@@ -27,7 +27,7 @@ from scenarios.planning.auto import (
     peak,
 )
 from scenarios.planning.plan import plan, real_task
-from scenarios.planning.plan_table import machine_section, plan_section, print_notes
+from scenarios.planning.plan_table import machine_section, notes, plan_section
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower
@@ -269,7 +269,7 @@ def test_the_tables_cut_nothing() -> None:
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
     sections = [machine_section(TWO_CORES), plan_section(plan(scenario, TWO_CORES), TWO_CORES)]
     print_sections(sections, console)
-    print_notes(scenario, console)
+    text.write("\n".join(notes(scenario)))
     for word in ("forwarding GPU", "of all cores", "yes", "switch thread", "auto is"):
         assert word in text.getvalue()
     assert "…" not in text.getvalue()

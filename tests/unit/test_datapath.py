@@ -20,14 +20,10 @@ from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Scenario
-from testbed.nodes import openvswitch as module
+from testbed.nodes import datapath as module
+from testbed.nodes.datapath import DATAPATH_VARIABLE, default_datapath, require_datapath
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.nodes.openvswitch import (
-    DATAPATH_VARIABLE,
-    OpenVSwitch,
-    default_datapath,
-    require_datapath,
-)
+from testbed.nodes.openvswitch import OpenVSwitch
 from testbed.testbed import testbed as fabric_up
 from tests.unit.fabrics import spec
 from tests.unit.machines import TWO_CORES

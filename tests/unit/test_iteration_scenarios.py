@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from commands.check import describe
+from commands.check import described
 from model.errors import InputError
 from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
@@ -104,9 +104,8 @@ def test_a_plan_has_the_time_of_compute(file: Path) -> None:
 
 def test_check_says_what_is_reduced(file: Path) -> None:
     scenario = loaded(file, "{iteration: gpt-146b, kinds: rail-only}")
-    out = io.StringIO()
-    describe(scenario, Console(file=out, width=200))
-    assert "reduced: gpus 1536 -> 8, tensor 8 -> 2, pipeline 8 -> 2, data 24 -> 2" in out.getvalue()
+    said = "\n".join(described(scenario))
+    assert "reduced: gpus 1536 -> 8, tensor 8 -> 2, pipeline 8 -> 2, data 24 -> 2" in said
 
 
 @pytest.mark.parametrize(

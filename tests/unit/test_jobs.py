@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from commands.check import describe
+from commands.check import described
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
@@ -270,8 +270,7 @@ def test_jobs_on_too_many_gpus_are_refused(file: Path) -> None:
 def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
     scenario = load(LIBRARY / "several-jobs.yaml")
     out = io.StringIO()
-    describe(scenario, Console(file=out, width=200))
-    assert "    top: all-to-all/pairwise on domains 0-1, rails 0-3\n" in out.getvalue()
+    assert "  top: all-to-all/pairwise on domains 0-1, rails 0-3" in described(scenario)
     print_sections([plan_section(plan(scenario, None), None)], Console(file=out, width=200))
     text = out.getvalue()
     for case, slower in (

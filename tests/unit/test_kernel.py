@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.nodes import openvswitch as kernel
+from testbed.nodes import datapath as kernel
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,13 @@
 """Traces as workloads: their cases, what `check` says of them, and what is refused."""
 
 import shutil
-from io import StringIO
 from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
 import pytest
-from rich.console import Console
 
-from commands.check import describe
+from commands.check import described
 from model.errors import InputError
 from model.fabric.spec import FabricKind
 from model.workload.trace import NodeKind
@@ -56,13 +54,9 @@ def test_a_trace_is_a_case_of_each_fabric(scenario: Path) -> None:
 
 
 def test_check_names_format_ranks_nodes_and_bytes(scenario: Path) -> None:
-    out = StringIO()
-    describe(load(scenario), Console(file=out, width=200))
-    said = out.getvalue()
+    said = "\n".join(described(load(scenario)))
     assert "1920000 bytes of a trace: GOAL, 4 ranks, 20 nodes, 192000000 bytes" in said
-    assert (
-        "    ranks: 4 on 4 GPUs\n    sends: 6, 192000000 bytes\n    compute: 8 nodes, up to" in said
-    )
+    assert "  ranks: 4 on 4 GPUs\n  sends: 6, 192000000 bytes\n  compute: 8 nodes, up to" in said
 
 
 def test_check_describes_groups_by_size_and_place() -> None:

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from model.fabric.spec import FabricSpec
 from model.job.communicators import Shape
-from model.training.job import ACCELERATORS
 from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import File
@@ -154,6 +153,8 @@ def _placed(
 @lru_cache(maxsize=16)
 def _timed(trace: Trace, platform: str) -> Trace:
     """Return the trace with all times on a platform; without one, some compute is left out."""
+    from model.training.job import ACCELERATORS
+
     if (gpu := ACCELERATORS.get(platform)) is not None:
         return trace.timed(gpu.peak_flops, gpu.memory_bandwidth)
     what = f"compute of {trace.modeled} nodes that have num_ops: the fabric names no platform"
