@@ -85,9 +85,17 @@ def _row(case: Case) -> dict[str, Any]:
 def _parts(collective: Collective, ranks: int) -> int:
     """Return the number of parts of the data: elements are counted for one rank's part."""
     match collective:
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+        case (
+            Collective.ALL_GATHER
+            | Collective.REDUCE_SCATTER
+            | Collective.ALL_TO_ALL
+            | Collective.GATHER
+            | Collective.SCATTER
+        ):
             return ranks
-        case Collective.ALL_REDUCE | Collective.BROADCAST | Collective.SEND_RECV:
+        case (
+            Collective.ALL_REDUCE | Collective.BROADCAST | Collective.REDUCE | Collective.SEND_RECV
+        ):
             return 1
 
 

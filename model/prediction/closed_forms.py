@@ -156,6 +156,12 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
     return max(grid.to_domains_s(pair), grid.to_domain_s(carried))
 
 
+def _direct_gather_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """The longer of x(y-1)D/(n C_S) and (x-1)D/(n C_F), into the root."""
+    shard = size / grid.n
+    return max(grid.to_domains_s(shard), grid.to_domain_s(shard))
+
+
 def _pairwise_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """x(y-1)D/C_S + (x-1)D/C_F, one partner at a time."""
     pair = size / grid.n
@@ -236,6 +242,11 @@ def _hierarchical_broadcast_s(_kind: FabricKind, grid: Grid, size: float) -> flo
     return along_rails + grid.within_s(2 * (grid.x - 1), size / grid.x)
 
 
+def _hierarchical_scatter_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """(x-1)D/(x C_F), and (y-1)D/(xy C_S) along all rails."""
+    return grid.within_s(grid.x - 1, size / grid.x) + grid.along_s(grid.y - 1, size / grid.n)
+
+
 # AllGather and ReduceScatter.
 RING = ClosedForm(_ring_s, steps=lambda grid: grid.n - 1)
 RINGS = ClosedForm(
@@ -305,6 +316,15 @@ NVLS_SHARP = ClosedForm(
     _nvls_sharp_s,
     steps=lambda grid: 2 + grid.slices,
     count=lambda grid: 3 * grid.n * grid.slices,
+)
+# Shards from the root to all others, which is a part of an all-to-all, or from them to the root.
+DIRECT_SCATTER = ClosedForm(_direct_s, DIRECT.steps, count=lambda grid: grid.n - 1)
+DIRECT_GATHER = ClosedForm(_direct_gather_s, DIRECT.steps, count=lambda grid: grid.n - 1)
+# Within the root's domain, and from it along all rails.
+HIERARCHICAL_SCATTER = ClosedForm(
+    _hierarchical_scatter_s,
+    steps=lambda grid: grid.neighbors,
+    count=lambda grid: grid.n - 1,
 )
 # A Broadcast within the root's domain, along all rails, and within all domains.
 HIERARCHICAL_BROADCAST = ClosedForm(

@@ -134,7 +134,8 @@ class Schedule:
 
     `size_bytes` is the collective's size as nccl-tests count it: the buffer for AllReduce, the
     gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
-    all-to-all, the root's buffer for Broadcast, what a rank sends for Send/Recv. Every transfer
+    all-to-all, the root's buffer for Broadcast, Reduce, Gather and Scatter, what a rank sends for
+    Send/Recv. Every transfer
     carries whole chunks. Several communicators have a collective of this size each, among `members`
     ranks, 0 for all; `variant` names them, and the matrix of an all-to-all. Raises `ScheduleError`
     if the transfers do not meet the demand.

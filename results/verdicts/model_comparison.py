@@ -136,9 +136,15 @@ def busbw_factor(collective: Collective, gpus: int) -> float:
     match collective:
         case Collective.ALL_REDUCE:
             return 2 * (gpus - 1) / gpus
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+        case (
+            Collective.ALL_GATHER
+            | Collective.REDUCE_SCATTER
+            | Collective.ALL_TO_ALL
+            | Collective.GATHER
+            | Collective.SCATTER
+        ):
             return (gpus - 1) / gpus
-        case Collective.BROADCAST | Collective.SEND_RECV:
+        case Collective.BROADCAST | Collective.REDUCE | Collective.SEND_RECV:
             return 1.0
 
 

@@ -38,7 +38,8 @@ from traffic_gen.traces.formats.chakra import is_chakra
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.reading import read_trace, trace_in
 
-REDUCE, ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, REDUCE_SCATTER, BARRIER = 1, 0, 2, 6, 7, 9
+ALL_REDUCE, REDUCE, ALL_GATHER, GATHER, SCATTER, ALL_TO_ALL, REDUCE_SCATTER = 0, 1, 2, 3, 4, 6, 7
+BARRIER = 9
 RANKS, KIB, MIB = 4, 2**10, 2**20
 ON_GPU = attribute("is_cpu_op", 0, "bool")
 ON_CPU = attribute("is_cpu_op", 1, "bool")
@@ -73,6 +74,9 @@ def test_the_generator_of_mlcommons() -> None:
         (ALL_TO_ALL, Collective.ALL_TO_ALL, 64 * KIB),
         (ALL_GATHER, Collective.ALL_GATHER, RANKS * 64 * KIB),
         (REDUCE_SCATTER, Collective.REDUCE_SCATTER, 64 * KIB),
+        (REDUCE, Collective.REDUCE, 64 * KIB),
+        (GATHER, Collective.GATHER, RANKS * 64 * KIB),
+        (SCATTER, Collective.SCATTER, 64 * KIB),
         (BARRIER, Collective.ALL_REDUCE, 0),
     ):
         files = [version + collective(rank, comm_type, 64 * KIB, ON_GPU) for rank in range(RANKS)]
@@ -80,6 +84,16 @@ def test_the_generator_of_mlcommons() -> None:
         assert operation == Operation(expected, size_bytes, tuple(range(RANKS)))
     pair = node(4, COMPUTE, ON_GPU, micros=5), node(5, COMPUTE, ON_GPU, micros=5, data=[4])
     assert seconds(read(*everywhere(*pair, first=version))) == [1e-5] * RANKS
+
+
+def test_all_ranks_of_a_group_have_the_same_root() -> None:
+    def scattered(*roots: int) -> Trace:
+        named = [attribute("comm_src", root) for root in roots]
+        return read(*[b"\x00" + collective(1, SCATTER, 64, root) for root in named])
+
+    assert scattered(2, 2, 2, 2).operations == (Operation(Collective.SCATTER, 64, (2, 3, 0, 1)),)
+    with pytest.raises(Malformed, match="differs from the collective operation of rank 0"):
+        scattered(2, 2, 2, 3)
 
 
 def test_memory_of_the_generator_of_mlcommons_is_told() -> None:
@@ -407,8 +421,8 @@ def test_older_schemas_are_refused_by_name(old: bytes, what: str) -> None:
     ("one", "what"),
     [
         (node(0, 8), "unknown type of node; types are 1 to 7"),
-        (collective(0, REDUCE, 8), r"Reduce \(comm_type 1\) cannot be replayed"),
-        (collective(0, 77, 8), r"unknown collective \(comm_type 77\) cannot"),
+        (collective(0, 77, 8), r"unknown collective \(comm_type 77\); known: 0 to 9"),
+        (collective(0, REDUCE, 8, attribute("comm_src", 4)), "comm_src 4 must be one of the ranks"),
         (node(0, COLLECTIVE, attribute("comm_size", 8)), "collective without comm_type"),
         (collective(0, ALL_REDUCE, 8, data=[77]), "data dependency on unknown node 77"),
         (

@@ -139,6 +139,9 @@ BUSBW_FACTORS_OF_4 = {
     Collective.REDUCE_SCATTER: 3 / 4,
     Collective.ALL_TO_ALL: 3 / 4,
     Collective.BROADCAST: 1,
+    Collective.REDUCE: 1,
+    Collective.GATHER: 3 / 4,
+    Collective.SCATTER: 3 / 4,
     Collective.SEND_RECV: 1,
 }
 

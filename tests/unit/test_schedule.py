@@ -195,6 +195,12 @@ def asked_of(schedule: Schedule) -> list[tuple[set[int], dict[int, set[int]]]]:
                 found.append(({shard}, {key: {shard} for key in everyone}))
             case Collective.BROADCAST:
                 found.append(({ROOT}, {key: {ROOT} for key in everyone}))
+            case Collective.REDUCE:
+                found.append((everyone, {ROOT: everyone}))
+            case Collective.GATHER:
+                found.append(({shard}, {ROOT: {shard}}))
+            case Collective.SCATTER:
+                found.append(({ROOT}, {shard: {ROOT}}))
             case Collective.ALL_TO_ALL:
                 found.append(({of}, {to: {of}}))
             case Collective.SEND_RECV:

@@ -25,6 +25,9 @@ ALGORITHM_OF = {
     Collective.REDUCE_SCATTER: "ring",
     Collective.ALL_TO_ALL: "direct",
     Collective.BROADCAST: "ring",
+    Collective.REDUCE: "ring",
+    Collective.GATHER: "direct",
+    Collective.SCATTER: "direct",
 }
 
 

@@ -100,13 +100,16 @@ class Collective(StrEnum):
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
     BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    SCATTER = "scatter"
     SEND_RECV = "send-recv"
 
     @property
     def has_root(self) -> bool:
         """Whether one of the ranks, the root, has a part of its own."""
         match self:
-            case Collective.BROADCAST:
+            case Collective.BROADCAST | Collective.REDUCE | Collective.GATHER | Collective.SCATTER:
                 return True
             case (
                 Collective.ALL_REDUCE
@@ -121,31 +124,35 @@ class Collective(StrEnum):
     def reduces(self) -> bool:
         """Whether contributions of several ranks are summed."""
         match self:
-            case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER:
+            case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER | Collective.REDUCE:
                 return True
             case (
                 Collective.ALL_GATHER
                 | Collective.ALL_TO_ALL
                 | Collective.BROADCAST
+                | Collective.GATHER
+                | Collective.SCATTER
                 | Collective.SEND_RECV
             ):
                 return False
 
 
-# The rank whose buffer a broadcast sends to all others.
+# The rank that has the data of a Broadcast or Scatter, or receives those of a Reduce or Gather.
 ROOT = 0
 
 
 def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
     """Return the demand of a collective of `gpus` ranks with chunks of these sizes.
 
-    AllReduce and Broadcast: one buffer, cut into any number of chunks. AllGather and ReduceScatter:
-    a shard for each rank, all cut into equally many chunks, which are numbered shard by shard.
+    AllReduce, Broadcast and Reduce: one buffer, cut into any number of chunks. AllGather,
+    ReduceScatter, Gather and Scatter: a shard for each rank, all cut into equally many chunks,
+    which are numbered shard by shard.
     All-to-all: as many chunks for each pair of ranks, the pair `source * gpus + destination`; some
     may have no bytes. Send/Recv chain: data of each rank but the last for the next rank.
     """
     chunks = np.arange(len(chunk_bytes))
     shards = Cells(chunks * gpus // max(1, len(chunks)), chunks)
+    at_root = Cells(np.full(len(chunks), ROOT), chunks)
     match collective:
         case Collective.ALL_REDUCE:
             everywhere = Cells.all_of(gpus, chunks)
@@ -156,8 +163,14 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
             everywhere = Cells.all_of(gpus, chunks)
             return Demand(chunk_bytes, shards, everywhere, shards.ranks[everywhere.chunks])
         case Collective.BROADCAST:
-            root, everywhere = Cells(np.full(len(chunks), ROOT), chunks), Cells.all_of(gpus, chunks)
-            return Demand(chunk_bytes, root, everywhere, np.full(len(everywhere.chunks), ROOT))
+            everywhere = Cells.all_of(gpus, chunks)
+            return Demand(chunk_bytes, at_root, everywhere, np.full(len(everywhere.chunks), ROOT))
+        case Collective.REDUCE:
+            return Demand(chunk_bytes, Cells.all_of(gpus, chunks), at_root, _everyone(at_root))
+        case Collective.GATHER:
+            return Demand(chunk_bytes, shards, at_root, shards.ranks)
+        case Collective.SCATTER:
+            return Demand(chunk_bytes, at_root, shards, at_root.ranks)
         case Collective.ALL_TO_ALL:
             transposed = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1).ravel()
             sent, received = chunk_bytes > 0, chunk_bytes[transposed] > 0

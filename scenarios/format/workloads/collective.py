@@ -206,6 +206,8 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
         yield "communicator", str(error)
         return
     flat = FLAT_OF.get(task.algorithm.removesuffix("-pipelined"))
+    if flat and task.collective in (Collective.GATHER, Collective.SCATTER):
+        flat = "direct"
     uneven = [group for group in groups if group.is_uneven(task.shape[1])]
     if flat is not None and uneven:
         what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"

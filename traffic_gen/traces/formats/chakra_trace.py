@@ -12,7 +12,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns
-from traffic_gen.traces.formats.chakra_writing import COMM_TYPE_OF, TYPE_OF
+from traffic_gen.traces.formats.chakra_writing import COMM_TYPE_OF, GATHERED, TYPE_OF
 from traffic_gen.traces.formats.nodes import MOST_BYTES, MOST_SECONDS, Defaults, Malformed
 
 FORMAT = "Chakra"
@@ -31,6 +31,7 @@ COLLECTIVES = {
     8: Collective.REDUCE_SCATTER,
     BARRIER: Collective.ALL_REDUCE,
 }
+ROOTED = [number for number, collective in COLLECTIVES.items() if collective.has_root]
 
 
 class Source(Protocol):
@@ -261,7 +262,9 @@ class Assembly:
     def _operations_of(self, together: Ints, ranks: tuple[int, ...]) -> Iterator[Operation]:
         """Yield the operations of a group: `together` has a row of nodes for each of its ranks."""
         columns = self.columns
-        for values in (columns.comm_type[together], columns.comm_size[together]):
+        types = columns.comm_type[together]
+        roots = np.where(np.isin(types, ROOTED), columns.comm_src[together], NONE)
+        for values in (types, columns.comm_size[together], roots):
             if (differs := values != values[0]).any():
                 wrong = int(together[:, differs.any(axis=0)][differs[:, differs.any(axis=0)]][0])
                 raise self.source.at(
@@ -271,18 +274,18 @@ class Assembly:
             type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
             collective = COLLECTIVES.get(type_)
             if collective is None:
-                name = COMM_TYPES[type_] if 0 <= type_ < len(COMM_TYPES) else "unknown collective"
-                what = f"{name} (comm_type {type_}) cannot be replayed; write sends and receives"
+                what = f"unknown collective (comm_type {type_}); known: 0 to {len(COMM_TYPES) - 1}"
                 raise self.source.at(node, what)
-            gathers = collective is Collective.ALL_GATHER
-            whole_bytes = size_bytes * (len(ranks) if gathers else 1)
+            whole_bytes = size_bytes * (len(ranks) if collective in GATHERED else 1)
             yield Operation(collective, whole_bytes, self._rooted(node, collective, ranks))
 
     def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
         """Begin with the root, if the collective has one: `comm_src`, or the first rank."""
         root = int(self.columns.comm_src[node])
-        if not collective.has_root or root not in ranks:
+        if not collective.has_root or root == NONE:
             return ranks
+        if root not in ranks:
+            raise self.source.at(node, f"comm_src {root} must be one of the ranks of its group")
         place = ranks.index(root)
         return ranks[place:] + ranks[:place]
 

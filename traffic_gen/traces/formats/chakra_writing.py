@@ -10,11 +10,16 @@ TYPE_OF = {NodeKind.COMPUTE: 4, NodeKind.SEND: 5, NodeKind.RECEIVE: 6, NodeKind.
 # Values of `CollectiveCommType`.
 COMM_TYPE_OF = {
     Collective.ALL_REDUCE: 0,
+    Collective.REDUCE: 1,
     Collective.ALL_GATHER: 2,
+    Collective.GATHER: 3,
+    Collective.SCATTER: 4,
     Collective.BROADCAST: 5,
     Collective.ALL_TO_ALL: 6,
     Collective.REDUCE_SCATTER: 7,
 }
+# The input of a rank is a part of the size.
+GATHERED = (Collective.ALL_GATHER, Collective.GATHER)
 # Fields of a node and of an attribute.
 ID, NAME, TYPE, DATA, START, DURATION, ATTRIBUTE = 1, 2, 3, 5, 6, 7, 10
 INT64, BOOL, STRING = 9, 27, 29
@@ -68,7 +73,7 @@ def _communication(trace: Trace, node: int, kind: NodeKind) -> Iterator[bytes]:
 
 def _collective(trace: Trace, number: int) -> Iterator[bytes]:
     operation = trace.operations[number]
-    gathers = operation.collective is Collective.ALL_GATHER
+    gathers = operation.collective in GATHERED
     yield _attribute("comm_type", INT64, COMM_TYPE_OF[operation.collective])
     yield _attribute(
         "comm_size", INT64, operation.size_bytes // (len(operation.ranks) if gathers else 1)

@@ -309,11 +309,19 @@ def step_around(
     )
 
 
-def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arrivals) -> Arrivals:
+def along(
+    build: Builder,
+    chains: Ints,
+    chunks: Ints,
+    channel: str,
+    ready: Arrivals,
+    *,
+    reduce: bool = False,
+) -> Arrivals:
     """Send chunk after chunk from the first rank of each chain to the last; return all arrivals.
 
     `chains` has a row of ranks for each chain, `chunks` a row of its chunks. In a step, each rank
-    sends the chunk after the one that it sent in the step before.
+    sends the chunk after the one that it sent in the step before. With `reduce`, each adds its own.
     """
     last, count = chains.shape[1] - 1, chunks.shape[1]
     arrived, everything = ready, [build.nothing()]
@@ -325,6 +333,7 @@ def along(build: Builder, chains: Ints, chunks: Ints, channel: str, ready: Arriv
             chunks[:, step - places].reshape(-1, 1),
             channel=channel,
             after=joined(arrived, ready),
+            reduce=reduce,
         )
         everything.append(arrived)
     return joined(*everything)

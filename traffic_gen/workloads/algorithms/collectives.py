@@ -1,7 +1,4 @@
-"""The algorithms of collectives: every one generates its transfers and dependencies.
-
-Those of Broadcast, and of the Send/Recv chain of pipeline stages, are chains of GPUs.
-"""
+"""The algorithms of collectives: every one generates its transfers and dependencies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +9,7 @@ import numpy as np
 from model.job.communicators import Shape
 from model.prediction import closed_forms as closed
 from model.prediction.nccl_tuning import NVLS, RING, TREE
-from model.workload.transfers.collective import ROOT, Collective
+from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.all_to_all import (
     direct_all_to_all,
@@ -20,13 +17,7 @@ from traffic_gen.workloads.algorithms.all_to_all import (
     spreading_all_to_all,
     two_step_all_to_all,
 )
-from traffic_gen.workloads.algorithms.builder import (
-    Builder,
-    along,
-    joined,
-    whole_ring,
-    within_domains,
-)
+from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.reductions import (
     double_tree_all_reduce,
     halving_doubling_all_reduce,
@@ -40,28 +31,21 @@ from traffic_gen.workloads.algorithms.reductions import (
     rings_all_reduce,
     rings_reduce_scatter,
 )
+from traffic_gen.workloads.algorithms.rooted import (
+    direct_gather,
+    direct_scatter,
+    hierarchical_broadcast,
+    hierarchical_gather,
+    hierarchical_reduce,
+    hierarchical_scatter,
+    ring_broadcast,
+    ring_reduce,
+)
 
 # Number of slices that algorithms cut each chunk into, unless a workload says otherwise.
 DEFAULT_SLICES, TREE_SLICES, MICROBATCHES = 4, 16, 8
 Named = tuple[Collective, str]
 """A collective, and the name of its algorithm."""
-
-
-def ring_broadcast(build: Builder) -> None:
-    """Send chunk after chunk from the root along the ring of all ranks, without its last edge."""
-    chain = whole_ring(build)
-    along(build, chain, np.arange(build.gpus)[None, :], "ring", build.nothing())
-
-
-def hierarchical_broadcast(build: Builder) -> None:
-    """Send from the root to its HB domain, a part along each rail, and within all HB domains."""
-    root, arrived = np.array([ROOT]), build.nothing()
-    for peer in range(1, build.domain_size):
-        to = np.array([peer])
-        arrived = joined(arrived, build.send(root, to, build.rail_ranks(to), channel="hb"))
-    rails = build.rail_ranks(build.rails)
-    arrived = joined(arrived, along(build, rails, rails, "nic", arrived))
-    within_domains(build, lambda own, _peers: build.rail_ranks(own), arrived)
 
 
 def send_recv_chain(build: Builder) -> None:
@@ -166,6 +150,18 @@ ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.CHAIN),
     (Collective.BROADCAST, "hierarchical"): Algorithm(
         hierarchical_broadcast, closed.HIERARCHICAL_BROADCAST
+    ),
+    (Collective.REDUCE, "ring"): Algorithm(ring_reduce, closed.CHAIN),
+    (Collective.REDUCE, "hierarchical"): Algorithm(
+        hierarchical_reduce, closed.HIERARCHICAL_BROADCAST
+    ),
+    (Collective.GATHER, "direct"): Algorithm(direct_gather, closed.DIRECT_GATHER),
+    (Collective.GATHER, "hierarchical"): Algorithm(
+        hierarchical_gather, closed.HIERARCHICAL_SCATTER
+    ),
+    (Collective.SCATTER, "direct"): Algorithm(direct_scatter, closed.DIRECT_SCATTER),
+    (Collective.SCATTER, "hierarchical"): Algorithm(
+        hierarchical_scatter, closed.HIERARCHICAL_SCATTER
     ),
     (Collective.SEND_RECV, "chain"): Algorithm(
         send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _shape: 1
