@@ -8,12 +8,13 @@ import typer
 from commands.options import AsJson
 from commands.output import print_result
 from model.errors import InputError, Problem
-from model.fabric.network_cost import networks
+from model.fabric.network_cost import Nics, networks
+from model.fabric.spec import Planes
 from results.sections.modeled import cost_sections
 from scenarios.format.prices import DEFAULT, load_prices
 
 SCHEMA = "railbed.cost/1"
-MOST_GPUS, MOST_RADIX = 10**9, 10**6
+MOST_GPUS, MOST_RADIX, MOST_PORTS = 10**9, 10**6, 2
 
 DomainSize = Annotated[int, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")]
 
@@ -22,6 +23,11 @@ def cost(
     gpus: Annotated[int, typer.Option(metavar="N", help="number of GPUs")],
     radix: Annotated[int, typer.Option(metavar="R", help="ports of a switch")],
     domain_size: DomainSize,
+    gpus_per_nic: Annotated[int, typer.Option(metavar="M", help="GPUs that share a NIC")] = 1,
+    nic_ports: Annotated[int, typer.Option(metavar="P", help="ports of a NIC: 1 or 2")] = 1,
+    planes: Annotated[Planes, typer.Option(help="whether the ports' switches share spines")] = (
+        Planes.BONDED
+    ),
     prices: Annotated[
         Path | None, typer.Option(metavar="FILE", help="your own prices; default: Railbed's")
     ] = None,
@@ -29,9 +35,21 @@ def cost(
 ) -> None:
     """Print the networks of both fabrics for these sizes, at these prices."""
     _require_sizes(gpus, radix, domain_size)
+    _require_nics(domain_size, gpus_per_nic, nic_ports)
     asked = {"schema": SCHEMA, "gpus": gpus, "radix": radix, "domain_size": domain_size}
-    costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices)
+    asked |= {"gpus_per_nic": gpus_per_nic, "nic_ports": nic_ports, "planes": planes.value}
+    nics = Nics(gpus_per_nic, nic_ports, planes)
+    costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices, nics)
     print_result({**asked, **costs}, as_json, cost_sections)
+
+
+def _require_nics(domain_size: int, gpus_per_nic: int, nic_ports: int) -> None:
+    """Raise `InputError` for NICs that no domain has."""
+    if gpus_per_nic < 1 or domain_size % gpus_per_nic:
+        what = f"must divide the {domain_size} GPUs of an HB domain, got {gpus_per_nic}"
+        raise InputError(Problem("--gpus-per-nic", what))
+    if not 1 <= nic_ports <= MOST_PORTS:
+        raise InputError(Problem("--nic-ports", f"must be 1 or {MOST_PORTS}, got {nic_ports}"))
 
 
 def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:

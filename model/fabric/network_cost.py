@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, Planes
 
 # Decimal digits to which a number of ports is rounded before it counts as whole.
 ROUNDING = 9
@@ -100,37 +100,78 @@ def oversubscribed_clos(endpoints: int, radix: int, oversubscription: float) -> 
     return Equipment(radix, switches, 2 * endpoints + up * plane.transceivers)
 
 
+@dataclass(frozen=True)
+class Nics:
+    """How a domain's GPUs are attached: a NIC for `gpus_per_nic` of them, with `ports` ports.
+
+    A port has an equal part of the NIC's rate, and a switch as many times more of such ports. No
+    two ports of a NIC lead to one switch.
+    """
+
+    gpus_per_nic: int = 1
+    ports: int = 1
+    planes: Planes = Planes.BONDED
+
+    def rails(self, domain_size: int) -> int:
+        """The number of NICs of a domain, each on a rail of its own."""
+        return ceil(domain_size / self.gpus_per_nic)
+
+
+NIC_PER_GPU = Nics()
+
+
 def equipment(
-    kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
+    kind: FabricKind,
+    gpus: int,
+    radix: int,
+    domain_size: int,
+    oversubscription: float = 1.0,
+    nics: Nics = NIC_PER_GPU,
 ) -> Equipment:
-    """The equipment of a fabric: one Clos network for all GPUs, or one for each rail.
+    """The equipment of a fabric: one Clos network for all NICs, or one for each rail.
 
     Rails of which several fit on one switch share it, each with ports of its own. Only the network
-    for all GPUs may be oversubscribed.
+    for all NICs may be oversubscribed. Switches have `radix` ports of a NIC's rate; transceivers
+    are counted in this rate, too.
     """
-    if kind is FabricKind.RAIL_OPTIMIZED:
-        return oversubscribed_clos(gpus, radix, oversubscription)
-    sizes = _rail_sizes(gpus, domain_size)
+    sizes, of_switch = _rail_sizes(gpus, domain_size, nics), radix * nics.ports
+    endpoints = _endpoints(sizes)
+    is_whole = kind is FabricKind.RAIL_OPTIMIZED
+    several = (endpoints if is_whole else max(sizes)) > of_switch
+    joined = several and nics.planes is Planes.BONDED
+    ports, planes = (nics.ports, 1) if joined else (1, nics.ports)
+    if is_whole:
+        one = oversubscribed_clos(endpoints * ports, of_switch, oversubscription)
+    else:
+        one = _rails({size * ports: count for size, count in sizes.items()}, of_switch)
+    return Equipment(radix, planes * one.switches, ceil(planes * one.transceivers / nics.ports))
+
+
+def _rails(sizes: dict[int, int], radix: int) -> Equipment:
+    """The equipment of rails: the number of rails by their endpoints."""
     if max(sizes) <= radix:
-        shared = radix // max(sizes)
-        return Equipment(radix, ceil(sum(sizes.values()) / shared), 2 * gpus)
+        switches = ceil(sum(sizes.values()) / (radix // max(sizes)))
+        return Equipment(radix, switches, 2 * _endpoints(sizes))
     rails = [(folded_clos(size, radix), count) for size, count in sizes.items()]
     switches = sum(rail.switches * count for rail, count in rails)
     return Equipment(radix, switches, sum(rail.transceivers * count for rail, count in rails))
 
 
 def networks(
-    gpus: int, radix: int, domain_size: int, prices: Prices
+    gpus: int, radix: int, domain_size: int, prices: Prices, nics: Nics = NIC_PER_GPU
 ) -> dict[str, dict[str, float]]:
-    """Equipment, price and power of both fabrics, and what rail-only saves."""
-    fabrics = {
-        kind.value: _figures(equipment(kind, gpus, radix, domain_size), prices)
-        for kind in (FabricKind.RAIL_OPTIMIZED, FabricKind.RAIL_ONLY)
-    }
-    whole, rails = fabrics.values()
+    """Equipment, price, power and risk of both fabrics, and what rail-only saves."""
+    kinds = (FabricKind.RAIL_OPTIMIZED, FabricKind.RAIL_ONLY)
+    of = [equipment(kind, gpus, radix, domain_size, nics=nics) for kind in kinds]
+    whole, rails = (_figures(one, prices) for one in of)
     saved = {key: whole[key] - rails[key] for key in whole}
     shares = {f"{key}_percent": 100 * saved[key] / whole[key] if whole[key] else 0 for key in whole}
-    return {**fabrics, "saved": saved | shares}
+    risks = [at_risk(kind, gpus, radix, domain_size, nics=nics) for kind in kinds]
+    return {
+        kinds[0].value: whole | risks[0],
+        kinds[1].value: rails | risks[1],
+        "saved": saved | shares,
+    }
 
 
 def _figures(of: Equipment, prices: Prices) -> dict[str, float]:
@@ -142,22 +183,59 @@ def _figures(of: Equipment, prices: Prices) -> dict[str, float]:
     }
 
 
+def at_risk(
+    kind: FabricKind,
+    gpus: int,
+    radix: int,
+    domain_size: int,
+    oversubscription: float = 1.0,
+    nics: Nics = NIC_PER_GPU,
+) -> dict[str, float]:
+    """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
+    sizes = _rail_sizes(gpus, domain_size, nics)
+    ports = _ports_down(kind, sizes, radix * nics.ports, oversubscription)
+    if kind is FabricKind.RAIL_ONLY and ports >= max(sizes):
+        ports -= ports % max(sizes)
+    hit = min(gpus, min(ports, _endpoints(sizes)) * nics.gpus_per_nic)
+    return {
+        "gpus_cut_off": hit if nics.ports == 1 else 0,
+        "gpus_slowed": hit if nics.ports > 1 else 0,
+    }
+
+
+def _ports_down(
+    kind: FabricKind, sizes: dict[int, int], radix: int, oversubscription: float
+) -> int:
+    """The ports of a lowest switch that lead to NICs: all of a switch that needs no other."""
+    joined = _endpoints(sizes) if kind is FabricKind.RAIL_OPTIMIZED else max(sizes)
+    return radix if joined <= radix else radix - _ports_up(radix, oversubscription)
+
+
 def rails_on_a_switch(
-    kind: FabricKind, gpus: int, radix: int, domain_size: int, oversubscription: float = 1.0
+    kind: FabricKind,
+    gpus: int,
+    radix: int,
+    domain_size: int,
+    oversubscription: float = 1.0,
+    nics: Nics = NIC_PER_GPU,
 ) -> int:
     """Return the number of rails that lose NIC links when a lowest switch fails.
 
     All rails lose them where there is one switch. A rail of several switches loses only the links
     of some HB domains, for which the others wait.
     """
-    largest = max(_rail_sizes(gpus, domain_size))
-    ports = radix - _ports_up(radix, oversubscription)
-    if (gpus if kind is FabricKind.RAIL_OPTIMIZED else largest) <= radix:
-        ports = radix
-    return min(domain_size, max(1, ports // largest))
+    sizes = _rail_sizes(gpus, domain_size, nics)
+    ports = _ports_down(kind, sizes, radix * nics.ports, oversubscription)
+    return min(nics.rails(domain_size), max(1, ports // max(sizes)))
 
 
-def _rail_sizes(gpus: int, domain_size: int) -> dict[int, int]:
-    """The number of rails by their GPUs; the last domain may have fewer GPUs than the others."""
-    full, rest = divmod(gpus, domain_size)
-    return {size: count for size, count in ((full + 1, rest), (full, domain_size - rest)) if count}
+def _rail_sizes(gpus: int, domain_size: int, nics: Nics) -> dict[int, int]:
+    """The number of rails by their NICs; the last domain may have fewer NICs than the others."""
+    domains, left = divmod(gpus, domain_size)
+    rails, rest = nics.rails(domain_size), nics.rails(left)
+    counts = ((domains + 1, rest), (domains, rails - rest))
+    return {size: count for size, count in counts if size and count}
+
+
+def _endpoints(sizes: dict[int, int]) -> int:
+    return sum(size * count for size, count in sizes.items())

@@ -38,6 +38,13 @@ class SpineSelection(StrEnum):
     HASH = "hash"
 
 
+class Planes(StrEnum):
+    """How the networks of a NIC's ports are joined: above the rail switches, or nowhere."""
+
+    BONDED = "bonded"
+    SEPARATE = "separate"
+
+
 @dataclass(frozen=True)
 class HbNetwork:
     """The network inside each HB domain; `rate_bps` is the real platform's rate of an HB link.

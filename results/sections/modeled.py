@@ -126,15 +126,28 @@ def traffic_sections(result: Result) -> list[Section]:
 
 
 NETWORK = ("switches", "transceivers", "million USD", "MW")
+AT_RISK = ("GPUs cut off", "GPUs slowed")
+AT_RISK_TEXT = "By one lowest switch that fails: GPUs without a NIC, and GPUs that lose a port."
 
 
 def cost_sections(result: Result) -> list[Section]:
     """A row for each fabric, and one for what rail-only saves."""
-    names = ("rail-optimized", "rail-only", "saved")
     keys = ("switches", "transceivers", "usd", "watts")
-    shares = [f"{result['saved'][f'{key}_percent']:.1f} %" for key in keys]
-    rows = [*((name, *_counts_and_costs(result[name])) for name in names), ("in percent", *shares)]
-    return [Section("Networks", ("network", *NETWORK), rows)]
+    saved = result["saved"]
+    shares = [f"{saved[f'{key}_percent']:.1f} %" for key in keys]
+    rows = [
+        *(
+            (name, *_counts_and_costs(result[name]), *_at_risk(result[name]))
+            for name in ("rail-optimized", "rail-only")
+        ),
+        ("saved", *_counts_and_costs(saved), "", ""),
+        ("in percent", *shares, "", ""),
+    ]
+    return [Section("Networks", ("network", *NETWORK, *AT_RISK), rows, AT_RISK_TEXT)]
+
+
+def _at_risk(row: Result) -> tuple[str, str]:
+    return f"{row['gpus_cut_off']}", f"{row['gpus_slowed']}"
 
 
 def _counts_and_costs(row: Result) -> tuple[str, ...]:
@@ -155,13 +168,14 @@ def decision_sections(result: Result) -> list[Section]:
         (
             design["design"],
             *_counts_and_costs(design),
+            *_at_risk(design),
             Marked("efficient" if design["efficient"] else ""),
         )
         for design in designs
     ]
     names = (model["configuration"] for model in designs[0]["models"])
     return [
-        Section("Networks", ("design", *NETWORK, ""), rows),
+        Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT),
         *(_model(name, designs, index) for index, name in enumerate(names)),
         _spine_layer(designs),
         _decision(result),

@@ -5,22 +5,26 @@ The answer has every design with its figures, the efficient ones, and changes th
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from model.errors import InputError, Problem
 from model.fabric.network_cost import (
+    NIC_PER_GPU,
     Equipment,
+    Nics,
     Prices,
+    at_risk,
     built_oversubscription,
     equipment,
     rails_on_a_switch,
 )
-from model.fabric.spec import GBIT, PLATFORMS, FabricKind
+from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.search import best
@@ -73,6 +77,9 @@ class ClusterFile(Strict):
     models: tuple[TrainedModel, ...] = Field(min_length=1)
     domain_sizes: tuple[Size, ...] = ()
     oversubscription: tuple[Annotated[float, Field(ge=1, le=64)], ...] = (2.0,)
+    nic_ports: tuple[Literal[1, 2], ...] = Field(default=(1,), min_length=1)
+    planes: Planes = Planes.BONDED
+    gpus_per_nic: tuple[Size, ...] = Field(default=(1,), min_length=1)
     lifetime_years: float = Field(default=5.0, ge=0.01, le=100)
     usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
     prices: File = str(DEFAULT)
@@ -88,18 +95,25 @@ def load_cluster(path: Path) -> ClusterFile:
 
 @dataclass(frozen=True)
 class Design:
-    """A network: its kind, domain size and oversubscription, with its equipment."""
+    """A network: its kind, domain size, oversubscription and NICs, with its equipment."""
 
     kind: FabricKind
     domain_size: int
     oversubscription: float
+    nics: Nics
     equipment: Equipment
 
     @property
     def name(self) -> str:
-        """Its kind and its domain size, and an oversubscription above 1."""
-        spines = f", spines {self.oversubscription:.3g}:1" if self.oversubscription > 1 else ""
-        return f"{self.kind.value}, K = {self.domain_size}{spines}"
+        """Its kind and its domain size, and what differs from one NIC a GPU with one port."""
+        parts = [f"{self.kind.value}, K = {self.domain_size}"]
+        if self.oversubscription > 1:
+            parts.append(f"spines {self.oversubscription:.3g}:1")
+        if self.nics.ports > 1:
+            parts.append(f"{self.nics.ports} ports, {self.nics.planes.value}")
+        if self.nics.gpus_per_nic > 1:
+            parts.append(f"{self.nics.gpus_per_nic} GPUs a NIC")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -132,24 +146,31 @@ class Training:
 
 
 def designs(file: ClusterFile) -> Iterator[Design]:
-    """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size."""
+    """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size.
+
+    Each of them with all numbers of ports and of NICs.
+    """
     own = min(PLATFORMS[file.platform].domain_size, file.gpus)
     ratios = (
         built_oversubscription(file.gpus, file.radix, asked)
         for asked in (1.0, *file.oversubscription)
     )
-    for ratio in dict.fromkeys(ratios):
-        yield _design(file, FabricKind.RAIL_OPTIMIZED, own, ratio)
+    shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in dict.fromkeys(ratios)]
     for size in dict.fromkeys((own, *file.domain_sizes)):
-        yield _design(file, FabricKind.RAIL_ONLY, min(size, file.gpus), 1.0)
+        shapes.append((FabricKind.RAIL_ONLY, min(size, file.gpus), 1.0))
+    for (kind, size, ratio), shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
+        yield _design(file, kind, size, ratio, Nics(shared, ports, file.planes))
 
 
-def _design(file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float) -> Design:
-    of = equipment(kind, file.gpus, file.radix, domain_size, ratio)
+def _design(
+    file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float, nics: Nics
+) -> Design:
     # A faster NIC has several ports, each in a network of its own.
     planes = ceil(PLATFORMS[file.platform].nic_rate_bps / PRICED_BPS)
+    split = replace(nics, ports=ceil(nics.ports / planes))
+    of = equipment(kind, file.gpus, file.radix, domain_size, ratio, split)
     of = replace(of, switches=planes * of.switches, transceivers=planes * of.transceivers)
-    return Design(kind, domain_size, ratio, of)
+    return Design(kind, domain_size, ratio, nics, of)
 
 
 def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
@@ -164,11 +185,17 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
     rails = rails_on_a_switch(
-        design.kind, file.gpus, file.radix, design.domain_size, design.oversubscription
+        design.kind,
+        file.gpus,
+        file.radix,
+        design.domain_size,
+        design.oversubscription,
+        design.nics,
     )
     name = configuration_name(Path(model.configuration))
     name += "" if model.search else ", the file's strategy"
-    return Training(name, evaluation.job, evaluation, losses(evaluation.job, evaluation, rails))
+    lost = losses(evaluation.job, evaluation, rails, design.nics)
+    return Training(name, evaluation.job, evaluation, lost)
 
 
 def _best(
@@ -182,31 +209,38 @@ def _best(
     found = []
     for used in dict.fromkeys((size, 2 ** (size.bit_length() - 1))):
         cluster = cluster_of(file.platform, file.gpus, used)
-        cluster = replace(cluster, kind=design.kind, oversubscription=design.oversubscription)
+        cluster = replace(
+            cluster,
+            kind=design.kind,
+            oversubscription=design.oversubscription,
+            nic=cluster.nic / design.nics.gpus_per_nic,
+        )
         job = replace(configuration.job, cluster=cluster)
         found.append(best(job, wish, freedoms=configuration.freedoms))
     fitting = (one for one in found if one is not None)
     return min(fitting, key=lambda one: one.iteration_s, default=None)
 
 
-def losses(job: Job, evaluation: Evaluation, rails_of_a_switch: int = 1) -> dict[str, float | None]:
+def losses(
+    job: Job, evaluation: Evaluation, rails_of_a_switch: int = 1, nics: Nics = NIC_PER_GPU
+) -> dict[str, float | None]:
     """The iteration's losses, as shares of its time, with the same strategy.
 
-    Every domain waits for the slowest. A lost NIC link takes 1/K of a domain's NIC bandwidth, a
-    rail switch as many of the K parts as it has rails, and their traffic leaves by the other rails.
-    A lost GPU takes its HB domain out of the job, if there is no spare.
+    Every domain waits for the slowest. A lost link takes a port's part of a domain's NIC bandwidth,
+    a rail switch that of as many rails as it has, and their traffic leaves by the other ports and
+    rails. A lost GPU takes its HB domain out of the job, if there is no spare.
     """
-    left = job.cluster.gpus - job.cluster.domain_size
+    left, rails = job.cluster.gpus - job.cluster.domain_size, nics.rails(job.cluster.domain_size)
+    port = 1 / (rails * nics.ports)
     return {
-        "nic_link": _loss_without_rails(job, evaluation, 1),
-        "rail_switch": _loss_without_rails(job, evaluation, rails_of_a_switch),
+        "nic_link": _loss_without(job, evaluation, port),
+        "rail_switch": _loss_without(job, evaluation, min(rails_of_a_switch, rails) * port),
         "gpu": job.cluster.gpus / left - 1 if left else None,
     }
 
 
-def _loss_without_rails(job: Job, evaluation: Evaluation, lost: int) -> float | None:
-    rails = job.cluster.domain_size
-    return loss_with_nics(job, evaluation, (rails - lost) / rails) if rails > lost else None
+def _loss_without(job: Job, evaluation: Evaluation, share: float) -> float | None:
+    return loss_with_nics(job, evaluation, 1 - share) if share < 1 else None
 
 
 def loss_with_nics(job: Job, evaluation: Evaluation, share: float) -> float:
@@ -298,10 +332,21 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
         "kind": design.kind.value,
         "domain_size": design.domain_size,
         "oversubscription": design.oversubscription,
+        "nic_ports": design.nics.ports,
+        "planes": design.nics.planes.value,
+        "gpus_per_nic": design.nics.gpus_per_nic,
         "switches": design.equipment.switches,
         "transceivers": design.equipment.transceivers,
         "usd": decision.usd(design),
         "watts": decision.prices.watts(design.equipment),
+        **at_risk(
+            design.kind,
+            decision.file.gpus,
+            decision.file.radix,
+            design.domain_size,
+            design.oversubscription,
+            design.nics,
+        ),
         "models": [_training_object(*one) for one in trained_at],
         "efficient": decision.is_efficient(design),
     }

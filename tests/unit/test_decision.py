@@ -213,6 +213,26 @@ models: [{configuration: deepseek-v3}, {configuration: deepseek-v3, search: fals
     assert given > 0.02
 
 
+def test_a_second_port_saves_a_tier_and_halves_a_loss(tmp_path: Path) -> None:
+    text = """
+gpus: 1024
+platform: dgx-h100
+radix: 64
+nic_ports: [1, 2]
+gpus_per_nic: [1, 2]
+models: [{configuration: gpt-146b, batch: 1024}]
+"""
+    found = cluster_of(tmp_path, text)
+    one, two = (design(found, f"rail-only, K = 8{more}") for more in ("", ", 2 ports, bonded"))
+    assert (one["switches"], two["switches"]) == (48, 16)
+    assert (one["gpus_cut_off"], two["gpus_slowed"]) == (32, 128)
+    first, second = (each["models"][0]["losses_percent"]["nic_link"] for each in (one, two))
+    assert 0 < second < 0.55 * first
+    shared = design(found, "rail-only, K = 8, 2 ports, bonded, 2 GPUs a NIC")
+    assert shared["usd"] == two["usd"] / 2
+    assert shared["models"][0]["iteration_s"] > two["models"][0]["iteration_s"]
+
+
 def test_a_faster_nic_needs_several_ports(tmp_path: Path) -> None:
     text = """
 gpus: 1152

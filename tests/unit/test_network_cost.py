@@ -1,6 +1,7 @@
 """Networks of both fabrics: counts, price, power, and their command."""
 
 import json
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,16 @@ from commands.cost import cost
 from model.errors import InputError
 from model.fabric.network_cost import (
     Equipment,
+    Nics,
     Prices,
+    at_risk,
     capacity,
     equipment,
     folded_clos,
     networks,
     tiers,
 )
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, Planes
 from scenarios.format.prices import DEFAULT, load_prices
 from studies.paper import published
 
@@ -87,6 +90,55 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "railbed.cost/1"
     assert found["rail-only"]["switches"] == 1536
+
+
+def table(document: str, heading: str) -> list[list[str]]:
+    """The cells of the table of a document that has this heading."""
+    lines = (Path(__file__).parents[2] / document).read_text().partition(heading)[2].splitlines()
+    rows = takewhile(lambda line: line.startswith("|"), lines[2:])
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_documented_price_of_two_ports_is_computed() -> None:
+    rows = table("docs/explanation/training.md", "| NICs of 8 GPUs |")
+    assert len(rows) == 4
+    for (of_domain, *ports), *shown in ((row[0].split(","), *row[1:]) for row in rows):
+        nics = Nics(8 // int(of_domain), 2 if ports else 1)
+        found = networks(1024, 64, 8, load_prices().prices, nics)
+        for kind, text in zip(("rail-optimized", "rail-only"), shown, strict=True):
+            one = found[kind]
+            hit, how = (one["gpus_slowed"], "slowed") if ports else (one["gpus_cut_off"], "cut off")
+            costs = f"{one['switches']}, {one['watts'] / 1e3:.0f}, {one['usd'] / 1e6:.2f}"
+            assert text == f"{costs}, {hit} {how}"
+
+
+@given(st.integers(1, 10**5), RADICES, st.sampled_from(Planes), st.data())
+def test_two_ports_need_no_more_tiers_and_two_switches(
+    gpus: int, radix: int, planes: Planes, data: st.DataObject
+) -> None:
+    domain_size = data.draw(st.integers(1, gpus))
+    for kind in (FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED):
+        one, two = (
+            equipment(kind, gpus, radix, domain_size, nics=Nics(1, ports, planes))
+            for ports in (1, 2)
+        )
+        assert two.transceivers <= one.transceivers
+        assert two.switches >= 2
+        hit = at_risk(kind, gpus, radix, domain_size, nics=Nics(1, 2, planes))
+        assert hit["gpus_cut_off"] == 0 < hit["gpus_slowed"] <= gpus
+
+
+@given(st.integers(1, 10**4), RADICES, st.sampled_from([1, 2, 4, 8]))
+def test_a_nic_for_several_gpus_is_a_smaller_cluster(nics: int, radix: int, shared: int) -> None:
+    for kind in (FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED):
+        whole = equipment(kind, 8 * nics, radix, 8, nics=Nics(shared))
+        assert whole == equipment(kind, 8 // shared * nics, radix, 8 // shared)
+
+
+def test_nics_that_no_domain_has_are_refused() -> None:
+    for change, where in (({"gpus_per_nic": 3}, "--gpus-per-nic"), ({"nic_ports": 3}, "--nic-p")):
+        with pytest.raises(InputError, match=where):
+            cost(gpus=64, radix=64, domain_size=8, **change)
 
 
 def test_own_prices_replace_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
