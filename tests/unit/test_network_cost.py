@@ -136,9 +136,9 @@ def test_a_nic_for_several_gpus_is_a_smaller_cluster(nics: int, radix: int, shar
 
 
 def test_nics_that_no_domain_has_are_refused() -> None:
-    for change, where in (({"gpus_per_nic": 3}, "--gpus-per-nic"), ({"nic_ports": 3}, "--nic-p")):
+    for gpus_per_nic, ports, where in ((3, 1, "--gpus-per-nic"), (1, 3, "--nic-ports")):
         with pytest.raises(InputError, match=where):
-            cost(gpus=64, radix=64, domain_size=8, **change)
+            cost(64, 64, 8, gpus_per_nic=gpus_per_nic, nic_ports=ports)
 
 
 def test_own_prices_replace_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
