@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from model.fabric import addressing
 from model.fabric.health import Health
-from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from model.fabric.topology import Gpu, Link, LinkKind, Topology, lane_of
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 from model.routing.paths import Routing, bits
 
@@ -86,13 +86,18 @@ class ForwardingAction(NamedTuple):
         return Rule(destination, *self)
 
 
-# Routing of a GPU for a rail: egress GPUs for each set of destination domains (bit d for domain d);
-# and egress GPUs to the rail's GPU in the own domain, `None` if that is the GPU itself.
+# Routing of a GPU for a lane: the egress for each set of destination domains (bit d for domain d);
+# and the egress to that lane in the own domain, `None` if that is the GPU itself.
 HostInputs = tuple[tuple[tuple[Egress, int], ...], Egress | None]
-# Routing of a switch for a rail: ports for each set of domains that the switch needs rules for.
+# Routing of a switch for a lane: ports for each set of domains that the switch needs rules for.
 SwitchInputs = tuple[tuple[Ports, int], ...]
-# By switch and rail: the set of destination domains that the switch needs rules for.
+# By switch and lane: the set of destination domains that the switch needs rules for.
 Needs = defaultdict[tuple[str, int], int]
+
+# How a GPU sends: over a peer, by its local rank, or by its own port with this lane; or not at all.
+Exit = tuple[int | None, int]
+
+NO_EXIT: Exit = None, 0
 
 # Parts of the rules by switch name, and of the routes by GPU name.
 RuleSets = defaultdict[str, list[frozenset[Rule]]]
@@ -101,16 +106,16 @@ RouteSets = defaultdict[str, list[frozenset[Route]]]
 
 @dataclass(frozen=True)
 class HostPart:
-    """Routes of a GPU to a rail; `by_nic` is the set of domains that its own NIC serves."""
+    """Routes of a GPU to a lane; `by_port` has the set of domains that each own port serves."""
 
     routes: frozenset[Route]
     cut_off: tuple[tuple[str, str], ...]
-    by_nic: int
+    by_port: dict[int, int]
 
 
 @dataclass(frozen=True)
 class SwitchPart:
-    """Rules of a switch for a rail; `onward` maps next-hop switches to their domains."""
+    """Rules of a switch for a lane; `onward` maps next-hop switches to their domains."""
 
     rules: frozenset[Rule]
     onward: dict[str, int]
@@ -176,10 +181,14 @@ class Planner:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._rails = range(topology.spec.domain_size)
+        self._numbers = range(topology.spec.domain_size * topology.spec.lanes)
         self._domains = topology.spec.domains
         self._selection = EcmpSelection(topology)
-        self._networks = {gpu: IPv4Network(addressing.nic_address(gpu)) for gpu in topology.gpus}
+        self._networks = {
+            destination: IPv4Network(addressing.nic_address(destination))
+            for gpu in topology.gpus
+            for destination in map(gpu.by, range(topology.spec.lanes))
+        }
         self._host_part = LastResultCache(self._plan_host)
         self._switch_part = LastResultCache(self._plan_switch)
         self._routes: LastUnion[Route] = LastResultCache(_union)
@@ -209,57 +218,61 @@ class Planner:
     # Hosts
 
     def _host_parts(self, routing: Routing, gpu: Gpu) -> list[HostPart]:
-        """The parts of a GPU, one for each rail."""
+        """The parts of a GPU, one for each lane of a domain."""
         parts = []
-        for rail in self._rails:
-            peer = self.topology.gpu(gpu.domain, rail)
-            within = None if peer is gpu else routing.egress(gpu, peer)
-            parts.append(self._host_part((gpu, rail), (routing.egress_to_rail(gpu, rail), within)))
+        for number in self._numbers:
+            peer = self.topology.lane(gpu.domain, number)
+            within = None if peer.gpu == gpu else routing.egress(gpu, peer)
+            outside = routing.egress_to_lane(gpu, number)
+            parts.append(self._host_part((gpu, number), (outside, within)))
         return parts
 
     def _plan_host(self, place: tuple[Gpu, int], inputs: HostInputs) -> HostPart:
-        """Plan one route for the whole rail, and one for each GPU with another egress GPU."""
-        gpu, rail = place
-        dealt = self._deal(gpu, rail, inputs)
+        """Plan one route for all of the lane, and one for each GPU with another egress."""
+        gpu, number = place
+        dealt = self._deal(gpu, number, inputs)
         if not dealt:
-            return HostPart(frozenset(), (), 0)
+            return HostPart(frozenset(), (), {})
+        lane = self.topology.lane(0, number)
         most = max(dealt, key=lambda chosen: dealt[chosen].bit_count())
-        routes = {self._route(gpu, addressing.rail_network(rail), most)}
+        routes = {self._route(gpu, addressing.lane_network(lane), most, lane.lane)}
         for chosen in dealt.keys() - {most}:
             for domain in bits(dealt[chosen]):
-                network = self._networks[self.topology.gpu(domain, rail)]
-                routes.add(self._route(gpu, network, chosen))
-        lost = (self.topology.gpu(domain, rail).name for domain in bits(dealt.get(None, 0)))
-        cut_off = tuple((gpu.name, name) for name in lost)
-        return HostPart(frozenset(routes), cut_off, dealt.get(gpu.rail, 0))
+                network = self._networks[self.topology.lane(domain, number)]
+                routes.add(self._route(gpu, network, chosen, lane.lane))
+        lost = bits(dealt.get(NO_EXIT, 0)) if not lane.lane else ()
+        cut_off = tuple((gpu.name, self.topology.lane(domain, number).name) for domain in lost)
+        by_port = {port: domains for (rank, port), domains in dealt.items() if rank == gpu.rail}
+        return HostPart(frozenset(routes), cut_off, by_port)
 
-    def _deal(self, gpu: Gpu, rail: int, inputs: HostInputs) -> dict[int | None, int]:
-        """Map each egress GPU's rail to its destination domains, `None` to unreachable ones."""
+    def _deal(self, gpu: Gpu, number: int, inputs: HostInputs) -> dict[Exit, int]:
+        """Map each exit to its destination domains, `NO_EXIT` to unreachable ones."""
         outside, within = inputs
         own = 1 << gpu.domain
         sets = [(egress, domains & ~own) for egress, domains in outside]
-        dealt: defaultdict[int | None, int] = defaultdict(int)
+        dealt: defaultdict[Exit, int] = defaultdict(int)
         for egress, domains in sets if within is None else [*sets, (within, own)]:
-            if len(egress) < 2 and domains:
-                dealt[egress[0] if egress else None] |= domains
+            if len(egress.ranks) < 2 and domains:
+                dealt[(egress.ranks or (None,))[0], egress.port] |= domains
                 continue
             for domain in bits(domains):
-                dealt[self._selection.egress_gpu(gpu, self.topology.gpu(domain, rail), egress)] |= (
-                    1 << domain
-                )
+                destination = self.topology.lane(domain, number)
+                chosen = self._selection.egress_gpu(gpu, destination, egress)
+                dealt[chosen, egress.port] |= 1 << domain
         return dealt
 
-    def _route(self, gpu: Gpu, destination: IPv4Network, chosen: int | None) -> Route:
-        """The route over the egress GPU `chosen`; an unreachable route if it is `None`."""
-        if chosen is None:
+    def _route(self, gpu: Gpu, destination: IPv4Network, chosen: Exit, lane: int = 0) -> Route:
+        """The route by an exit, from the GPU's own address of the lane; unreachable without one."""
+        rank, port = chosen
+        if rank is None:
             return Route(destination)
-        by_nic = chosen == gpu.rail
-        link = self.topology.link_of(gpu, LinkKind.NIC if by_nic else LinkKind.HB)
-        peer = self.topology.gpu(gpu.domain, chosen)
-        gateway = addressing.GATEWAY if by_nic else addressing.hb_address(peer)
-        return Route(
-            destination, gateway, link.lower.interface, self._networks[gpu].network_address
-        )
+        source = self._networks[gpu.by(lane)].network_address
+        if rank == gpu.rail:
+            interface = self.topology.nic_links(gpu)[port].lower.interface
+            return Route(destination, addressing.GATEWAY, interface, source)
+        interface = self.topology.link_of(gpu, LinkKind.HB).lower.interface
+        gateway = addressing.hb_address(self.topology.gpu(gpu.domain, rank))
+        return Route(destination, gateway, interface, source)
 
     # Switches
 
@@ -273,7 +286,7 @@ class Planner:
         while planned != needs:
             for place in [place for place in needs if needs[place] != planned[place]]:
                 planned[place] = needs[place]
-                inputs = tuple(routing.ports_to_rail(*place, planned[place]))
+                inputs = tuple(routing.ports_to_lane(*place, planned[place]))
                 parts[place] = self._switch_part(place, inputs)
                 for switch, domains in parts[place].onward.items():
                     needs[switch, place[1]] |= domains
@@ -286,41 +299,42 @@ class Planner:
         """
         needs: Needs = defaultdict(int)
         for gpu, parts in hosts.items():
-            switch = self.topology.link_of(gpu, LinkKind.NIC).upper.node
-            for rail, part in enumerate(parts):
-                if part.by_nic:
-                    needs[switch, rail] |= part.by_nic
+            nics = self.topology.nic_links(gpu)
+            for number, part in enumerate(parts):
+                for port, domains in part.by_port.items():
+                    if domains:
+                        needs[nics[port].upper.node, number] |= domains
         for switch in self.topology.spine_switches:
-            for rail in self._rails:
-                if below := routing.below(switch, rail):
-                    needs[switch, rail] |= below
+            for number in self._numbers:
+                if below := routing.below(switch, number):
+                    needs[switch, number] |= below
         return needs
 
     def _plan_switch(self, place: tuple[str, int], inputs: SwitchInputs) -> SwitchPart:
         """Choose a forwarding action for each domain, and for each origin where it matters."""
-        switch, rail = place
+        switch, number = place
         actions: defaultdict[ForwardingAction, int] = defaultdict(int)
         onward: defaultdict[str, int] = defaultdict(int)
         for ports, domains in inputs:
             for some in _dealt(ports, domains):
-                gpu = self.topology.gpu(next(bits(some)), rail)
+                gpu = self.topology.lane(next(bits(some)), number)
                 for origin in (None, *self._origins(switch, gpu, ports)):
                     next_hops = self._next_hops(switch, gpu, ports, origin)
                     actions[self._action(next_hops, origin)] |= some
                     for (hop,) in next_hops:
                         onward[hop.receiver] |= some
         handed = {name: onward[name] for name in onward.keys() & self.topology.switch_by_name}
-        return SwitchPart(frozenset(self._rules_of_rail(rail, actions)), handed)
+        return SwitchPart(frozenset(self._rules_of_lane(number, actions)), handed)
 
-    def _rules_of_rail(self, rail: int, actions: dict[ForwardingAction, int]) -> Iterator[Rule]:
-        """One rule for each GPU; or one for the whole rail, if most share it, and exceptions."""
+    def _rules_of_lane(self, number: int, actions: dict[ForwardingAction, int]) -> Iterator[Rule]:
+        """One rule for each GPU; or one for all of the lane, if most share it, and exceptions."""
         most = max(actions, key=lambda action: actions[action].bit_count(), default=None)
         for action, domains in actions.items():
             if action is most and action.suits_many and 2 * domains.bit_count() > self._domains:
-                yield action.rule(addressing.rail_network(rail))
+                yield action.rule(addressing.lane_network(self.topology.lane(0, number)))
                 continue
             for domain in bits(domains):
-                yield action.rule(self._networks[self.topology.gpu(domain, rail)])
+                yield action.rule(self._networks[self.topology.lane(domain, number)])
 
     def _origins(self, switch: str, gpu: Gpu, ports: Ports) -> list[Link]:
         """NIC links of the other GPUs, if the ECMP selection depends on the origin; else none."""
@@ -342,10 +356,11 @@ class Planner:
 
     def _action(self, next_hops: tuple[NextHop, ...], origin: Link | None) -> ForwardingAction:
         port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in next_hops)
+        link = next_hops[0][0].link
         last = self.topology.gpu_by_name.get(next_hops[0][0].receiver)
         return ForwardingAction(
             port,
-            addressing.nic_mac(last) if last else None,
+            addressing.nic_mac(last.by(lane_of(link))) if last else None,
             backup[0] if backup else None,
             origin.upper.number if origin else None,
         )
@@ -364,10 +379,9 @@ class Planner:
                     rule = self._detour_rule(routing, node, came_from, destination)
                     rules[node].append(frozenset({rule}))
                 elif not routing.live.share_crossbar(gpu, destination):
-                    chosen = self._selection.egress_gpu(
-                        gpu, destination, routing.egress(gpu, destination)
-                    )
-                    route = self._route(gpu, IPv4Network(address), chosen)
+                    egress = routing.egress(gpu, destination)
+                    chosen = self._selection.egress_gpu(gpu, destination, egress)
+                    route = self._route(gpu, IPv4Network(address), (chosen, egress.port))
                     routes[gpu.name].append(frozenset({route}))
         return rules, routes
 

@@ -93,31 +93,29 @@ def rule_changes(
     domains: int,
     distance: Distance,
 ) -> list[RuleChange]:
-    """Group a switch's rules by rail where a rule for the whole rail exists, else by address."""
+    """Group a switch's rules by lane where a rule for all of it exists, else by address."""
     before, after = _by_destination(installed), _by_destination(wanted)
     networks = before.keys() | after.keys()
-    rails = {n for n in networks if n.prefixlen == addressing.RAIL_PREFIX}
+    lanes = {n for n in networks if n.prefixlen == addressing.LANE_PREFIX}
     groups: dict[IPv4Network, set[IPv4Network]] = defaultdict(set)
     for network in networks:
-        rail = network.supernet(new_prefix=addressing.RAIL_PREFIX)
-        groups[rail if rail in rails else network].add(network)
+        lane = network.supernet(new_prefix=addressing.LANE_PREFIX)
+        groups[lane if lane in lanes else network].add(network)
     return [
         RuleChange(
             network=around,
             before={n: before[n] for n in members if n in before},
             after={n: after[n] for n in members if n in after},
-            hosts=_hosts(around, domains) if around in rails else (around,),
+            hosts=_hosts(around, domains) if around in lanes else (around,),
             distance=distance,
         )
         for around, members in groups.items()
     ]
 
 
-def _hosts(rail: IPv4Network, domains: int) -> tuple[IPv4Network, ...]:
-    """NIC addresses (/32) of all GPUs of a rail."""
-    number = addressing.rail_of(rail.network_address)
-    gpus = (Gpu(domain, number) for domain in range(domains))
-    return tuple(IPv4Network(addressing.nic_address(gpu)) for gpu in gpus)
+def _hosts(lane: IPv4Network, domains: int) -> tuple[IPv4Network, ...]:
+    """NIC addresses (/32) of a lane in all domains."""
+    return tuple(IPv4Network(lane[domain + 1]) for domain in range(domains))
 
 
 def _by_destination(rules: Iterable[Rule]) -> dict[IPv4Network, frozenset[Rule]]:
@@ -144,12 +142,12 @@ def immediate(installed: Rules, wanted: Rules) -> UpdateRounds:
 def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset[Rule]:
     """Installed rules for destinations that no wanted rule covers."""
     networks = {rule.destination for rule in wanted}
-    rails = [network for network in networks if network.prefixlen == addressing.RAIL_PREFIX]
+    lanes = [network for network in networks if network.prefixlen == addressing.LANE_PREFIX]
     return frozenset(
         rule
         for rule in installed - wanted
         if rule.destination not in networks
-        and not any(rule.destination.subnet_of(rail) for rail in rails)
+        and not any(rule.destination.subnet_of(lane) for lane in lanes)
     )
 
 

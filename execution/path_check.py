@@ -90,8 +90,8 @@ def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) 
 
 
 def rails_of(topology: Topology, switch: str) -> set[int]:
-    """Rails of the GPUs that are attached to a switch or to the switches below it."""
-    below = [link.lower.node for link in topology.links_of(switch) if link.upper.node == switch]
-    gpus = {topology.gpu_by_name[node].rail for node in below if node in topology.gpu_by_name}
+    """Local ranks of the GPUs whose NICs lead to a switch or to the switches below it."""
+    below = [link.lower.node for link in topology.links_below(switch)]
+    gpus = {gpu.rail for gpu in topology.gpus if topology.holder(gpu).name in below}
     leaves = (rails_of(topology, node) for node in below if node not in topology.gpu_by_name)
     return gpus | set(chain.from_iterable(leaves))

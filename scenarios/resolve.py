@@ -19,6 +19,7 @@ from scenarios.format.fabric import fabric_issues, fabric_spec, rate_issues
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
+from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.collective import CollectiveWork
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
@@ -173,6 +174,8 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         what = f"{NCCL} chooses on {', '.join(KNOWN)} alone, got {platform}"
         yield Issue((*place, "algorithm"), what, "name the algorithm")
     where, generator = (*place, "generator"), workload.generator
+    if generator is not Generator.AGENT and has_several_lanes(file.fabric):
+        yield Issue(where, f"{generator} uses one NIC port of a GPU", ONLY_AGENTS)
     if generator is not Generator.AGENT and file.faults:
         yield Issue(where, f"{generator} cannot be combined with faults", ONLY_AGENTS)
     if generator is not Generator.AGENT and file.check_data:

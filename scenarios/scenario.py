@@ -11,6 +11,7 @@ from model.job.placement import RecoveryStrategy
 from model.workload.generator import Generator
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import Lanes, spread
 from model.workload.transfers.proof import ScheduleError
 from results.verdicts.verdict import Thresholds
 from scenarios.format.keys import Job
@@ -52,12 +53,13 @@ class Case:
         return max(1, round(self.task.size_bytes / self.size_scale))
 
     def schedule(self, spec: FabricSpec) -> Steps:
-        """The proved steps on its fabric; raises `InputError` if they are wrong."""
-        return self._built(spec, self.task.steps)
+        """The proved steps on its fabric, over its lanes; raises `InputError` if they are wrong."""
+        steps = self._built(spec, self.task.steps)
+        return steps.over(Lanes.of(spec)) if spec.lanes > 1 else steps
 
     def transfers(self, spec: FabricSpec) -> Transfers:
         """The transfers on its fabric, without a proof if that is cheaper."""
-        return self._built(spec, self.task.transfers)
+        return spread(self._built(spec, self.task.transfers), spec)
 
     def _built(self, spec: FabricSpec, build: Callable[[float, float], Built]) -> Built:
         try:

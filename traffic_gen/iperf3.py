@@ -26,10 +26,10 @@ Process = subprocess.Popen[str]
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where iperf3 runs: for each rank the process that has its namespace; addresses by pair."""
+    """Where iperf3 runs: for each rank the process that has its namespace; addresses by lane."""
 
     process_ids: Sequence[int]
-    addresses: Mapping[Pair, str]
+    addresses: Mapping[tuple[int, int, int], str]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def carry(
         with meter():
             clients = [
                 running.enter_context(
-                    iperf3(hosts, of, "-c", hosts.addresses[of, to], "-n", str(size), "-J")
+                    iperf3(hosts, of, "-c", hosts.addresses[of, to, 0], "-n", str(size), "-J")
                 )
                 for (of, to), size in sizes.items()
             ]

@@ -77,20 +77,20 @@ class PlacedJob:
 
     def path_latencies_s(self, schedule: Steps) -> dict[PathClass, float]:
         """Measure the idle latency in seconds of each class of paths that the schedule uses."""
-        representative: dict[PathClass, tuple[int, int]] = {}
+        representative: dict[PathClass, tuple[int, int, int]] = {}
         transfers, gpus = schedule.transfers, self.placement.gpus
         routing = Routing(self.placement.topology, self.placement.health)
-        pairs = zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)
-        for source, to in dict.fromkeys(pairs):
-            if hops := routing.path_if_any(gpus[source], gpus[to]):
-                representative.setdefault(path_class(hops), (source, to))
+        ends = (transfers.source, transfers.destination, transfers.lane)
+        for source, to, lane in dict.fromkeys(zip(*(end.tolist() for end in ends), strict=True)):
+            if hops := routing.path_if_any(gpus[source], gpus[to].by(lane)):
+                representative.setdefault(path_class(hops), (source, to, lane))
         return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
 
-    def _latency_s(self, source: int, destination: int) -> float:
+    def _latency_s(self, source: int, destination: int, lane: int) -> float:
         """Measure by transfers between two ranks in turn, each after the one before."""
         turns = [(source, destination), (destination, source)] * LATENCY_ROUNDS
         exchange = [
-            Transfer(number, *turn, PING_BYTES, (), (number - 1,) if number else ())
+            Transfer(number, *turn, PING_BYTES, (), (number - 1,) if number else (), lane=lane)
             for number, turn in enumerate(turns)
         ]
         done = self.agents.execute(exchange, self.placement.addresses(), LATENCY_AT_MOST_S)

@@ -1,6 +1,6 @@
 """Addresses of the GPU proxies: pure functions of a GPU's domain and rail.
 
-NICs: 10.0.0.0/8, a /17 for each rail, so that one route covers a rail.
+NICs: 10.0.0.0/8, a /17 for each local rank, and in it a /20 for each lane, which one route covers.
 HB domains: 172.16.0.0/12, a /23 for each.
 """
 
@@ -10,9 +10,11 @@ from model.fabric.topology import Gpu
 
 NIC_NETWORK = IPv4Network("10.0.0.0/8")
 HB_NETWORK = IPv4Network("172.16.0.0/12")
-RAIL_PREFIX = 17
+RAIL_PREFIX, LANE_PREFIX = 17, 20
 DOMAIN_PREFIX = 23
 
+RAIL_ADDRESSES = 2 ** (32 - RAIL_PREFIX)
+MAX_LANES = 2 ** (LANE_PREFIX - RAIL_PREFIX)
 # The network's and the broadcast address of a subnet belong to no host.
 MAX_DOMAIN_SIZE = 2 ** (32 - DOMAIN_PREFIX) - 2
 MAX_DOMAINS = 2 ** (DOMAIN_PREFIX - HB_NETWORK.prefixlen)
@@ -23,17 +25,23 @@ GATEWAY_MAC = "02:00:00:00:00:01"
 
 
 def rail_network(rail: int) -> IPv4Network:
-    """The addresses of all NICs of a rail."""
-    return IPv4Network((int(_rail_base(rail)), RAIL_PREFIX))
+    """The addresses of all lanes of the GPUs with this local rank."""
+    return IPv4Network((int(_lane_base(Gpu(0, rail))), RAIL_PREFIX))
 
 
-def _rail_base(rail: int) -> IPv4Address:
-    return NIC_NETWORK.network_address + (rail << (32 - RAIL_PREFIX))
+def lane_network(gpu: Gpu) -> IPv4Network:
+    """The addresses of a lane of all GPUs with the same local rank."""
+    return IPv4Network((int(_lane_base(gpu)), LANE_PREFIX))
+
+
+def _lane_base(gpu: Gpu) -> IPv4Address:
+    within = (gpu.rail << (32 - RAIL_PREFIX)) + (gpu.lane << (32 - LANE_PREFIX))
+    return NIC_NETWORK.network_address + within
 
 
 def nic_address(gpu: Gpu) -> IPv4Address:
-    """The address of the GPU's NIC."""
-    return _rail_base(gpu.rail) + gpu.domain + 1
+    """The address of the GPU's NIC, by this lane."""
+    return _lane_base(gpu) + gpu.domain + 1
 
 
 def domain_network(domain: int) -> IPv4Network:
@@ -47,24 +55,25 @@ def hb_address(gpu: Gpu) -> IPv4Address:
     return domain_network(gpu.domain)[gpu.rail + 1]
 
 
-def rail_of(address: IPv4Address) -> int:
-    """The rail of a NIC address or of a rail's network address."""
-    return int(address) - int(NIC_NETWORK.network_address) >> 32 - RAIL_PREFIX
-
-
 def gpu_at(address: IPv4Address) -> Gpu:
-    """The GPU with this NIC address or HB-domain address."""
+    """The GPU with this HB-domain address, or with this NIC address, by its lane."""
     if address in NIC_NETWORK:
-        rail = rail_of(address)
-        return Gpu(int(address) - int(rail_network(rail).network_address) - 1, rail)
+        rail, within = divmod(int(address) - int(NIC_NETWORK.network_address), RAIL_ADDRESSES)
+        lane, number = divmod(within, RAIL_ADDRESSES // MAX_LANES)
+        return Gpu(number - 1, rail).by(lane)
     domain = int(address) - int(HB_NETWORK.network_address) >> 32 - DOMAIN_PREFIX
     return Gpu(domain, int(address) - int(domain_network(domain).network_address) - 1)
 
 
 def address_of(destination: Gpu, source: Gpu) -> IPv4Address:
-    """The address at which `source` reaches `destination`: HB within a domain, else NIC."""
+    """The address at which `source` reaches `destination`: HB within a domain, else a lane's."""
     same_domain = destination.domain == source.domain
     return hb_address(destination) if same_domain else nic_address(destination)
+
+
+def ends(source: Gpu, destination: Gpu) -> tuple[IPv4Address, IPv4Address]:
+    """The addresses of packets to a destination: of the source, by the same lane, and its own."""
+    return address_of(source.by(destination.lane), destination), address_of(destination, source)
 
 
 def hb_mac(gpu: Gpu) -> str:
@@ -73,7 +82,7 @@ def hb_mac(gpu: Gpu) -> str:
 
 
 def nic_mac(gpu: Gpu) -> str:
-    """The hardware address of `nic0`."""
+    """The hardware address of the NIC port of this lane."""
     return _mac("02:02", int(nic_address(gpu)))
 
 

@@ -39,10 +39,21 @@ class SpineSelection(StrEnum):
 
 
 class Planes(StrEnum):
-    """How the networks of a NIC's ports are joined: above the rail switches, or nowhere."""
+    """How the two rail switches of a rail are joined, to which each NIC has a port.
+
+    Bonded, as dual ToR: the spine switches join all rail switches. Separate: each plane has spine
+    switches of its own. Rail-only has none: two switches that nothing joins, in both.
+    """
 
     BONDED = "bonded"
     SEPARATE = "separate"
+
+
+class Spread(StrEnum):
+    """How the flows of two GPUs use their lanes: one by a hash, or all, each with a part."""
+
+    QUEUE_PAIRS = "queue-pairs"
+    HASH = "hash"
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,9 @@ class NicNetwork:
     more, each rail of a rail-only fabric is a Clos network of `leaves` leaf and `spines` spine
     switches. `spine_selection` is by destination, or by a hash of source and destination, with
     collisions. `impairment` is that of NIC links and uplinks.
+
+    A NIC has `ports`, 1 or 2, which share its rate: port p leads to the rail's switch of plane p.
+    `per_domain` is the number of NICs of a domain; `None`: one for each GPU.
     """
 
     rate_bps: int
@@ -77,6 +91,10 @@ class NicNetwork:
     oversubscription: float = 1.0
     spine_selection: SpineSelection = SpineSelection.DESTINATION
     impairment: Impairment = UNIMPAIRED
+    ports: int = 1
+    planes: Planes = Planes.BONDED
+    spread: Spread = Spread.QUEUE_PAIRS
+    per_domain: int | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +157,21 @@ class FabricSpec:
         return self.job_domains * self.job_size
 
     @property
+    def nics(self) -> int:
+        """The number of NICs of a domain, which is that of its rails."""
+        return self.nic.per_domain or self.domain_size
+
+    @property
+    def lanes(self) -> int:
+        """The number of NIC ports that a GPU uses; GPUs that share a NIC share its ports."""
+        return self.nic.ports * max(1, self.nics // self.domain_size)
+
+    @property
+    def has_whole_nics(self) -> bool:
+        """Whether every GPU has a NIC, and each transfer all of its rate."""
+        return self.nics == self.domain_size and self.nic.spread is Spread.QUEUE_PAIRS
+
+    @property
     def has_spines(self) -> bool:
         """Whether there are spine switches, for the whole fabric or for each rail."""
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
@@ -160,13 +193,18 @@ class FabricSpec:
 
     @property
     def emulated_nic_bps(self) -> float:
-        """The rate of an emulated NIC link, in bit/s."""
+        """The rate of an emulated NIC, in bit/s: that of all its links."""
         return self.nic.rate_bps / self.bandwidth_scale
+
+    @property
+    def emulated_port_bps(self) -> float:
+        """The rate of an emulated NIC link, in bit/s."""
+        return self.emulated_nic_bps / self.nic.ports
 
     @property
     def emulated_uplink_bps(self) -> float:
         """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s."""
-        downlinks_bps = self.domains / self.nic.leaves * self.emulated_nic_bps
+        downlinks_bps = self.domains / self.nic.leaves * self.emulated_port_bps
         return downlinks_bps / (self.nic.spines * self.nic.oversubscription)
 
 
@@ -232,6 +270,10 @@ PLACES = {
     "spine_selection": "nic.spine_selection",
     "hb_leaves": "hb.leaves",
     "hb_oversubscription": "hb.oversubscription",
+    "nic_ports": "nic.ports",
+    "planes": "nic.planes",
+    "spread": "nic.spread",
+    "nics_per_domain": "nic.per_domain",
 }
 
 
@@ -259,6 +301,7 @@ def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
     hb["impairment"] = Impairment(**hb["impairment"])
     nic["impairment"] = Impairment(**nic["impairment"])
     nic["spine_selection"] = SpineSelection(nic["spine_selection"])
+    nic["planes"], nic["spread"] = Planes(nic["planes"]), Spread(nic["spread"])
     return FabricSpec(
         **{
             **nested,

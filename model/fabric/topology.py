@@ -18,7 +18,7 @@ from model.fabric.shaping import (
     Shaper,
     least_timeout_s,
 )
-from model.fabric.spec import FabricKind, FabricSpec, flat
+from model.fabric.spec import FabricKind, FabricSpec, NicNetwork, Planes, flat
 
 
 class NodeKind(StrEnum):
@@ -40,6 +40,8 @@ class LinkKind(StrEnum):
 
 
 BETWEEN_SWITCHES = (LinkKind.HB_TRUNK, LinkKind.UPLINK)
+# The number of a GPU's port to its first NIC link.
+FIRST_NIC_PORT = 2
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,41 @@ class Gpu:
         """The GPU proxy's name."""
         return f"d{self.domain}g{self.rail}"
 
+    @property
+    def lane(self) -> int:
+        """The lane by which packets to it arrive."""
+        return 0
+
+    @property
+    def gpu(self) -> "Gpu":
+        """The GPU of which this is a lane."""
+        return self
+
+    def by(self, lane: int) -> "Gpu":
+        """Return the GPU as the destination of packets by one of its lanes."""
+        return Lane(self.domain, self.rail, lane) if lane else self.gpu
+
+
+@dataclass(frozen=True)
+class Lane(Gpu):
+    """A GPU as a destination by another lane than the first: it has an address of its own.
+
+    A lane is a NIC port of a GPU, at the source and at the destination. While both ports are live,
+    packets take them; else other ports of the two GPUs.
+    """
+
+    number: int
+
+    @property
+    def lane(self) -> int:
+        """The lane by which packets to it arrive."""
+        return self.number
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU of which this is a lane."""
+        return Gpu(self.domain, self.rail)
+
 
 # The GPU of every rank, in rank order.
 RankGpus = tuple[Gpu, ...]
@@ -132,7 +169,8 @@ def rail_switch_name(rail: int) -> str:
 class OpenFlowSwitch:
     """A switch that the controller programs. A spine switch of the whole fabric has no `rail`.
 
-    `index` counts the spine switches of the fabric, or the leaf or spine switches of the rail.
+    `index` counts the spine switches of the fabric, plane by plane, or the spine switches of the
+    rail; of a rail switch, it is the number of its leaf or of its plane.
     """
 
     name: str
@@ -143,7 +181,7 @@ class OpenFlowSwitch:
 
 # A port of the OCS to a rail switch: the rail, and the domain that the port is for.
 OcsPort = tuple[int, int]
-# OCS cross-connects: the port of each GPU's NIC link, by domain and then by local rank.
+# OCS cross-connects: the port of each NIC link, by domain and then by NIC and its port.
 CrossConnects = tuple[tuple[OcsPort, ...], ...]
 
 
@@ -186,6 +224,11 @@ class Topology:
         """The GPU of a domain and a rail."""
         return self.gpus[domain * self.spec.domain_size + rail]
 
+    def lane(self, domain: int, number: int) -> Gpu:
+        """The destination with this number in a domain: its GPUs in order, each by all lanes."""
+        rail, lane = divmod(number, self.spec.lanes)
+        return self.gpu(domain, rail).by(lane)
+
     def domain(self, domain: int) -> tuple[Gpu, ...]:
         """All GPUs of an HB domain."""
         size = self.spec.domain_size
@@ -217,6 +260,24 @@ class Topology:
     def link_of(self, gpu: Gpu, kind: LinkKind) -> Link:
         """A GPU's HB link or its NIC link."""
         return next(link for link in self._links_by_node[gpu.name] if link.kind is kind)
+
+    @cached_property
+    def _nic_links(self) -> dict[Gpu, tuple[Link, ...]]:
+        return {
+            gpu: tuple(link for link in self.links_of(gpu.name) if link.kind is LinkKind.NIC)
+            for gpu in self.gpus
+        }
+
+    def nic_links(self, gpu: Gpu) -> tuple[Link, ...]:
+        """The NIC links of a GPU by lane; none if it shares the NIC of another GPU."""
+        return self._nic_links[gpu.gpu]
+
+    def holder(self, gpu: Gpu) -> Gpu:
+        """The GPU with the NIC that a GPU uses: itself, or the first of those that share it."""
+        size, nics = self.spec.domain_size, self.spec.nics
+        if nics >= size:
+            return gpu.gpu
+        return self.gpu(gpu.domain, gpu.rail * nics // size * size // nics)
 
     def hb_hops(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
         """The hops between two GPUs of an HB domain, over the second level if leaves differ."""
@@ -289,15 +350,26 @@ class Topology:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+# What a fabric with one NIC port for each GPU has; its digest has none of these.
+ONE_PORT: dict[str, object] = {
+    "nic_ports": NicNetwork.ports,
+    "planes": NicNetwork.planes,
+    "spread": NicNetwork.spread,
+    "nics_per_domain": NicNetwork.per_domain,
+}
+ABSENT = object()
+
+
 def _fields_of(part: Any) -> dict[str, object]:
     if isinstance(part, FabricSpec):
-        return flat(part)
+        fields_of = flat(part).items()
+        return {name: value for name, value in fields_of if value != ONE_PORT.get(name, ABSENT)}
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
 def straight_cross_connects(spec: FabricSpec) -> CrossConnects:
-    """Return the initial cross-connects: each NIC link leads to its GPU's own rail."""
-    domains, rails = range(spec.domains), range(spec.domain_size)
+    """Return the initial cross-connects: each NIC link leads to its own rail and plane."""
+    domains, rails = range(spec.domains), range(spec.nics * spec.nic.ports)
     return tuple(tuple((rail, domain) for rail in rails) for domain in domains)
 
 
@@ -329,13 +401,15 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
 
 def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
     """Rail switches first, then spine switches."""
-    rails = range(spec.domain_size + spec.spares.rail_switches)
+    rails = range(spec.nics + spec.spares.rail_switches)
     for rail in rails:
-        for leaf in range(spec.nic.leaves):
+        for leaf in range(spec.nic.leaves * spec.nic.ports):
             yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
     if spec.kind is FabricKind.RAIL_OPTIMIZED:
-        for spine in range(spec.nic.spines):
-            yield OpenFlowSwitch(f"spine{spine}", NodeKind.SPINE_SWITCH, None, spine)
+        for index in range(spec.nic.spines * _spine_planes(spec)):
+            plane, spine = divmod(index, spec.nic.spines)
+            name = f"spine{spine}" + (f"p{plane}" if _spine_planes(spec) > 1 else "")
+            yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, None, index)
     elif spec.nic.leaves > 1:
         for rail in rails:
             for spine in range(spec.nic.spines):
@@ -344,8 +418,15 @@ def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
 
 
 def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
-    """Name of a leaf switch; a rail's only switch has the rail's name."""
+    """Name of a leaf switch or of a plane's; a rail's only switch has the rail's name."""
+    if spec.nic.ports > 1:
+        return f"{rail_switch_name(rail)}p{leaf}"
     return rail_switch_name(rail) + (f"l{leaf}" if spec.nic.leaves > 1 else "")
+
+
+def _spine_planes(spec: FabricSpec) -> int:
+    """The number of planes that have spine switches of their own."""
+    return spec.nic.ports if spec.nic.planes is Planes.SEPARATE else 1
 
 
 def ocs_port_at(rail: int, port: int) -> OcsPort:
@@ -388,13 +469,22 @@ def _nic_links(
     spec: FabricSpec, gpus: tuple[Gpu, ...], cross_connects: CrossConnects
 ) -> Iterator[Link]:
     """Name the switch's interface for the GPU: an OCS may move the link to another switch."""
-    rate_bps = round(spec.emulated_nic_bps)
+    rate_bps, ports = round(spec.emulated_port_bps), spec.nic.ports
     shaping = switch_depth_s(spec.bucket_depth_s, rate_bps), spec.nic.impairment
-    for gpu in gpus:
-        rail, domain = cross_connects[gpu.domain][gpu.rail]
-        switch = _leaf_name(spec, rail, leaf_of_domain(spec, domain))
-        upper = Port(switch, domain + 1, f"to-{gpu.name}")
-        yield Link(LinkKind.NIC, Port(gpu.name, 2, "nic0"), upper, rate_bps, *shaping)
+    for own, number in product(range(spec.domains), range(spec.nics * ports)):
+        gpu = gpus[own * spec.domain_size + number // ports * spec.domain_size // spec.nics]
+        lane = number % spec.lanes
+        of_switch, domain = cross_connects[own][number]
+        rail, plane = divmod(of_switch, ports)
+        switch = _leaf_name(spec, rail, plane + leaf_of_domain(spec, domain))
+        upper = Port(switch, domain + 1, f"to-{gpu.name}" + (f"p{lane}" if spec.lanes > 1 else ""))
+        lower = Port(gpu.name, FIRST_NIC_PORT + lane, f"nic{lane}")
+        yield Link(LinkKind.NIC, lower, upper, rate_bps, *shaping)
+
+
+def lane_of(nic_link: Link) -> int:
+    """The lane of a NIC link."""
+    return nic_link.lower.number - FIRST_NIC_PORT
 
 
 def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:
@@ -403,17 +493,26 @@ def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator
     spines = [switch for switch in switches if switch.kind is NodeKind.SPINE_SWITCH]
     for leaf in leaves:
         for spine in spines:
-            if spine.rail is None or spine.rail == leaf.rail:
+            if _are_joined(spec, leaf, spine):
                 yield _uplink(spec, leaf, spine)
+
+
+def _are_joined(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> bool:
+    if spine.rail is not None:
+        return spine.rail == leaf.rail
+    return _spine_planes(spec) == 1 or spine.index // spec.nic.spines == leaf.index
 
 
 def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Link:
     rate_bps = round(spec.emulated_uplink_bps)
-    below = leaf.rail if spine.rail is None else leaf.index
+    number = spec.domains + spine.index % spec.nic.spines + 1
+    below = leaf.index
+    if spine.rail is None:
+        below += (leaf.rail or 0) * spec.nic.ports
     return Link(
         LinkKind.UPLINK,
-        Port(leaf.name, spec.domains + spine.index + 1, f"{leaf.name}-s{spine.index}"),
-        Port(spine.name, (below or 0) + 1, f"{spine.name}-r{below}"),
+        Port(leaf.name, number, f"{leaf.name}-s{spine.index}"),
+        Port(spine.name, below + 1, f"{spine.name}-r{below}"),
         rate_bps,
         switch_depth_s(spec.bucket_depth_s, rate_bps),
         spec.nic.impairment,

@@ -1,7 +1,7 @@
 """Several jobs at once: the steps of each on its own partition of the GPUs, begun together."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 
@@ -10,6 +10,7 @@ import numpy as np
 from model.job.communicators import LONGEST_LABEL, Shape
 from model.workload.schedule import Steps, fingerprint
 from model.workload.transfers.columns import Transfers, starts_of
+from model.workload.transfers.lanes import Lanes
 from model.workload.transfers.proof import ScheduleError
 
 Span = tuple[int, int]
@@ -126,6 +127,14 @@ class ConcurrentJobs:
                 for job, mine in self.places()
             ]
         )
+
+    def over(self, lanes: Lanes) -> "ConcurrentJobs":
+        """Return the same jobs with their transfers spread over lanes."""
+        return replace(self, jobs=tuple(self._over(job, lanes) for job in self.jobs))
+
+    def _over(self, job: PlacedSteps, lanes: Lanes) -> PlacedSteps:
+        ranks = np.array(job.partition.ranks(self.shape[1]))
+        return replace(job, steps=job.steps.over(lanes.among(ranks)))
 
     def places(self) -> Iterator[tuple[PlacedSteps, slice]]:
         """Yield each job with the range of its steps among all."""

@@ -24,19 +24,19 @@ from model.faults import Fault, domain_name
 Pair = tuple[Gpu, Gpu]
 
 
-class Addresses(dict[tuple[int, int], str]):
-    """Map from (source rank, destination rank) to the destination's address, computed at lookup.
+class Addresses(dict[tuple[int, int, int], str]):
+    """Map from (source rank, destination rank, lane) to the destination's address.
 
-    A thousand GPUs are a million pairs, of which few schedules use all.
+    Computed at lookup: a thousand GPUs are a million pairs, of which few schedules use all.
     """
 
     def __init__(self, gpus: RankGpus) -> None:
         super().__init__()
         self._gpus = gpus
 
-    def __missing__(self, pair: tuple[int, int]) -> str:
-        source, destination = pair
-        return str(address_of(self._gpus[destination], self._gpus[source]))
+    def __missing__(self, key: tuple[int, int, int]) -> str:
+        source, destination, lane = key
+        return str(address_of(self._gpus[destination].by(lane), self._gpus[source]))
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Placement:
         return Epoch(self.topology, self.health)
 
     def addresses(self) -> Addresses:
-        """Addresses by (source rank, destination rank)."""
+        """Addresses by (source rank, destination rank, lane)."""
         return Addresses(self.gpus)
 
     def gpu_numbers(self) -> list[int]:

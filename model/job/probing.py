@@ -1,7 +1,7 @@
 """The pairs of GPUs that a failure experiment probes, and how often."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ETHERNET_HEADER_BYTES
@@ -21,7 +21,7 @@ PROBE_BYTES = ACKNOWLEDGEMENT_BELOW_BYTES + ETHERNET_HEADER_BYTES
 def probed_pairs(
     placement: Placement, faults: Iterable[Fault], most: int, later: Placement | None = None
 ) -> tuple[Sequence[Pair], Sequence[Pair]]:
-    """Return affected pairs that have another path, and all unaffected pairs.
+    """Return affected pairs that have another path, and all unaffected pairs, each by all lanes.
 
     Affected are pairs whose paths in the placement's health cross a link that fails with `faults`.
 
@@ -33,7 +33,7 @@ def probed_pairs(
     before = Routing(placement.topology, placement.health)
     after = Routing(placement.topology, health)
     affected, unaffected = [], []
-    for pair in permutations(placement.gpus, 2):
+    for pair in _pairs(placement):
         links = {hop.link.name for hop in before.path_if_any(*pair) or ()}
         if links & health.failed:
             if after.path_if_any(*pair) is not None:
@@ -41,6 +41,14 @@ def probed_pairs(
         elif not links & moved:
             unaffected.append(pair)
     return _spread(affected, most), unaffected
+
+
+def _pairs(placement: Placement) -> Iterator[Pair]:
+    """Yield each pair of GPUs, in different domains by each lane."""
+    for source, destination in permutations(placement.gpus, 2):
+        apart = source.domain != destination.domain
+        for lane in range(placement.spec.lanes if apart else 1):
+            yield source, destination.by(lane)
 
 
 def _moved(before: Topology, after: Topology) -> frozenset[str]:

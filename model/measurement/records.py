@@ -23,6 +23,7 @@ class TransferRecord:
     sent_ns: int
     arrived_ns: int
     confirmed_ns: int
+    lane: int = 0
 
     @classmethod
     def of(
@@ -38,9 +39,11 @@ class TransferRecord:
     ) -> "TransferRecord":
         """Build from moments of CLOCK_MONOTONIC, 0 if never reached; `start_ns` is the start."""
         moments = (started_ns, sent_ns, arrived_ns, confirmed_ns)
-        times = (max(0, moment - start_ns) if moment else 0 for moment in moments)
-        ends = transfer.source, transfer.destination
-        return cls(repeat, transfer.id, *ends, transfer.size_bytes, *times)
+        started, sent, arrived, confirmed = (
+            max(0, moment - start_ns) if moment else 0 for moment in moments
+        )
+        ends, times = (transfer.source, transfer.destination), (started, sent, arrived, confirmed)
+        return cls(repeat, transfer.id, *ends, transfer.size_bytes, *times, transfer.lane)
 
 
 @dataclass(frozen=True)

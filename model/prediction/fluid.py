@@ -117,10 +117,10 @@ def transfer_paths(
     """The path of every transfer; `None` for unreachable destinations."""
     routing = Routing(epoch.topology, epoch.health)
     known = {
-        (source, to): routing.path_if_any(gpus[source], gpus[to])
-        for source, to in {(transfer.source, transfer.destination) for transfer in transfers}
+        (source, to, lane): routing.path_if_any(gpus[source], gpus[to].by(lane))
+        for source, to, lane in {(t.source, t.destination, t.lane) for t in transfers}
     }
-    return [known[transfer.source, transfer.destination] for transfer in transfers]
+    return [known[t.source, t.destination, t.lane] for t in transfers]
 
 
 def busiest(transfers: Transfers, pair: Ints, net: Network) -> tuple[float, Hop]:

@@ -295,9 +295,10 @@ class Need:
 
 def switch_ports(spec: FabricSpec) -> int:
     """The number of ports of all rail and spine switches, which one daemon's thread serves."""
-    leaves = (spec.domain_size + spec.spares.rail_switches) * spec.nic.leaves
+    rails = spec.nics + spec.spares.rail_switches
+    leaves = rails * spec.nic.leaves * spec.nic.ports
     uplinks = leaves * spec.nic.spines if spec.has_spines else 0
-    return spec.domains * spec.domain_size + 2 * uplinks
+    return spec.domains * spec.nics * spec.nic.ports + 2 * uplinks
 
 
 def need(load: Load, machine: Machine, ports: int) -> Need:

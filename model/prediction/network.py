@@ -25,6 +25,8 @@ from model.workload.transfers.columns import Transfers
 from model.workload.transfers.dependencies import begins_s
 
 PathClass = tuple[LinkKind, ...]
+# Sources, destinations and lanes of pairs of ranks that send.
+Pairs = tuple[Ints, Ints, Ints]
 KINDS = tuple(LinkKind)
 
 # Placeholder links: `PADDING` fills short paths and never limits a flow; `NO_PATH` carries nothing.
@@ -57,49 +59,54 @@ class Directions:
 
 
 class PairPaths:
-    """Paths in a fabric of a given health; GPUs are numbered by domain, then by local rank."""
+    """Paths in a fabric of a given health; GPUs are numbered by domain, then by local rank.
+
+    Destinations are the GPUs in their order, each by all lanes.
+    """
 
     def __init__(self, routing: Routing, directions: Directions) -> None:
         self._routing = routing
         self._directions = directions
         self._gpus = routing.topology.gpus
-        self._size = routing.topology.spec.domain_size
+        self._size, self._lanes = routing.topology.spec.domain_size, routing.topology.spec.lanes
 
     def rows(self, sources: Ints, destinations: Ints) -> Ints:
         """Return the path of each pair of GPUs, as a row of numbers padded with `PADDING`."""
-        egress = self._egress(sources, destinations)
-        arrived = egress == destinations
+        egress, port = self._egress(sources, destinations)
+        arrived = egress == destinations // self._lanes
         through = (egress != sources) & ~arrived
         known = egress != UNKNOWN
-        known[through] &= self._egress(egress[through], destinations[through]) == egress[through]
+        further, port[through] = self._egress(egress[through], destinations[through])
+        known[through] &= further == egress[through]
         leaves = known & ~arrived
-        up, down, nic, leaf, ascent, descent = self._links()
+        up, down, leaf, ascent, descent, *nics = self._links()
         rows = np.full((len(sources), 5), PADDING)
         within = known & (egress != sources)
         rows[within, 0], rows[within, 3] = up[sources[within]], down[egress[within]]
         across = within & (leaf[sources] != leaf[egress])
         rows[across, 1], rows[across, 2] = ascent[sources[across]], descent[egress[across]]
-        rows[leaves, 4] = nic[egress[leaves]]
-        ends = self._from_switches(egress[leaves], destinations[leaves])
+        rows[leaves, 4] = np.stack(nics)[port[leaves], egress[leaves]]
+        ends = self._from_switches(egress[leaves], port[leaves], destinations[leaves])
         known[leaves] &= ends[:, 0] != UNKNOWN
         rows = np.hstack([rows, np.full((len(rows), ends.shape[1]), PADDING)])
         rows[leaves, 5:] = ends
         return self._walked(rows, np.flatnonzero(~known), sources, destinations)
 
     def _links(self) -> tuple[Ints, ...]:
-        """Return each GPU's direction into its HB switch, out of it, and into its rail switch.
+        """Return each GPU's direction into its HB switch, and out of it.
 
-        Further columns: a number of the HB switch, and its directions up to the second level and
-        down.
+        Further columns: a number of the HB switch, its directions up to the second level and down,
+        and the GPU's directions into its rail switches, by lane.
         """
         topology, numbers = self._routing.topology, []
         switches = {name: place for place, name in enumerate(topology.hb_leaves)}
         for gpu in self._gpus:
-            hb, nic = topology.link_of(gpu, LinkKind.HB), topology.link_of(gpu, LinkKind.NIC)
+            hb = topology.link_of(gpu, LinkKind.HB)
             switch = hb.upper.node
-            hops = [Hop(hb, gpu.name), Hop(hb, switch), Hop(nic, gpu.name)]
-            row = [*self._directions.row(hops), switches.get(switch, gpu.domain)]
-            numbers.append([*row, *self._trunk(switch)])
+            nics = self._directions.row([Hop(nic, gpu.name) for nic in topology.nic_links(gpu)])
+            row = self._directions.row([Hop(hb, gpu.name), Hop(hb, switch)])
+            row += [switches.get(switch, gpu.domain), *self._trunk(switch)]
+            numbers.append(row + (nics or [PADDING] * self._lanes))
         return tuple(np.array(numbers).T)
 
     def _trunk(self, switch: str) -> list[int]:
@@ -109,49 +116,61 @@ class PairPaths:
             return [PADDING, PADDING]
         return self._directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
 
-    def _egress(self, sources: Ints, destinations: Ints) -> Ints:
-        """Return the GPU that each source sends to, or itself; `UNKNOWN` if there are several.
+    def _egress(self, sources: Ints, destinations: Ints) -> tuple[Ints, Ints]:
+        """Return the GPU that each source sends to, or itself, and the lane of its own port.
+
+        The GPU is `UNKNOWN` if there are several.
 
         Within the HB domain this is the destination. It is the same for all equivalent domains.
         """
         first = np.array(self._routing.live.equivalent)
         domains, rails = np.divmod(sources, self._size)
-        same = domains == destinations // self._size
-        keys = (first[domains] * self._size + rails) * len(self._gpus) + destinations
-        keys = np.where(same, -1 - sources * len(self._gpus) - destinations, keys)
+        count = len(self._gpus) * self._lanes
+        same = domains == destinations // (self._size * self._lanes)
+        keys = (first[domains] * self._size + rails) * count + destinations
+        keys = np.where(same, -1 - sources * count - destinations, keys)
         _, examples, which = np.unique(keys, return_index=True, return_inverse=True)
         egresses = [
-            self._only_egress(self._gpus[source], self._gpus[destination])
+            self._only_egress(self._gpus[source], self._destination(destination))
             for source, destination in zip(
                 sources[examples].tolist(), destinations[examples].tolist(), strict=True
             )
         ]
-        rail = np.array(egresses, np.int64)[which]
-        return np.where(rail == UNKNOWN, UNKNOWN, sources - rails + rail)
+        rail, port = np.array(egresses, np.int64).reshape(-1, 2)[which].T
+        return np.where(rail == UNKNOWN, UNKNOWN, sources - rails + rail), port.copy()
 
-    def _only_egress(self, source: Gpu, destination: Gpu) -> int:
+    def _destination(self, number: int) -> Gpu:
+        return self._gpus[number // self._lanes].by(number % self._lanes)
+
+    def _only_egress(self, source: Gpu, destination: Gpu) -> tuple[int, int]:
         egress = self._routing.egress(source, destination)
-        return egress[0] if len(egress) == 1 else UNKNOWN
+        return egress.ranks[0] if len(egress.ranks) == 1 else UNKNOWN, egress.port
 
-    def _from_switches(self, egress: Ints, destinations: Ints) -> Ints:
-        """Return the rest of each path, from the switch of an egress GPU's NIC; or `UNKNOWN`."""
+    def _from_switches(self, egress: Ints, port: Ints, destinations: Ints) -> Ints:
+        """Return the rest of each path, from the switch of an egress GPU's port; or `UNKNOWN`."""
+        count, links = len(self._gpus) * self._lanes, self._routing.topology.nic_links
         switches = [
-            "" if nic is None else nic.upper.node
-            for nic in (self._routing.live.nic[gpu] for gpu in self._gpus)
+            nic.upper.node if nic else ""
+            for gpu in self._gpus
+            for nic in links(gpu) or [None] * self._lanes
         ]
         names, switch = np.unique(switches, return_inverse=True)
         keys, which = np.unique(
-            switch[egress] * len(self._gpus) + destinations, return_inverse=True
+            switch[egress * self._lanes + port] * count + destinations, return_inverse=True
         )
-        pairs = zip(*(part.tolist() for part in np.divmod(keys, len(self._gpus))), strict=True)
-        rows = [self._from_switch(str(names[s]), self._gpus[gpu]) for s, gpu in pairs]
+        pairs = zip(*(part.tolist() for part in np.divmod(keys, count)), strict=True)
+        rows = [self._from_switch(str(names[s]), self._destination(to)) for s, to in pairs]
         return _table(rows)[which]
 
     def _from_switch(self, switch: str, destination: Gpu) -> list[int]:
         routing, node = self._routing, switch
         hops: list[Hop] = []
         while node != destination.name:
-            if node not in routing.topology.switch_by_name:
+            gpu = routing.topology.gpu_by_name.get(node)
+            if gpu and routing.live.share_crossbar(gpu, destination):
+                hops += routing.topology.hb_hops(gpu, destination.gpu)
+                break
+            if gpu or node not in routing.topology.switch_by_name:
                 return [UNKNOWN]
             ports = routing.ports(node, destination)
             next_hop = routing.selection.port(node, destination, ports)
@@ -166,7 +185,7 @@ class PairPaths:
         if not len(places):
             return rows
         pairs = zip(sources[places].tolist(), destinations[places].tolist(), strict=True)
-        walks = [self._routing.path_if_any(self._gpus[a], self._gpus[b]) for a, b in pairs]
+        walks = [self._routing.path_if_any(self._gpus[a], self._destination(b)) for a, b in pairs]
         walked = _table([self._directions.row(hops) for hops in walks])
         width = max(rows.shape[1], walked.shape[1])
         rows = np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=PADDING)
@@ -211,13 +230,11 @@ class Network:
         return len(self.rate)
 
 
-def networks(
-    epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: tuple[Ints, Ints]
-) -> list[Network]:
+def networks(epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: Pairs) -> list[Network]:
     """Describe a fabric in each epoch, for pairs of ranks that are placed on `gpus`."""
-    size, directions = epochs[0].topology.spec.domain_size, Directions()
-    number = np.array([gpu.domain * size + gpu.rail for gpu in gpus])
-    sources, destinations = number[pairs[0]], number[pairs[1]]
+    spec, directions = epochs[0].topology.spec, Directions()
+    number = np.array([gpu.domain * spec.domain_size + gpu.rail for gpu in gpus])
+    sources, destinations = number[pairs[0]], number[pairs[1]] * spec.lanes + pairs[2]
     return [_network(epoch, sources, destinations, directions) for epoch in epochs]
 
 
@@ -259,11 +276,13 @@ def healthy_network(transfers: Transfers, topology: Topology) -> tuple[Ints, Net
     return pair, networks([Epoch(topology)], gpus, pairs)[0]
 
 
-def pairs_of(transfers: Transfers, ranks: int) -> tuple[tuple[Ints, Ints], Ints]:
-    """Return sources and destinations of all pairs that send, and the pair of each transfer."""
-    keys = transfers.source * ranks + transfers.destination
-    sends = np.bincount(keys, minlength=ranks * ranks) > 0
-    return np.divmod(np.flatnonzero(sends), ranks), (np.cumsum(sends) - 1)[keys]
+def pairs_of(transfers: Transfers, ranks: int) -> tuple[Pairs, Ints]:
+    """Return sources, destinations and lanes of all pairs that send, and each transfer's pair."""
+    lanes = int(transfers.lane.max(initial=0)) + 1
+    keys = (transfers.source * ranks + transfers.destination) * lanes + transfers.lane
+    sends = np.bincount(keys, minlength=ranks * ranks * lanes) > 0
+    ends, lane = np.divmod(np.flatnonzero(sends), lanes)
+    return (*np.divmod(ends, ranks), lane), (np.cumsum(sends) - 1)[keys]
 
 
 def sums(paths: Ints, amounts: Floats, links: int) -> Floats:

@@ -151,13 +151,11 @@ class Releases:
 def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
     """Return the pairs of transfers on one connection that are a window apart."""
     sent = np.flatnonzero(~transfers.is_compute)
-    ends = transfers.source[sent], transfers.destination[sent]
-    order = sent[np.lexsort((sent, ends[1], ends[0]))]
+    ends = np.stack([transfers.source, transfers.destination, transfers.lane])[:, sent]
+    order = np.lexsort((sent, *ends[::-1]))
     first, last = order[:-window], order[window:]
-    same = (transfers.source[first] == transfers.source[last]) & (
-        transfers.destination[first] == transfers.destination[last]
-    )
-    return first[same], last[same]
+    same = (ends[:, first] == ends[:, last]).all(axis=0)
+    return sent[first[same]], sent[last[same]]
 
 
 class Simulation:

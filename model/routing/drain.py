@@ -16,9 +16,10 @@ def drain(topology: Topology, seen: Health) -> Health:
     So one slow link is drained below (m-1)/m of its nominal rate; of several, the number drained
     is the one that maximizes the number of links left times the lowest rate among them.
 
-    The tier of a NIC link is the NIC links of its domain, of GPUs with both links live, or of its
-    leaf HB switch if the trunk has failed; that of an uplink is the uplinks of its rail switch. HB
-    links and trunks are never drained: no other link is as fast.
+    The tier of a NIC link is the NIC links of its GPU; of a GPU that has one, those of its domain,
+    of GPUs with both links live, or of its leaf HB switch if the trunk has failed. That of an
+    uplink is the uplinks of its rail switch. HB links and trunks are never drained: no other link
+    is as fast.
     """
     slow = {name: bps for name, bps in seen.rates_bps.items() if name not in seen.failed}
     if not slow:
@@ -30,7 +31,7 @@ def drain(topology: Topology, seen: Health) -> Health:
     return Health(seen.broken | draining.drained, kept, frozenset(draining.drained))
 
 
-# Links that share their traffic: the kind, and the name of the HB switch or the rail switch.
+# Links that share their traffic: the kind, and the name of the HB switch, GPU or rail switch.
 Tier = tuple[LinkKind, str]
 # The part of the network or the spine switch that a link gives access to.
 Place = str
@@ -81,10 +82,11 @@ class _Draining:
 
     def _live_tiers(self) -> dict[Tier, list[Link]]:
         tiers: defaultdict[Tier, list[Link]] = defaultdict(list)
-        for gpu, nic in self._live.nic.items():
-            crossbar = self._live.crossbar[gpu]
-            if crossbar is not None and nic is not None:
-                tiers[LinkKind.NIC, crossbar].append(nic)
+        for gpu, nics in self._live.own_nics.items():
+            alone = self._topology.spec.lanes > 1
+            place = gpu.name if alone else self._live.crossbar[gpu]
+            if place is not None and nics:
+                tiers[LinkKind.NIC, place] += nics.values()
         for switch in self._topology.rail_switches:
             if hops := self._live.uplinks[switch]:
                 tiers[LinkKind.UPLINK, switch] = [hop.link for hop in hops]
@@ -111,8 +113,8 @@ class _Draining:
 
     @property
     def _lone_gpus(self) -> list[set[Place]]:
-        nics = self._live.nic.items()
-        return [self._places([nic]) for gpu, nic in nics if nic and not self._live.crossbar[gpu]]
+        own = self._live.own_nics.items()
+        return [self._places(n.values()) for gpu, n in own if n and not self._live.crossbar[gpu]]
 
     def _found_parts(self) -> dict[str, Place]:
         """For each rail switch, the first rail switch that it is connected to by uplinks.

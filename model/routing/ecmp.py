@@ -4,6 +4,7 @@ It does not depend on the fabric's health, which has already determined the cand
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from zlib import crc32
 
 from model.fabric.spec import SpineSelection
@@ -12,13 +13,20 @@ from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology, 
 # The hops to the next node: one link, or several over HB switches.
 NextHop = tuple[Hop, ...]
 
-# Local ranks of the egress GPUs by whose NICs packets leave a domain, or of the destination there.
-Egress = tuple[int, ...]
+
+class Egress(NamedTuple):
+    """Local ranks of the egress GPUs by whose NICs packets leave a domain, or of the destination.
+
+    If it is the sending GPU itself, they leave by its NIC link of the lane `port`.
+    """
+
+    ranks: tuple[int, ...] = ()
+    port: int = 0
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Equal-cost next hops of a switch, in a fixed order.
+    """Equal-cost next hops of a switch, in a fixed order: first those to the packet's own lane.
 
     `spines` are the indices of the spine switches that they lead to, -1 for other nodes. With
     `by_origin`, the source GPU counts, too: in the hash of a flow, or to spread detoured packets,
@@ -47,12 +55,13 @@ class EcmpSelection:
 
     def egress_gpu(self, gpu: Gpu, destination: Gpu, egress: Egress) -> int | None:
         """Choose an egress GPU, dealing out all detours of a domain in turn; `None` if empty."""
-        if len(egress) < 2:
-            return egress[0] if egress else None
-        lost = [rail for rail in range(self.topology.spec.domain_size) if rail not in egress]
+        ranks = egress.ranks
+        if len(ranks) < 2:
+            return ranks[0] if ranks else None
+        lost = [rail for rail in range(self.topology.spec.domain_size) if rail not in ranks]
         own, wanted = (lost.index(r) if r in lost else 0 for r in (gpu.rail, destination.rail))
         dealt = (self._domains_on(gpu, destination) * len(lost) + own) * len(lost) + wanted
-        return egress[dealt % len(egress)]
+        return ranks[dealt % len(ranks)]
 
     def _domains_on(self, gpu: Gpu, destination: Gpu) -> int:
         """Number of domains from the GPU's to the destination's, cyclic, less 1."""
@@ -82,6 +91,8 @@ class EcmpSelection:
             return 0
         origin = self.topology.gpu_by_name.get(came_from) if ports.by_origin else None
         if here.kind is NodeKind.SPINE_SWITCH:
+            if self.topology.spec.lanes > 1:
+                return 0
             return (here.index + destination.domain + destination.rail) % len(ports.next_hops)
         own, number = self._own_spine(here, origin, destination)
         if own in ports.spines:
@@ -96,7 +107,8 @@ class EcmpSelection:
         if origin is None:
             return self.spine_for(destination), self._displaced(here, destination)
         if spec.nic.spine_selection is SpineSelection.HASH:
-            flow = crc32(f"{spec.seed} {origin.name} {destination.name}".encode())
+            ends = f"{origin.name} {destination.name}" + f" {destination.lane}" * destination.lane
+            flow = crc32(f"{spec.seed} {ends}".encode())
             return flow % spec.nic.spines, flow // spec.nic.spines
         return None, self._domains_on(origin, destination)
 

@@ -10,12 +10,12 @@ equal-cost next hops, the selection is even and deterministic.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import SpineSelection
-from model.fabric.topology import Gpu, Hop, Link, LinkKind, NodeKind, Topology
+from model.fabric.topology import Gpu, Hop, Link, LinkKind, NodeKind, Topology, lane_of
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 
 # Cost of a transit GPU, in links: more than the longest path over switches.
@@ -33,13 +33,19 @@ class LiveLinks:
     Domains are equivalent if they have the same live links to the same switches: they share
     distances. `crossbar` has the highest HB switch that a GPU reaches: its leaf if the trunk is not
     live, `None` without its HB link. GPUs with the same one reach each other over HB switches.
+    `nics` has the live NIC links that a GPU uses, by lane: its own, or those of the holder of the
+    NIC that it shares, which count as its own.
     """
 
     def __init__(self, topology: Topology, health: Health) -> None:
         self.topology = topology
         self.health = health
         self.crossbar = {gpu: self._crossbar(gpu) for gpu in topology.gpus}
-        self.nic = {gpu: self._live(gpu, LinkKind.NIC) for gpu in topology.gpus}
+        self.own_nics = {
+            gpu: {lane_of(link): link for link in topology.nic_links(gpu) if health.is_live(link)}
+            for gpu in topology.gpus
+        }
+        self.nics = {gpu: self._nics(gpu) for gpu in topology.gpus}
         self.uplinks = {
             switch: [
                 Hop(link, switch)
@@ -51,34 +57,37 @@ class LiveLinks:
         self._known_distances: dict[Gpu, dict[str, int]] = {}
 
     def _crossbar(self, gpu: Gpu) -> str | None:
-        link = self._live(gpu, LinkKind.HB)
-        if link is None:
+        link = self.topology.link_of(gpu, LinkKind.HB)
+        if not self.health.is_live(link):
             return None
         trunk = self.topology.trunks.get(link.upper.node)
         whole = trunk is None or self.health.is_live(trunk)
         return self.topology.hb_switches[gpu.domain] if whole else link.upper.node
 
-    def _live(self, gpu: Gpu, kind: LinkKind) -> Link | None:
-        link = self.topology.link_of(gpu, kind)
-        return link if self.health.is_live(link) else None
+    def _nics(self, gpu: Gpu) -> dict[int, Link]:
+        holder = self.topology.holder(gpu)
+        reached = holder == gpu or self.share_crossbar(gpu, holder)
+        return self.own_nics[holder] if reached else {}
 
     def share_crossbar(self, one: Gpu, other: Gpu) -> bool:
         """Whether two GPUs reach each other over live links of HB switches alone."""
-        return self.crossbar[one] is not None and self.crossbar[one] == self.crossbar[other]
+        crossbar = self.crossbar[one.gpu]
+        return crossbar is not None and crossbar == self.crossbar[other.gpu]
 
     @cached_property
     def transit_gpus(self) -> dict[str, dict[str, list[Gpu]]]:
         """Possible transit GPUs (both links live), by the switch of their NIC and by crossbar."""
         transit: dict[str, dict[str, list[Gpu]]] = defaultdict(lambda: defaultdict(list))
-        for gpu, nic in self.nic.items():
+        for gpu, nics in self.own_nics.items():
             crossbar = self.crossbar[gpu]
-            if nic is not None and crossbar is not None:
-                transit[nic.upper.node][crossbar].append(gpu)
+            if crossbar is not None:
+                for nic in nics.values():
+                    transit[nic.upper.node][crossbar].append(gpu)
         return transit
 
     def representative(self, gpu: Gpu) -> Gpu:
-        """The GPU of the same rail in the first equivalent domain."""
-        return self.topology.gpu(self.equivalent[gpu.domain], gpu.rail)
+        """The GPU of the same rail in the first equivalent domain, by the same lane."""
+        return self.topology.gpu(self.equivalent[gpu.domain], gpu.rail).by(gpu.lane)
 
     @cached_property
     def equivalent_domains(self) -> list[int]:
@@ -97,12 +106,13 @@ class LiveLinks:
             for domain in range(self.topology.spec.domains)
         ]
 
-    def _live_links(self, domain: int) -> Iterator[tuple[bool, bool, str]]:
-        """Yield for each GPU whether its HB link and trunk are live, and its NIC link's switch."""
+    def _live_links(self, domain: int) -> Iterator[tuple[object, ...]]:
+        """Yield for each GPU whether HB link and trunk are live, and its NIC links' switches."""
         whole = self.topology.hb_switches[domain]
         for gpu in self.topology.domain(domain):
-            nic, crossbar = self.nic[gpu], self.crossbar[gpu]
-            yield crossbar is not None, crossbar == whole, "" if nic is None else nic.upper.node
+            crossbar = self.crossbar[gpu]
+            switches = tuple((lane, nic.upper.node) for lane, nic in self.own_nics[gpu].items())
+            yield crossbar is not None, crossbar == whole, switches
 
     # Distances
 
@@ -129,9 +139,10 @@ class LiveLinks:
 
     def _measured(self, destination: Gpu) -> dict[str, int]:
         """Compute distances by Dijkstra's algorithm, starting at the destination."""
-        nic, crossbar = self.nic[destination], self.crossbar[destination]
-        switches = (None if nic is None else nic.upper.node, crossbar)
-        distance = {switch: 1 for switch in switches if switch is not None}
+        crossbar = self.crossbar[destination.gpu]
+        distance = {nic.upper.node: 1 for nic in self.nics[destination.gpu].values()}
+        if crossbar is not None:
+            distance[crossbar] = 1
         waiting = sorted((cost, switch) for switch, cost in distance.items())
         while waiting:
             cost, switch = heapq.heappop(waiting)
@@ -167,7 +178,7 @@ class Routing:
         self.live = LiveLinks(topology, health)
         self.selection = EcmpSelection(topology)
         self._known_egress: dict[tuple[int, int, Gpu], Egress] = {}
-        self._known_egress_to_rail: dict[tuple[int, int, int], tuple[tuple[Egress, int], ...]] = {}
+        self._known_egress_to_lane: dict[tuple[int, int, int], tuple[tuple[Egress, int], ...]] = {}
         self._known_uplinks: dict[tuple[str, Gpu], tuple[int, Ports]] = {}
 
     def path(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
@@ -204,90 +215,111 @@ class Routing:
         gpu = self.topology.gpu_by_name.get(node)
         if gpu is None:
             return self.selection.port(node, destination, self.ports(node, destination), came_from)
-        chosen = self.selection.egress_gpu(gpu, destination, self.egress(gpu, destination))
-        return None if chosen is None else self._next_hop_by(gpu, chosen)
+        egress = self.egress(gpu, destination)
+        chosen = self.selection.egress_gpu(gpu, destination, egress)
+        return None if chosen is None else self._next_hop_by(gpu, chosen, egress.port)
 
     # GPUs
 
     def egress(self, gpu: Gpu, destination: Gpu) -> Egress:
-        """Egress GPUs to `destination`, or the destination if the HB domain reaches it.
+        """Return the egress to `destination`: the destination if the HB domain reaches it.
 
         Computed once for domains with the same live links.
         """
         if self.live.share_crossbar(gpu, destination):
-            return (destination.rail,)
+            return Egress((destination.rail,))
         key = self.live.equivalent[gpu.domain], gpu.rail, self.live.representative(destination)
         if key not in self._known_egress:
             self._known_egress[key] = self._nearest_egress(gpu, destination)
         return self._known_egress[key]
 
-    def egress_to_rail(self, gpu: Gpu, rail: int) -> tuple[tuple[Egress, int], ...]:
-        """Egress GPUs to a rail's GPUs in other domains, each with the set of destination domains.
+    def egress_to_lane(self, gpu: Gpu, number: int) -> tuple[tuple[Egress, int], ...]:
+        """Return the egress to a lane in other domains, each with the set of destination domains.
 
         Bit d of a set stands for domain d; the GPU's own domain is in one of the sets, too.
         """
-        key = self.live.equivalent[gpu.domain], gpu.rail, rail
-        if key not in self._known_egress_to_rail:
+        key = self.live.equivalent[gpu.domain], gpu.rail, number
+        if key not in self._known_egress_to_lane:
             domains_of: dict[Egress, int] = {}
             for domains in self.live.equivalent_domains:
-                first = self.topology.gpu(next(bits(domains)), rail)
+                first = self.topology.lane(next(bits(domains)), number)
                 egress = self._nearest_egress(gpu, first)
                 domains_of[egress] = domains_of.get(egress, 0) | domains
-            self._known_egress_to_rail[key] = tuple(domains_of.items())
-        return self._known_egress_to_rail[key]
+            self._known_egress_to_lane[key] = tuple(domains_of.items())
+        return self._known_egress_to_lane[key]
 
     def _nearest_egress(self, gpu: Gpu, destination: Gpu) -> Egress:
-        """Nearest egress GPUs: peers over the HB domain, or the GPU itself if it is nearer."""
-        own_cost = self._cost_by_nic(gpu, destination)
+        """Nearest egress GPUs: peers over the HB domain, or the holder of the GPU's own NIC."""
+        own_cost, port = self._cost_by_nic(self.live.nics[gpu], destination)
         domain = (peer for peer in self.topology.domain(gpu.domain) if peer != gpu)
         peers = (peer for peer in domain if self.live.share_crossbar(gpu, peer))
-        costs = {g.rail: 2 + GPU_TRANSIT + self._cost_by_nic(g, destination) for g in peers}
+        costs = {
+            peer.rail: 2 + GPU_TRANSIT + self._cost_by_nic(self.live.own_nics[peer], destination)[0]
+            for peer in peers
+        }
         shortest = min(own_cost, *costs.values(), UNREACHABLE)
-        peers_egress = tuple(rail for rail, cost in costs.items() if cost == shortest < UNREACHABLE)
-        return peers_egress or ((gpu.rail,) if own_cost < UNREACHABLE else ())
+        ranks = tuple(rail for rail, cost in costs.items() if cost == shortest < UNREACHABLE)
+        if ranks or own_cost >= UNREACHABLE:
+            return Egress(ranks)
+        holder = self.topology.holder(gpu)
+        return Egress((holder.rail,), port if holder == gpu else 0)
 
-    def _cost_by_nic(self, gpu: Gpu, destination: Gpu) -> int:
-        nic = self.live.nic[gpu]
-        if nic is None:
-            return UNREACHABLE
-        return 1 + self.live.distances_to(destination).get(nic.upper.node, UNREACHABLE)
+    def _cost_by_nic(self, nics: Mapping[int, Link], destination: Gpu) -> tuple[int, int]:
+        """The least distance over these NIC links, and the lane of the one to take.
 
-    def _next_hop_by(self, gpu: Gpu, egress_rail: int) -> NextHop:
-        if egress_rail == gpu.rail:
-            return (Hop(_working(self.live.nic[gpu]), gpu.name),)
-        return self.topology.hb_hops(gpu, self.topology.gpu(gpu.domain, egress_rail))
+        That is the packet's own lane if it is as near as any other, else the next one.
+        """
+        distances, lanes = self.live.distances_to(destination), self.topology.spec.lanes
+        costs = (
+            (distances.get(nic.upper.node, UNREACHABLE), (lane - destination.lane) % lanes, lane)
+            for lane, nic in nics.items()
+        )
+        distance, _, lane = min(costs, default=(UNREACHABLE, 0, 0))
+        return 1 + distance, lane
+
+    def _next_hop_by(self, gpu: Gpu, rank: int, port: int) -> NextHop:
+        if rank == gpu.rail:
+            return (Hop(self.live.own_nics[gpu][port], gpu.name),)
+        return self.topology.hb_hops(gpu, self.topology.gpu(gpu.domain, rank))
 
     # Switches
 
     def ports(self, switch: str, destination: Gpu) -> Ports:
         """Ports down to the destination, or over the uplinks, or down to a transit GPU."""
-        if self._ends_at(switch, destination):
-            return Ports(((Hop(_working(self.live.nic[destination]), switch),),), (-1,))
+        if nic := self._last_link(switch, destination):
+            return Ports(((Hop(nic, switch),),), (-1,))
         cost, ports = self._ports_up(switch, destination)
         return ports if cost < GPU_TRANSIT else self._over_transit_gpus(switch, destination)
 
-    def ports_to_rail(self, switch: str, rail: int, domains: int) -> list[tuple[Ports, int]]:
-        """Ports to a rail's GPUs in a set of domains, each with its subset of the domains."""
+    def ports_to_lane(self, switch: str, number: int, domains: int) -> list[tuple[Ports, int]]:
+        """Ports to a lane in a set of domains, each with its subset of the domains."""
         groups: list[tuple[Ports, int]] = []
         for equivalent in self.live.equivalent_domains:
-            first = self.topology.gpu(next(bits(equivalent)), rail)
+            first = self.topology.lane(next(bits(equivalent)), number)
             cost, ports = self._ports_up(switch, first)
-            if cost < GPU_TRANSIT and not self._ends_at(switch, first):
+            if cost < GPU_TRANSIT and not self._last_link(switch, first):
                 _add(groups, ports, equivalent & domains)
                 continue
             for domain in bits(equivalent & domains):
-                groups.append((self.ports(switch, self.topology.gpu(domain, rail)), 1 << domain))
+                groups.append((self.ports(switch, self.topology.lane(domain, number)), 1 << domain))
         return sorted(groups, key=lambda item: item[1] & -item[1])
 
-    def _ends_at(self, switch: str, gpu: Gpu) -> bool:
-        nic = self.live.nic[gpu]
-        return nic is not None and nic.upper.node == switch
+    def _last_link(self, switch: str, destination: Gpu) -> Link | None:
+        """The NIC link by which packets reach their destination from a switch, if it has one."""
+        nics = self.live.nics[destination.gpu].values()
+        return next((nic for nic in nics if nic.upper.node == switch), None)
 
-    def below(self, spine_switch: str, rail: int) -> int:
-        """Set of domains whose GPU of a rail is two links down from a spine switch."""
+    def _lanes_on(self, switch: str, destination: Gpu) -> int:
+        """Count the lanes from the destination's to the next one that ends at a switch."""
+        lanes, nics = self.topology.spec.lanes, self.live.nics[destination.gpu].items()
+        ends = ((n - destination.lane) % lanes for n, nic in nics if nic.upper.node == switch)
+        return min(ends, default=lanes)
+
+    def below(self, spine_switch: str, number: int) -> int:
+        """Set of domains whose lane with this number is two links down from a spine switch."""
         reached = 0
         for equivalent in self.live.equivalent_domains:
-            first = self.topology.gpu(next(bits(equivalent)), rail)
+            first = self.topology.lane(next(bits(equivalent)), number)
             if self.live.distances_to(first).get(spine_switch) == 2:
                 reached |= equivalent
         return reached
@@ -306,6 +338,7 @@ class Routing:
             ]
             shortest = min((cost for cost, _ in costs), default=UNREACHABLE)
             hops = [hop for cost, hop in costs if cost == shortest < UNREACHABLE]
+            hops.sort(key=lambda hop: self._lanes_on(hop.receiver, destination))
             self._known_uplinks[key] = shortest, self._ports_over(hops, self._hashes(switch, hops))
         return self._known_uplinks[key]
 
@@ -317,8 +350,10 @@ class Routing:
 
     def _ports_over(self, hops: list[Hop], by_origin: bool = False) -> Ports:
         spines = (self.topology.switch_by_name.get(hop.receiver) for hop in hops)
+        in_plane = self.topology.spec.nic.spines
         numbers = (
-            s.index if s is not None and s.kind is NodeKind.SPINE_SWITCH else -1 for s in spines
+            s.index % in_plane if s is not None and s.kind is NodeKind.SPINE_SWITCH else -1
+            for s in spines
         )
         return Ports(tuple((hop,) for hop in hops), tuple(numbers), by_origin)
 
@@ -331,9 +366,10 @@ class Routing:
         }
         shortest = min(cost_up, *costs.values(), UNREACHABLE)
         down = [
-            Hop(_working(self.live.nic[gpu]), switch)
+            Hop(nic, switch)
             for gpu, cost in costs.items()
             if cost == shortest < UNREACHABLE
+            if (nic := self._last_link(switch, gpu))
         ]
         hops_up = [next_hop[0] for next_hop in up.next_hops if cost_up == shortest]
         from_gpus = self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH
@@ -342,7 +378,7 @@ class Routing:
     def _transit_gpus(self, switch: str, destination: Gpu) -> list[Gpu]:
         """Transit GPUs at a switch: the destination's peers (none is nearer), or else all."""
         at_switch = self.live.transit_gpus.get(switch, {})
-        crossbar = self.live.crossbar[destination]
+        crossbar = self.live.crossbar[destination.gpu]
         peers = None if crossbar is None else at_switch.get(crossbar)
         return peers or [gpu for gpus in at_switch.values() for gpu in gpus]
 
@@ -365,12 +401,6 @@ def _add(groups: list[tuple[Ports, int]], ports: Ports, domains: int) -> None:
             return
     if domains:
         groups.append((ports, domains))
-
-
-def _working(link: Link | None) -> Link:
-    if link is None:
-        raise ValueError("failed link in a live path")
-    return link
 
 
 def bits(numbers: int) -> Iterator[int]:

@@ -16,6 +16,7 @@ divided by the same rule.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from model.training.traffic import Dimension
 from model.workload.schedule import WorkSteps
 from model.workload.transfers import dependencies
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 
 DIMENSIONS = tuple(Dimension)
@@ -96,6 +98,10 @@ class IterationSteps(WorkSteps):
         super().__post_init__()
         _check_uses(self.transfers, *self.uses)
         self._check_bytes()
+
+    def _of_parts(self, parts: Parts) -> dict[str, Any]:
+        dimensions = self.dimensions[parts.whole]
+        return {"dimensions": dimensions, "uses": parts.pairs(*self.uses)}
 
     def _check_bytes(self) -> None:
         """Raise `ScheduleError` if less is sent in a dimension than the iteration asks for.

@@ -6,15 +6,16 @@ schedule cannot be built. The postcondition is apart from the algorithm, as in m
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from model.arrays import Floats, Ints
 from model.workload.transfers.collective import Collective, Demand
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import Lanes, Parts
 from model.workload.transfers.proof import ScheduleError, check_dependencies, check_steps, prove
 
 
@@ -53,6 +54,9 @@ class Steps(Protocol):
     def digest(self) -> str:
         """Fingerprint of the contents."""
 
+    def over(self, lanes: Lanes) -> "Steps":
+        """Return the same work with its transfers spread over lanes."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WorkSteps:
@@ -78,6 +82,16 @@ class WorkSteps:
         """Fingerprint of the contents."""
         return fingerprint(self.transfers, self.task, self.algorithm, self.gpus)
 
+    def over(self, lanes: Lanes) -> Self:
+        """Return the same work with its transfers spread over lanes."""
+        parts, transfers = lanes.spread_out(self.transfers)
+        return replace(self, transfers=transfers, **self._of_parts(parts))
+
+    def _of_parts(self, parts: Parts) -> dict[str, Any]:
+        """Return the fields that say something about each step, for parts of the steps."""
+        del parts
+        return {}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RequestSteps(WorkSteps):
@@ -99,6 +113,9 @@ class RequestSteps(WorkSteps):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_arrivals()
+
+    def _of_parts(self, parts: Parts) -> dict[str, Any]:
+        return {"request": self.request[parts.whole]}
 
     def latencies_s(self, end_s: Floats) -> Floats:
         """Return the latency of each request in seconds, by the end of each step."""
@@ -168,3 +185,9 @@ class Schedule:
         """Fingerprint of the schedule's contents."""
         names = self.collective, self.algorithm, self.gpus, self.demand.digest
         return fingerprint(self.transfers, *names)
+
+    def over(self, lanes: Lanes) -> "Schedule":
+        """Return the same collective over lanes, proved once more: chunks are cut into parts."""
+        demand = lanes.cut_demand(self.demand)
+        _, transfers = lanes.spread_out(self.transfers, demand.chunk_bytes)
+        return replace(self, demand=demand, transfers=transfers)

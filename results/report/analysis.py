@@ -10,6 +10,7 @@ from model.arrays import Floats, Ints
 from model.fabric.topology import Hop, Link, LinkKind, Topology
 from model.faults import domain_name
 from model.routing.paths import Routing
+from model.workload.transfers.columns import NONE
 from results.report.run_data import CaseData, Columns
 
 NS_PER_S = 1e9
@@ -34,7 +35,7 @@ class Step:
 
 def steps(case: CaseData) -> list[Step]:
     """Return the steps of a case without faults."""
-    number = step_numbers(case.one["source"])
+    number = step_numbers(case.one["source"], case.one["lane"])
     every = case.measured
     arrived_s = every["arrived_ns"] / NS_PER_S
     step_of = number[every["transfer"]]
@@ -50,12 +51,14 @@ def steps(case: CaseData) -> list[Step]:
     return every_step
 
 
-def step_numbers(sources: Ints) -> Ints:
-    """Number each GPU's transfers from 0, in the order of the schedule."""
+def step_numbers(sources: Ints, lanes: Ints) -> Ints:
+    """Number each GPU's transfers from 0, in the order of the schedule; parts have one number."""
+    part = (np.diff(lanes, prepend=0) == 1) & (np.diff(sources, prepend=NONE) == 0)
     order = np.argsort(sources, kind="stable")
     first = np.searchsorted(sources[order], sources[order])
+    count = np.append(0, np.cumsum(~part[order]))
     numbers = np.empty_like(order)
-    numbers[order] = np.arange(len(order)) - first
+    numbers[order] = count[1:] - count[first] - 1
     return numbers
 
 
@@ -65,22 +68,23 @@ def _last_by_execution(repeat: Ints, arrived_s: Floats, chosen: np.ndarray) -> f
     return float(np.median(ends)) if ends else float("nan")
 
 
-Paths = Mapping[tuple[int, int], tuple[Hop, ...]]
+ENDS = ("source", "destination", "lane")
+Paths = Mapping[tuple[int, int, int], tuple[Hop, ...]]
 
 
 def paths_of(case: CaseData) -> Paths:
     """Return the path of every pair of ranks that exchange bytes, on the fabric without faults."""
     routing, gpus = Routing(case.topology), case.topology.job_gpus
-    pairs = set(zip(case.one["source"].tolist(), case.one["destination"].tolist(), strict=True))
-    return {pair: routing.path(gpus[pair[0]], gpus[pair[1]]) for pair in pairs}
+    pairs = set(zip(*(case.one[name].tolist() for name in ENDS), strict=True))
+    return {(a, b, lane): routing.path(gpus[a], gpus[b].by(lane)) for a, b, lane in pairs}
 
 
 def _busiest(paths: Paths, transfers: Columns, chosen: np.ndarray) -> tuple[str, float]:
     """The link direction that needs the longest for some transfers, and how long."""
     needs_s: dict[Hop, float] = {}
-    columns = (transfers[name][chosen].tolist() for name in ("source", "destination", "size_bytes"))
-    for source, destination, size_bytes in zip(*columns, strict=True):
-        for hop in paths[source, destination]:
+    columns = (transfers[name][chosen].tolist() for name in (*ENDS, "size_bytes"))
+    for *pair, size_bytes in zip(*columns, strict=True):
+        for hop in paths[tuple(pair)]:
             needs_s[hop] = needs_s.get(hop, 0.0) + size_bytes * 8 / hop.link.rate_bps
     if not needs_s:
         return "none", 0.0

@@ -16,6 +16,7 @@ from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
 from results.report.analysis import (
     DIRECTIONS,
+    ENDS,
     NS_PER_S,
     paths_of,
     sample_times_s,
@@ -112,7 +113,7 @@ def _execution(case: CaseData, row: int) -> Iterator[Event]:
 
 def _steps(transfers: Columns, start_ns: int) -> Iterator[Event]:
     """Yield a slice for each step: from the end of the one before until all have arrived."""
-    numbers, before_ns = step_numbers(transfers["source"]), 0
+    numbers, before_ns = step_numbers(transfers["source"], transfers["lane"]), 0
     for step in range(int(numbers.max(initial=-1)) + 1):
         end_ns = max(before_ns, int(transfers["arrived_ns"][numbers == step].max()))
         yield _slice(RUN, STEPS, f"step {step + 1}", start_ns + before_ns, start_ns + end_ns)
@@ -165,7 +166,7 @@ def gaps(busy: Iterable[tuple[int, int]], begin: int, end: int) -> Iterator[tupl
 def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) -> Iterator[Event]:
     """Yield the use of every link, computed: bytes of a transfer, spread evenly over its time."""
     paths, slice_ns = paths_of(case), (end_ns - start_ns) / SLICES
-    columns = (transfers[name].tolist() for name in ("source", "destination"))
+    columns = (transfers[name].tolist() for name in ENDS)
     hops = [paths[pair] for pair in zip(*columns, strict=True)]
     crossing = rows(transfers, np.repeat(np.arange(len(hops)), [len(path) for path in hops]))
     numbers = {hop: n for n, hop in enumerate(dict.fromkeys(h for path in hops for h in path))}

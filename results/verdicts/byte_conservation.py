@@ -22,6 +22,8 @@ from model.workload.generator import FRAMINGS, Framing, Generator
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
+# The ranks of source and destination, and the lane.
+Way = tuple[int, int, int]
 SHOWN = 3
 # Most bytes that an out-of-order packet adds to its acknowledgement (RFC 2018).
 SELECTIVE_BYTES = 36
@@ -143,10 +145,10 @@ def spans(
     sure, more = Counter[Hop](), Counter[Hop]()
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
     sent, opening = _exchanged(schedule, framing)
-    for (sender, receiver), size_bytes in sent.items():
-        for hop in routing.path_if_any(gpus[sender], gpus[receiver]) or ():
+    for (sender, receiver, lane), size_bytes in sent.items():
+        for hop in routing.path_if_any(gpus[sender], gpus[receiver].by(lane)) or ():
             sure[hop] += executions * size_bytes
-            more[hop] += opening[sender, receiver]
+            more[hop] += opening[sender, receiver, lane]
             if sender in ranks or receiver in ranks:
                 senders[hop].add(sender)
                 receivers[hop].add(receiver)
@@ -159,24 +161,22 @@ def spans(
     return explained
 
 
-def _exchanged(
-    schedule: Steps, framing: Framing
-) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
+def _exchanged(schedule: Steps, framing: Framing) -> tuple[Counter[Way], Counter[Way]]:
     """Return the bytes of an execution from each rank to each other, and the most beside these.
 
     They are of transfers and of the answers to them; and of connections that open.
     """
-    sent, opening = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-    pairs = set()
+    sent, opening = Counter[Way](), Counter[Way]()
+    pairs = set[Way]()
     for transfer in schedule.transfers:
-        there = transfer.source, transfer.destination
-        back = there[::-1]
+        there = transfer.source, transfer.destination, transfer.lane
+        back = transfer.destination, transfer.source, transfer.lane
         pairs.add(there)
         sent[there] += framing.forth(transfer.size_bytes)
         sent[back] += framing.confirmation + framing.ready * (transfer.ready is not None)
-    for source, destination in pairs:
-        opening[source, destination] += framing.opening
-        opening[destination, source] += framing.answer
+    for source, destination, lane in pairs:
+        opening[source, destination, lane] += framing.opening
+        opening[destination, source, lane] += framing.answer
     return sent, opening
 
 

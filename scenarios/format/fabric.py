@@ -17,11 +17,14 @@ from model.fabric.spec import (
     FabricSpec,
     HbNetwork,
     NicNetwork,
+    Planes,
     Spares,
     SpineSelection,
+    Spread,
 )
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
+from scenarios.format.nics import nic_issues
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
 # from 0xffffff00 on (section 7.2.1).
@@ -45,6 +48,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
             ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
         )
     yield from _hb_switch_issues(fabric)
+    yield from nic_issues(fabric)
     domains = fabric.domains + fabric.spare_domains
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
@@ -64,6 +68,7 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of sizes beyond the addresses, the domains, or the port numbers of a switch."""
     domains = fabric.domains + fabric.spare_domains
     size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
+    size = max(size, (fabric.nics_per_domain or 0) * fabric.nic_ports)
     for key, value, most in (
         ("domains", domains, MAX_DOMAINS),
         ("domain_size", size, MAX_DOMAIN_SIZE),
@@ -159,6 +164,10 @@ def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
         leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
         oversubscription=fabric.oversubscription,
         spine_selection=fabric.spine_selection,
+        ports=fabric.nic_ports,
+        planes=fabric.planes or Planes.BONDED,
+        spread=fabric.spread or Spread.QUEUE_PAIRS,
+        per_domain=None if fabric.nics_per_domain == fabric.domain_size else fabric.nics_per_domain,
         impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
     )
 
@@ -173,7 +182,7 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
 
 def rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     """Yield an issue if the slowest link is too slow to be shaped, or the fastest too fast."""
-    rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_nic_bps}
+    rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_port_bps}
     if spec.has_spines:
         rates["an uplink"] = spec.emulated_uplink_bps
     if spec.hb.leaves > 1:

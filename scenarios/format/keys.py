@@ -16,7 +16,7 @@ from model.fabric.shaping import (
     MOST_DEPTH_S,
     SEGMENT_PACKETS,
 )
-from model.fabric.spec import Datapath, FabricKind, SpineSelection
+from model.fabric.spec import Datapath, FabricKind, Planes, SpineSelection, Spread
 from model.faults import Component, FaultMode
 from model.job.placement import RecoveryStrategy
 from scenarios.format.checked_file import Strict
@@ -106,6 +106,26 @@ class Fabric(Strict):
         default=1.0, description="downlinks' rate over uplinks' rate of a rail switch"
     )
 
+    nic_ports: Count = Field(
+        default=1,
+        le=2,
+        description="ports of a NIC, which share its rate: 1, or 2, each to its own rail switch",
+    )
+    planes: Planes | None = Field(
+        default=None,
+        description="two ports: `bonded` (default): all rail switches share the spine switches, as "
+        "dual ToR; `separate`: each plane has its own",
+    )
+    spread: Spread | None = Field(
+        default=None,
+        description="two ports: `queue-pairs` (default): a part of each transfer on each; `hash`: "
+        "bonded, each pair of GPUs on one",
+    )
+    nics_per_domain: Count | None = Field(
+        default=None,
+        description="NICs of a domain, which GPUs share, or of which each has several; default: "
+        "one a GPU",
+    )
     rail_leaves: Count = Field(
         default=1,
         description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "

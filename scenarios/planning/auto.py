@@ -118,7 +118,7 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
 
 def _rates_bps(spec: FabricSpec) -> Iterator[float]:
     """Yield the rates of all links of a fabric at real rates."""
-    yield from (spec.hb.rate_bps, spec.nic.rate_bps)
+    yield from (spec.hb.rate_bps, spec.nic.rate_bps / spec.nic.ports)
     if spec.has_spines:
         yield spec.emulated_uplink_bps
     if spec.hb.leaves > 1:

@@ -20,6 +20,7 @@ from model.prediction.platform_time import (
     with_busiest,
 )
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import spread
 from results.verdicts.model_comparison import busbw_factor
 from scenarios.planning.plan import RealTask, real_task
 from scenarios.scenario import Case, Scenario
@@ -113,7 +114,8 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
         return closed_time(real, latencies, framing).completion_s
     if not count and spec.gpus > MOST_GPUS:
         return None
-    return platform_s(real.task.transfers(), build_topology(real.spec), latencies, framing)
+    sent = spread(real.task.transfers(), real.spec)
+    return platform_s(sent, build_topology(real.spec), latencies, framing)
 
 
 def left_out(scenario: Scenario) -> list[str]:
@@ -165,11 +167,13 @@ def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing
     if task.is_modeled:
         return closed_time(real, latencies, framing)
     if count <= MOST_FOLLOWED:
-        return platform_time(_transfers(task), build_topology(spec), latencies, framing)
+        sent = spread(_transfers(task), spec)
+        return platform_time(sent, build_topology(spec), latencies, framing)
     time = closed_time(real, latencies, framing)
     if count > MOST_LOADED or spec.gpus > MOST_LOADED_GPUS:
         return time
-    return with_busiest(time, _transfers(task), build_topology(spec), framing)
+    sent = spread(_transfers(task), spec)
+    return with_busiest(time, sent, build_topology(spec), framing)
 
 
 @lru_cache(maxsize=1)
@@ -182,7 +186,7 @@ def _regular_transfers(real: RealTask) -> int:
     """Return the number of transfers if there is a closed form for them, else 0."""
     task, spec = real.task, real.spec
     is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
-    is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION
+    is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION and spec.has_whole_nics
     # Else the spine switches have unequal shares of the domains.
     is_plain &= spec.domains % spec.nic.spines == 0
     if not isinstance(task, SizedCollective) or not task.is_regular or not is_plain:

@@ -23,7 +23,7 @@ from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import MTU_BYTES, Impairment
-from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology
+from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology, lane_of
 from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, impair, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
 
@@ -95,9 +95,10 @@ class Links:
         if gpu:
             # Of a GPU's own segments: switches and peers hand on what they receive.
             peer.append(("IFLA_GSO_MAX_SEGS", self.topology.spec.grain_packets))
-            address_of = addressing.hb_mac if link.kind is LinkKind.HB else addressing.nic_mac
+            is_nic = link.kind is LinkKind.NIC
+            mac = addressing.nic_mac(gpu.by(lane_of(link))) if is_nic else addressing.hb_mac(gpu)
             peer.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
-            peer.append(("IFLA_ADDRESS", address_of(gpu)))
+            peer.append(("IFLA_ADDRESS", mac))
         with self._asking("", link.name) as netlink:
             netlink.link(
                 "add",
@@ -169,19 +170,24 @@ class Links:
             self.sockets.pop(gpu).close()
         self.lost.add(gpu)
 
-    def configure_proxy(self, gpu: Gpu, hb: Port, nic: Port, peers: Iterable[Gpu]) -> None:
+    def configure_proxy(self, gpu: Gpu, peers: Iterable[Gpu]) -> None:
         """Request a proxy's addresses and its permanent neighbour entries.
 
-        The rail's next hop is a virtual gateway: switches route. Neighbours are static, as an ARP
+        A lane's address belongs to its NIC link, or to the HB link of a GPU that shares a NIC. The
+        rail's next hop is a virtual gateway: switches route. Neighbours are static, as an ARP
         request would wait behind data, and packets sent meanwhile would be lost.
         """
-        hb_index, nic_index = self.index_of(hb), self.index_of(nic)
+        hb_index = self.index_of(self.topology.link_of(gpu, LinkKind.HB).lower)
+        nics = [self.index_of(link.lower) for link in self.topology.nic_links(gpu)]
         with self._asking(gpu.name, f"{gpu.name}: its addresses") as netlink:
             netlink.link("set", index=1, state="up")
             _add_address(netlink, hb_index, addressing.hb_address(gpu), addressing.DOMAIN_PREFIX)
-            _add_address(netlink, nic_index, addressing.nic_address(gpu), 32)
+            for lane in range(self.topology.spec.lanes):
+                index = nics[lane] if nics else hb_index
+                _add_address(netlink, index, addressing.nic_address(gpu.by(lane)), 32)
             self._set_timeout(netlink, hb_index, gpu)
-            _add_neighbour(netlink, nic_index, addressing.GATEWAY, addressing.GATEWAY_MAC)
+            for index in nics:
+                _add_neighbour(netlink, index, addressing.GATEWAY, addressing.GATEWAY_MAC)
             for peer in peers:
                 mac = addressing.hb_mac(peer)
                 _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)

@@ -112,18 +112,18 @@ class GpuProxyNode(ShellOnDemand):
 
     def IP(self, intf: Any = None) -> str:
         """The address of the NIC, which every GPU reaches; of `intf`, if one is given."""
-        return str(self.address(intf if intf in ("hb0", "nic0") else "nic0"))
+        return str(self.address(intf if intf in self.nameToIntf else "nic0"))
 
     def address(self, interface: str) -> IPv4Address:
-        """The address of the proxy's interface, `hb0` or `nic0`."""
-        of = addressing.hb_address if interface == "hb0" else addressing.nic_address
-        return of(self.gpu)
+        """The address of the proxy's interface: `hb0`, or `nic0` and on, one for each lane."""
+        if interface == "hb0":
+            return addressing.hb_address(self.gpu)
+        return addressing.nic_address(self.gpu.by(int(interface.removeprefix("nic"))))
 
     def configDefault(self, **params: Any) -> None:
         """Give the proxy its addresses."""
-        hb, nic = self.intfs[1], self.intfs[2]
         peers = [gpu for gpu in self.domain if gpu != self.gpu]
-        hb.link.links.configure_proxy(self.gpu, hb.link.link.lower, nic.link.link.lower, peers)
+        self.intfs[1].link.links.configure_proxy(self.gpu, peers)
 
 
 class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]

@@ -53,7 +53,7 @@ def test_packets_and_bytes_arrive_in_the_domain_on_the_rail_and_across_rails() -
     ):
         addresses = job_placement(SPEC).addresses()
         for pair in ((0, 1), (0, 2), (0, 3)):
-            said = fabric.network["d0g0"].cmd(f"ping -c 1 -W 5 {addresses[pair]}")
+            said = fabric.network["d0g0"].cmd(f"ping -c 1 -W 5 {addresses[*pair, 0]}")
             assert "1 received" in said, said
         hosts = Hosts(fabric.process_ids, addresses)
         flows = carry(hosts, {(0, 2): 1_000_000, (2, 0): 1_000_000})
@@ -92,7 +92,7 @@ def test_a_server_that_nobody_answers_is_an_error_and_leaves_nothing() -> None:
         plain_mininet(TOPOLOGY, lock, DEADLINE_S) as fabric,
         pytest.raises(EmulationError, match=r"iperf3 \(0, 2\): .*unable to connect"),
     ):
-        carry(Hosts(fabric.process_ids, {(0, 2): "127.0.0.1"}), {(0, 2): 1})
+        carry(Hosts(fabric.process_ids, {(0, 2, 0): "127.0.0.1"}), {(0, 2): 1})
 
 
 def test_after_kill_9_all_its_processes_go_by_themselves() -> None:

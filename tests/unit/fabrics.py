@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 
 from controller.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
-from model.fabric.spec import GBIT, FabricKind, FabricSpec, HbNetwork, NicNetwork, SpineSelection
-from model.fabric.topology import Topology, build_topology
+from model.fabric.spec import (
+    GBIT,
+    FabricKind,
+    FabricSpec,
+    HbNetwork,
+    NicNetwork,
+    Planes,
+    SpineSelection,
+)
+from model.fabric.topology import Gpu, Topology, build_topology
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -22,6 +30,9 @@ def spec(
     seed: int = 0,
     rail_leaves: int = 1,
     spine_selection: SpineSelection = SpineSelection.DESTINATION,
+    ports: int = 1,
+    planes: Planes = Planes.BONDED,
+    nics: int | None = None,
 ) -> FabricSpec:
     """A fabric at DGX H100 rates, slowed down by 20 000."""
     return FabricSpec(
@@ -33,8 +44,11 @@ def spec(
         nic=NicNetwork(
             400 * GBIT,
             spines=spines,
-            leaves=rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+            leaves=rail_leaves if kind is FabricKind.RAIL_ONLY and ports == 1 else 1,
             spine_selection=spine_selection,
+            ports=ports,
+            planes=planes,
+            per_domain=nics,
         ),
         bandwidth_scale=20_000,
         seed=seed,
@@ -61,6 +75,11 @@ def assume_accepted(named: tuple[Collective, str], domains: int, domain_size: in
     assume(accepts(named, domains, domain_size))
 
 
+def destinations(topology: Topology) -> list[Gpu]:
+    """All GPUs, each by all of its lanes."""
+    return [gpu.by(lane) for gpu in topology.gpus for lane in range(topology.spec.lanes)]
+
+
 def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
     """The rules and routes for a fabric of this health."""
     return Planner(topology).state(health)
@@ -77,13 +96,22 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
         seed=st.integers(0, 20),
         rail_leaves=st.sampled_from([1, 1, 2]),
         spine_selection=st.sampled_from(SpineSelection),
+        ports=st.sampled_from([1, 1, 2]),
+        planes=st.sampled_from(Planes),
     ).flatmap(_of_leaves)
 
 
 def _of_leaves(fabric: FabricSpec) -> st.SearchStrategy[Topology]:
-    """Build a fabric with any number of leaf HB switches that its domains can have."""
-    leaves = [n for n in range(1, fabric.domain_size + 1) if fabric.domain_size % n == 0]
-    return st.sampled_from(leaves).map(lambda n: build_topology(with_hb_leaves(fabric, n)))
+    """Build a fabric with any numbers of leaf HB switches and NICs that its domains can have."""
+    size = fabric.domain_size
+    divisors = [n for n in range(1, size + 1) if size % n == 0]
+    nics = [None] if fabric.nic.leaves > 1 else [None, None, *divisors, 2 * size]
+    return st.builds(_built, st.just(fabric), st.sampled_from(divisors), st.sampled_from(nics))
+
+
+def _built(fabric: FabricSpec, hb_leaves: int, nics: int | None) -> Topology:
+    nic = replace(fabric.nic, per_domain=nics)
+    return build_topology(replace(with_hb_leaves(fabric, hb_leaves), nic=nic))
 
 
 @st.composite

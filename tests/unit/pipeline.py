@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 from controller.planner import DesiredState, Route, Rule
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
-from model.fabric.topology import Gpu, LinkKind, Topology
+from model.fabric.topology import Gpu, LinkKind, Topology, lane_of
 from tests.unit.fabrics import desired_state
 
 
@@ -27,7 +27,7 @@ class Pipeline:
         """The nodes that a packet visits, from its source to its destination."""
         address = addressing.address_of(destination, source)
         visited, gpu = [source.name], source
-        while gpu != destination:
+        while gpu != destination.gpu:
             visited += self._from_gpu(gpu, address)
             assert len(set(visited)) == len(visited), f"a loop: {visited}"
             gpu = self.topology.gpu_by_name[visited[-1]]
@@ -43,7 +43,10 @@ class Pipeline:
         if route.interface == "hb0":
             peer = next(g for g in self.topology.gpus if addressing.hb_address(g) == route.gateway)
             return self._through_hb_switches(gpu, peer)
-        leaf = next(k for k in self.topology.links_of(gpu.name) if k.lower.interface == "nic0")
+        links = self.topology.links_of(gpu.name)
+        leaf = next(k for k in links if k.lower.interface == route.interface)
+        lane = addressing.gpu_at(address).lane
+        assert route.source == addressing.nic_address(gpu.by(lane))
         return self._through_switches(gpu.name, leaf.upper.node, address)
 
     def _through_hb_switches(self, gpu: Gpu, peer: Gpu) -> list[str]:
@@ -76,7 +79,7 @@ class Pipeline:
             visited.append(following)
             if following in self.topology.gpu_by_name:
                 gpu = self.topology.gpu_by_name[following]
-                assert rule.hardware_address == addressing.nic_mac(gpu)
+                assert rule.hardware_address == addressing.nic_mac(gpu.by(lane_of(link)))
                 return visited
             assert rule.hardware_address is None
             before, switch = switch, following

@@ -4,12 +4,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planner import Planner, difference
+from execution.path_check import rails_of
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.routing.paths import Routing, Unreachable
-from tests.unit.fabrics import desired_state, fabrics_with_failures, spec, topologies
+from tests.unit.fabrics import (
+    desired_state,
+    destinations,
+    fabrics_with_failures,
+    spec,
+    topologies,
+)
 from tests.unit.pipeline import Pipeline
 
 
@@ -22,9 +29,11 @@ def test_rules_and_routes_give_exactly_the_paths_that_the_model_charges(
     pipeline, routing = Pipeline(topology, health), Routing(topology, health)
     cut_off = set(pipeline.state.cut_off)
     for source in topology.gpus:
-        for destination in topology.gpus:
-            if source == destination:
-                continue
+        for destination in destinations(topology):
+            if source == destination.gpu or (
+                source.domain == destination.domain and destination.lane
+            ):
+                continue  # within a domain, a GPU has one address
             try:
                 hops = routing.path(source, destination)
             except Unreachable:
@@ -66,8 +75,9 @@ def test_a_rail_only_fabric_has_no_rule_to_another_rail(topology: Topology) -> N
     if topology.spec.kind is FabricKind.RAIL_ONLY:
         state = desired_state(topology)
         for switch in topology.switches:
-            network = addressing.rail_network(switch.rail or 0)
-            assert all(rule.destination.subnet_of(network) for rule in state.rules[switch.name])
+            own = [addressing.rail_network(rank) for rank in rails_of(topology, switch.name)]
+            for rule in state.rules[switch.name]:
+                assert any(rule.destination.subnet_of(network) for network in own)
 
 
 @given(topologies())

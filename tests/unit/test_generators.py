@@ -281,7 +281,7 @@ def test_a_server_that_does_not_listen_is_told(
     (tmp_path / "iperf3").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "iperf3").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    hosts = Hosts([os.getpid()] * 2, {(0, 1): "127.0.0.1"})
+    hosts = Hosts([os.getpid()] * 2, {(0, 1, 0): "127.0.0.1"})
     monkeypatch.setattr("traffic_gen.iperf3.LISTEN_DEADLINE_S", 0.1)
     with (
         pytest.raises(EmulationError, match=r"start of the iperf3 server .*: timed out after"),

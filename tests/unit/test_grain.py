@@ -89,7 +89,7 @@ def test_a_program_sends_in_turns_with_buffers_of_the_grain(
 ) -> None:
     spec = replace(fabric_spec(FabricKind.RAIL_ONLY, *shape), grain_packets=packets)
     pairs = [(a, b) for a in range(spec.gpus) for b in range(spec.gpus) if a != b]
-    built = programs_of(range(spec.gpus), at_once(pairs), dict.fromkeys(pairs, ""), spec)
+    built = programs_of(range(spec.gpus), at_once(pairs), {(*pair, 0): "" for pair in pairs}, spec)
     for rank, program in built.items():
         peers = [send[1] for send in program["sends"]]
         assert peers == in_turns(rank, peers, shape)

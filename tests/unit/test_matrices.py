@@ -18,6 +18,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import ELEMENT_BYTES
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
@@ -30,7 +31,7 @@ from traffic_gen.workloads.algorithms.all_to_all import (
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import algorithms_of
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
-from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, SizedCollective
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 ALGORITHM = st.sampled_from(algorithms_of(Collective.ALL_TO_ALL))
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda shape: shape > (1, 1))

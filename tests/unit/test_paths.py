@@ -18,7 +18,7 @@ from commands.app import app
 from execution.path_check import judge_isolation, rails_of
 from model.fabric.addressing import nic_address, rail_network
 from model.fabric.spec import FabricKind, Spares
-from model.fabric.topology import Gpu, NodeKind, Topology, build_topology
+from model.fabric.topology import Gpu, Topology, build_topology
 from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.render.terminal import print_sections
@@ -234,12 +234,13 @@ def test_what_a_rule_without_a_rail_forwards_is_foreign() -> None:
 
 @given(topologies())
 def test_a_switch_serves_its_own_rail_or_all_of_them(topology: Topology) -> None:
-    size = topology.spec.domain_size
+    size, nics = topology.spec.domain_size, topology.spec.nics
     for switch in topology.switches:
-        if switch.kind is NodeKind.SPINE_SWITCH and switch.rail is None:
+        if switch.rail is None:
             assert rails_of(topology, switch.name) == set(range(size))
         else:
-            assert rails_of(topology, switch.name) == {switch.rail}
+            first, end = switch.rail * size // nics, (switch.rail + 1) * size // nics
+            assert rails_of(topology, switch.name) == set(range(first, max(first + 1, end)))
 
 
 def test_a_spare_rail_switch_has_no_rail_of_its_own() -> None:

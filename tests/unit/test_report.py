@@ -197,9 +197,13 @@ def test_a_steps_bottleneck_needs_the_time_of_its_bytes(run: RunData) -> None:
 @given(st.lists(st.integers(0, 5), max_size=30))
 def test_each_gpus_transfers_are_numbered_in_order(sources: list[int]) -> None:
     seen: dict[int, int] = {}
-    for source, number in zip(sources, step_numbers(np.array(sources, int)), strict=True):
+    whole, lanes = np.array(sources, int), np.tile([0, 1], len(sources))
+    numbers = step_numbers(whole, np.zeros_like(whole))
+    for source, number in zip(sources, numbers, strict=True):
         assert number == seen.get(source, 0)
         seen[source] = number + 1
+    in_parts = step_numbers(np.repeat(whole, 2), lanes)
+    assert in_parts.tolist() == np.repeat(numbers, 2).tolist()
 
 
 def test_bytes_of_pairs_are_those_of_the_schedule(run: RunData) -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from model.fabric import addressing
 from model.fabric.spec import FabricKind, SpineSelection
-from model.fabric.topology import Gpu, LinkKind, Topology, build_topology
+from model.fabric.topology import Gpu, LinkKind, Topology, build_topology, lane_of
 from model.routing.paths import Routing
-from tests.unit.fabrics import spec, topologies
+from tests.unit.fabrics import destinations, spec, topologies
 
 MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
 
@@ -20,24 +20,30 @@ def test_names_ports_and_addresses_are_unique(topology: Topology) -> None:
     assert len({(port.node, port.number) for port in ends}) == len(ends)
     assert len({(port.node, port.interface) for port in ends}) == len(ends)
     assert len({link.name for link in topology.links}) == len(topology.links)
-    addresses = [
-        f(gpu) for gpu in topology.gpus for f in (addressing.nic_address, addressing.hb_address)
-    ]
-    assert len(set(addresses)) == 2 * len(topology.gpus)
-    hardware = [f(gpu) for gpu in topology.gpus for f in (addressing.nic_mac, addressing.hb_mac)]
-    assert len(set(hardware)) == 2 * len(topology.gpus)
+    lanes = destinations(topology)
+    addresses = {addressing.nic_address(lane) for lane in lanes}
+    addresses |= {addressing.hb_address(gpu) for gpu in topology.gpus}
+    hardware = {addressing.nic_mac(lane) for lane in lanes}
+    hardware |= {addressing.hb_mac(gpu) for gpu in topology.gpus}
+    assert len(addresses) == len(hardware) == len(lanes) + len(topology.gpus)
+    assert all(addressing.gpu_at(addressing.nic_address(lane)) == lane for lane in lanes)
 
 
 def test_interface_names_fit_at_the_largest_size() -> None:
     last = addressing.MAX_DOMAINS - 1, addressing.MAX_DOMAIN_SIZE - 1
-    longest = (f"rail{last[1]}-d{last[0]}", f"spine{last[0]}-r{last[1]}", f"hb{last[0]}-g{last[1]}")
+    longest = (f"spine{last[0]}-r{last[1]}", f"hb{last[0]}-g{last[1]}", "to-d{}g{}p7".format(*last))
     assert max(map(len, longest)) <= MAX_INTERFACE_NAME
 
 
-@given(st.integers(0, addressing.MAX_DOMAINS - 1), st.integers(0, addressing.MAX_DOMAIN_SIZE - 1))
-def test_addresses_lie_in_their_networks(domain: int, rail: int) -> None:
-    gpu = Gpu(domain, rail)
-    assert addressing.nic_address(gpu) in addressing.rail_network(rail)
+@given(
+    st.integers(0, addressing.MAX_DOMAINS - 1),
+    st.integers(0, addressing.MAX_DOMAIN_SIZE - 1),
+    st.integers(0, addressing.MAX_LANES - 1),
+)
+def test_addresses_lie_in_their_networks(domain: int, rail: int, lane: int) -> None:
+    gpu = Gpu(domain, rail).by(lane)
+    assert addressing.nic_address(gpu) in addressing.lane_network(gpu)
+    assert addressing.lane_network(gpu).subnet_of(addressing.rail_network(rail))
     assert addressing.rail_network(rail).subnet_of(addressing.NIC_NETWORK)
     assert addressing.hb_address(gpu) in addressing.domain_network(domain)
     assert addressing.domain_network(domain).subnet_of(addressing.HB_NETWORK)
@@ -48,11 +54,22 @@ def test_addresses_lie_in_their_networks(domain: int, rail: int) -> None:
 def test_every_pair_is_delivered_without_a_loop(topology: Topology) -> None:
     routing = Routing(topology)
     for source in topology.gpus:
-        for destination in topology.gpus:
+        for destination in destinations(topology):
             hops = routing.path(source, destination)
             nodes = [source.name, *(hop.receiver for hop in hops)]
             assert nodes[-1] == destination.name
             assert len(set(nodes)) == len(nodes)
+
+
+@given(topologies())
+def test_packets_take_the_ports_of_their_lane(topology: Topology) -> None:
+    routing = Routing(topology)
+    for source in topology.gpus:
+        for destination in destinations(topology):
+            nics = [h for h in routing.path(source, destination) if h.link.kind is LinkKind.NIC]
+            assert {lane_of(hop.link) for hop in nics} <= {destination.lane}
+            if nics:
+                assert nics[-1].receiver == topology.holder(destination).name
 
 
 @given(topologies())
@@ -63,7 +80,9 @@ def test_rail_only_never_crosses_rails_outside_the_hb_domains(topology: Topology
             for destination in topology.gpus:
                 hops = routing.path(source, destination)
                 switches = [topology.switch_by_name.get(hop.receiver) for hop in hops]
-                assert {s.rail for s in switches if s is not None} <= {destination.rail}
+                nics = topology.nic_links(topology.holder(destination))
+                own = {topology.switch_by_name[nic.upper.node].rail for nic in nics}
+                assert {s.rail for s in switches if s is not None} <= own
 
 
 @given(topologies())

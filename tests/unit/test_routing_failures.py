@@ -87,20 +87,25 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
-    """Dijkstra's algorithm over all nodes: a transit GPU costs more than all links together."""
+    """Dijkstra's algorithm over all nodes: a transit GPU costs more than all links together.
+
+    A transit GPU forwards between the HB domain and a NIC link, not between two NIC links.
+    """
     settled: dict[str, int] = {}
-    waiting = [(0, destination.name)]
+    seen = set[tuple[str, bool]]()
+    waiting = [(0, destination.name, False)]
     while waiting:
-        cost, node = heapq.heappop(waiting)
-        if node in settled:
+        cost, node, by_nic = heapq.heappop(waiting)
+        is_transit = node in topology.gpu_by_name and node != destination.name
+        if (node, by_nic and is_transit) in seen:
             continue
-        settled[node] = cost
-        if node in topology.gpu_by_name and node != destination.name:
-            cost += GPU_TRANSIT
+        seen.add((node, by_nic and is_transit))
+        settled.setdefault(node, cost)
         for link in topology.links_of(node):
-            if health.is_live(link):
-                more = link.kind is not LinkKind.HB_TRUNK
-                heapq.heappush(waiting, (cost + more, link.other_end(node)))
+            is_nic = link.kind is LinkKind.NIC
+            if health.is_live(link) and not (is_transit and by_nic and is_nic):
+                more = GPU_TRANSIT * is_transit + (link.kind is not LinkKind.HB_TRUNK)
+                heapq.heappush(waiting, (cost + more, link.other_end(node), is_nic))
     return settled
 
 
@@ -113,6 +118,8 @@ def test_distances_are_those_of_a_plain_search(case: Case) -> None:
     topology, health = case
     live = LiveLinks(topology, health)
     for destination in topology.gpus:
+        if topology.holder(destination) != destination:
+            continue  # the NIC that it shares counts as its own
         plain = distances(topology, health, destination)
         found = live.distances_to(destination)
         for switch in topology.openflow_switches:

@@ -18,11 +18,12 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import ROOT, Collective, demand_of
 from model.workload.transfers.columns import Transfer, Transfers
 from model.workload.transfers.dependencies import ends_s
+from model.workload.transfers.lanes import ELEMENT_BYTES
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.fabrics import assume_accepted
 from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
-from traffic_gen.workloads.sized_collective import ELEMENT_BYTES, Peers, SizedCollective
+from traffic_gen.workloads.sized_collective import Peers, SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))
 SIZES = st.integers(1, 10_000)

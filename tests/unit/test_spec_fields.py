@@ -56,7 +56,8 @@ STORED = """\
 "bucket_depth_s": 0.02, "grain_packets": 8, "window": 2, "datapath": "kernel", \
 "hb_delay_s": 0.001, "hb_loss": 0.01, \
 "nic_delay_s": 0.005, "nic_loss": 0.02, "spine_selection": "hash", "hb_leaves": 4, \
-"hb_oversubscription": 3.0}"""
+"hb_oversubscription": 3.0, "nic_ports": 1, "planes": "bonded", "spread": "queue-pairs", \
+"nics_per_domain": null}"""
 DIGEST = "b75a9d3a7730e2ba"
 READER = TypeAdapter(FabricSpec)
 

@@ -108,11 +108,12 @@ class Agent:
         self.prepare()
         for peer, address in program["peers"].items():
             if int(peer) not in self.outgoing:
-                self.connect(int(peer), address, program["rank"])
+                lanes = program["lanes"]
+                self.connect(int(peer), address, program["rank"] * lanes + int(peer) % lanes)
         return {"loaded": True}
 
     def connect(self, peer: int, address: str, rank: int) -> None:
-        """Open the connection for this rank's transfers to `peer`."""
+        """Open the connection for this rank's transfers to `peer`, to which it is peer `rank`."""
         sock = socket.create_connection((address, PORT), CONNECTED_WITHIN_S)
         tune(sock)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.program["send_buffer"])

@@ -17,7 +17,7 @@ from model.measurement.records import Repeat, TransferRecord
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import EVERYONE, Demand
 from model.workload.transfers.columns import Transfer
-from traffic_gen.workloads.sized_collective import ELEMENT_BYTES
+from model.workload.transfers.lanes import ELEMENT_BYTES
 
 LOAD_DEADLINE_S = 60
 # Allowances for each connection and for each end of a transfer: one processor may have to open all
@@ -90,7 +90,7 @@ class AgentClient:
         self._dead.add(gpu)
 
     def load(
-        self, schedule: Steps, addresses: Mapping[tuple[int, int], str], *, check_data: bool
+        self, schedule: Steps, addresses: Mapping[tuple[int, int, int], str], *, check_data: bool
     ) -> None:
         """Send every agent its program, and wait until all connections are open.
 
@@ -149,7 +149,7 @@ class AgentClient:
     def execute(
         self,
         transfers: Sequence[Transfer],
-        addresses: Mapping[tuple[int, int], str],
+        addresses: Mapping[tuple[int, int, int], str],
         at_most_s: float,
     ) -> Repeat:
         """Execute transfers outside collectives once; raise `EmulationError` if not all end."""
@@ -340,15 +340,16 @@ def _records(
 def programs_of(
     ranks: Iterable[int],
     transfers: Iterable[Transfer],
-    addresses: Mapping[tuple[int, int], str],
+    addresses: Mapping[tuple[int, int, int], str],
     spec: FabricSpec,
     demand: Demand | None = None,
 ) -> dict[int, Program]:
     """Return a program per rank of a fabric: its sends in their turns, its receives, its peers.
 
-    `addresses` maps (source, destination) to the address to use. A step of compute is a send of a
-    rank to itself. To meet a `demand` with real data, programs also list the chunks that each
-    transfer carries, and those that a rank must have in the end.
+    A peer is a rank by a lane, with the number `rank * lanes + lane`; `addresses` maps (source,
+    destination, lane) to the address to use. A step of compute is a send of a rank to itself. To
+    meet a `demand` with real data, programs also list the chunks that each transfer carries, and
+    those that a rank must have in the end.
     """
     built: dict[int, Program] = {
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
@@ -356,14 +357,15 @@ def programs_of(
     }
     for program in built.values():
         program["send_buffer"] = send_buffer_bytes(spec.grain_packets)
-        program["window"] = spec.window
+        program["window"], program["lanes"] = spec.window, spec.lanes
     for transfer in transfers:
         source, destination = transfer.source, transfer.destination
+        to, by = (rank * spec.lanes + transfer.lane for rank in (destination, source))
         chunks = () if demand is None else transfer.chunks
         built[source]["sends"].append(
             (
                 transfer.id,
-                destination,
+                to,
                 transfer.size_bytes,
                 transfer.after,
                 transfer.ready is not None,
@@ -374,13 +376,15 @@ def programs_of(
         if transfer.is_compute:
             continue
         peers = built[source]["peers"]
-        if destination not in peers:
-            peers[destination] = addresses[source, destination]
+        if to not in peers:
+            peers[to] = addresses[source, destination, transfer.lane]
         built[destination]["receives"].append(
-            (transfer.id, source, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
+            (transfer.id, by, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )
     for rank, program in built.items():
-        program["sends"].sort(key=lambda send, rank=rank: turn(rank, spec.job_shape, send[1]))
+        program["sends"].sort(
+            key=lambda send, rank=rank: turn(rank, spec.job_shape, send[1] // spec.lanes)
+        )
     if demand is not None:
         for rank, program in built.items():
             program["check"] = _data_check(demand, rank)

@@ -268,7 +268,7 @@ def _client(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Pr
     fcntl(read_end, F_SETPIPE_SZ, WINDOW_BYTES)
     source = running.enter_context(FileIO(write_end, "w"))
     with FileIO(read_end, "r") as inside:
-        sending = ("-c", hosts.addresses[pair], "-F", f"/dev/fd/{inside.fileno()}")
+        sending = ("-c", hosts.addresses[*pair, 0], "-F", f"/dev/fd/{inside.fileno()}")
         options = (*sending, "-t", "0", "-i", WAKES_EVERY_S, "-N", "-w", SOCKET_BUFFER, "-J")
         started = iperf3(hosts, pair[0], *options, port=port, files=(inside.fileno(),))
         process = running.enter_context(started)

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from linux.network.namespaces import namespace_of
 from linux.network.socket_options import SO_RCVBUFFORCE
-from model.fabric.addressing import address_of
+from model.fabric.addressing import ends
 from model.fabric.topology import Gpu, Hop, Topology
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
 from traffic_gen.generators.progress import Progress
-from traffic_gen.agents.roce.packets import PSN_COUNT
-from traffic_gen.generators.rdma_packets import QueuePair, Received, read_packet
+from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT
 from traffic_gen.probes.path_tracer import BUFFER_BYTES, Flow, PortCapture, port_capture
 
@@ -148,8 +147,7 @@ class PacketReplay:
         channels: dict[Pair, Channel] = {}
         for pair in dict.fromkeys((t.source, t.destination) for t in schedule.transfers):
             one, other = (self.gpus[rank] for rank in pair)
-            ends = address_of(one, other), address_of(other, one)
-            channels[pair] = Channel(pair, QueuePair(*ends, len(channels)))
+            channels[pair] = Channel(pair, QueuePair(*ends(one, other), len(channels)))
         return channels
 
     def send(self, channel: Channel) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from linux.network.namespaces import namespace_of
 from linux.network.socket_options import ETH_P_ALL, PACKET_OUTGOING, SO_RCVBUFFORCE, dropped_frames
 from model.errors import EmulationError
-from model.fabric.addressing import HB_NETWORK, address_of, hb_address, nic_address
+from model.fabric.addressing import HB_NETWORK, ends, gpu_at, hb_address, nic_address
 from model.fabric.topology import BETWEEN_SWITCHES, Gpu, Hop, Topology
 from model.measurement.records import Trace
 from model.workload.generator import IP_HEADER_BYTES
@@ -105,15 +105,24 @@ def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:
 
 @dataclass(frozen=True)
 class PathProbes:
-    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports."""
+    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports.
 
+    Other domains are probed by all `lanes`.
+    """
+
+    lanes: int
     senders: Mapping[Gpu, socket.socket]
     receivers: Mapping[Gpu, socket.socket]
     capture: PortCapture
 
     def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:
-        """Yield each other GPU with the traces of all probes to it."""
-        others = [gpu for gpu in self.receivers if gpu != source]
+        """Yield each other GPU, by each lane, with the traces of all probes to it."""
+        others = [
+            gpu.by(lane)
+            for gpu in self.receivers
+            if gpu != source
+            for lane in range(self.lanes if gpu.domain != source.domain else 1)
+        ]
         for first in range(0, len(others), DESTINATIONS_AT_ONCE):
             yield from self._traces(source, others[first : first + DESTINATIONS_AT_ONCE])
 
@@ -164,12 +173,12 @@ class PathProbes:
             while True:
                 _, (address, port) = self.receivers[gpu].recvfrom(1)
                 origin = IPv4Address(address)
-                within_domain = origin in HB_NETWORK
-                yield Flow(origin, hb_address(gpu) if within_domain else nic_address(gpu), port)
+                own = nic_address(gpu.by(gpu_at(origin).lane))
+                yield Flow(origin, hb_address(gpu) if origin in HB_NETWORK else own, port)
 
 
 def _flows(source: Gpu, destination: Gpu) -> list[Flow]:
-    own, target = address_of(source, destination), address_of(destination, source)
+    own, target = ends(source, destination)
     return [Flow(own, target, port) for port in SOURCE_PORTS]
 
 
@@ -187,4 +196,4 @@ def path_probes(topology: Topology, process_ids: Mapping[str, int]) -> Iterator[
             receiver.setblocking(False)
             receiver.bind(("", ROCE_PORT))
         capture = stack.enter_context(port_capture(topology, ROCE_PORT))
-        yield PathProbes(senders, receivers, capture)
+        yield PathProbes(topology.spec.lanes, senders, receivers, capture)

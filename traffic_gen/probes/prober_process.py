@@ -14,7 +14,7 @@ from typing import Any
 from linux.files.program_files import ROOT
 from linux.files.user_files import make_folder, write_text
 from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
-from model.fabric.addressing import address_of
+from model.fabric.addressing import ends
 from model.fabric.topology import Gpu
 from traffic_gen.probes.blackout import PairRecord, Ticks, read_records
 from traffic_gen.probes.packet import (
@@ -131,7 +131,7 @@ def probing(
 def _entry(
     process_ids: Mapping[str, int], source: Gpu, destination: Gpu, cadence: Cadence
 ) -> dict[str, Any]:
-    own, target = address_of(source, destination), address_of(destination, source)
+    own, target = ends(source, destination)
     size_bytes, port = cadence.size_bytes, cadence.port
     packet = probe_packet(own, target, SOURCE_PORT, size_bytes=size_bytes, port=port)
     return {
@@ -144,5 +144,5 @@ def _entry(
 
 
 def pair_name(source: Gpu, destination: Gpu) -> str:
-    """Return the name of a pair in the records."""
-    return f"{source.name}>{destination.name}"
+    """Return the name of a pair in the records, with its lane if that is not the first."""
+    return f"{source.name}>{destination.name}" + (f".{destination.lane}" * bool(destination.lane))

@@ -236,6 +236,7 @@ class _Emission:
             ready=ready,
             reduce=np.zeros(self.count, bool),
             compute_ns=compute_ns,
+            lane=np.zeros(self.count, np.int64),
         )
 
     def _copies(self) -> Iterator[tuple[Pattern, Ints, Ints]]:

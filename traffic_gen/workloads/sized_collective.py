@@ -21,6 +21,7 @@ from model.prediction.nccl_tuning import VERSION, estimates
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective, Demand, demand_of
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import ELEMENT_BYTES
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
 from traffic_gen.workloads.algorithms.collectives import (
@@ -34,11 +35,11 @@ from traffic_gen.workloads.algorithms.matrices import Given, Matrix
 from traffic_gen.workloads.task import Task, followed
 
 Peers = int | Literal["all"]
-ELEMENT_BYTES = 8  # `check_data` sends numbers of this size, so chunks are a multiple of it
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
 ROUNDING = 6
 # A smaller grid can stand in for these communicators: they have the same form on every grid.
 REGULAR = (EVERYONE, "rails", "domains")
+
 # A larger grid is represented by a smaller one, of at most this many domains, and GPUs in each.
 LARGEST_DOMAINS, LARGEST_SIZE = 8, 8
 Cut = tuple[Communicator, Ints]
@@ -146,6 +147,9 @@ class SizedCollective(Task):
         """Whether a closed form and a smaller grid describe it."""
         return self.matrix is None and self.communicator in REGULAR
 
+    def _is_regular_on(self, spec: FabricSpec) -> bool:
+        return self.is_regular and spec.has_whole_nics
+
     @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
@@ -206,7 +210,7 @@ class SizedCollective(Task):
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
-        small = self.stand_in() if self.is_regular else self
+        small = self.stand_in() if self._is_regular_on(spec) else self
         smaller = _smaller(spec, small.shape)
         small_profile = followed(small, smaller).profile
         if (small, smaller) == (self, spec):
@@ -226,7 +230,7 @@ class SizedCollective(Task):
 
     def full_s(self, spec: FabricSpec) -> float:
         """Return the bandwidth term of the completion time, without headers."""
-        if not self.is_regular:
+        if not self._is_regular_on(spec):
             return self.estimate(spec).completion_s / wire_bytes(1)
         form, grid = self.how.closed_form, self.grid(spec)
         return form.completion_s(spec.kind, grid, self.scaled_bytes())

@@ -83,6 +83,7 @@ class StepColumns:
             ready=ready,
             reduce=np.zeros(self.count, bool),
             compute_ns=compute_ns,
+            lane=np.zeros(self.count, np.int64),
         )
 
     @property

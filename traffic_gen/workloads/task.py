@@ -14,9 +14,10 @@ from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
-from model.prediction.network import Terms, networks, pairs_of
+from model.prediction.network import Pairs, Terms, networks, pairs_of
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers
+from model.workload.transfers.lanes import spread
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.collectives import Named
 
@@ -121,7 +122,7 @@ class Task(ABC):
         """Return a column for each pair of ranks that sends; none for too many GPUs to follow."""
         if spec.gpus > MOST_FOLLOWED_GPUS:
             return np.empty((2, 0), np.int64)
-        pairs = np.stack(followed(self, spec).pairs)
+        pairs = np.unique(np.stack(followed(self, spec).pairs[:2]), axis=1)
         return pairs[:, pairs[0] != pairs[1]]
 
     def crossing(self, pairs: Ints, domain_size: int) -> str:
@@ -144,7 +145,7 @@ class Followed:
 
     profile: Profile
     least_s: float
-    pairs: tuple[Ints, Ints]
+    pairs: Pairs
 
 
 # Cached: the estimate, the least time and the pairs of a task are asked apart.
@@ -152,7 +153,7 @@ class Followed:
 def followed(task: Task, spec: FabricSpec) -> Followed:
     """Follow each step of a task."""
     topology = build_topology(spec)
-    sent, gpus = task.transfers(), topology.job_gpus
+    sent, gpus = spread(task.transfers(), spec), topology.job_gpus
     pairs, pair = pairs_of(sent, len(gpus))
     (net,) = networks([Epoch(topology)], gpus, pairs)
     profiled = profile(sent, pair, net, topology)

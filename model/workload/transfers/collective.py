@@ -67,6 +67,18 @@ class Demand:
         sizes = np.concatenate([part.chunk_bytes for part in parts])
         return cls(sizes, held, wanted, np.concatenate(promised)[order])
 
+    def cut(self, sizes: Ints) -> "Demand":
+        """Cut every chunk into parts; `sizes` has a row of theirs for each chunk."""
+        parts = sizes.shape[1]
+        held, wanted = (
+            Cells(
+                np.repeat(cells.ranks, parts),
+                (cells.chunks[:, None] * parts + np.arange(parts)).ravel(),
+            )
+            for cells in (self.held, self.wanted)
+        )
+        return Demand(sizes.ravel(), held, wanted, np.repeat(self.contributor, parts))
+
     @cached_property
     def holders(self) -> Rows:
         """The ranks that hold each chunk before the schedule."""

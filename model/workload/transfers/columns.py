@@ -25,7 +25,7 @@ class Transfer:
     waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
 
     A step of compute stands among the transfers as one of no bytes from a rank to itself, which
-    takes `compute_ns` of emulated time.
+    takes `compute_ns` of emulated time. The destination is reached by its `lane`.
     """
 
     id: int
@@ -37,6 +37,7 @@ class Transfer:
     ready: int | None = None
     reduce: bool = False
     compute_ns: int = 0
+    lane: int = 0
 
     @property
     def is_compute(self) -> bool:
@@ -125,6 +126,7 @@ class Transfers(Sequence[Transfer]):
     ready: Ints
     reduce: Bools
     compute_ns: Ints
+    lane: Ints
 
     @classmethod
     def of(cls, transfers: Iterable[Transfer]) -> "Transfers":
@@ -139,6 +141,7 @@ class Transfers(Sequence[Transfer]):
             ready=np.array([NONE if t.ready is None else t.ready for t in listed], np.int64),
             reduce=np.array([t.reduce for t in listed], bool),
             compute_ns=np.array([t.compute_ns for t in listed], np.int64),
+            lane=np.array([t.lane for t in listed], np.int64),
         )
 
     @classmethod
@@ -155,6 +158,7 @@ class Transfers(Sequence[Transfer]):
             ready=np.concatenate([part.ready for part in parts]),
             reduce=np.concatenate([part.reduce for part in parts]),
             compute_ns=np.concatenate([part.compute_ns for part in parts]),
+            lane=np.concatenate([part.lane for part in parts]),
         )
 
     def placed(self, ranks: Ints, first: int, first_chunk: int) -> "Transfers":
@@ -193,6 +197,7 @@ class Transfers(Sequence[Transfer]):
             self.ready.tolist(),
             self.reduce.tolist(),
             self.compute_ns.tolist(),
+            self.lane.tolist(),
             strict=True,
         )
         return tuple(
@@ -221,8 +226,10 @@ class Transfers(Sequence[Transfer]):
         return Rows.grouped(earlier, later, len(self)) if meeting.any() else self.after
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
-        """Yield all arrays that make up the transfers."""
+        """Yield all arrays that make up the transfers; without lanes if all use the first one."""
         yield from (self.source, self.destination, self.size_bytes, self.ready, self.reduce)
         yield self.compute_ns
+        if self.lane.any():
+            yield self.lane
         for rows in (self.chunks, self.after):
             yield from (rows.values, rows.starts)

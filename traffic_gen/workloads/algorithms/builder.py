@@ -89,6 +89,7 @@ class Builder:
             ready=columns["ready"].values,
             reduce=columns["reduce"].values.astype(bool),
             compute_ns=np.zeros_like(columns["source"].values),
+            lane=np.zeros_like(columns["source"].values),
         )
 
     @property

@@ -1,0 +1,51 @@
+"""Check the NICs of a fabric: their number in a domain, their ports, and how flows use these."""
+
+from collections.abc import Iterator
+
+from model.fabric.addressing import MAX_LANES
+from model.fabric.spec import Planes, Spread
+from scenarios.format.issues import Issue
+from scenarios.format.keys import Fabric
+
+
+def nic_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of ports and NICs that do not fit, and of what only single ports support."""
+    if fabric.nic_ports == 1:
+        for key, given in (("planes", fabric.planes), ("spread", fabric.spread)):
+            if given is not None:
+                what = "needs two ports; a NIC has 1 port"
+                yield Issue(("fabric", key), what, "add nic_ports: 2")
+    elif fabric.planes is Planes.SEPARATE and fabric.spread is Spread.HASH:
+        what = "hash needs bonded ports; on separate planes, each transfer has a part on each"
+        yield Issue(("fabric", "spread"), what, "use planes: bonded")
+    yield from _number_issues(fabric)
+    if fabric.nic_ports > 1 or fabric.nics_per_domain not in (None, fabric.domain_size):
+        for key, asked in _single_port_only(fabric):
+            what = "needs one NIC of one port for each GPU"
+            if asked:
+                yield Issue(("fabric", key), what, "leave out nic_ports and nics_per_domain")
+
+
+def has_several_lanes(fabric: Fabric) -> bool:
+    """Whether a GPU has several NIC ports."""
+    return fabric.nic_ports > 1 or (fabric.nics_per_domain or 0) > fabric.domain_size
+
+
+def _number_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of NICs that GPUs cannot share or have equally."""
+    gpus, nics = fabric.domain_size, fabric.nics_per_domain or fabric.domain_size
+    place = "fabric", "nics_per_domain"
+    if nics % gpus and gpus % nics:
+        what = f"{nics} NICs and {gpus} GPUs of a domain: one number must divide the other"
+        yield Issue(place, what, f"use a divisor or a multiple of {gpus}")
+    elif nics // gpus * fabric.nic_ports > MAX_LANES:
+        what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
+        yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
+
+
+def _single_port_only(fabric: Fabric) -> tuple[tuple[str, bool], ...]:
+    return (
+        ("rail_leaves", fabric.rail_leaves > 1),
+        ("spare_gpus", fabric.spare_gpus > 0),
+        ("spare_rail_switches", fabric.spare_rail_switches > 0),
+    )
