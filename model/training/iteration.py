@@ -22,7 +22,7 @@ from model.training.layer import (
     passes,
     tensor_collectives,
 )
-from model.training.memory import SHARES_GRADIENTS, SHARES_WEIGHTS, memory_bytes
+from model.training.memory import memory_bytes
 from model.training.strategy import Numbers, Strategy, stage_layers
 from model.training.transformer import Transformer
 
@@ -114,7 +114,7 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
     if model.experts is None:
         return 0.0
     ranks, x = strategy.expert, strategy.expert_inside
-    y, pair = ranks / x, expert_bytes(model, strategy) / ranks
+    y, pair = ranks / x, expert_bytes(job, strategy) / ranks
     along_rails, within = x * (y - 1) * pair / cluster.nic, (x - 1) * pair / cluster.hb
     count = PASS_ALL_TO_ALLS * passes(job)
     if cluster.kind is FabricKind.RAIL_ONLY:
@@ -149,8 +149,8 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     shared, held = gradient_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, shared, strategy.data, strategy.data_inside)
     once = once + gather_s(job.cluster, held, strategy.copies, strategy.copies_inside)
-    reduces = microbatches if job.sharding >= SHARES_GRADIENTS else 1
-    if job.sharding < SHARES_WEIGHTS:
+    reduces = microbatches if job.shares_gradients else 1
+    if not job.shares_weights:
         forward, backward, gathers = once, once, 1
     else:
         forward, backward, gathers = once, 2 * once, microbatches

@@ -6,6 +6,8 @@ from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.transformer import Recomputation, Transformer
 
 BITS_PER_BYTE = 8
+# ZeRO's stages from which on gradients, or weights, are shared (arXiv 1910.02054).
+SHARES_GRADIENTS, SHARES_WEIGHTS = 2, 3
 # Share of the peak that large matrix products reach. Chosen so that a layer of the 22B model takes
 # the 20.3 ms of arXiv 2205.05198, table 4 (A100, selective recomputation with sequence
 # parallelism); used for every GPU and every model.
@@ -20,7 +22,7 @@ class Accelerator:
     """Peak 16-bit FLOP/s without sparsity, memory in bytes, and bandwidths in bytes/s.
 
     Those of its memory, of its link to the host in each direction, and its part of the memory of
-    the host.
+    the host. `fp8_flops` is the peak in FP8, `None` without.
     """
 
     peak_flops: float
@@ -28,6 +30,7 @@ class Accelerator:
     memory_bandwidth: float
     host_link: float
     host_memory_bandwidth: float
+    fp8_flops: float | None = None
 
     @property
     def product_flops(self) -> float:
@@ -40,20 +43,21 @@ class Accelerator:
         return MEMORY_EFFICIENCY * self.memory_bandwidth
 
 
-# Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, GH200 (96 GB HBM3), B200 (DGX, or one
-# of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and MI355X. Host: PCIe 4 or 5 x16,
-# or NVLink-C2C, and the memory's channels over the host's GPUs: two EPYC 7742 (DGX A100), two Xeon
-# 8480C (DGX H100, and MI300X servers) or 8570 (DGX B200), two EPYC 9575F (MI355X servers), a Grace
-# for one GPU (GH200) or for two (GB200, GB300).
+# Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, H800 SXM, GH200 (96 GB HBM3), B200
+# (DGX, or one of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and MI355X. Host:
+# PCIe 4 or 5 x16, or NVLink-C2C, and the memory's channels over the host's GPUs: two EPYC 7742 (DGX
+# A100), two Xeon 8480C (DGX H100, H800 and MI300X servers) or 8570 (DGX B200), two EPYC 9575F
+# (MI355X servers), a Grace for one GPU (GH200) or for two (GB200, GB300).
 ACCELERATORS = {
     "dgx-a100": Accelerator(312e12, 80e9, 2.039e12, 32e9, 51e9),
-    "dgx-h100": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9),
-    "mi300x": Accelerator(1307e12, 192e9, 5.3e12, 64e9, 77e9),
-    "gh200": Accelerator(989e12, 96e9, 4.0e12, 450e9, 500e9),
-    "gb200-nvl72": Accelerator(2500e12, 186e9, 8.0e12, 225e9, 256e9),
-    "dgx-b200": Accelerator(2250e12, 180e9, 8.0e12, 64e9, 90e9),
-    "gb300-nvl72": Accelerator(2500e12, 279e9, 8.0e12, 225e9, 256e9),
-    "mi355x": Accelerator(2517e12, 288e9, 8.0e12, 64e9, 144e9),
+    "dgx-h100": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9, 1979e12),
+    "h800": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9, 1979e12),
+    "mi300x": Accelerator(1307e12, 192e9, 5.3e12, 64e9, 77e9, 2615e12),
+    "gh200": Accelerator(989e12, 96e9, 4.0e12, 450e9, 500e9, 1979e12),
+    "gb200-nvl72": Accelerator(2500e12, 186e9, 8.0e12, 225e9, 256e9, 5000e12),
+    "dgx-b200": Accelerator(2250e12, 180e9, 8.0e12, 64e9, 90e9, 4500e12),
+    "gb300-nvl72": Accelerator(2500e12, 279e9, 8.0e12, 225e9, 256e9, 5000e12),
+    "mi355x": Accelerator(2517e12, 288e9, 8.0e12, 64e9, 144e9, 5033e12),
 }
 
 
@@ -85,7 +89,8 @@ class Job:
     With `overlap`, gradients and weights are sent while the GPU computes; with `overlap_experts`,
     tokens to and from experts while it computes another microbatch (DeepSeek-V3, arXiv 2412.19437,
     section 3.2.1). `offload` has the host keep the optimizer's states and step (ZeRO-Offload, arXiv
-    2101.06840).
+    2101.06840). With `fp8`, products with weights are computed, activations stored, and tokens sent
+    to experts in FP8; all else is in 16 bits, or 32 (DeepSeek-V3, section 3.3).
     """
 
     transformer: Transformer
@@ -98,6 +103,28 @@ class Job:
     overlap: bool = False
     overlap_experts: bool = False
     offload: bool = False
+    fp8: bool = False
+
+    @property
+    def shares_gradients(self) -> bool:
+        """Whether the gradients of each microbatch are reduced, instead of their sum."""
+        return self.sharding >= SHARES_GRADIENTS
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether weights are gathered for each pass, instead of once."""
+        return self.sharding >= SHARES_WEIGHTS
+
+    @property
+    def weights_speed(self) -> float:
+        """How many times as fast as in 16 bits products with weights are computed."""
+        gpu = self.cluster.accelerator
+        return (gpu.fp8_flops or gpu.peak_flops) / gpu.peak_flops if self.fp8 else 1.0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of an element of stored activations, and of tokens on their way to experts."""
+        return 1 if self.fp8 else 2
 
 
 def cluster_of(platform: str, gpus: int, domain_size: int | None = None) -> Cluster:

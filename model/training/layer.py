@@ -33,7 +33,7 @@ CONTEXT_COLLECTIVES = 3
 def forward_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a forward pass is computed."""
     accelerator, ranks = job.cluster.accelerator, strategy.tensor * strategy.context
-    flops = job.transformer.layer_flops(strategy.microbatch) / ranks
+    flops = _equal_flops(job, strategy) / ranks
     return flops / accelerator.product_flops + _moved(job, strategy) / _bandwidth(job)
 
 
@@ -62,6 +62,13 @@ def logits_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which the last stage computes the logits, forward and backward."""
     flops = job.transformer.head_flops(strategy.microbatch) / (strategy.tensor * strategy.context)
     return flops / job.cluster.accelerator.product_flops
+
+
+def _equal_flops(job: Job, strategy: Strategy) -> Numbers:
+    """FLOPs of a forward pass, as many as take equally long in 16 bits."""
+    flops = job.transformer.layer_flops(strategy.microbatch)
+    of_weights = flops - job.transformer.attention_flops(strategy.microbatch)
+    return flops - (1 - 1 / job.weights_speed) * of_weights
 
 
 def _bandwidth(job: Job) -> float:
@@ -112,10 +119,15 @@ def tensor_collectives(job: Job) -> float:
     return BLOCK_COLLECTIVES / 2 * blocks * passes(job)
 
 
-def expert_bytes(model: Transformer, strategy: Strategy) -> Numbers:
-    """Bytes that a GPU holds for one all-to-all of an expert layer: tokens, once for each visit."""
+def expert_bytes(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that a GPU holds for one all-to-all of an expert layer: tokens, once for each visit.
+
+    With FP8 it is the mean of dispatch, in FP8, and of combine, in 16 bits.
+    """
+    model = job.transformer
     visits = model.experts.visits if model.experts else 0
-    return visits * activation_bytes(model, strategy) / strategy.tensor
+    mean = (job.stored_bytes + ACTIVATION_BYTES) / (2 * ACTIVATION_BYTES)
+    return mean * visits * activation_bytes(model, strategy) / strategy.tensor
 
 
 def context_bytes(model: Transformer, strategy: Strategy) -> Numbers:
@@ -134,6 +146,12 @@ def gradient_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Num
     """Bytes of a GPU's gradients: those outside experts, and its experts'."""
     shared, held = gpu_parameters(model, strategy)
     return GRADIENT_BYTES * shared, GRADIENT_BYTES * held
+
+
+def exchanges(job: Job, microbatches: Numbers) -> Numbers:
+    """How often gradients are reduced, and as many bytes of weights gathered, together."""
+    reductions = microbatches if job.shares_gradients else 1
+    return reductions + (2 * microbatches if job.shares_weights else 1)
 
 
 def optimized_parameters(model: Transformer, strategy: Strategy) -> Numbers:

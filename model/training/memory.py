@@ -13,11 +13,8 @@ from model.training.transformer import Recomputation
 # and two moments.
 WEIGHT_BYTES, MAIN_GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 4, 12
 # Bytes of a layer's stored activations for each element (arXiv 2205.05198, section 4.1): the hidden
-# state outside of tensor parallelism, and as a layer's input; 16-bit elements; attention's scores,
-# with their dropout.
-OTHER_ACTIVATIONS, INPUT_ACTIVATIONS, ELEMENT_BYTES, SCORE_ACTIVATIONS = 10, 2, 2, 5
-# ZeRO's stages from which on gradients, or weights, are shared.
-SHARES_GRADIENTS, SHARES_WEIGHTS = 2, 3
+# state outside of tensor parallelism, and as a layer's input; attention's scores, with dropout.
+OTHER_ACTIVATIONS, INPUT_ACTIVATIONS, SCORE_ACTIVATIONS = 10, 2, 5
 
 
 def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
@@ -29,8 +26,8 @@ def _states(job: Job, strategy: Strategy) -> Numbers:
     whole = sum(gpu_parameters(job.transformer, strategy))
     part = optimized_parameters(job.transformer, strategy)
     return (
-        (part if job.sharding >= SHARES_WEIGHTS else whole) * WEIGHT_BYTES
-        + (part if job.sharding >= SHARES_GRADIENTS else whole) * MAIN_GRADIENT_BYTES
+        (part if job.shares_weights else whole) * WEIGHT_BYTES
+        + (part if job.shares_gradients else whole) * MAIN_GRADIENT_BYTES
         + (0.0 if job.offload else part * OPTIMIZER_BYTES)
     )
 
@@ -56,7 +53,7 @@ def layer_activations(job: Job, strategy: Strategy) -> Numbers:
         return INPUT_ACTIVATIONS * tokens * outside
     width = model.query_width + model.key_value_width + model.value_width
     width += (3 if model.gated else 2) * model.active_width + model.visits * model.hidden
-    stored = ELEMENT_BYTES * width
+    stored = job.stored_bytes * width
     if job.recomputation is Recomputation.NONE and not job.fused_attention:
         stored += SCORE_ACTIVATIONS * model.heads * model.sequence
     return tokens * (OTHER_ACTIVATIONS * outside + stored / strategy.tensor)

@@ -12,7 +12,7 @@ from math import gcd, inf
 from typing import Any
 
 from model.training.iteration import optimizer_s
-from model.training.job import Job
+from model.training.job import SHARES_GRADIENTS, SHARES_WEIGHTS, Job
 from model.training.layer import (
     BLOCK_COLLECTIVES,
     PASS_ALL_TO_ALLS,
@@ -48,6 +48,7 @@ class Wanted:
     microbatches: int | None = None
     layers: int = 1
     expert: int | None = None
+    zero: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class ReducedIteration:
     Seconds and bytes are the real platform's: of a layer's pass of a microbatch (`again_s`: its
     forward pass, computed again before the backward pass), of the logits and the optimizer's step;
     of one tensor-parallel collective around attention and around the feed-forward block, one
-    transfer between stages, one all-to-all, and of the gradients outside experts and of experts.
-    `layers` is the number of a chunk's layers.
+    transfer between stages, one all-to-all, and of the gradients outside experts and of experts
+    that are reduced at once. Of the weights, `weights_part` times as many bytes are gathered at
+    once. `layers` is the number of a chunk's layers; `sharding` and `overlap` are the job's.
     """
 
     strategy: Strategy
@@ -84,6 +86,9 @@ class ReducedIteration:
     expert_bytes: float
     gradient_bytes: float
     expert_gradient_bytes: float
+    weights_part: float = 1.0
+    sharding: int = 1
+    overlap: bool = False
     changes: tuple[Change, ...] = ()
 
     @property
@@ -92,11 +97,28 @@ class ReducedIteration:
         return int(self.strategy.tensor * self.strategy.pipeline * self.strategy.data)
 
     @property
+    def shares_gradients(self) -> bool:
+        """Whether the gradients of each microbatch are reduced, instead of their sum."""
+        return self.sharding >= SHARES_GRADIENTS
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether weights are gathered for each pass, instead of once."""
+        return self.sharding >= SHARES_WEIGHTS
+
+    @property
+    def exchanges(self) -> float:
+        """How often as many bytes as of the gradients are reduced or gathered."""
+        reductions = self.microbatches if self.shares_gradients else 1
+        gathers = 2 * self.microbatches if self.shares_weights else 1
+        return reductions + gathers * self.weights_part
+
+    @property
     def size_bytes(self) -> float:
         """Data of all collectives and transfers of a rank, the same on every fabric."""
         layers = self.microbatches * self.strategy.interleave * self.layers
         hops = 2 * self.microbatches * self.strategy.interleave * self.hop_bytes
-        gradients = 2 * (self.gradient_bytes + self.expert_gradient_bytes)
+        gradients = self.exchanges * (self.gradient_bytes + self.expert_gradient_bytes)
         of_tensor, of_experts = self._of_a_layer
         inside = layers * (of_tensor + of_experts)
         return float(inside + hops * (self.strategy.pipeline > 1) + gradients)
@@ -115,7 +137,7 @@ class ReducedIteration:
         of_copies = _to_others(self.expert_gradient_bytes, strategy.copies)
         of_a_rank = {
             Dimension.TENSOR: layers * _to_others(of_tensor, strategy.tensor),
-            Dimension.DATA: 2 * (shared + of_copies),
+            Dimension.DATA: self.exchanges * (shared + of_copies),
             Dimension.PIPELINE: hops / strategy.pipeline * self.hop_bytes,
             Dimension.EXPERT: layers * _to_others(of_experts, strategy.expert),
         }
@@ -150,10 +172,12 @@ def reduced(
             f"{strategy.interleave * wanted.layers} layers have {passes} layer passes; at most "
             f"{MOST_PASSES} are possible"
         )
-    small = _Reduction(job, full, strategy, fewer / microbatches, wanted.layers)
-    return replace(
-        small.iteration(fewer), changes=tuple(_changes(job, full, small, microbatches, fewer))
-    )
+    executed = job if wanted.zero else replace(job, sharding=1)
+    small = _Reduction(executed, full, strategy, fewer / microbatches, wanted.layers)
+    changes = [*_changes(job, full, small, microbatches, fewer)]
+    if not wanted.zero:
+        changes.append(Change("ZeRO's stage", job.sharding, 0))
+    return replace(small.iteration(fewer), changes=tuple(changes))
 
 
 @dataclass(frozen=True)
@@ -176,7 +200,8 @@ class _Reduction:
         shared, held = gradient_bytes(model, full)
         size = activation_bytes(model, full)
         tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
-        at_experts = model.expert_layers / model.layers * expert_bytes(model, full)
+        once = 1.0 if job.shares_gradients else self.part
+        at_experts = model.expert_layers / model.layers * expert_bytes(job, full)
         again = forward_s(job, full) if full_again else 0.0
         return ReducedIteration(
             strategy=fewer,
@@ -191,8 +216,11 @@ class _Reduction:
             feed_forward_bytes=model.split_feed_forward * tensor,
             hop_bytes=size / full.tensor,
             expert_bytes=self.merged * _same_bytes(at_experts, full.expert, fewer.expert),
-            gradient_bytes=self.part * _same_bytes(shared, full.data, fewer.data),
-            expert_gradient_bytes=self.part * _same_bytes(held, full.copies, fewer.copies),
+            gradient_bytes=once * _same_bytes(shared, full.data, fewer.data),
+            expert_gradient_bytes=once * _same_bytes(held, full.copies, fewer.copies),
+            weights_part=1.0 if job.shares_weights else self.part / once,
+            sharding=job.sharding,
+            overlap=job.overlap,
         )
 
     @property
@@ -320,10 +348,8 @@ def _changes(
     yield Change("pipeline", full.pipeline, strategy.pipeline)
     yield Change("data", full.data, strategy.data)
     yield Change("expert", full.expert, strategy.expert)
-    # Nothing overlaps on a fabric but what the steps' order lets, and gradients are summed once.
-    yield Change("overlap", job.overlap, 0)
+    # All-to-alls have no other microbatch's pass beside them.
     yield Change("overlap of experts", job.overlap_experts, 0)
-    yield Change("ZeRO's stage", job.sharding, min(job.sharding, 1))
     yield Change("microbatches", before, after)
     yield Change("layers of a chunk", chunk, small.layers)
     yield Change("bubble", _bubble(full, before), _bubble(strategy, after))

@@ -16,6 +16,7 @@ from model.training.layer import (
     PASS_ALL_TO_ALLS,
     activation_bytes,
     context_bytes,
+    exchanges,
     expert_bytes,
     gradient_bytes,
     passes,
@@ -121,7 +122,7 @@ def traffic(job: Job, strategy: Strategy) -> Traffic:
     flows = {
         Dimension.TENSOR: _tensor(job, strategy, grid, microbatches),
         Dimension.CONTEXT: _context(job, strategy, grid, microbatches),
-        Dimension.DATA: _data(job, strategy, grid),
+        Dimension.DATA: _data(job, strategy, grid, microbatches),
         Dimension.PIPELINE: _pipeline(job, strategy, grid, microbatches),
         Dimension.EXPERT: _expert(job, strategy, grid, microbatches),
     }
@@ -201,13 +202,14 @@ def _context(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) 
     return _collective(split, 6, 2, count * float(context_bytes(job.transformer, strategy)))
 
 
-def _data(job: Job, strategy: Strategy, grid: RankGrid) -> Flows:
-    """The AllReduce of the gradients outside experts, and of those of an expert's copies."""
-    of_shared, of_experts = gradient_bytes(job.transformer, strategy)
-    shared = _collective(grid.gpus, 4, 1, 2 * of_shared)
+def _data(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
+    """Gradients and weights outside experts, and those of an expert's copies."""
+    count = exchanges(job, microbatches)
+    of_shared, of_experts = (count * size for size in gradient_bytes(job.transformer, strategy))
+    shared = _collective(grid.gpus, 4, 1, of_shared)
     if job.transformer.experts is None:
         return shared
-    return joined(shared, _collective(grid.groups(), 2, 1, 2 * of_experts))
+    return joined(shared, _collective(grid.groups(), 2, 1, of_experts))
 
 
 def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
@@ -237,6 +239,6 @@ def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -
         for one in (groups[:, :, None], groups[:, None, :])
     )
     count = PASS_ALL_TO_ALLS * passes(job) * model.expert_layers / strategy.pipeline * microbatches
-    each = count * float(expert_bytes(model, strategy)) / ranks
+    each = count * float(expert_bytes(job, strategy)) / ranks
     others = here != there
     return Flows(here[others], there[others], np.full(int(others.sum()), each))

@@ -13,7 +13,7 @@ from ruamel.yaml.comments import CommentedMap
 from model.errors import InputError, Problem
 from model.job.communicators import Shape
 from model.training.iteration import Evaluation
-from model.training.job import Cluster, Job, cluster_of
+from model.training.job import ACCELERATORS, Cluster, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
 from model.training.search import Freedom, best
 from model.training.strategy import ANY, Wish
@@ -119,6 +119,7 @@ class Configuration(Strict):
     overlap: bool = False
     overlap_experts: bool = False
     offload: bool = False
+    precision: Literal["bf16", "fp8"] = "bf16"
     weigh: tuple[Freedom, ...] = ()
     strategy: GivenStrategy = GivenStrategy()
 
@@ -128,6 +129,12 @@ class Configuration(Strict):
             of = "moe.every" + (" and moe.dense_layers" if self.moe.dense_layers else "")
             count = self.moe.every + self.moe.dense_layers
             raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_its_precision(self) -> Self:
+        if self.precision == "fp8" and ACCELERATORS[self.platform].fp8_flops is None:
+            raise ValueError(f"precision must be bf16, as {self.platform} has no FP8")
         return self
 
     @property
@@ -170,6 +177,7 @@ class Configuration(Strict):
             self.overlap,
             self.overlap_experts,
             self.offload,
+            self.precision == "fp8",
         )
 
     @property

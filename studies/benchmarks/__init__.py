@@ -83,6 +83,8 @@ BENCHMARKS = {
     "mininet": Benchmark("mininet.mininet"),
     "terms": Benchmark("computation.terms", Needs.NOTHING),
     "published": Benchmark("published.published", Needs.NOTHING),
+    "calculon": Benchmark("iterations.calculon", Needs.NOTHING),
+    "throughput": Benchmark("iterations.throughput", Needs.NOTHING),
     "traces": Benchmark("traces.traces", Needs.NOTHING),
     "training": Benchmark("computation.training", Needs.NOTHING),
     "soak": Benchmark("soak.soak", Needs.REAL_CLOCK | Needs.CONTAINERS, {"minutes": 20, "seed": 1}),

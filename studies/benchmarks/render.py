@@ -32,7 +32,11 @@ DOCS = ROOT / "docs"
 FOLDER = DOCS / "reference" / "figures"
 UNKNOWN = "unknown"
 # The pages with figures.
-PAGES = (DOCS / "reference" / "measurements.md", DOCS / "explanation" / "model.md")
+PAGES = (
+    DOCS / "reference" / "measurements.md",
+    DOCS / "reference" / "training.md",
+    DOCS / "explanation" / "model.md",
+)
 MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
 # A line of code that imports nothing: modules that move change no figure.
 CODE = "^([^fi]|f[^r]|i[^m])"
@@ -247,6 +251,16 @@ def _contending(rows: Sequence[Row]) -> Iterator[Row]:
     return (row for row in contended if (row["shape"], row["fabric"]) != same)
 
 
+def _by_source(rows: Sequence[Row]) -> Iterator[Row]:
+    """Put the figures of a source into one row."""
+    for source in dict.fromkeys(row["against"] for row in rows):
+        mine = [row for row in rows if row["against"] == source]
+        figures = {
+            key: ", ".join(f"{row[key]:.3g}" for row in mine) for key in ("published", "modeled")
+        }
+        yield {"against": source, "unit": mine[0]["unit"], **figures}
+
+
 CASES = (Table("case measured_s modeled_s ratio"),)
 TABLES: Mapping[str, tuple[Table, ...]] = {
     "fidelity": (
@@ -325,6 +339,8 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         ),
     ),
     "published": (Table("against gpus size algorithm unit published on_paper deviation date"),),
+    "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
+    "throughput": (Table("against unit published modeled", of=_by_source),),
     "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
     "datapaths": (

@@ -16,7 +16,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.training.job import Job, cluster_of
-from model.training.reduction import NoReduction, ReducedIteration, Wanted, reduced
+from model.training.reduction import Change, NoReduction, ReducedIteration, Wanted, reduced
 from model.training.steps import (
     COMPUTE,
     DIMENSIONS,
@@ -64,6 +64,9 @@ def iterations(draw: st.DrawFn) -> ReducedIteration:
         expert_bytes=1e3,
         gradient_bytes=1e3,
         expert_gradient_bytes=draw(st.sampled_from([0.0, 1e3])),
+        weights_part=draw(st.sampled_from([0.5, 1.0])),
+        sharding=draw(st.sampled_from([1, 2, 3])),
+        overlap=draw(st.booleans()),
     )
 
 
@@ -115,6 +118,7 @@ def test_without_traffic_the_time_is_that_of_the_pipeline(
     iteration: ReducedIteration, kind: FabricKind, zero: bool
 ) -> None:
     """Passes of all microbatches, the bubble (p-1)/v, the optimizer (MegatronLM, section 2.2)."""
+    iteration = iteration if zero else replace(iteration, sharding=1)
     steps = Iteration("some", iteration, kind, zero).steps()
     strategy = iteration.strategy
     layer_s = iteration.forward_s + iteration.again_s + iteration.backward_s
@@ -234,7 +238,7 @@ def test_a_transfer_without_its_bytes_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("method", "dimension"), [("tensor", "tensor"), ("experts", "expert"), ("sum_up", "data")]
+    ("method", "dimension"), [("tensor", "tensor"), ("experts", "expert"), ("exchange", "data")]
 )
 @pytest.mark.parametrize("zero", [True, False])
 def test_a_builder_that_forgets_a_collective_is_found_out(
@@ -257,9 +261,14 @@ WHOLE = (
     (job(), Strategy(2, 2, 4, 2, 1, 2, 2, 1)),
     (job(Experts(2, 8, 1)), Strategy(2, 1, 8, 1, 2, 1, 1, 4, 4)),
 )
+SHARDED = tuple(
+    (replace(whole, sharding=stage, overlap=overlap), strategy)
+    for whole, strategy in WHOLE
+    for stage, overlap in ((1, True), (2, False), (2, True), (3, False), (3, True))
+)
 
 
-@pytest.mark.parametrize(("whole", "strategy"), WHOLE)
+@pytest.mark.parametrize(("whole", "strategy"), WHOLE + SHARDED)
 def test_what_is_not_reduced_sends_what_the_model_of_traffic_counts(
     whole: Job, strategy: Strategy
 ) -> None:
@@ -309,6 +318,39 @@ def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
         if dimension is not Dimension.DATA:
             must *= uneven
         assert a_gpu == pytest.approx(must, rel=1e-3), dimension
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_overlapped_gradients_and_weights_hide_behind_passes(stage: int) -> None:
+    """Where passes take long, one block's of eight are exposed: the first's, or the last's."""
+    whole = replace(job(), sharding=stage), Strategy(1, 1, 16, 1, 1, 1, 1, 4)
+    plain, hidden = (
+        reduced(replace(whole[0], overlap=on), whole[1], 4, 4, Wanted(layers=4))
+        for on in (False, True)
+    )
+    assert plain.size_bytes == hidden.size_bytes
+    exposed_s, computed_s = zip(*map(data_and_compute_s, (plain, hidden)), strict=True)
+    assert computed_s[0] == pytest.approx(computed_s[1])
+    assert exposed_s[1] == pytest.approx(exposed_s[0] / 8, rel=0.25)
+
+
+def data_and_compute_s(iteration: ReducedIteration) -> tuple[float, float]:
+    """Seconds of exposed traffic of data parallelism, and of compute."""
+    steps = Iteration("some", iteration, KIND).steps(1.0, 2e5)
+    topology = build_topology(spec(KIND, 4, 4, spines=2))
+    paths = transfer_paths(steps.transfers, Epoch(topology), topology.job_gpus)
+    latency_s = {path_class(hops): 0.0 for hops in paths if hops}
+    end_s = np.array(predict(steps, topology, latency_s).arrival_s)
+    parts = exposure_s(steps, begins_s(steps, end_s), end_s)
+    return parts["data"], parts["compute"]
+
+
+def test_without_zero_gradients_are_summed_once() -> None:
+    """`zero: false` sets ZeRO's stage aside; the change is told."""
+    whole = replace(job(), sharding=3), Strategy(1, 1, 16, 1, 1, 1, 1, 4)
+    small = reduced(*whole, 4, 4, Wanted(zero=False))
+    assert small.exchanges == 2
+    assert Change("ZeRO's stage", 3, 0) in small.changes
 
 
 def test_a_degree_may_be_asked_for() -> None:

@@ -1,6 +1,7 @@
-"""Steps that are added in bulk, and the front of each rank: the dependencies of its next step."""
+"""Steps that are added in bulk, and the fronts of each rank: the dependencies of its next step."""
 
 from collections.abc import Sequence
+from enum import Enum
 
 import numpy as np
 
@@ -11,14 +12,21 @@ from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 Pairs = tuple[Ints, Ints]
 
 
+class Lane(Enum):
+    """What a rank does one after the other: its passes; collectives that go on beside them."""
+
+    PASSES = "passes"
+    BESIDE = "beside"
+
+
 class StepColumns:
     """The steps so far of `ranks` ranks, as columns; a step has its place as its number."""
 
     def __init__(self, ranks: int) -> None:
         self.count = 0
         self._columns: list[tuple[Ints, ...]] = []
-        # A row for each rank, padded with `NONE`.
-        self._front = np.full((ranks, 1), NONE)
+        # Of each lane a row for each rank, padded with `NONE`.
+        self._fronts = {lane: np.full((ranks, 1), NONE) for lane in Lane}
         self._waits: list[Pairs] = []
         self._uses: list[Pairs] = []
 
@@ -43,15 +51,21 @@ class StepColumns:
         """Add a step of compute at each rank, after all of its earlier steps and arrivals."""
         numbers = self.add(ranks, ranks, 0, COMPUTE, compute_ns=compute_ns)
         self.follow(numbers, ranks)
-        self._set_front(ranks, numbers[:, np.newaxis])
+        self.set_front(ranks, numbers[:, np.newaxis])
 
     def wait(self, later: Ints, earlier: Ints) -> None:
         """Let each of these steps wait for an earlier one."""
         self._waits.append((later, earlier))
 
-    def follow(self, numbers: Ints, ranks: Ints, waiting: Bools | None = None) -> None:
+    def follow(
+        self,
+        numbers: Ints,
+        ranks: Ints,
+        waiting: Bools | None = None,
+        lane: Lane = Lane.PASSES,
+    ) -> None:
         """Let each step use its rank's front, and wait for it; given `waiting`, only these wait."""
-        front = self._front[ranks]
+        front = self._fronts[lane][ranks]
         row, column = np.nonzero(front != NONE)
         later, earlier = numbers[row], front[row, column]
         self._uses.append((later, earlier))
@@ -60,14 +74,16 @@ class StepColumns:
 
     def extend(self, ranks: Ints, table: Ints) -> None:
         """Add a row of steps to the front of each rank; `NONE` stands for none."""
-        self._set_front(ranks, np.hstack([self._front[ranks], table]))
+        self.set_front(ranks, np.hstack([self._fronts[Lane.PASSES][ranks], table]))
 
-    def _set_front(self, ranks: Ints, table: Ints) -> None:
-        table = table[:, (table != NONE).any(axis=0)]
-        if (more := table.shape[1] - self._front.shape[1]) > 0:
-            self._front = np.pad(self._front, ((0, 0), (0, more)), constant_values=NONE)
-        self._front[ranks] = NONE
-        self._front[ranks, : table.shape[1]] = table
+    def set_front(self, ranks: Ints, table: Ints, lane: Lane = Lane.PASSES) -> None:
+        """Let a row of steps be the front of each rank."""
+        table, front = table[:, (table != NONE).any(axis=0)], self._fronts[lane]
+        if (more := table.shape[1] - front.shape[1]) > 0:
+            front = np.pad(front, ((0, 0), (0, more)), constant_values=NONE)
+        front[ranks] = NONE
+        front[ranks, : table.shape[1]] = table
+        self._fronts[lane] = front
 
     @property
     def transfers(self) -> Transfers:

@@ -2,9 +2,13 @@
 
 A rank does its steps in the order of `stage_order`. Collectives within a tensor-parallel or an
 expert-parallel group are between two steps of compute; a transfer to another stage goes on while
-its sender computes. After the last backward pass the gradients are summed.
+its sender computes. Gradients are summed after the last backward pass, or with ZeRO's stage 2 after
+each one; weights are gathered after the optimizer's step, or with stage 3 before each pass. With
+overlap, those of a block (attention, or feed-forward) are summed from its backward pass on, and
+gathered from the end of the pass before, while the rank computes.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil
@@ -20,8 +24,11 @@ from model.training.traffic import Dimension, RankGrid
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfers
 from traffic_gen.workloads.sized_collective import SizedCollective
-from traffic_gen.workloads.step_columns import StepColumns
+from traffic_gen.workloads.step_columns import Lane, StepColumns
 from traffic_gen.workloads.task import Task
+
+# Ranks, and for each a row of transfers that arrive there.
+Arrivals = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,8 @@ class Emulated:
 class Iteration(Task):
     """A reduced iteration on a kind of fabric; `algorithm` is the name of its configuration.
 
-    With `zero`, gradients are reduced and scattered, and weights gathered after the optimizer's
-    step (ZeRO-1); else all gradients are reduced before it. The step takes equally long in both.
+    With `zero`, gradients are reduced and scattered, and weights gathered (ZeRO, of the iteration's
+    stage); else all gradients are reduced before the optimizer's step, which takes equally long.
     """
 
     key = "iteration"
@@ -85,9 +92,9 @@ class Iteration(Task):
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> IterationSteps:
         """Build and prove the steps, with bytes and seconds scaled."""
         emulated = Emulated(time_dilation, size_scale, self.kind)
-        build = _Build(self.iteration, emulated)
+        build = _Build(self.iteration, emulated, zero=self.zero)
         build.passes()
-        build.gradients(zero=self.zero)
+        build.optimizer()
         return IterationSteps(
             algorithm=self.algorithm,
             gpus=self.iteration.gpus,
@@ -102,19 +109,23 @@ class Iteration(Task):
 class _Build:
     """An iteration under way: its steps so far, and the transfers that other stages wait for."""
 
-    def __init__(self, iteration: ReducedIteration, emulated: Emulated) -> None:
+    def __init__(self, iteration: ReducedIteration, emulated: Emulated, *, zero: bool) -> None:
         """Place the ranks: `stages` has a GPU for each stage, data and tensor rank."""
-        self.iteration, self.emulated = iteration, emulated
+        self.iteration, self.emulated, self.zero = iteration, emulated, zero
         self.steps = StepColumns(iteration.gpus)
         strategy = iteration.strategy
         grid = RankGrid(strategy)
         self.stages, self.groups = grid.stages(), grid.groups()
         self.inside = strategy.tensor_inside, strategy.data_inside
         self.last = strategy.pipeline * strategy.interleave - 1
+        # A chunk's part of a stage's weights, and its blocks, whose collectives may overlap.
+        self.chunk, self.parts = 1 / strategy.interleave, 2 * iteration.layers
         # The last transfers from one stage to another, which go one after the other.
         self.sent: dict[tuple[int, int], Ints] = {}
         # Transfers that a pass begins with: by direction, microbatch and position.
         self.handed: dict[tuple[bool, int, int], Ints] = {}
+        # Of collectives beside the passes: those that the optimizer waits for.
+        self.reduced: list[Arrivals] = []
 
     # The passes of all microbatches
 
@@ -145,12 +156,15 @@ class _Build:
     def one_pass(self, stage: int, one: Pass) -> None:
         """Add a pass: its input arrives, all layers, the transfer to the next stage."""
         position = self.position(stage, one)
+        weights = self.gathered(stage, one)
         if (begin := (one.forward, one.microbatch, position)) in self.handed:
             self.steps.extend(self.stages[stage].ravel(), self.handed[begin][:, np.newaxis])
         if position == self.last and not one.forward:
             self.logits(2 / 3)
         for _ in range(self.iteration.layers):
-            self.layer(stage, one)
+            self.layer(stage, one, weights)
+        if self.reduces(one) and not self.iteration.overlap:
+            self.exchange(stage, Collective.REDUCE_SCATTER, self.chunk)
         if position == self.last and one.forward:
             self.logits(1 / 3)
         following = position + (1 if one.forward else -1)
@@ -161,27 +175,37 @@ class _Build:
         """Compute the logits at the last stage: a third forward, the rest backward."""
         self.compute(self.stages[-1].ravel(), part * self.iteration.logits_s)
 
-    def layer(self, stage: int, one: Pass) -> None:
+    def layer(self, stage: int, one: Pass, weights: Iterator[list[Arrivals]]) -> None:
         """Add a layer's pass; with full recomputation, its forward pass comes again before."""
         iteration = self.iteration
         if one.forward:
-            self.blocks(stage, iteration.forward_s)
+            self.blocks(stage, iteration.forward_s, weights)
             return
         if iteration.again_s:
-            self.blocks(stage, iteration.again_s)
-        self.blocks(stage, iteration.backward_s)
+            self.blocks(stage, iteration.again_s, weights)
+            weights = iter(())
+        self.blocks(stage, iteration.backward_s, weights, reduces=self.reduces(one))
 
-    def blocks(self, stage: int, seconds: float) -> None:
+    def blocks(
+        self,
+        stage: int,
+        seconds: float,
+        weights: Iterator[list[Arrivals]],
+        *,
+        reduces: bool = False,
+    ) -> None:
         """Add attention and feed-forward block, half of the compute each.
 
         AllGather before and ReduceScatter after each block (arXiv 2205.05198, section 4.2.2);
-        experts are the feed-forward block, between two all-to-alls.
+        experts are the feed-forward block, between two all-to-alls. Each waits for its weights.
         """
         ranks, sizes = self.stages[stage].ravel(), self.iteration
         for size, is_feed_forward in (
             (sizes.tensor_bytes, False),
             (sizes.feed_forward_bytes, True),
         ):
+            for arrivals in next(weights, []):
+                self.steps.extend(*arrivals)
             self.tensor(stage, Collective.ALL_GATHER, size)
             if is_feed_forward:
                 self.experts(stage)
@@ -189,6 +213,8 @@ class _Build:
             if is_feed_forward:
                 self.experts(stage)
             self.tensor(stage, Collective.REDUCE_SCATTER, size)
+            if reduces and self.iteration.overlap:
+                self.reduced += self.beside(stage, self.reduction, self.chunk / self.parts)
 
     def hand_over(self, stage: int, one: Pass, following: int) -> None:
         """Send every rank's part to the same rank of the stage that computes next."""
@@ -207,46 +233,104 @@ class _Build:
     def tensor(self, stage: int, collective: Collective, size: float) -> None:
         """Add a collective of every tensor-parallel group of a stage."""
         groups, how = self.stages[stage], (collective, "hierarchical")
-        self.collective(Dimension.TENSOR, groups, self.inside[0], how, size)
+        self.collective(Dimension.TENSOR, groups, self.inside[0], size, how)
 
     def experts(self, stage: int) -> None:
         """Add an all-to-all of every group of ranks that share experts."""
         strategy, how = self.iteration.strategy, (Collective.ALL_TO_ALL, self.emulated.all_to_all)
         groups, inside = self.groups[stage].reshape(-1, strategy.expert), strategy.expert_inside
-        self.collective(Dimension.EXPERT, groups, int(inside), how, self.iteration.expert_bytes)
+        self.collective(Dimension.EXPERT, groups, int(inside), self.iteration.expert_bytes, how)
 
-    def gradients(self, *, zero: bool) -> None:
-        """Sum the gradients over data-parallel ranks, and step the optimizer."""
-        self.sum_up(Collective.REDUCE_SCATTER if zero else Collective.ALL_REDUCE)
-        self.compute(self.stages.ravel(), self.iteration.optimizer_s)
-        if zero:
-            self.sum_up(Collective.ALL_GATHER)
+    # Gradients and weights
 
-    def sum_up(self, collective: Collective) -> None:
-        """Add a collective of all data-parallel groups, and of the copies of each expert."""
-        strategy, how = self.iteration.strategy, (collective, "hierarchical")
-        size, expert_size = self.iteration.gradient_bytes, self.iteration.expert_gradient_bytes
-        for stage, groups in zip(self.stages, self.groups, strict=True):
-            self.collective(Dimension.DATA, stage.T, self.inside[1], how, size)
-            copies = groups.transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
-            inside = int(strategy.copies_inside)
-            self.collective(Dimension.DATA, copies, inside, how, expert_size)
+    def reduces(self, one: Pass) -> bool:
+        """Whether gradients are reduced in a pass, or behind it, instead of behind all passes."""
+        is_last = one.microbatch == self.iteration.microbatches - 1
+        of_pass = self.iteration.shares_gradients or (self.iteration.overlap and is_last)
+        return not one.forward and of_pass
+
+    def gathered(self, stage: int, one: Pass) -> Iterator[list[Arrivals]]:
+        """Gather a pass's weights, if it is time; yield what each block has to wait for."""
+        iteration = self.iteration
+        is_first = self.zero and iteration.overlap and one.forward and one.microbatch == 0
+        if not (iteration.shares_weights or is_first):
+            return iter(())
+        part = self.chunk * iteration.weights_part
+        if not iteration.overlap:
+            self.exchange(stage, Collective.ALL_GATHER, part)
+            return iter(())
+        gathers = range(self.parts)
+        return iter([self.beside(stage, Collective.ALL_GATHER, part / self.parts) for _ in gathers])
+
+    def optimizer(self) -> None:
+        """Sum the gradients that are not yet, step the optimizer, gather the weights."""
+        iteration, stages = self.iteration, range(len(self.stages))
+        for arrivals in self.reduced:
+            self.steps.extend(*arrivals)
+        if not (iteration.overlap or iteration.shares_gradients):
+            for stage in stages:
+                self.exchange(stage, self.reduction)
+        self.compute(self.stages.ravel(), iteration.optimizer_s)
+        if self.zero and not (iteration.overlap or iteration.shares_weights):
+            for stage in stages:
+                self.exchange(stage, Collective.ALL_GATHER, iteration.weights_part)
+
+    @property
+    def reduction(self) -> Collective:
+        """The collective that sums the gradients."""
+        return Collective.REDUCE_SCATTER if self.zero else Collective.ALL_REDUCE
+
+    def exchange(self, stage: int, collective: Collective, part: float = 1.0) -> None:
+        """Add a collective of gradients or weights, of which a rank waits for each."""
+        for groups in self.data_groups(stage, part):
+            self.collective(Dimension.DATA, *groups, (collective, "hierarchical"))
+
+    def beside(self, stage: int, collective: Collective, part: float) -> list[Arrivals]:
+        """Add the same beside the passes, after those before; return what arrives."""
+        how, arrived = (collective, "hierarchical"), []
+        for groups in self.data_groups(stage, part):
+            if arrivals := self.transfers(Dimension.DATA, *groups, how, Lane.BESIDE):
+                self.steps.set_front(*arrivals, Lane.BESIDE)
+                arrived.append(arrivals)
+        return arrived
+
+    def data_groups(self, stage: int, part: float) -> Iterator[tuple[Ints, int, float]]:
+        """Yield data-parallel groups and the copies of each expert, with a part of their bytes."""
+        strategy, sizes = self.iteration.strategy, self.iteration
+        yield self.stages[stage].T, self.inside[1], part * sizes.gradient_bytes
+        copies = self.groups[stage].transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
+        yield copies, int(strategy.copies_inside), part * sizes.expert_gradient_bytes
+
+    # Steps
 
     def collective(
         self,
         dimension: Dimension,
         groups: Ints,
         inside: int,
-        how: tuple[Collective, str],
         real_bytes: float,
+        how: tuple[Collective, str],
     ) -> None:
+        """Add a collective; each rank goes on when all of its transfers have arrived."""
+        if arrivals := self.transfers(dimension, groups, inside, real_bytes, how):
+            self.steps.extend(*arrivals)
+
+    def transfers(
+        self,
+        dimension: Dimension,
+        groups: Ints,
+        inside: int,
+        real_bytes: float,
+        how: tuple[Collective, str],
+        lane: Lane = Lane.PASSES,
+    ) -> Arrivals | None:
         """Add a collective of each group, a row of ranks of which `inside` share a domain.
 
-        Each rank begins after its steps so far, and goes on when all of its transfers have arrived.
+        Each rank begins after its passes so far, and after what it has in the lane.
         """
         count, ranks = groups.shape
         if ranks == 1 or not real_bytes:
-            return
+            return None
         shape, size_bytes = (ranks // inside, inside), self.emulated.size(real_bytes)
         proved = _proved(SizedCollective(*how, shape, size_bytes))
         sent, after = proved.transfers, proved.transfers.after
@@ -257,9 +341,9 @@ class _Build:
         numbers = self.steps.add(source, destination, sizes, number, ready)
         waits = after.row, after.values
         self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in waits))
-        self.steps.follow(numbers, source, np.tile(proved.starts, count))
-        arriving = _numbered(proved.arriving, first).reshape(groups.size, -1)
-        self.steps.extend(groups.ravel(), arriving)
+        for each in {Lane.PASSES, lane}:
+            self.steps.follow(numbers, source, np.tile(proved.starts, count), each)
+        return groups.ravel(), _numbered(proved.arriving, first).reshape(groups.size, -1)
 
     def compute(self, ranks: Ints, seconds: float) -> None:
         """Add a step of compute at each rank."""

@@ -62,8 +62,8 @@ class IterationWork(Work):
     )
     zero: Flag = Field(
         default=True,
-        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO-1); "
-        "`false`: AllReduce, then the step",
+        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO, of the "
+        "configuration's stage); `false`: AllReduce, then the step",
     )
 
     def task(self, spec: FabricSpec) -> "Iteration":
@@ -96,7 +96,7 @@ class IterationWork(Work):
         given = self.model_dump(include=set(GIVEN_KEYS), exclude_none=True)
         configuration = load_configuration(Path(self.iteration), given)
         degrees = self.tensor, self.pipeline, self.microbatches, self.layers, self.expert
-        wanted = Wanted(*degrees)
+        wanted = Wanted(*degrees, self.zero)
         return reduced_iteration(self.iteration, configuration, shape, wanted)
 
 
