@@ -156,10 +156,26 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
     return max(grid.to_domains_s(pair), grid.to_domain_s(carried))
 
 
+def _direct_scatter_s(kind: FabricKind, grid: Grid, size: float) -> float:
+    """As a gather; on rail-only, the NICs of the root's domain share the data, its HB link has it.
+
+    The longer of (y-1)D/(n C_S) and (x-1)D/(x C_F).
+    """
+    if kind is not FabricKind.RAIL_ONLY:
+        return _direct_gather_s(kind, grid, size)
+    return _at_once_s(grid, (grid.y - 1) * size / grid.n, (grid.x - 1) * size / grid.x)
+
+
 def _direct_gather_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """The longer of x(y-1)D/(n C_S) and (x-1)D/(n C_F), into the root."""
-    shard = size / grid.n
-    return max(grid.to_domains_s(shard), grid.to_domain_s(shard))
+    return _at_once_s(grid, (grid.y - 1) * size / grid.y, (grid.x - 1) * size / grid.n)
+
+
+def _at_once_s(grid: Grid, along: float, within: float) -> float:
+    """Time of transfers that all begin at once: bytes of a NIC, and of an HB link."""
+    latency_s = grid.across_s if grid.x > 1 else grid.nic_s
+    along_s = along / grid.nic + latency_s if grid.y > 1 else 0.0
+    return max(along_s, within / grid.hb + grid.hb_s if grid.x > 1 else 0.0)
 
 
 def _pairwise_s(_kind: FabricKind, grid: Grid, size: float) -> float:
@@ -317,9 +333,9 @@ NVLS_SHARP = ClosedForm(
     steps=lambda grid: 2 + grid.slices,
     count=lambda grid: 3 * grid.n * grid.slices,
 )
-# Shards from the root to all others, which is a part of an all-to-all, or from them to the root.
-DIRECT_SCATTER = ClosedForm(_direct_s, DIRECT.steps, count=lambda grid: grid.n - 1)
-DIRECT_GATHER = ClosedForm(_direct_gather_s, DIRECT.steps, count=lambda grid: grid.n - 1)
+# Shards from the root to all others, or from them to the root.
+DIRECT_SCATTER = ClosedForm(_direct_scatter_s, lambda _: 1, count=lambda grid: grid.n - 1)
+DIRECT_GATHER = ClosedForm(_direct_gather_s, lambda _: 1, count=lambda grid: grid.n - 1)
 # Within the root's domain, and from it along all rails.
 HIERARCHICAL_SCATTER = ClosedForm(
     _hierarchical_scatter_s,

@@ -105,7 +105,7 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
         ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),
         ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
         ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),
-        ('{"name": "x", "collective": "allreduce", "gpus": []}', ":1", "is an MSCCL++ plan"),
+        ('{"name": "x", "collective": "allreduce", "gpus": []}', ":1", "needs a size"),
         ("print\n<algo coll='x'/>", ":1", "is not XML"),
         ("0 1\n1 x\n", ":2", "must be numbers of bytes"),
         ("0 x\n1 0\n", ":1", "must be numbers of bytes"),
@@ -262,7 +262,7 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "ngpus must be 1 to 4096"),
         ("ring-all-gather.xml", ('s_chunks="0"', 's_chunks="1099511627776"'), ":3", "s_chunks"),
         ("ring-all-gather.xml", ('<tb id="1"', '<tb id="1024"'), ":10", "id must be 0 to 1023"),
-        ("ring-all-gather.xml", ("allgather", "gather"), ":2", "unknown collective 'gather'"),
+        ("ring-all-gather.xml", ("allgather", "scan"), ":2", "unknown collective 'scan'"),
         ("ring-all-gather.xml", ("</algo>", "</algo>\n<algo>"), ":48", "has a second algorithm"),
         ("ring-all-gather.xml", ("<algo", "<schedule"), ":2", "unknown element <schedule>"),
         ("ring-all-gather.xml", ('type="cpy"', 'type="nop"'), ":2", "allgather: GPU"),
@@ -390,6 +390,16 @@ def test_other_inputs_of_msccl_gpus_are_refused_before_they_cost_memory(
     text = SAMPLES["ring-all-gather.xml"].replace(*change, 1)
     with peak_below(10_000_000), pytest.raises(Malformed, match=what):
         trace_in([text.encode()], GIVEN)
+
+
+def test_collectives_with_a_root_have_their_result_at_the_root() -> None:
+    """An AllGather is more than a Gather; its chunks are those of no Scatter, and not summed."""
+    gathered = SAMPLES["ring-all-gather.xml"].replace("allgather", "gather")
+    assert same(trace_in([gathered.encode()], GIVEN), sample("ring-all-gather.xml"))
+    for other in ("scatter", "reduce"):
+        wrong = SAMPLES["ring-all-gather.xml"].replace("allgather", other)
+        with pytest.raises(Malformed, match=rf"{other}: GPU \d ends with"):
+            trace_in([wrong.encode()], GIVEN)
 
 
 def test_an_all_gather_in_place_has_its_input_in_its_output() -> None:

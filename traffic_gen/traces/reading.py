@@ -22,7 +22,9 @@ from traffic_gen.traces.formats.chakra_json import is_chakra_json, read_chakra_j
 from traffic_gen.traces.formats.goal import is_goal, read_goal
 from traffic_gen.traces.formats.htsim import is_htsim, read_htsim
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
-from traffic_gen.traces.formats.msccl import PLAN, is_msccl, is_plan, read_msccl, refuse_plan
+from traffic_gen.traces.formats.msccl import is_msccl, read_msccl
+from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
+from traffic_gen.traces.formats.mscclpp import is_plan, read_plan
 from traffic_gen.traces.formats.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
 # Limit of lines: a trace may not have more nodes and dependencies.
@@ -35,10 +37,10 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     MSCCL: (is_msccl, read_msccl),
     "AICB": (is_aicb, read_aicb),
     "htsim": (is_htsim, read_htsim),
-    PLAN: (is_plan, refuse_plan),
+    PLAN: (is_plan, read_plan),
     MATRIX: (is_byte_matrix, read_byte_matrix),
 }
-FORMATS = ("Chakra execution trace", *(name for name in TEXT_FORMATS if name != PLAN))
+FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
 OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
 )

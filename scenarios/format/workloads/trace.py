@@ -52,8 +52,8 @@ class TraceWork(Work):
     )
     size: Size | None = Field(
         default=None,
-        description="MSCCL XML, and Chakra in chunks: the size of the collective; byte matrix: the "
-        "bytes that a 1 stands for",
+        description="MSCCL XML, MSCCL++ plan, Chakra in chunks: the size of the collective; byte "
+        "matrix: the bytes that a 1 stands for",
     )
 
     def task(self, spec: FabricSpec) -> "Replay":
@@ -70,11 +70,12 @@ class TraceWork(Work):
         from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
         from traffic_gen.traces.formats.chakra_trace import FORMAT_OF_CHUNKS
         from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
+        from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
 
         trace = self._read(*shape)
-        if self.size is not None and trace.format not in (MSCCL, FORMAT_OF_CHUNKS, MATRIX):
+        if self.size is not None and trace.format not in (MSCCL, PLAN, FORMAT_OF_CHUNKS, MATRIX):
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
-            yield Issue((*place, "size"), what, f"only {MSCCL} and {MATRIX} have one")
+            yield Issue((*place, "size"), what, f"only {MSCCL}, {PLAN} and {MATRIX} have one")
         if trace.ranks > prod(shape) and "placement" not in self.model_fields_set:
             what = f"is required to put {trace.ranks} ranks on {prod(shape)} GPUs"
             yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")

@@ -27,7 +27,7 @@ from traffic_gen.traces.formats.nodes import (
     require_nodes,
 )
 
-FORMAT, PLAN = "MSCCL XML", "MSCCL++ plan"
+FORMAT = "MSCCL XML"
 NUMBER = re.compile(r"-?[0-9]{1,9}")
 RECEIVES, SENDS = ("r", "rcs", "rrs", "rrc", "rrcs"), ("s", "rcs", "rrs", "rrcs")
 TYPES = (*RECEIVES, "s", "cpy", "re", "nop")
@@ -59,18 +59,6 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
     if algorithm is None:
         raise Malformed(1, "needs an algorithm")
     return _trace(algorithm, defaults, reader.left_out)
-
-
-def is_plan(text: str) -> bool:
-    """Whether a text begins as an execution plan of MSCCL++ (`python/mscclpp/language`)."""
-    begin = text[:65536]
-    return begin.lstrip().startswith("{") and '"gpus"' in begin and '"collective"' in begin
-
-
-def refuse_plan(_text: str, _defaults: Defaults) -> NoReturn:
-    """Refuse a plan: its GPUs load and store in each other's memory, ordered by signals."""
-    what = f"is an {PLAN}, whose loads, stores and signals in remote memory cannot be replayed"
-    raise Malformed(1, what, f"give the algorithm as {FORMAT}")
 
 
 class _Reader:
@@ -120,7 +108,7 @@ class _Reader:
     def _algorithm(self, given: Attributes) -> None:
         place = self.parser.CurrentLineNumber
         self.algorithm = Algorithm(
-            place=place,
+            place_in_file=place,
             collective=given.get("coll", ""),
             ranks=self._number(given, "ngpus", 1, MOST_GPUS),
             chunks=self._number(given, "nchunksperloop", 1, MOST_CHUNKS),
@@ -174,7 +162,7 @@ class _Reader:
 
 def _trace(algorithm: Algorithm, defaults: Defaults, left_out: list[str]) -> Trace:
     """Turn steps into nodes, and prove that they do the work of the collective."""
-    where = algorithm.place
+    where = algorithm.place_in_file
     if defaults.size_bytes is None:
         raise Malformed(where, "needs a size", "add `size` to the workload")
     if len(algorithm.buffers) != algorithm.ranks:

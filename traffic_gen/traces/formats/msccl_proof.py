@@ -5,21 +5,24 @@ in an order that their dependencies allow. Any other order has the same result: 
 that touch the same place, one of them writing, are ordered by its blocks and their dependencies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.collective import ROOT
 from traffic_gen.traces.formats.nodes import Malformed, require_nodes
 
 # Limit of steps times blocks of their GPU, which take a gigabyte.
 MOST_ENDS = 2**28
 # msccl-tools' name of a collective that a program defines for itself.
 CUSTOM = "custom"
-RESULTS = ("allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast")
-CUT = ("allgather", "reduce_scatter", "alltoall")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+RESULTS = ("allreduce", "allgather", "reduce_scatter", "alltoall", *ROOTED)
+CUT = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
+REDUCING = ("allreduce", "reduce_scatter", "reduce", CUSTOM)
 Location = tuple[str, int]
 """The letter of a buffer (input, output, scratch), and an offset in chunks."""
 Value = tuple[int, int]
@@ -56,7 +59,7 @@ class Algorithm:
     The sizes are in chunks, by the letters of the buffers.
     """
 
-    place: int
+    place_in_file: int
     collective: str
     ranks: int
     chunks: int
@@ -73,7 +76,49 @@ class Algorithm:
         """Return the size of a GPU's input, of which `i_chunks` may count the used part alone."""
         if self.is_custom:
             return self.buffers[gpu]["i"]
-        return self.chunks // self.ranks if self.collective == "allgather" else self.chunks
+        gathers = self.collective in ("allgather", "gather")
+        return self.chunks // self.ranks if gathers else self.chunks
+
+    def place(self, gpu: int, location: Location) -> tuple[int, Location]:
+        """Return where a location really is: in place, input and output share memory."""
+        name, offset = location
+        if self.in_place and not self.is_custom and name in ("i", "o"):
+            size = self.input_chunks(gpu)
+            if self.collective in ("allgather", "gather"):
+                return gpu, ("o", offset + (gpu * size if name == "i" else 0))
+            if self.collective in ("reduce_scatter", "scatter"):
+                share = size // self.ranks
+                return gpu, ("i", offset + (gpu * share if name == "o" else 0))
+            return gpu, ("i", offset)
+        return gpu, location
+
+    def inputs(self) -> Iterator[tuple[tuple[int, Location], Value]]:
+        """Yield the place of each chunk of input, and its value."""
+        for rank in self.buffers:
+            size = self.input_chunks(rank)
+            first = 0 if self.collective in REDUCING else rank * size
+            for chunk in range(size):
+                yield self.place(rank, ("i", chunk)), (first + chunk, 1 << rank)
+
+    def summed(self, held: list[Value], more: list[Value]) -> list[Value]:
+        """Add values; raise `ValueError` for different chunks, or contributions added twice."""
+        if self.is_custom:
+            return held
+        for (chunk, ranks), (other, others) in zip(held, more, strict=True):
+            if chunk != other or ranks & others:
+                what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
+                raise ValueError(what)
+        return [(one[0], one[1] | two[1]) for one, two in zip(held, more, strict=True)]
+
+    def check_result(self, values: Mapping[tuple[int, Location], Value]) -> None:
+        """Raise `Malformed` unless every rank ends with the result of the collective."""
+        for gpu in range(self.ranks):
+            for offset, value in enumerate(_wanted(self, gpu)):
+                at_end = values.get(self.place(gpu, ("o", offset)))
+                if at_end != value:
+                    ends = f"GPU {gpu} ends with {_words(at_end)} at {offset} of its output"
+                    what = f"{self.collective}: {ends}, must be {_words(value)}"
+                    raise Malformed(self.place_in_file, what)
 
 
 @dataclass(frozen=True)
@@ -106,13 +151,7 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
             memory.receive(node, int(trace.sent_by[node]), part)
         else:
             memory.compute(part)
-    for gpu in range(algorithm.ranks):
-        for offset, value in enumerate(_wanted(algorithm, gpu)):
-            at_end = memory.values.get(memory.place(gpu, ("o", offset)))
-            if at_end != value:
-                ends = f"GPU {gpu} ends with {_words(at_end)} at {offset} of its output"
-                what = f"{algorithm.collective}: {ends}, must be {_words(value)}"
-                raise Malformed(algorithm.place, what)
+    algorithm.check_result(memory.values)
 
 
 def _words(value: Value | None) -> str:
@@ -121,7 +160,7 @@ def _words(value: Value | None) -> str:
 
 def _require_inputs(algorithm: Algorithm) -> None:
     """Raise `Malformed` for an unknown collective, or inputs that are not those of its chunks."""
-    name, chunks, where = algorithm.collective, algorithm.chunks, algorithm.place
+    name, chunks, where = algorithm.collective, algorithm.chunks, algorithm.place_in_file
     if name not in (*RESULTS, CUSTOM):
         what = f"unknown collective {name[:40]!r}"
         raise Malformed(where, what, f"known: {', '.join((*RESULTS, CUSTOM))}")
@@ -150,6 +189,12 @@ def _wanted(algorithm: Algorithm, rank: int) -> list[Value]:
             return [(of * size + chunk, 1 << of) for of in range(ranks) for chunk in share]
         case "broadcast":
             return [(chunk, 1) for chunk in range(size)]
+        case "reduce" if rank == ROOT:
+            return [(chunk, everyone) for chunk in range(size)]
+        case "gather" if rank == ROOT:
+            return [(chunk, 1 << chunk // size) for chunk in range(size * ranks)]
+        case "scatter":
+            return [(chunk, 1) for chunk in share]
     return []
 
 
@@ -169,7 +214,7 @@ class _Order:
         ends = sum(len(block.steps) * len(self.columns[gpu]) for (gpu, _), block in blocks)
         if ends > MOST_ENDS:
             what = f"must have at most {MOST_ENDS} steps times blocks of a GPU, got {ends}"
-            raise Malformed(algorithm.place, what)
+            raise Malformed(algorithm.place_in_file, what)
         self.known: dict[tuple[int, int, int], NDArray[np.int32]] = {}
 
     def begin(self, part: Part) -> None:
@@ -196,7 +241,7 @@ class _Memory:
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
         self.order = _Order(algorithm)
-        self.values: dict[tuple[int, Location], Value] = {}
+        self.values: dict[tuple[int, Location], Value] = dict(algorithm.inputs())
         # The step that has written each place, if there is one, and the steps that have read it
         # since.
         self.written: dict[tuple[int, Location], list[Part]] = {}
@@ -204,25 +249,6 @@ class _Memory:
         self.sent: dict[int, list[Value]] = {}
         # For each node, the reduced chunks that it forwards and its step does not store.
         self.passing: dict[int, list[Value]] = {}
-        reduces = algorithm.collective in ("allreduce", "reduce_scatter", CUSTOM)
-        for rank in algorithm.buffers:
-            size = algorithm.input_chunks(rank)
-            first, own = 0 if reduces else rank * size, 1 << rank
-            for chunk in range(size):
-                self.values[self.place(rank, ("i", chunk))] = first + chunk, own
-
-    def place(self, gpu: int, location: Location) -> tuple[int, Location]:
-        """Return where a location really is: in place, input and output share memory."""
-        name, offset = location
-        if self.algorithm.in_place and not self.algorithm.is_custom and name in ("i", "o"):
-            size = self.algorithm.input_chunks(gpu)
-            if self.algorithm.collective == "allgather":
-                return gpu, ("o", offset + (gpu * size if name == "i" else 0))
-            if self.algorithm.collective == "reduce_scatter":
-                share = size // self.algorithm.ranks
-                return gpu, ("i", offset + (gpu * share if name == "o" else 0))
-            return gpu, ("i", offset)
-        return gpu, location
 
     def send(self, node: int, part: Part) -> None:
         """Send the chunks at the step's source, or those that it has just received."""
@@ -258,7 +284,7 @@ class _Memory:
         name, offset = location
         read = []
         for chunk in range(part.step.count):
-            place = self.place(part.gpu, (name, offset + chunk))
+            place = self.algorithm.place(part.gpu, (name, offset + chunk))
             value = self.values.get(place)
             if value is None:
                 buffer = f"buffer {name!r} of GPU {part.gpu}"
@@ -276,7 +302,7 @@ class _Memory:
             what = f"writes outside the {size} chunks of the buffer {name!r} of GPU {part.gpu}"
             raise Malformed(part.step.place, what, f"{name}_chunks is their number")
         for chunk, value in enumerate(values):
-            place = self.place(part.gpu, (name, offset + chunk))
+            place = self.algorithm.place(part.gpu, (name, offset + chunk))
             earlier = self.written.get(place, []) + self.reading.pop(place, [])
             self._require_order(part, earlier, (name, offset + chunk))
             self.values[place], self.written[place] = value, [part]
@@ -292,10 +318,7 @@ class _Memory:
                 raise Malformed(part.step.place, what, hint)
 
     def _added(self, part: Part, held: list[Value], more: list[Value]) -> list[Value]:
-        if self.algorithm.is_custom:
-            return held
-        for (chunk, ranks), (other, others) in zip(held, more, strict=True):
-            if chunk != other or ranks & others:
-                what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
-                raise Malformed(part.step.place, what)
-        return [(one[0], one[1] | two[1]) for one, two in zip(held, more, strict=True)]
+        try:
+            return self.algorithm.summed(held, more)
+        except ValueError as error:
+            raise Malformed(part.step.place, str(error)) from None

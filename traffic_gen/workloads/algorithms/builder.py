@@ -132,7 +132,7 @@ class Builder:
         ready: Ints | None = None,
         reduce: bool | Bools = False,
     ) -> Arrivals:
-        """Add one transfer for each of the different `sources`, with a row of `chunks`.
+        """Add one transfer for each of the `sources`, with a row of `chunks`; all are at once.
 
         A row may be padded with `NONE`; a row without any bytes makes no transfer. A transfer waits
         for the last transfer of its source on the channel, for the arrivals at its source in

@@ -3,11 +3,8 @@
 Reduce is Broadcast backwards, and Gather is Scatter backwards.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from model.arrays import Ints
 from model.workload.transfers.collective import ROOT
 from traffic_gen.workloads.algorithms.builder import (
     Arrivals,
@@ -55,15 +52,15 @@ def hierarchical_reduce(build: Builder) -> None:
 
 
 def direct_scatter(build: Builder) -> None:
-    """The root sends each rank its shard, on its NIC and at the same time within its HB domain."""
-    for rank, channel in _others(build):
-        build.send(AT_ROOT, rank, build.parts(rank, 0)[:, None], channel=channel)
+    """The root sends all ranks their shards at once, as a group of NCCL's sends."""
+    others = build.ranks[1:]
+    build.send(np.full_like(others, ROOT), others, build.parts(others, 0)[:, None], channel="root")
 
 
 def direct_gather(build: Builder) -> None:
-    """Each rank sends its shard to the root, one at a time to its NIC, and to its HB link."""
-    for rank, channel in _others(build):
-        build.meet(rank, AT_ROOT, build.parts(rank, 0)[:, None], channel=channel)
+    """All ranks send their shards to the root at once."""
+    others = build.ranks[1:]
+    build.send(others, np.full_like(others, ROOT), build.parts(others, 0)[:, None], channel="root")
 
 
 def hierarchical_scatter(build: Builder) -> None:
@@ -81,12 +78,6 @@ def hierarchical_gather(build: Builder) -> None:
         of = build.rank(np.array([domain]), build.rails)
         arrived = joined(arrived, build.meet(of, build.rails, of[:, None], channel="nic"))
     _handed_in(build, arrived)
-
-
-def _others(build: Builder) -> Iterator[tuple[Ints, str]]:
-    """Yield each rank but the root, rail after rail, and the channel on which it meets the root."""
-    for rank in build.rail_ranks(build.rails).ravel()[1:, None]:
-        yield rank, "hb" if rank < build.domain_size else "nic"
 
 
 def _handed_out(build: Builder) -> Arrivals:

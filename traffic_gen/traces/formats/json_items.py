@@ -1,0 +1,84 @@
+"""Values of a JSON text that know their place in it, for messages."""
+
+import json
+from collections.abc import Container
+from typing import Any, NoReturn
+
+from traffic_gen.traces.formats.nodes import Malformed
+
+# Objects take several times the memory of their text.
+MOST_JSON_BYTES = 2**26
+
+
+class Item:
+    """A value, and its place: the keys and the numbers that lead to it."""
+
+    def __init__(self, value: Any, place: str = "") -> None:
+        self.value, self.place = value, place
+
+    def refuse(self, what: str, hint: str = "") -> NoReturn:
+        """Raise `Malformed` at this place."""
+        raise Malformed(f": {self.place}" if self.place else ":1", what, hint)
+
+    def has(self, key: str) -> bool:
+        """Whether this is an object with a key."""
+        return isinstance(self.value, dict) and key in self.value
+
+    def of(self, key: str) -> "Item":
+        """Return the value of a key."""
+        if not self.has(key):
+            self.refuse(f"needs the key {key!r}")
+        return Item(self.value[key], f"{self.place}.{key}".removeprefix("."))
+
+    def each(self, key: str) -> list["Item"]:
+        """Return the values of a list, which is empty without the key."""
+        if not isinstance(self.value, dict):
+            self.refuse(f"must be an object, got {type(self.value).__name__}")
+        listed = self.value.get(key, [])
+        if not isinstance(listed, list):
+            self.refuse(f"{key} must be a list, got {type(listed).__name__}")
+        place = f"{self.place}.{key}".removeprefix(".")
+        return [Item(value, f"{place}[{number}]") for number, value in enumerate(listed)]
+
+    def number(self, key: str, least: int, most: int, default: int | None = None) -> int:
+        """Return an integer within bounds."""
+        if default is not None and not self.has(key):
+            return default
+        return self.of(key).integer(least, most)
+
+    def numbers(self, key: str, most: int) -> list[int]:
+        """Return a list of integers from 0 on."""
+        return [one.integer(0, most) for one in self.each(key)]
+
+    def integer(self, least: int, most: int) -> int:
+        """Return this value, an integer within bounds."""
+        if type(self.value) is not int or not least <= self.value <= most:
+            bounds = f"{least} to {most}" if least <= most else "one of none"
+            self.refuse(f"must be {bounds}, got {str(self.value)[:40]!r}")
+        return self.value
+
+    def truth(self, key: str) -> bool:
+        """Return a truth value, false without the key."""
+        value = self.of(key).value if self.has(key) else False
+        if not isinstance(value, bool):
+            self.refuse(f"{key} must be true or false, got {str(value)[:40]!r}")
+        return value
+
+    def text(self, key: str, known: Container[str] | None = None) -> str:
+        """Return a text, which is one of those that are known."""
+        value = self.of(key).value
+        if not isinstance(value, str) or (known is not None and value not in known):
+            self.refuse(f"unknown {key} {str(value)[:40]!r}")
+        return value
+
+
+def parsed(text: str) -> Item:
+    """Return the value of a whole text; raise `Malformed` for any other text."""
+    if len(text) > MOST_JSON_BYTES:
+        raise Malformed(1, f"JSON must have at most {MOST_JSON_BYTES} bytes")
+    try:
+        return Item(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise Malformed(error.lineno, f"is not JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise Malformed(1, "is not JSON: a number is too long, or values are too deep") from None

@@ -1,0 +1,435 @@
+"""Execution plans of MSCCL++ as traces (microsoft/mscclpp, `python/mscclpp/language`; JSON).
+
+Blocks of threads of each GPU put into memory of other GPUs and get from it. A put is a message.
+A get is a request and its answer. A signal behind a put arrives with it; any other one is a
+message. Blocks wait for signals, for barriers and semaphores of their GPU, and, with the protocol
+LL, for packets, which have a flag for each word. Operations on memory channels hold up their block
+until all bytes have arrived, those on port channels do not (`src/core/include/execution_kernel.hpp`
+there). A plan that does not do what its collective asks is refused (`mscclpp_proof`).
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import lcm
+from typing import NamedTuple
+
+from model.workload.trace import NodeKind, Trace
+from traffic_gen.traces.formats.json_items import Item, parsed
+from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm
+from traffic_gen.traces.formats.mscclpp_proof import Cells, Execution
+from traffic_gen.traces.formats.nodes import (
+    Defaults,
+    Malformed,
+    Node,
+    Nodes,
+    require_bytes,
+)
+
+FORMAT = "MSCCL++ plan"
+# MSCCL++ sends a semaphore's value, of 64 bits; a request names a place in memory.
+SIGNAL_BYTES = 8
+MOST_GPUS, MOST_CHUNKS, MOST_PARTS = 4096, 2**20, 64
+# The proof follows each part of a chunk that moves.
+MOST_MOVED = 2**20
+NO = 2**31
+NAMES = {"reducescatter": "reduce_scatter"}
+SIGNALS, WAITS = ("signal", "rlxsignal"), ("wait", "rlxwait")
+Channel = tuple[str, int]
+"""The type of a channel, and its number among those of its GPU and type."""
+
+
+class Kind(NamedTuple):
+    """From which source on buffers are remote, or hold packets, and from which target on.
+
+    With `pairs`, each source has a target of its own; else all sources are summed up for all.
+    """
+
+    pairs: bool = False
+    remote_sources: int = NO
+    packet_sources: int = NO
+    remote_targets: int = NO
+    packet_targets: int = NO
+
+
+PUT = Kind(pairs=True, remote_targets=0)
+KINDS = {
+    "copy": Kind(pairs=True),
+    "cpkt": Kind(pairs=True, packet_targets=0),
+    "upkt": Kind(pairs=True, packet_sources=0),
+    "get": Kind(pairs=True, remote_sources=0),
+    **dict.fromkeys(("put", "pws", "pwsf"), PUT),
+    "ppkt": Kind(pairs=True, remote_targets=0, packet_targets=0),
+    "rppkt": Kind(packet_sources=0, remote_targets=0, packet_targets=0),
+    "re": Kind(),
+    "res": Kind(remote_targets=1),
+    "rre": Kind(remote_sources=1),
+    "rres": Kind(remote_sources=1, remote_targets=1),
+    "repkt": Kind(packet_sources=1),
+    "respkt": Kind(packet_sources=1, remote_targets=1, packet_targets=1),
+    "recpkt": Kind(packet_sources=1, packet_targets=1),
+    "recspkt": Kind(packet_sources=1, remote_targets=2, packet_targets=1),
+}
+UNKNOWN = {
+    **dict.fromkeys(("glre", "glres", "gstore", "gstorepkt"), "a switch reduces or multicasts"),
+    "pipeline": "its loop depends on sizes of a real GPU's units",
+}
+
+
+def is_plan(text: str) -> bool:
+    """Whether a text begins as an execution plan of MSCCL++."""
+    begin = text[:65536]
+    return begin.lstrip().startswith("{") and '"gpus"' in begin and '"collective"' in begin
+
+
+def read_plan(text: str, defaults: Defaults) -> Trace:
+    """Read a plan for a collective of some size; raise `Malformed` for any other text."""
+    if defaults.size_bytes is None:
+        raise Malformed(1, "needs a size", "add `size` to the workload")
+    return _Reader(parsed(text), defaults.size_bytes).read()
+
+
+class _Reader:
+    """Builds the nodes of a plan, and what they do with memory."""
+
+    def __init__(self, plan: Item, size_bytes: int) -> None:
+        self.plan, self.gpus = plan, plan.each("gpus")
+        if not 1 <= len(self.gpus) <= MOST_GPUS:
+            plan.refuse(f"must have 1 to {MOST_GPUS} gpus, got {len(self.gpus)}")
+        if self.gpus[0].has("inputChunks"):
+            what = "is a plan of MSCCL++ before 0.8, with other operations"
+            plan.refuse(what, "compile it with a later version")
+        least, most = (plan.number(f"{end}_message_size", 0, 2**64, 0) for end in ("min", "max"))
+        if size_bytes < least or (plan.has("max_message_size") and size_bytes > most):
+            plan.refuse(f"is for sizes of {least} to {most} bytes, got {size_bytes}")
+        self.parts = self._parts()
+        self.algorithm = self._algorithm()
+        self.chunk_bytes = require_bytes(-(-size_bytes // self._chunks()), 1)
+        self.nodes = Nodes(len(self.gpus), left_out=[])
+        self.execution = Execution(self.algorithm, self.nodes)
+        # Of each GPU: the peer of each channel, and the rank and letter of each remote buffer.
+        self.peers: list[dict[Channel, int]] = []
+        self.remote: list[list[tuple[int, str]]] = []
+        self.signals: dict[tuple[int, Channel], list[list[int]]] = defaultdict(list)
+        self.waits: dict[tuple[int, Channel], list[tuple[int, Item]]] = defaultdict(list)
+        self.barriers: dict[tuple[int, int], dict[int, list[tuple[int, int, Item]]]] = {}
+        self.semaphores: dict[tuple[int, str, int], list[tuple[int, Item]]] = defaultdict(list)
+        self.users: dict[tuple[object, ...], int] = {}
+        self.moved = 0
+
+    def _chunks(self) -> int:
+        return self.algorithm.chunks // self.parts
+
+    def _parts(self) -> int:
+        """Return into how many parts chunks are cut, so that groups of blocks share a range."""
+        parts = 1
+        for gpu in self.gpus:
+            for block in gpu.each("threadblocks"):
+                for operation in block.each("ops"):
+                    if operation.has("tbg_info"):
+                        size = operation.of("tbg_info").number("tbg_size", 1, MOST_PARTS)
+                        parts = lcm(parts, size)
+                        if parts > MOST_PARTS:
+                            operation.refuse(f"cuts chunks into more than {MOST_PARTS} parts")
+        return parts
+
+    def _algorithm(self) -> Algorithm:
+        plan = self.plan
+        named = plan.text("collective")
+        buffers = {}
+        for rank, gpu in enumerate(self.gpus):
+            if gpu.number("id", 0, MOST_GPUS) != rank:
+                gpu.refuse(f"must have the id {rank}")
+            buffers[rank] = {
+                name[0]: self.parts * gpu.number(f"{name}_chunks", 0, MOST_CHUNKS, 0)
+                for name in ("input", "output", "scratch")
+            }
+        name = NAMES.get(named, named)
+        most = max(buffers[0]["i"], buffers[0]["o"])
+        if not most:
+            plan.refuse("must have chunks of input or output")
+        known = name if name in RESULTS else "custom"
+        in_place = plan.truth("inplace")
+        return Algorithm(1, known, len(self.gpus), most, in_place, buffers)
+
+    def read(self) -> Trace:
+        """Return the trace; raise `Malformed` unless it does what the collective asks."""
+        for rank, gpu in enumerate(self.gpus):
+            self.peers.append(self._channels(gpu))
+            self.remote.append(
+                [
+                    (one.number("rank", 0, len(self.gpus) - 1), one.text("type", "ios"))
+                    for one in gpu.each("remote_buffers")
+                ]
+            )
+            self._read_blocks(rank, gpu)
+        self._join_signals()
+        self._join_barriers()
+        self._join_semaphores()
+        self.execution.join_packets()
+        if self.algorithm.is_custom:
+            what = f"check of the result, which {self.plan.text('collective')[:40]!r} does not name"
+            self.nodes.left_out.append(what)
+        trace = self.nodes.trace(FORMAT)
+        self.execution.prove(trace)
+        return trace
+
+    def _channels(self, gpu: Item) -> dict[Channel, int]:
+        peers: dict[Channel, int] = {}
+        for entry in gpu.each("channels"):
+            type_ = entry.text("channel_type", ("memory", "port", "switch", "none"))
+            first = sum(known == type_ for known, _ in peers)
+            for number, peer in enumerate(entry.numbers("connected_to", len(self.gpus) - 1), first):
+                peers[type_, number] = peer
+        return peers
+
+    def _read_blocks(self, rank: int, gpu: Item) -> None:
+        for number, block in enumerate(gpu.each("threadblocks")):
+            reading = _Block(self, rank, number, block)
+            for operation in block.each("ops"):
+                reading.operation(operation)
+            self.execution.ends[rank] += reading.last
+
+    def used_by(self, block: int, item: Item, *what: object) -> None:
+        """Raise `Malformed` if another block uses the same end of a channel or semaphore."""
+        if self.users.setdefault(what, block) != block:
+            item.refuse("two blocks use it, so its order is open", "give each block its own")
+
+    def _join_signals(self) -> None:
+        """Let each wait end with its signal: channels of two GPUs meet in their order."""
+        ends: dict[tuple[int, int], list[Channel]] = defaultdict(list)
+        for rank, peers in enumerate(self.peers):
+            for channel in sorted(peers):
+                ends[rank, peers[channel]].append(channel)
+        for (rank, channel), waits in self.waits.items():
+            peer = self.peers[rank][channel]
+            place, others = ends[rank, peer].index(channel), ends[peer, rank]
+            key = (peer, others[place]) if place < len(others) else None
+            signals = self.signals[key] if key else []
+            for number, (node, item) in enumerate(waits):
+                if number >= len(signals):
+                    item.refuse(f"waits for a signal that GPU {peer} does not give")
+                for received in signals[number]:
+                    self.nodes.wait(node, received)
+
+    def _join_barriers(self) -> None:
+        for blocks in self.barriers.values():
+            rounds = {len(places) for places in blocks.values()}
+            for places in blocks.values():
+                for number, (_, leave, item) in enumerate(places):
+                    if len(rounds) > 1 or item.number("num_threadblocks", 1, NO) != len(blocks):
+                        item.refuse(f"{len(blocks)} blocks come to this barrier, not equally often")
+                    for others in blocks.values():
+                        self.nodes.wait(leave, others[number][0])
+
+    def _join_semaphores(self) -> None:
+        for (rank, what, semaphore), acquires in list(self.semaphores.items()):
+            if what != "sem_acquire":
+                continue
+            releases = self.semaphores.get((rank, "sem_release", semaphore), [])
+            given = self.gpus[rank].each("semaphores")
+            first = given[semaphore].number("init_value", 0, NO) if semaphore < len(given) else 0
+            for number, (node, item) in enumerate(acquires[first:]):
+                if number >= len(releases):
+                    item.refuse("waits for a semaphore that no block releases")
+                self.nodes.wait(node, releases[number][0])
+
+
+class _Block:
+    """A block of threads: the nodes that its next operation waits for, and what it has put.
+
+    `put` has the messages right behind which a signal would be, `pending` the sends of each port
+    channel that the block has not waited for.
+    """
+
+    def __init__(self, reader: _Reader, rank: int, number: int, block: Item) -> None:
+        self.reader, self.rank, self.number = reader, rank, number
+        self.nodes, self.execution = reader.nodes, reader.execution
+        self.last: list[int] = []
+        self.put: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.pending: dict[Channel, list[int]] = defaultdict(list)
+        peers = reader.peers[rank]
+        self.channels: dict[str, list[Channel]] = defaultdict(list)
+        for entry in block.each("channels"):
+            type_ = entry.text("channel_type", ("memory", "port", "switch", "none"))
+            for channel in entry.numbers("channel_ids", MOST_CHUNKS):
+                if type_ != "switch" and (type_, channel) not in peers:
+                    entry.refuse(f"unknown channel {channel}")
+                self.channels[type_].append((type_, channel))
+        self.remote: dict[str, list[int]] = defaultdict(list)
+        for entry in block.each("remote_buffer_refs"):
+            most = len(reader.remote[rank]) - 1
+            type_ = entry.text("access_channel_type", ("memory", "port"))
+            self.remote[type_] += entry.numbers("remote_buffer_ids", most)
+
+    def operation(self, item: Item) -> None:
+        """Read one operation."""
+        name = item.text("name")
+        if name not in ("nop", *SIGNALS, *(name for name, kind in KINDS.items() if kind is PUT)):
+            self.put.clear()
+        if name in KINDS:
+            self._move(item, name, KINDS[name])
+        elif name in SIGNALS:
+            for channel in self._used_channels(item):
+                self._signal(item, channel)
+        elif name in WAITS:
+            node = self._compute(item)
+            for channel in self._used_channels(item):
+                self.reader.used_by(self.number, item, self.rank, "wait", channel)
+                self.reader.waits[self.rank, channel].append((node, item))
+        elif name == "flush":
+            for channel in self._used_channels(item):
+                self.last = self.last + self.pending.pop(channel, [])
+        elif name == "barrier":
+            barrier = self.rank, item.number("barrier_id", 0, NO)
+            blocks, arrive = self.reader.barriers.setdefault(barrier, {}), self._compute(item)
+            blocks.setdefault(self.number, []).append((arrive, self._compute(item), item))
+        elif name in ("sem_acquire", "sem_release"):
+            node = self._compute(item)
+            for semaphore in item.numbers("semaphore_ids", NO):
+                self.reader.used_by(self.number, item, self.rank, name, semaphore)
+                self.reader.semaphores[self.rank, name, semaphore].append((node, item))
+        elif name != "nop":
+            why = UNKNOWN.get(name)
+            if why is None:
+                item.refuse(f"unknown operation {name[:40]!r}")
+            hint = "give a plan of puts, gets, signals and waits"
+            item.refuse(f"operation {name!r} cannot be replayed: {why}", hint)
+
+    def _compute(self, item: Item, after: Sequence[int] = ()) -> int:
+        """Add a node that takes no time, behind all that the block has waited for."""
+        node = self._add(item, Node(NodeKind.COMPUTE, self.rank, 1), [*self.last, *after])
+        self.last = [node]
+        return node
+
+    def _add(self, item: Item, node: Node, after: Sequence[int] = ()) -> int:
+        number = self.nodes.add(node)
+        self.execution.items.append(item)
+        for earlier in after:
+            self.nodes.wait(number, earlier)
+        return number
+
+    def _message(
+        self, item: Item, source: int, to: int, size_bytes: int, after: Sequence[int]
+    ) -> tuple[int, int]:
+        """Add a message; return its send and its receive."""
+        tag = len(self.nodes.added)
+        send = self._add(item, Node(NodeKind.SEND, source, 1, to, size_bytes, tag), after)
+        return send, self._add(item, Node(NodeKind.RECEIVE, to, 1, source, tag=tag))
+
+    def _used_channels(self, item: Item) -> list[Channel]:
+        type_ = item.text("channel_type", ("memory", "port"))
+        known = self.channels[type_]
+        return [known[number] for number in item.numbers("channel_ids", len(known) - 1)]
+
+    def _signal(self, item: Item, channel: Channel) -> None:
+        """Signal behind what was put, or else by a message, behind all of the port channel's."""
+        self.reader.used_by(self.number, item, self.rank, "signal", channel)
+        peer = self.reader.peers[self.rank][channel]
+        received = self.put.pop(channel if channel[0] == "port" else ("memory", peer), [])
+        if not received:
+            after = [*self.last, *self.pending[channel]]
+            send, arrived = self._message(item, self.rank, peer, SIGNAL_BYTES, after)
+            self.last = [send] if channel[0] == "memory" else self.last
+            received = [arrived]
+        self.reader.signals[self.rank, channel].append(received)
+
+    def _move(self, item: Item, name: str, kind: Kind) -> None:
+        """Read an operation that moves data, with all of its pairs of buffers, or as a sum."""
+        is_port = item.has("channel_type") and item.text("channel_type") == "port"
+        type_ = "port" if is_port else "memory"
+        sources = [
+            self._buffer(item, one, type_, is_remote=number >= kind.remote_sources)
+            for number, one in enumerate(item.each("src_buff"))
+        ]
+        targets = [
+            self._buffer(item, one, type_, is_remote=number >= kind.remote_targets)
+            for number, one in enumerate(item.each("dst_buff"))
+        ]
+        if not sources or not targets or (kind.pairs and len(sources) != len(targets)):
+            item.refuse(f"has {len(sources)} sources and {len(targets)} targets")
+        if len({cells.size for cells in (*sources, *targets)}) > 1 and not kind.pairs:
+            item.refuse("has buffers of different sizes")
+        if not kind.pairs:
+            self._sum(item, kind, sources, targets, None)
+            return
+        channels = self._used_channels(item) if is_port else [None] * len(targets)
+        if len(channels) != len(targets):
+            item.refuse(f"has {len(channels)} channels for {len(targets)} targets")
+        for source, target, channel in zip(sources, targets, channels, strict=True):
+            if source.size != target.size:
+                item.refuse("has buffers of different sizes")
+            self._sum(item, kind, [source], [target], channel)
+            if channel and name in ("pws", "pwsf"):
+                self._signal(item, channel)
+            if channel and name == "pwsf":
+                self.last = self.last + self.pending.pop(channel, [])
+
+    def _sum(
+        self,
+        item: Item,
+        kind: Kind,
+        sources: list[Cells],
+        targets: list[Cells],
+        channel: Channel | None,
+    ) -> None:
+        """Get remote sources, add all, write local targets, and put into remote ones."""
+        execution, begin = self.execution, None
+        slots, arrived = list[int](), list[int]()
+        for source in sources[kind.remote_sources :]:
+            asked, there = self._message(item, self.rank, source.gpu, SIGNAL_BYTES, self.last)
+            begin = asked if begin is None else begin
+            size_bytes = self._bytes(source, is_packet=False)
+            answer, here = self._message(item, source.gpu, self.rank, size_bytes, [there])
+            slots.append(execution.read(answer, answer, source))
+            arrived.append(here)
+        node = self._compute(item, arrived)
+        packets = kind.packet_sources
+        for number, source in enumerate(sources[: kind.remote_sources]):
+            slots.append(execution.read(node, node, source, is_packet=number >= packets))
+        total = execution.add(node, slots)
+        for number, target in enumerate(targets[: kind.remote_targets]):
+            first = node if begin is None else begin
+            execution.write(
+                first, node, node, target, total, is_packet=number >= kind.packet_targets
+            )
+        ends = list[int]()
+        for target in targets[kind.remote_targets :]:
+            is_packet = kind.packet_targets != NO
+            size_bytes = self._bytes(target, is_packet=is_packet)
+            send, received = self._message(item, self.rank, target.gpu, size_bytes, [node])
+            if kind.pairs:
+                execution.read(node, send, sources[0])
+            execution.write(send, send, received, target, total, is_packet=is_packet)
+            self.put[channel or ("memory", target.gpu)].append(received)
+            ends.append(send)
+        if channel:
+            self.pending[channel] += ends
+        elif ends:
+            self.last = ends
+
+    def _bytes(self, cells: Cells, *, is_packet: bool) -> int:
+        size_bytes = -(-cells.size * self.reader.chunk_bytes // self.reader.parts)
+        return require_bytes(size_bytes * (2 if is_packet else 1), 1)
+
+    def _buffer(self, item: Item, given: Item, type_: str, *, is_remote: bool) -> Cells:
+        """Return the cells of a buffer: of a block in a group, its own part of them."""
+        rank, parts = self.rank, self.reader.parts
+        if is_remote:
+            known = self.remote[type_]
+            place = known[given.number("buffer_id", 0, len(known) - 1)]
+            rank, name = self.reader.remote[self.rank][place]
+        else:
+            name = given.text("type", "ios")
+        index, size = (given.number(key, 0, MOST_CHUNKS) for key in ("index", "size"))
+        if not size or (index + size) * parts > self.reader.algorithm.buffers[rank][name]:
+            given.refuse(f"is outside of buffer {name!r} of GPU {rank}")
+        own, blocks = 0, 1
+        if item.has("tbg_info"):
+            group = item.of("tbg_info")
+            blocks = group.number("tbg_size", 1, MOST_PARTS)
+            own = group.number("tb_id", 0, blocks - 1)
+        count = size * parts // blocks
+        self.reader.moved += count
+        if self.reader.moved > MOST_MOVED:
+            item.refuse(f"moves more than {MOST_MOVED} parts of chunks, with those before")
+        return Cells(rank, name, index * parts + own * count, count)
