@@ -108,7 +108,14 @@ def resolve(
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
         chosen=_chosen(scale, depth, packets, cases),
+        left_out=_left_out(file),
     )
+
+
+def _left_out(file: ScenarioFile) -> tuple[str, ...]:
+    """Return what a network's file says and no fabric has."""
+    network = file.fabric.topology
+    return (f"latencies and error rates of links in {network}",) if network else ()
 
 
 def _case_issues(

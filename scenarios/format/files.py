@@ -3,12 +3,20 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    ValidationInfo,
+)
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.issues import Refused, did_you_mean
 from scenarios.format.units import MOST_PAIR_BYTES
-from traffic_gen.traces.formats.byte_matrix import rows_in
+from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.traces.formats.nodes import Malformed
 from traffic_gen.workloads.algorithms.matrices import Preset
 
@@ -56,16 +64,16 @@ def _matrix(value: object, info: ValidationInfo) -> object:
         raise Refused(f"{value}: {error}", hint) from error
 
 
-def read_matrix(path: Path) -> list[list[int]]:
+def read_matrix(path: Path) -> list[list[int | float]]:
     """Return the rows of a byte matrix in a file; raise `ValueError` with a line and a sentence."""
     try:
-        rows = rows_in(read_text(path, MOST_MATRIX_BYTES))
+        rows = numbers_in(read_text(path, MOST_MATRIX_BYTES))
     except Malformed as error:
         raise ValueError(f"line {error.place.removeprefix(':')}: {error.what}") from None
     return [row for _, row in rows]
 
 
-def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     if not 2 <= len(rows) <= MOST_ROWS:
         raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
     for number, row in enumerate(rows, start=1):
@@ -78,10 +86,19 @@ def _square(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     return rows
 
 
+def _plain(number: float) -> int | float:
+    """Return a whole number without a point."""
+    return int(number) if number.is_integer() else number
+
+
 PathText = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
 File = Annotated[PathText, AfterValidator(in_folder)]
 ConfigurationFile = Annotated[PathText, AfterValidator(_configuration)]
-PairBytes = Annotated[int, Field(ge=0, le=MOST_PAIR_BYTES, strict=True)]
+PairBytes = Annotated[
+    float,
+    Field(ge=0, le=MOST_PAIR_BYTES, strict=True, allow_inf_nan=False),
+    PlainSerializer(_plain),
+]
 MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
 # The tags, which are no keys, do not appear in messages.
 PairSizes = Annotated[

@@ -92,6 +92,7 @@ def notes(scenario: Scenario) -> Iterator[str]:
             yield f"{case.name}: {case.task.choice}."
     for sentence in rail_crossings(scenario):
         yield f"{sentence}."
+    yield from (f"not emulated: {what}" for what in scenario.left_out)
 
 
 def _loads(plan: CasePlan, machine: Machine | None) -> Iterator[Row]:

@@ -208,6 +208,8 @@ def test_jobs_may_be_traces_and_iterations_and_have_matrices_in_files(file: Path
     assert isinstance(steps, ConcurrentJobs)
     assert [job.steps.task for job in steps.jobs] == ["iteration", "trace", "all-to-all"]
     assert [job.steps.gpus for job in steps.jobs] == [4, 6, 2]
+    told = [line for line in described(scenario) if "own.goal" in line]
+    assert any("rails 1-3, of a trace: GOAL, 4 ranks, 20 nodes" in line for line in told)
     assert str(Path.cwd() / "own.goal") in scenario.text
     file.write_text(
         HEAD.replace("domains: 4, domain_size: 4", "domains: 2, domain_size: 3")

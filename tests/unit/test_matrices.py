@@ -19,6 +19,7 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import ELEMENT_BYTES
+from scenarios.format.workloads.collective import CollectiveWorkload
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
@@ -239,7 +240,7 @@ def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
             "row 2 must have 2 numbers, one for each row, got 3",
         ),
         ("workloads.0.collective=all-gather", "unknown algorithm 'spreading' of all-gather"),
-        ("workloads.0.size=1 MB", "a matrix of bytes cannot be combined with size"),
+        ("workloads.0.matrix=[[0, 0.5], [1, 0]]", "must be at least a byte, got 0.5"),
         ("workloads.0.matrix=hot-rank", "size is required"),
     ],
 )
@@ -247,6 +248,15 @@ def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) ->
     (tmp_path / "moe.csv").write_text("0 1 2 3\n" * 4)
     with pytest.raises(InputError, match=said):
         load(write(tmp_path, "moe.csv"), [change])
+
+
+@given(st.lists(st.floats(0.001, 100), min_size=2, max_size=2), st.integers(1000, 10**6))
+def test_numbers_of_a_matrix_are_multiplied_by_the_size(numbers: list[float], size: int) -> None:
+    one, other = numbers
+    given_size = {"collective": "all-to-all", "algorithm": "direct", "size": f"{size} B"}
+    work = CollectiveWorkload.model_validate({**given_size, "matrix": [[0, one], [other, 0]]})
+    assert work.pair_sizes == Given(((0, int(one * size)), (int(other * size), 0)))
+    assert work.size_bytes == (int(one * size) + int(other * size)) / 2
 
 
 def test_the_library_measures_every_skewed_preset_in_two_steps_and_spread() -> None:

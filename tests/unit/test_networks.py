@@ -17,6 +17,7 @@ from scenarios.format.networks import (
 )
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.planning.plan_table import notes
 from tests.unit.test_traces import damaged
 
 ASTRA_SIM, SIMAI = (
@@ -80,6 +81,8 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
     copy.write_text(scenario.text)
     assert "topology" not in scenario.text
+    told = f"not emulated: latencies and error rates of links in {SIMAI}"
+    assert told in notes(scenario)
     assert load(copy).fabrics == scenario.fabrics
 
 

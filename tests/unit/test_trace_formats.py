@@ -72,7 +72,7 @@ def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
     assert sent("0 1.5K\n2m 0\n") == [1536, 2 * 2**20]
     assert sent("0 8e6\n1G 0\n") == [8_000_000, 2**30]
     assert sent("0 .25\n0.3333 0\n", 1000) == [250, 333]
-    with pytest.raises(Malformed, match=r"must be at least a byte, got 0\.25; a trace's size mult"):
+    with pytest.raises(Malformed, match=r"must be at least a byte, got 0\.25; `size` multiplies"):
         sent("0 0.25\n1 0\n")
 
 
@@ -106,6 +106,8 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
         ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
         ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),
         ('{"name": "x", "collective": "allreduce", "gpus": []}', ":1", "needs a size"),
+        ('{"schema": "1.1.0-chakra.0.0.4", "nodes": []}', ":1", "is an execution trace of PyTorch"),
+        ('{"schemaVersion": 1, "traceEvents": []}', ":1", "is a Kineto trace"),
         ("print\n<algo coll='x'/>", ":1", "is not XML"),
         ("0 1\n1 x\n", ":2", "must be numbers of bytes"),
         ("0 x\n1 0\n", ":1", "must be numbers of bytes"),

@@ -7,6 +7,7 @@ A Chakra execution trace has a file for each rank, such as `NAME.RANK.et`, `NAME
 import gc
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from model.workload.trace import Trace
 from traffic_gen.traces.formats.aicb import is_aicb, read_aicb
 from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
 from traffic_gen.traces.formats.byte_matrix import is_byte_matrix, read_byte_matrix
-from traffic_gen.traces.formats.chakra import is_chakra, read_chakra
+from traffic_gen.traces.formats.chakra import begin_of, is_chakra, read_chakra
 from traffic_gen.traces.formats.chakra_json import is_chakra_json, read_chakra_json
 from traffic_gen.traces.formats.goal import is_goal, read_goal
 from traffic_gen.traces.formats.htsim import is_htsim, read_htsim
@@ -41,6 +42,12 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     MATRIX: (is_byte_matrix, read_byte_matrix),
 }
 FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
+# What PyTorch writes, by a key at its begin.
+OF_PYTORCH = {
+    b'"schemaVersion"': "a Kineto trace",
+    b'"traceEvents"': "a Kineto trace",
+    b'"schema":': "an execution trace of PyTorch",
+}
 OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
 )
@@ -134,6 +141,7 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
     if is_chakra(contents[0]):
         return read_chakra(contents, defaults)
+    _refuse_pytorch(contents[0])
     if is_chakra_json(contents[0]):
         return read_chakra_json(contents, defaults)
     try:
@@ -146,3 +154,15 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
         if is_one(text):
             return read(text, defaults)
     raise Malformed(1, "unknown format of trace", f"known: {', '.join(FORMATS)}")
+
+
+def _refuse_pytorch(content: bytes) -> None:
+    """Raise `Malformed` for what PyTorch writes, of which MLCommons' programs make Chakra."""
+    try:
+        begin = begin_of(content).lstrip()
+    except zlib.error:
+        return
+    for key, name in OF_PYTORCH.items():
+        if begin.startswith(b"{") and key in begin:
+            hint = "make Chakra of it with chakra_trace_link and chakra_converter of MLCommons"
+            raise Malformed(1, f"is {name}, which cannot be replayed", hint)

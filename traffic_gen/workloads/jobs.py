@@ -49,7 +49,8 @@ class Jobs(Task):
         """Lines about the task and partition of each job, unless there is only one."""
         lines: list[str] = []
         for job in self.jobs if len(self.jobs) > 1 else ():
-            lines.append(f"{job.name}: {job.task.name} on {job.partition}")
+            named = f"{job.name}: {job.task.name} on {job.partition}"
+            lines.append(f"{named}, {job.task.origin}" if job.task.origin else named)
             lines += [f"  {line}" for line in job.task.details]
         return tuple(lines)
 

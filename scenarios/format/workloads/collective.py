@@ -20,6 +20,7 @@ from scenarios.format.files import PairSizes
 from scenarios.format.issues import Issue, Place, did_you_mean
 from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
+from traffic_gen.traces.formats.byte_matrix import scaled
 from traffic_gen.workloads.algorithms.collectives import (
     DEFAULT_SLICES,
     MICROBATCHES,
@@ -60,8 +61,8 @@ class CollectiveWork(Work):
     algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
     size: Size | None = Field(
         default=None,
-        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); "
-        "required, except with a matrix of bytes",
+        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of "
+        "numbers, the bytes that a 1 stands for: default 1; else required",
     )
     communicator: Ranks = Field(
         default=EVERYONE,
@@ -108,11 +109,9 @@ class CollectiveWork(Work):
 
     @model_validator(mode="after")
     def _size_is_given_once(self) -> Self:
-        has_bytes = isinstance(self.matrix, tuple)
-        if has_bytes and self.size is not None:
-            raise ValueError("a matrix of bytes cannot be combined with size")
-        if not has_bytes and self.size is None:
+        if not isinstance(self.matrix, tuple) and self.size is None:
             raise ValueError("size is required")
+        _ = self.pair_sizes
         return self
 
     @property
@@ -137,7 +136,8 @@ class CollectiveWork(Work):
             return None
         if isinstance(self.matrix, Preset):
             return Skew(self.matrix, self.matrix_seed)
-        return Given(self.matrix)
+        unit = 1 if self.size is None else round(size_in_bytes(self.size))
+        return Given(tuple(tuple(scaled(number, unit) for number in row) for row in self.matrix))
 
     @property
     def size_bytes(self) -> float:

@@ -39,7 +39,11 @@ def is_byte_matrix(text: str) -> bool:
 
 def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     """Read a matrix, whose numbers the default size multiplies; raise `Malformed` otherwise."""
-    rows = rows_in(text, 1 if defaults.size_bytes is None else defaults.size_bytes)
+    scale = 1 if defaults.size_bytes is None else defaults.size_bytes
+    rows = [
+        (place, [_bytes_of(number, scale, place) for number in row])
+        for place, row in numbers_in(text)
+    ]
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     if own := sum(row[rank] for rank, (_, row) in enumerate(rows)):
@@ -52,16 +56,28 @@ def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     return nodes.trace(FORMAT)
 
 
-def _bytes_of(word: str, scale: int, place: int) -> int:
+def _bytes_of(number: float, scale: int, place: int) -> int:
+    try:
+        return require_bytes(scaled(number, scale), place)
+    except ValueError as error:
+        raise Malformed(place, str(error)) from None
+
+
+def scaled(number: float, size_bytes: int) -> int:
+    """Return a number of a matrix in bytes; raise `ValueError` for a part of a byte alone."""
+    if 0 < number * size_bytes < 1:
+        raise ValueError(f"must be at least a byte, got {number:g}; `size` multiplies fractions")
+    return int(number * size_bytes)
+
+
+def _number(word: str, place: int) -> int | float:
     matched = NUMBER.fullmatch(word)
     if matched is None:
         raise Malformed(place, f"must be numbers of bytes, such as 64 or 1.5M, got {word[:40]!r}")
-    number, unit = matched[1], UNITS[matched[2].upper()] * scale
-    size_bytes = int(number) * unit if number.isdecimal() else float(number) * unit
-    if 0 < size_bytes < 1:
-        what = f"must be at least a byte, got {word}; a trace's size multiplies fractions"
-        raise Malformed(place, what)
-    return require_bytes(int(size_bytes), place)
+    number, unit = matched[1], UNITS[matched[2].upper()]
+    value = int(number) * unit if number.isdecimal() else float(number) * unit
+    require_bytes(int(value), place)
+    return value
 
 
 def _words(written: str) -> list[str]:
@@ -69,13 +85,13 @@ def _words(written: str) -> list[str]:
     return written.partition("#")[0].replace(",", " ").split()
 
 
-def rows_in(text: str, scale: int = 1) -> list[tuple[int, list[int]]]:
+def numbers_in(text: str) -> list[tuple[int, list[int | float]]]:
     """Return the rows of a square matrix with their lines; raise `Malformed` for another text."""
-    rows, count = list[tuple[int, list[int]]](), 0
+    rows, count = list[tuple[int, list[int | float]]](), 0
     for place, written in enumerate(StringIO(text), start=1):
         if len(written) > MOST_RANKS * LONGEST_WORD:
             raise Malformed(place, f"must have at most {MOST_RANKS} numbers")
-        if row := [_bytes_of(word, scale, place) for word in _words(written)]:
+        if row := [_number(word, place) for word in _words(written)]:
             count += len(row)
             require_nodes(count, place)
             rows.append((place, row))
