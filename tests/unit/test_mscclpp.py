@@ -211,11 +211,23 @@ def ops(written: Plan) -> list[Plan]:
         (lambda p: p["gpus"][0].update(inputChunks=1), "is a plan of MSCCL\\+\\+ before 0.8"),
         (lambda p: p["gpus"][0]["remote_buffers"][0].update(rank=2), "must be 0 to 1, got '2'"),
         (lambda p: p["gpus"][0]["channels"][0].update(connected_to=[5]), "must be 0 to 1"),
+        (lambda p: p["gpus"][0]["remote_buffers"][0].update(type="io"), "unknown type 'io'"),
+        (lambda p: p["gpus"][0]["remote_buffers"][0].update(type=""), "unknown type ''"),
+        (lambda p: ops(p).extend([{"name": "nop"}] * 2**17), "must have at most 131072 operations"),
+        (lambda p: ops(p).extend([WAIT] * 2**15), "must have at most 32768 messages and steps"),
+        (lambda p: p["gpus"][0].update(input_chunks=2**20), "must have at most 524288 parts"),
         (lambda p: p.update(max_message_size=8), "is for sizes of 0 to 8 bytes, got 64000"),
     ],
 )
 def test_a_wrong_plan_is_refused(changed: Callable[[Plan], object], what: str) -> None:
     assert re.search(what, str(refused(changed)))
+
+
+def test_gpus_that_wait_for_each_other_are_refused_with_the_place() -> None:
+    written = plan("allreduce", lambda gpu: [list(reversed(reduced(gpu)[0]))])
+    with pytest.raises(Malformed, match="is in a dependency cycle") as raised:
+        read(written)
+    assert raised.value.place == ": gpus[0].threadblocks[0].ops[0]"
 
 
 def test_a_plan_names_the_place_of_a_mistake() -> None:

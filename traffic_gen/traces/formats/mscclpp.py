@@ -16,7 +16,7 @@ from typing import NamedTuple
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm
-from traffic_gen.traces.formats.mscclpp_proof import Cells, Execution
+from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Cells, Execution
 from traffic_gen.traces.formats.nodes import (
     Defaults,
     Malformed,
@@ -29,8 +29,9 @@ FORMAT = "MSCCL++ plan"
 # MSCCL++ sends a semaphore's value, of 64 bits; a request names a place in memory.
 SIGNAL_BYTES = 8
 MOST_GPUS, MOST_CHUNKS, MOST_PARTS = 4096, 2**20, 64
-# The proof follows each part of a chunk that moves.
-MOST_MOVED = 2**20
+# The proof follows each part of a chunk that is there or moves.
+MOST_OPERATIONS, MOST_MOVED = 2**17, 2**19
+BUFFERS = ("i", "o", "s")
 NO = 2**31
 NAMES = {"reducescatter": "reduce_scatter"}
 SIGNALS, WAITS = ("signal", "rlxsignal"), ("wait", "rlxwait")
@@ -69,6 +70,8 @@ KINDS = {
     "recpkt": Kind(packet_sources=1, packet_targets=1),
     "recspkt": Kind(packet_sources=1, remote_targets=2, packet_targets=1),
 }
+# Behind these, a signal goes with what the block has put before.
+BEHIND_PUTS = {"nop", *SIGNALS, *(name for name, kind in KINDS.items() if kind is PUT)}
 UNKNOWN = {
     **dict.fromkeys(("glre", "glres", "gstore", "gstorepkt"), "a switch reduces or multicasts"),
     "pipeline": "its loop depends on sizes of a real GPU's units",
@@ -121,10 +124,13 @@ class _Reader:
 
     def _parts(self) -> int:
         """Return into how many parts chunks are cut, so that groups of blocks share a range."""
-        parts = 1
+        parts, operations = 1, 0
         for gpu in self.gpus:
             for block in gpu.each("threadblocks"):
-                for operation in block.each("ops"):
+                operations += len(listed := block.each("ops"))
+                if operations > MOST_OPERATIONS:
+                    block.refuse(f"must have at most {MOST_OPERATIONS} operations in all blocks")
+                for operation in listed:
                     if operation.has("tbg_info"):
                         size = operation.of("tbg_info").number("tbg_size", 1, MOST_PARTS)
                         parts = lcm(parts, size)
@@ -149,7 +155,10 @@ class _Reader:
             plan.refuse("must have chunks of input or output")
         known = name if name in RESULTS else "custom"
         in_place = plan.truth("inplace")
-        return Algorithm(1, known, len(self.gpus), most, in_place, buffers)
+        algorithm = Algorithm(1, known, len(self.gpus), most, in_place, buffers)
+        if sum(map(algorithm.input_chunks, buffers)) > MOST_MOVED:
+            plan.refuse(f"must have at most {MOST_MOVED} parts of chunks as input of all GPUs")
+        return algorithm
 
     def read(self) -> Trace:
         """Return the trace; raise `Malformed` unless it does what the collective asks."""
@@ -157,7 +166,7 @@ class _Reader:
             self.peers.append(self._channels(gpu))
             self.remote.append(
                 [
-                    (one.number("rank", 0, len(self.gpus) - 1), one.text("type", "ios"))
+                    (one.number("rank", 0, len(self.gpus) - 1), one.text("type", BUFFERS))
                     for one in gpu.each("remote_buffers")
                 ]
             )
@@ -169,7 +178,10 @@ class _Reader:
         if self.algorithm.is_custom:
             what = f"check of the result, which {self.plan.text('collective')[:40]!r} does not name"
             self.nodes.left_out.append(what)
-        trace = self.nodes.trace(FORMAT)
+        try:
+            trace = self.nodes.trace(FORMAT)
+        except Malformed as error:
+            self.execution.items[int(error.place.removeprefix(":"))].refuse(error.what)
         self.execution.prove(trace)
         return trace
 
@@ -264,7 +276,7 @@ class _Block:
     def operation(self, item: Item) -> None:
         """Read one operation."""
         name = item.text("name")
-        if name not in ("nop", *SIGNALS, *(name for name, kind in KINDS.items() if kind is PUT)):
+        if name not in BEHIND_PUTS:
             self.put.clear()
         if name in KINDS:
             self._move(item, name, KINDS[name])
@@ -302,7 +314,12 @@ class _Block:
         return node
 
     def _add(self, item: Item, node: Node, after: Sequence[int] = ()) -> int:
-        number = self.nodes.add(node)
+        number = len(self.nodes.added)
+        if number == MOST_PLAN_NODES:
+            item.refuse(
+                f"must have at most {MOST_PLAN_NODES} messages and steps, with those before"
+            )
+        self.nodes.add(node._replace(line=number))
         self.execution.items.append(item)
         for earlier in after:
             self.nodes.wait(number, earlier)
@@ -419,7 +436,7 @@ class _Block:
             place = known[given.number("buffer_id", 0, len(known) - 1)]
             rank, name = self.reader.remote[self.rank][place]
         else:
-            name = given.text("type", "ios")
+            name = given.text("type", BUFFERS)
         index, size = (given.number(key, 0, MOST_CHUNKS) for key in ("index", "size"))
         if not size or (index + size) * parts > self.reader.algorithm.buffers[rank][name]:
             given.refuse(f"is outside of buffer {name!r} of GPU {rank}")
