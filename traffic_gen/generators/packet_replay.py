@@ -21,8 +21,9 @@ from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
+from traffic_gen.agents.roce.packets import PSN_COUNT
 from traffic_gen.generators.progress import Progress
-from traffic_gen.generators.rdma_packets import PSN_COUNT, QueuePair, Received, read_packet
+from traffic_gen.generators.rdma_packets import QueuePair, Received, read_packet
 from traffic_gen.probes.packet import ROCE_PORT
 from traffic_gen.probes.path_tracer import BUFFER_BYTES, Flow, PortCapture, port_capture
 

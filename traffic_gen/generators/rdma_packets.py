@@ -5,8 +5,6 @@ adapter would check. Source: InfiniBand Architecture Specification, volume 1, se
 and annex A17.
 """
 
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -20,18 +18,22 @@ from model.workload.generator import (
     padding_bytes,
     payload_bytes,
 )
+from traffic_gen.agents.roce.packets import (
+    FIRST,
+    FIRST_QUEUE_PAIR,
+    FIRST_SOURCE_PORT,
+    LAST,
+    MIDDLE,
+    ONLY,
+    PSN_COUNT,
+    REMOTE_KEY,
+    RETH,
+    SOURCE_PORTS,
+    headers_crc,
+    is_intact,
+)
 from traffic_gen.probes.packet import roce_packet
 
-# Table 38: opcodes of a reliable connection.
-FIRST, MIDDLE, LAST, ONLY = 0x06, 0x07, 0x08, 0x0A
-# Source ports of RoCEv2 lie in the dynamic range (RFC 6335), one for each queue pair: the entropy
-# by which switches choose among equal paths.
-FIRST_SOURCE_PORT, SOURCE_PORTS = 49152, 16384
-# Queue pairs 0 and 1 are for management (section 3.9.5).
-FIRST_QUEUE_PAIR = 2
-PSN_COUNT = 1 << 24
-RETH = struct.Struct("!QII")
-REMOTE_KEY = 0x1B
 BTH_AT = IP_HEADER_BYTES + UDP_HEADER_BYTES
 
 
@@ -85,7 +87,9 @@ class Received:
 
 def read_packet(packet: bytes) -> Received | None:
     """Read a packet as it came, with its IP header; `None` unless its ICRC is right."""
-    if len(packet) < BTH_AT + BTH_BYTES + ICRC_BYTES or packet[-ICRC_BYTES:] != icrc(packet):
+    if len(packet) < BTH_AT + BTH_BYTES + ICRC_BYTES:
+        return None
+    if not is_intact(packet[BTH_AT:], headers_crc(packet[:BTH_AT])):
         return None
     opcode, flags = packet[BTH_AT], packet[BTH_AT + 1]
     queue_pair, psn = (
@@ -94,15 +98,3 @@ def read_packet(packet: bytes) -> Received | None:
     begin = BTH_AT + BTH_BYTES + (RETH_BYTES if opcode in (FIRST, ONLY) else 0)
     end = len(packet) - ICRC_BYTES - (flags >> 4 & 3)
     return Received(queue_pair - FIRST_QUEUE_PAIR, psn, packet[begin:end])
-
-
-def icrc(packet: bytes) -> bytes:
-    """Compute a packet's ICRC (section 7.8.1, annex A17.3.3); fields that switches change are 1.
-
-    These are the type of service, the time to live and both checksums, and the congestion bits of
-    the BTH; eight bytes of ones stand for the header of InfiniBand's own link layer.
-    """
-    masked = bytearray(packet[:-ICRC_BYTES])
-    for place, count in ((1, 1), (8, 1), (10, 2), (IP_HEADER_BYTES + 6, 2), (BTH_AT + 4, 1)):
-        masked[place : place + count] = b"\xff" * count
-    return zlib.crc32(b"\xff" * 8 + masked).to_bytes(ICRC_BYTES, "little")

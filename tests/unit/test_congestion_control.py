@@ -1,0 +1,172 @@
+"""Congestion control against the published equations: steps, fixed points, two flows on a link."""
+
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
+
+GBIT = 1e9
+LINK_BPS = 40 * GBIT
+MOST = 1e6
+PACKET_BITS = 8 * 1024
+TIMER_NS = 55_000
+
+
+def dcqcn(slowdown: float = 1.0) -> Dcqcn:
+    return Dcqcn(MOST, LINK_BPS / slowdown, slowdown)
+
+
+def test_without_congestion_control_a_window_stays() -> None:
+    control = Window(7)
+    for change in (control.notified, control.lost, control.tick):
+        change(1)
+    control.acknowledged(3, 10, 2)
+    control.sent(1000, 3)
+    assert (control.window, control.rate_bps, control.next_ns) == (7, float("inf"), float("inf"))
+
+
+@given(st.integers(1, 100), st.integers(1, 300), st.sampled_from([1.0, 20_000.0]))
+def test_alpha_follows_equations_1_and_2(notified: int, decays: int, slowdown: float) -> None:
+    control = dcqcn(slowdown)
+    for _ in range(decays):
+        control.alpha_ns = 0
+        control.tick(0)
+    assert control.alpha == pytest.approx((1 - 1 / 256) ** decays)
+    before = control.alpha
+    for _ in range(notified):
+        control.notified(0)
+    assert control.alpha == pytest.approx(1 - (1 - before) * (1 - 1 / 256) ** notified)
+
+
+def ticked(control: Dcqcn, steps: int, slowdown: float) -> None:
+    """Let so many rate timers end, and no byte counter."""
+    for step in range(1, steps + 1):
+        control.tick(round(step * TIMER_NS * slowdown))
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 20_000.0])
+def test_a_cut_is_recovered_by_halves_and_then_by_additive_steps(slowdown: float) -> None:
+    control = dcqcn(slowdown)
+    control.rate_bps = LINK_BPS / 2 / slowdown
+    control.notified(0)
+    assert control.rate_bps == pytest.approx(LINK_BPS / 4 / slowdown)
+    ticked(control, 5, slowdown)
+    recovered = LINK_BPS / 2 - LINK_BPS / 4 / 2**5
+    assert control.rate_bps * slowdown == pytest.approx(recovered)
+    control.tick(round(6 * TIMER_NS * slowdown))
+    assert control.target_bps * slowdown == pytest.approx(LINK_BPS / 2 + 40e6)
+    expected = (recovered + LINK_BPS / 2 + 40e6) / 2
+    assert control.rate_bps * slowdown == pytest.approx(expected)
+
+
+def test_both_counters_together_increase_faster_and_longer_each_time() -> None:
+    control = dcqcn()
+    control.rate_bps = LINK_BPS / 4
+    control.notified(0)
+    ticked(control, 7, 1.0)
+    for _ in range(5):
+        control.sent(10_000_000, 0)
+    before = control.target_bps
+    control.sent(10_000_000, 0)
+    assert control.target_bps == pytest.approx(before + 400e6)
+    control.tick(8 * TIMER_NS)
+    control.sent(10_000_000, 0)
+    assert control.target_bps == pytest.approx(before + 4 * 400e6)
+
+
+def test_no_rate_exceeds_the_links() -> None:
+    control = dcqcn()
+    control.notified(0)
+    ticked(control, 1000, 1.0)
+    assert control.rate_bps == control.target_bps == LINK_BPS
+
+
+def marked(queue_bytes: float) -> float:
+    """The probability of a mark by RED, with the paper's thresholds (section 5): 5 and 200 kB."""
+    return min(1.0, max(0.0, (queue_bytes - 5e3) / 195e3 * 0.01)) if queue_bytes < 200e3 else 1.0
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 20_000.0])
+def test_two_flows_by_dcqcn_become_fair_with_a_queue_at_the_thresholds(slowdown: float) -> None:
+    """A flow gets as many marks as are expected: chance alone would move shares for seconds."""
+    flows, step_ns = [dcqcn(slowdown), dcqcn(slowdown)], 4000
+    flows[0].notified(0)
+    flows[0].rate_bps /= 5
+    queue, queues, sent, marks, notified_ns = 0.0, [], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+    for step in range(80_000):
+        now_ns, probability = round(step * step_ns * slowdown), marked(queue)
+        for number, flow in enumerate(flows):
+            size = flow.rate_bps * step_ns * slowdown / 8e9
+            unmarked = (1 - probability) ** (size * 8 / PACKET_BITS)
+            marks[number] += 1 - unmarked
+            if marks[number] >= 1 and now_ns - notified_ns[number] >= 50_000 * slowdown:
+                marks[number], notified_ns[number] = 0.0, now_ns
+                flow.notified(now_ns)
+            flow.sent(round(size), now_ns)
+            if now_ns >= flow.next_ns:
+                flow.tick(now_ns)
+            queue += size
+            if step >= 40_000:
+                sent[number] += size
+        queue = max(0.0, queue - LINK_BPS * step_ns / 8e9)
+        queues.append(queue)
+    capacity = LINK_BPS * 40_000 * step_ns / 8e9
+    assert sent[0] / sent[1] == pytest.approx(1, abs=0.05)
+    assert sum(sent) == pytest.approx(capacity, rel=0.05)
+    assert 5e3 < sum(queues[40_000:]) / 40_000 < 200e3
+
+
+def swift(window: float = MOST, slowdown: float = 1.0) -> Swift:
+    return Swift(window, PACKET_BITS, slowdown)
+
+
+def test_the_target_delay_scales_with_the_window_within_its_range() -> None:
+    control = swift()
+    control.resize(MOST)
+    assert control.target_ns == control.BASE_NS
+    control.resize(control.LEAST_SCALED)
+    assert control.target_ns == pytest.approx(control.BASE_NS + control.RANGE_NS)
+    control.resize(4)
+    slope_ns = control.RANGE_NS / (1 / sqrt(0.1) - 1 / sqrt(100))
+    assert control.target_ns == pytest.approx(control.BASE_NS + slope_ns * (1 / 2 - 1 / 10))
+
+
+def test_swift_adds_one_packet_a_round_trip_and_halves_at_most() -> None:
+    control = swift()
+    control.resize(10)
+    for _ in range(10):
+        control.acknowledged(1, 1000, 0)
+    assert control.window == pytest.approx(11, rel=0.01)
+    control.acknowledged(1, 10**9, 10**9)
+    assert control.size == pytest.approx(11 / 2, rel=0.01)
+    control.lost(10**9 + 1)  # within the same round trip
+    assert control.size == pytest.approx(11 / 2, rel=0.01)
+    control.lost(3 * 10**9)
+    assert control.size == pytest.approx(11 / 4, rel=0.01)
+
+
+def test_below_one_packet_swift_paces() -> None:
+    control = swift()
+    control.round_trip_ns = 1e6
+    control.resize(0.5)
+    assert control.window == 1
+    assert control.rate_bps == pytest.approx(0.5 * PACKET_BITS / 1e-3)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1000.0])
+def test_two_flows_by_swift_become_fair_at_the_target_delay(slowdown: float) -> None:
+    flows = [swift(slowdown=slowdown), swift(slowdown=slowdown)]
+    flows[0].resize(100)
+    flows[1].resize(10)
+    now_ns, delays, packet_ns = 0.0, [], PACKET_BITS / LINK_BPS * 1e9 * slowdown
+    for _ in range(4000):
+        delay_ns = max(5_000 * slowdown, sum(flow.size for flow in flows) * packet_ns)
+        now_ns += delay_ns
+        for flow in flows:
+            flow.acknowledged(max(1, round(flow.size)), round(delay_ns), round(now_ns))
+        delays.append(delay_ns)
+    assert flows[0].size / flows[1].size == pytest.approx(1, abs=0.05)
+    assert sum(delays[3000:]) / 1000 == pytest.approx(flows[0].target_ns, rel=0.1)

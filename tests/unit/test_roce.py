@@ -1,0 +1,310 @@
+"""RoCEv2 in user space: packets as scapy reads them, and queue pairs on a path that loses them."""
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.contrib.roce import AETH, BTH, cnp
+from scapy.layers.inet import IP, UDP
+
+from traffic_gen.agents.roce import packets
+from traffic_gen.agents.roce.congestion import Control, Window
+from traffic_gen.agents.roce.packets import Packet, is_intact, path_crc, read
+from traffic_gen.agents.roce.queue_pair import (
+    EARLY_NS,
+    Message,
+    Receiver,
+    Reliability,
+    RetryExceeded,
+    Sender,
+    unwrapped,
+)
+
+HERE, THERE, PORT = "10.0.0.1", "10.0.128.2", 50000
+PSNS = st.integers(0, packets.PSN_COUNT - 1)
+
+
+def sent(packet: Packet) -> bytes:
+    """The bytes behind the UDP header."""
+    size = len(packet.header()) + len(packet.payload) + -len(packet.payload) % 4 + 4
+    return b"".join(packet.parts(path_crc(HERE, THERE, PORT, size)))
+
+
+def on_wire(content: bytes) -> IP:
+    """The same as an IP packet that scapy has read."""
+    udp = UDP(sport=PORT, dport=packets.PORT, chksum=0)
+    return IP(bytes(IP(src=HERE, dst=THERE, flags="DF", id=0) / udp / content))
+
+
+WRITES = [packets.FIRST, packets.MIDDLE, packets.LAST_IMMEDIATE, packets.ONLY_IMMEDIATE]
+
+
+@given(st.sampled_from(WRITES), PSNS, st.binary(min_size=1, max_size=100), st.booleans())
+def test_scapy_reads_the_packets_of_a_write_and_finds_their_check_sum_right(
+    opcode: int, psn: int, payload: bytes, asks: bool
+) -> None:
+    packet = Packet(opcode, 77, psn, asks, 4096, 70000, 123456, payload=payload)
+    content = sent(packet)
+    bth = on_wire(content)[BTH]
+    assert (bth.opcode, bth.dqpn, bth.psn, bth.ackreq) == (opcode, 77, psn, asks)
+    assert bth.padcount == -len(payload) % 4
+    fields = {packets.FIRST: (4096, 0x1B, 70000), packets.LAST_IMMEDIATE: (123456,)}
+    fields[packets.ONLY_IMMEDIATE] = (*fields[packets.FIRST], *fields[packets.LAST_IMMEDIATE])
+    sizes = {0x1B: 4, 4096: 8}
+    extended = b"".join(n.to_bytes(sizes.get(n, 4), "big") for n in fields.get(opcode, ()))
+    assert bytes(bth.payload) == extended + payload + bytes(-len(payload) % 4)
+    bth.icrc = None
+    assert bytes(bth) == content
+    read_back = read(content)
+    assert read_back is not None
+    assert bytes(read_back.payload) == payload
+    assert (read_back.psn, read_back.ack_request) == (psn, asks)
+
+
+def test_scapy_reads_answers_and_notifications() -> None:
+    nak = Packet(packets.ACKNOWLEDGE, 9, 5, syndrome=packets.SEQUENCE_ERROR, msn=8)
+    aeth = on_wire(sent(nak))[AETH]
+    assert (aeth.syndrome, aeth.msn) == (packets.SEQUENCE_ERROR, 8)
+    notification = on_wire(sent(Packet(packets.CONGESTION_NOTIFICATION, 9)))
+    assert bytes(notification[UDP].payload)[:-4] == bytes(cnp(9))[:-4]
+    assert bytes(cnp(9))[4] == bytes(notification[BTH])[4]
+
+
+@given(st.binary(min_size=1, max_size=64), st.integers(0, 10**6), st.integers(1, 255))
+def test_a_changed_byte_is_noticed_unless_switches_may_change_it(
+    payload: bytes, place: int, change: int
+) -> None:
+    content = bytearray(sent(Packet(packets.MIDDLE, 77, 1, payload=payload)))
+    crc = path_crc(HERE, THERE, PORT, len(content))
+    assert is_intact(bytes(content), crc)
+    place %= len(content)
+    content[place] ^= change
+    assert is_intact(bytes(content), crc) == (place == packets.CONGESTION_BITS_AT)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_can_be_read(content: bytes) -> None:
+    read(content)
+
+
+@given(st.integers(0, 1 << 40), st.integers(-(1 << 23) + 1, (1 << 23) - 1))
+def test_sequence_numbers_count_on_beyond_24_bits(near: int, distance: int) -> None:
+    assert unwrapped((near + distance) % packets.PSN_COUNT, near) == near + distance
+
+
+# How the path treats each packet: it is lost, or arrives after so many units of time.
+Path = Callable[[], int | None]
+
+
+@dataclass
+class Pair:
+    """Two ends of a queue pair, joined by a path; time counts in ns."""
+
+    sender: Sender
+    receiver: Receiver
+    there: Path
+    back: Path
+    slot_ns: int = 0
+    now_ns: int = 0
+    free_ns: int = 0
+    got: list[tuple[int, bytes]] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    arriving: list[tuple[int, int, Packet, bool]] = field(default_factory=list)
+    part: bytes = b""
+    numbered: int = 0
+
+    def run(self, until: Callable[[], bool]) -> None:
+        while not until():
+            self._send()
+            times = [self.arriving[0][0] if self.arriving else inf, self.sender.next_ns()]
+            busy = self.sender.due_ns() < inf
+            moment = max(min(times), self.free_ns if busy else 0)
+            assert moment < inf, "nothing happens any more"
+            self.now_ns = max(self.now_ns, int(moment))
+            while self.arriving and self.arriving[0][0] <= self.now_ns:
+                _, _, packet, forth = heapq.heappop(self.arriving)
+                (self._at_receiver if forth else self._at_sender)(packet)
+            self.sender.tick(self.now_ns)
+
+    def _send(self) -> None:
+        while self.now_ns >= self.free_ns and (packet := self.sender.take(self.now_ns)):
+            self.free_ns = self.now_ns + self.slot_ns
+            self._travel(packet, self.there(), forth=True)
+
+    def _travel(self, packet: Packet, delay_ns: int | None, *, forth: bool) -> None:
+        self.numbered += 1
+        if delay_ns is not None:
+            heapq.heappush(self.arriving, (self.now_ns + delay_ns, self.numbered, packet, forth))
+
+    def _at_receiver(self, packet: Packet) -> None:
+        content = read(sent(packet))
+        assert content is not None
+        ready, answer = self.receiver.receive(content)
+        for one in ready:
+            if one.opcode in packets.WITH_RETH:
+                assert self.part == b""
+            self.part += bytes(one.payload)
+            if one.opcode in packets.WITH_IMMEDIATE:
+                self.got.append((one.number, self.part))
+                self.part = b""
+        if answer is not None:
+            self._travel(answer, self.back(), forth=False)
+
+    def _at_sender(self, packet: Packet) -> None:
+        content = read(sent(packet))
+        assert content is not None
+        self.done += [message.number for message in self.sender.answered(content, self.now_ns)]
+
+
+def pair(
+    there: Path,
+    back: Path,
+    *,
+    selective: bool,
+    control: Control | None = None,
+    first: int = 0,
+    timeout_ns: float = 100.0,
+    retries: int = 10**9,
+    slot_ns: int = 1,
+) -> Pair:
+    how = Reliability(16, selective, timeout_ns, retries)
+    sender = Sender(5, how, control or Window(12), first)
+    return Pair(sender, Receiver(6, selective=selective, first=first), there, back, slot_ns)
+
+
+def unreliable(chance: random.Random, loss: float, most: int) -> Path:
+    return lambda: None if chance.random() < loss else chance.randint(1, most)
+
+
+@given(
+    st.lists(st.integers(0, 200), min_size=1, max_size=5),
+    st.booleans(),
+    st.integers(0, 10**9),
+    st.floats(0, 0.4),
+    st.integers(1, 60),
+    st.integers(1, 20),
+    st.sampled_from([0, packets.PSN_COUNT - 5, 5 * packets.PSN_COUNT - 1]),
+)
+def test_every_message_arrives_once_and_whole_whatever_the_path_does(
+    sizes: list[int],
+    selective: bool,
+    seed: int,
+    loss: float,
+    most: int,
+    window: int,
+    first: int,
+) -> None:
+    chance = random.Random(seed)
+    path = unreliable(chance, loss, most)
+    ends = pair(path, path, selective=selective, control=Window(window), first=first)
+    contents = [chance.randbytes(size) for size in sizes]
+    for number, content in enumerate(contents):
+        ends.sender.post(Message(number, memoryview(content)))
+    ends.run(lambda: len(ends.done) == len(sizes))
+    assert ends.got == list(enumerate(contents))
+    assert ends.done == list(range(len(sizes)))
+    ends.arriving.clear()
+    assert ends.sender.next_ns() == inf
+
+
+def test_without_loss_nothing_is_repeated_and_acknowledgements_are_few() -> None:
+    answers = iter(range(1000))
+    ends = pair(lambda: 5, lambda: 5 + 0 * next(answers), selective=False, control=Window(24))
+    ends.sender.post(Message(0, memoryview(bytes(160 * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert ends.sender.repeated == ends.receiver.out_of_order == 0
+    assert next(answers) == 160 / 8
+
+
+def lose(numbers: set[int]) -> Path:
+    """Lose the packets with these numbers, counted as they are sent."""
+    count = iter(range(10**9))
+    return lambda: None if next(count) in numbers else 3
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_one_lost_packet_is_repeated_alone_or_with_all_behind_it(selective: bool) -> None:
+    ends = pair(lose({4}), lambda: 3, selective=selective, timeout_ns=10**6)
+    ends.sender.post(Message(0, memoryview(bytes(20 * 16))))
+    ends.run(lambda: ends.done == [0])
+    # The round trip has seven packets: those behind the lost one that had left.
+    assert ends.sender.repeated == (1 if selective else 7)
+    assert ends.now_ns < 1000
+
+
+def test_the_last_packet_is_repeated_after_the_timeout() -> None:
+    ends = pair(lose({0, 1, 2}), lambda: 3, selective=False, timeout_ns=1000)
+    ends.sender.post(Message(0, memoryview(b"last")))
+    ends.run(lambda: ends.done == [0])
+    assert ends.now_ns == 3006
+    assert ends.sender.tries == 0
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_a_queue_pair_breaks_after_its_retries(selective: bool) -> None:
+    ends = pair(lambda: None, lambda: 3, selective=selective, retries=7)
+    ends.sender.post(Message(0, memoryview(b"lost")))
+    with pytest.raises(RetryExceeded, match="7 retries"):
+        ends.run(lambda: False)
+    assert ends.sender.repeated == 7
+
+
+@pytest.mark.parametrize("loss", [0.002, 0.01, 0.03])
+def test_the_goodput_of_go_back_n_is_that_of_the_closed_form(loss: float) -> None:
+    """(1 - p) / (1 + (W - 1) p), of a round trip of W packets (Bertsekas and Gallager, 2.4).
+
+    A timeout right after the round trip makes a packet that is lost again as dear as the first.
+    """
+    chance, count, round_trip = random.Random(7), 4000, 20
+    ends = pair(
+        lambda: None if chance.random() < loss else round_trip - 1,
+        lambda: 1,
+        selective=False,
+        control=Window(round_trip + 16),
+        timeout_ns=round_trip + 1,
+    )
+    ends.sender.post(Message(0, memoryview(bytes(count * 16))))
+    ends.run(lambda: ends.done == [0])
+    closed_form = (1 - loss) / (1 + (round_trip - 1) * loss)
+    assert count / ends.now_ns == pytest.approx(closed_form, rel=0.1)
+
+
+def test_selective_repeat_costs_little_more_than_what_is_lost() -> None:
+    chance, count = random.Random(7), 5000
+    ends = pair(
+        lambda: None if chance.random() < 0.01 else 19,
+        lambda: 1,
+        selective=True,
+        control=Window(60),
+        timeout_ns=200,
+    )
+    ends.sender.post(Message(0, memoryview(bytes(count * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert ends.sender.repeated == pytest.approx(0.01 * count, rel=0.2)
+
+
+class Paced(Window):
+    """A fixed rate."""
+
+    rate_bps = 8e9 / 4  # of 74-byte frames, one every 296 ns
+
+
+def test_packets_are_paced() -> None:
+    ends = pair(
+        lambda: 3,
+        lambda: 3,
+        selective=False,
+        control=Paced(1000),
+        slot_ns=0,
+        timeout_ns=10**6,
+    )
+    ends.now_ns = 10**9
+    ends.sender.paced_ns = 10.0**9 + EARLY_NS
+    ends.sender.post(Message(0, memoryview(bytes(300 * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert ends.now_ns - 10**9 - EARLY_NS == pytest.approx(299 * 296, rel=0.01)

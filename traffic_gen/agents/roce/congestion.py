@@ -1,0 +1,183 @@
+"""Congestion control of a queue pair: how much it may have under way, and at what rate it sends.
+
+Times and rates are the real platform's; `slowdown` stretches them: where links are slower by it,
+and packets as long as they are, every time is longer by it. A part of the agent: it needs only
+Python's standard library.
+"""
+
+from math import inf, sqrt
+from typing import Protocol
+
+
+class Control(Protocol):
+    """What a queue pair asks and tells its congestion control; times in ns.
+
+    `window` is the most packets that are sent and not acknowledged, `rate_bps` the most bits per
+    second. `next_ns` is when `tick` is due, infinity if never.
+    """
+
+    window: float
+    rate_bps: float
+    next_ns: float
+
+    def sent(self, size_bytes: int, now_ns: int) -> None:
+        """Note a packet that leaves."""
+
+    def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
+        """Note newly acknowledged packets, and the round trip of the last one if it is known."""
+
+    def notified(self, now_ns: int) -> None:
+        """Note a congestion notification (CNP)."""
+
+    def lost(self, now_ns: int) -> None:
+        """Note that packets are repeated."""
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+
+
+class Window:
+    """No congestion control: a fixed window, at the rate of the link."""
+
+    rate_bps = next_ns = inf
+
+    def __init__(self, window: float) -> None:
+        self.window = window
+
+    def sent(self, size_bytes: int, now_ns: int) -> None:
+        """Do nothing, as in all that follow."""
+
+    def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
+        """Do nothing."""
+
+    def notified(self, now_ns: int) -> None:
+        """Do nothing."""
+
+    def lost(self, now_ns: int) -> None:
+        """Do nothing."""
+
+    def tick(self, now_ns: int) -> None:
+        """Do nothing."""
+
+
+class Dcqcn(Window):
+    """DCQCN at the sender, the reaction point (Zhu et al., SIGCOMM 2015, section 3.1, figure 14).
+
+    Each notification cuts the rate by alpha / 2 (equation 1). Without one, alpha decays (equation
+    2), and the rate comes back in steps: one every time the timer or the byte counter ends. The
+    first steps halve the distance to the target (equation 3); once one counter has ended more than
+    `FAST_STEPS` times, the target grows by `ADDITIVE_BPS` at each (equation 4), and once both have,
+    by a multiple of `HYPER_BPS`: that of QCN (IEEE 802.1Qau, 32.2), from which it comes; the paper
+    gives no number, and ten additive steps are what adapters have (rpg_hai_rate, rpg_ai_rate).
+    """
+
+    GAIN, ALPHA_TIMER_NS, RATE_TIMER_NS = 1 / 256, 55_000, 55_000
+    BYTE_COUNTER, FAST_STEPS = 10_000_000, 5
+    ADDITIVE_BPS, HYPER_BPS = 40e6, 400e6
+    # Adapters send no slower (rpg_min_rate).
+    LEAST_BPS = 1e6
+
+    def __init__(self, window: float, link_bps: float, slowdown: float) -> None:
+        super().__init__(window)
+        self.rate_bps = self.target_bps = self.link_bps = link_bps
+        self.slowdown, self.alpha = slowdown, 1.0
+        self.alpha_ns = self.rate_ns = self.next_ns = inf
+        self.bytes_left, self.by_time, self.by_bytes = self.BYTE_COUNTER, 0, 0
+
+    def notified(self, now_ns: int) -> None:
+        """Cut the rate, and begin to recover."""
+        self.target_bps = self.rate_bps
+        self.rate_bps *= 1 - self.alpha / 2
+        self.rate_bps = max(self.rate_bps, self.LEAST_BPS / self.slowdown)
+        self.alpha += self.GAIN * (1 - self.alpha)
+        self.bytes_left, self.by_time, self.by_bytes = self.BYTE_COUNTER, 0, 0
+        self.alpha_ns = now_ns + self.ALPHA_TIMER_NS * self.slowdown
+        self.rate_ns = now_ns + self.RATE_TIMER_NS * self.slowdown
+        self.next_ns = min(self.alpha_ns, self.rate_ns)
+
+    def sent(self, size_bytes: int, now_ns: int) -> None:
+        """Count bytes; take a step when the counter ends."""
+        self.bytes_left -= size_bytes
+        if self.bytes_left <= 0:
+            self.bytes_left += self.BYTE_COUNTER
+            self.by_bytes += 1
+            self.increase()
+
+    def tick(self, now_ns: int) -> None:
+        """Let alpha decay, and take a step, each when its timer ends."""
+        if now_ns >= self.alpha_ns:
+            self.alpha *= 1 - self.GAIN
+            self.alpha_ns += self.ALPHA_TIMER_NS * self.slowdown
+        if now_ns >= self.rate_ns:
+            self.rate_ns += self.RATE_TIMER_NS * self.slowdown
+            self.by_time += 1
+            self.increase()
+        self.next_ns = min(self.alpha_ns, self.rate_ns)
+
+    def increase(self) -> None:
+        """Take a step towards the target, which may grow before."""
+        steps = self.by_time, self.by_bytes
+        if min(steps) > self.FAST_STEPS:
+            more_bps = (min(steps) - self.FAST_STEPS) * self.HYPER_BPS
+            self.target_bps += more_bps / self.slowdown
+        elif max(steps) > self.FAST_STEPS:
+            self.target_bps += self.ADDITIVE_BPS / self.slowdown
+        self.target_bps = min(self.target_bps, self.link_bps)
+        self.rate_bps = min(self.link_bps, (self.rate_bps + self.target_bps) / 2)
+
+
+class Swift(Window):
+    """Swift at the sender (Kumar et al., SIGCOMM 2020, algorithm 1 and section 3.5).
+
+    The window of packets grows by `ADDITIVE` for each round trip below the target delay, and
+    shrinks in proportion to the excess, at most by half, and once for a round trip. The target
+    grows with the number of flows that share the queue, seen by a small window (flow-based
+    scaling). It does not scale by hops here, and the delay is that from the adapter's queue to the
+    acknowledgement: no clock of the receiver is subtracted.
+    """
+
+    BASE_NS, RANGE_NS = 25_000, 100_000
+    ADDITIVE, DECREASE, MOST_DECREASE = 1.0, 0.8, 0.5
+    LEAST_SCALED, MOST_SCALED = 0.1, 100.0
+    LEAST_WINDOW = 0.001
+
+    def __init__(self, window: float, packet_bits: float, slowdown: float) -> None:
+        super().__init__(window)
+        self.most, self.packet_bits, self.slowdown = window, packet_bits, slowdown
+        self.size, self.decreased_ns, self.round_trip_ns = window, -inf, 0.0
+        self.slope_ns = self.RANGE_NS / (1 / sqrt(self.LEAST_SCALED) - 1 / sqrt(self.MOST_SCALED))
+
+    @property
+    def target_ns(self) -> float:
+        """The delay to keep: equation of section 3.5, stretched."""
+        scaled_ns = self.slope_ns * (1 / sqrt(self.size) - 1 / sqrt(self.MOST_SCALED))
+        return (self.BASE_NS + min(self.RANGE_NS, max(0.0, scaled_ns))) * self.slowdown
+
+    def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
+        """Grow below the target delay, else shrink once for a round trip."""
+        if round_trip_ns is None:
+            return
+        self.round_trip_ns, target_ns = round_trip_ns, self.target_ns
+        if round_trip_ns < target_ns:
+            grown = self.ADDITIVE * packets
+            self.resize(self.size + (grown / self.size if self.size >= 1 else grown))
+        else:
+            excess = (round_trip_ns - target_ns) / round_trip_ns
+            self.shrink(max(1 - self.DECREASE * excess, 1 - self.MOST_DECREASE), now_ns)
+
+    def lost(self, now_ns: int) -> None:
+        """Shrink by the most, once for a round trip."""
+        self.shrink(1 - self.MOST_DECREASE, now_ns)
+
+    def shrink(self, factor: float, now_ns: int) -> None:
+        """Shrink, unless that was less than a round trip ago."""
+        if now_ns - self.decreased_ns >= self.round_trip_ns:
+            self.decreased_ns = now_ns
+            self.resize(self.size * factor)
+
+    def resize(self, size: float) -> None:
+        """Set the size; below a packet, packets leave at intervals longer than a round trip."""
+        self.size = min(self.most, max(self.LEAST_WINDOW, size))
+        self.window = max(1.0, self.size)
+        paced = self.size < 1 and self.round_trip_ns > 0
+        self.rate_bps = self.size * self.packet_bits / (self.round_trip_ns / 1e9) if paced else inf

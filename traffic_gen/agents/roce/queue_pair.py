@@ -1,0 +1,280 @@
+"""A queue pair of a reliable connection: what it sends, and what it makes of what it receives.
+
+Both halves are state machines without clock and socket: they are given the time, and return
+packets. Source: InfiniBand Architecture Specification, volume 1, section 9.7; selective repeat as
+of IRN (Mittal et al., SIGCOMM 2018, section 3.1). PSNs count on beyond 24 bits inside, so that they
+compare. A part of the agent: it needs only Python's standard library.
+"""
+
+import collections
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from traffic_gen.agents.roce.congestion import Control
+from traffic_gen.agents.roce.packets import (
+    ACKNOWLEDGE,
+    ACKNOWLEDGED,
+    FIRST,
+    LAST_IMMEDIATE,
+    MIDDLE,
+    ONLY_IMMEDIATE,
+    PSN_COUNT,
+    SEND_ONLY_IMMEDIATE,
+    SEQUENCE_ERROR,
+    Packet,
+)
+
+# An acknowledgement is requested every so many packets, and with the last one of a message.
+ACKNOWLEDGED_EVERY = 8
+# Headers of a frame in the middle of a message: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4.
+FRAME_BYTES = 58
+# Packets that were paced may leave so much earlier than evenly: timers of epoll have milliseconds.
+EARLY_NS = 2_000_000
+
+
+def unwrapped(psn: int, near: int) -> int:
+    """Return the PSN with these 24 bits that is nearest to another one."""
+    half = PSN_COUNT // 2
+    return near + (psn - near + half) % PSN_COUNT - half
+
+
+class RetryExceeded(ConnectionError):
+    """A packet was repeated too often without any progress: the queue pair is broken."""
+
+
+@dataclass(slots=True)
+class Message:
+    """An RDMA WRITE with immediate: `number`. Its bytes begin at `offset` of a transfer.
+
+    A message without payload is a SEND. `first` is the PSN of its first packet.
+    """
+
+    number: int
+    payload: memoryview
+    offset: int = 0
+    first: int = 0
+    packets: int = 1
+
+    @property
+    def end(self) -> int:
+        """The PSN after the last one."""
+        return self.first + self.packets
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How a queue pair repeats: `timeout_ns` after it last sent or got an acknowledgement.
+
+    At most `retries` times in a row it repeats without any progress. After a lost packet,
+    go-back-N repeats all from there, selective repeat what is missing.
+    """
+
+    mtu: int
+    selective: bool
+    timeout_ns: float
+    retries: int
+
+
+class Sender:
+    """The requester: posts messages, sends their packets, and repeats those that are lost.
+
+    `oldest` is the first PSN that is not acknowledged, `next` the next one to send, `sent` the
+    first one that never was, `end` the one after all messages.
+    """
+
+    def __init__(self, queue_pair: int, how: Reliability, control: Control, first: int = 0) -> None:
+        self.queue_pair, self.how, self.control = queue_pair, how, control
+        self.oldest = self.next = self.sent = self.end = first
+        self.messages: collections.deque[Message] = collections.deque()
+        self.deadline_ns: float = inf
+        self.paced_ns = 0.0
+        self.tries = self.repeated = 0
+        # When packets left whose acknowledgement was requested, unless they were repeated.
+        self.left_ns: dict[int, int] = {}
+        # Selective repeat: what arrived out of order, the end of what is under recovery, the PSN
+        # that was lost when it began, and the next one that may have to be repeated.
+        self.arrived: set[int] = set()
+        self.recovery = self.lost = self.repeat = first
+
+    def post(self, message: Message) -> None:
+        """Append a message."""
+        message.first = self.end
+        message.packets = max(1, -(-len(message.payload) // self.how.mtu))
+        self.end = message.end
+        self.messages.append(message)
+
+    def due_ns(self) -> float:
+        """Return when the next packet may leave; infinity while it waits for an acknowledgement."""
+        return self.paced_ns if self._choice() is not None else inf
+
+    def _choice(self) -> int | None:
+        """Return the PSN to send next, if the window allows one."""
+        if self.recovery > self.oldest and (missing := self._missing()) is not None:
+            return missing
+        under_way = self.next - self.oldest - len(self.arrived)
+        return self.next if self.next < self.end and under_way < self.control.window else None
+
+    def _missing(self) -> int | None:
+        """Return the next PSN to repeat selectively: lost, or below one that arrived."""
+        self.repeat = max(self.repeat, self.oldest)
+        while self.repeat in self.arrived:
+            self.repeat += 1
+        last = max(self.arrived, default=self.oldest)
+        return self.repeat if self.repeat == self.lost or self.repeat < last else None
+
+    def take(self, now_ns: int) -> Packet | None:
+        """Return the packet to send now, if one may leave."""
+        psn = self._choice()
+        if psn is None or now_ns < self.paced_ns:
+            return None
+        if psn == self.next:
+            self.next += 1
+        else:
+            self.repeat += 1
+        packet = self._packet(psn)
+        size_bytes = FRAME_BYTES + len(packet.payload)
+        self.control.sent(size_bytes, now_ns)
+        self.paced_ns = max(self.paced_ns, now_ns - EARLY_NS)
+        self.paced_ns += size_bytes * 8e9 / self.control.rate_bps
+        if psn < self.sent:
+            self.repeated += 1
+            self.left_ns.pop(psn, None)
+        else:
+            self.sent = psn + 1
+            if packet.ack_request:
+                self.left_ns[psn] = now_ns
+        self.deadline_ns = now_ns + self.how.timeout_ns
+        return packet
+
+    def _packet(self, psn: int) -> Packet:
+        message = next(one for one in self.messages if psn < one.end)
+        index, mtu = psn - message.first, self.how.mtu
+        is_last = index == message.packets - 1
+        if message.packets > 1:
+            opcode = LAST_IMMEDIATE if is_last else MIDDLE if index else FIRST
+        else:
+            opcode = ONLY_IMMEDIATE if message.payload else SEND_ONLY_IMMEDIATE
+        must_know = is_last or psn + 1 - self.oldest >= self.control.window
+        must_know |= self.how.selective and psn < self.sent
+        return Packet(
+            opcode,
+            self.queue_pair,
+            psn % PSN_COUNT,
+            ack_request=must_know or (psn + 1) % ACKNOWLEDGED_EVERY == 0,
+            offset=message.offset,
+            length=len(message.payload),
+            number=message.number,
+            payload=message.payload[index * mtu : (index + 1) * mtu],
+        )
+
+    def answered(self, answer: Packet, now_ns: int) -> list[Message]:
+        """Take an acknowledgement or a NAK; return the messages that it completes."""
+        psn = unwrapped(answer.psn, self.oldest)
+        if answer.syndrome == ACKNOWLEDGED:
+            return self._acknowledge(psn + 1, now_ns)
+        done = self._acknowledge(psn, now_ns)
+        if answer.syndrome == SEQUENCE_ERROR and psn == self.oldest < self.sent:
+            self._go_back(unwrapped(answer.msn, self.oldest), now_ns)
+        return done
+
+    def _acknowledge(self, until: int, now_ns: int) -> list[Message]:
+        """Take all PSNs before `until` for arrived; return the messages that are complete."""
+        if not self.oldest < until <= self.sent:
+            return []
+        left_ns = self.left_ns.get(until - 1)
+        self.left_ns = {psn: at_ns for psn, at_ns in self.left_ns.items() if psn >= until}
+        packets, self.oldest = until - self.oldest, until
+        self.next = max(self.next, until)
+        self.arrived = {psn for psn in self.arrived if psn >= until}
+        self.tries = 0
+        self.deadline_ns = inf if until == self.sent else now_ns + self.how.timeout_ns
+        round_trip_ns = None if left_ns is None else now_ns - left_ns
+        self.control.acknowledged(packets, round_trip_ns, now_ns)
+        done = []
+        while self.messages and self.messages[0].end <= until:
+            done.append(self.messages.popleft())
+        return done
+
+    def _go_back(self, arrived: int, now_ns: int) -> None:
+        """Repeat from the oldest packet on, or selectively what is missing before `arrived`."""
+        if not self.how.selective:
+            self._retry(now_ns)
+            self.next = self.oldest
+            return
+        if self.oldest < arrived < self.sent:
+            self.arrived.add(arrived)
+        if self.recovery <= self.oldest:
+            self._recover(now_ns)
+
+    def _recover(self, now_ns: int) -> None:
+        """Begin to repeat selectively, until all that was sent before has arrived."""
+        self._retry(now_ns)
+        self.recovery, self.lost, self.repeat = self.next, self.oldest, self.oldest
+
+    def _retry(self, now_ns: int) -> None:
+        self.tries += 1
+        self.deadline_ns = now_ns + self.how.timeout_ns
+        self.control.lost(now_ns)
+        if self.tries > self.how.retries:
+            raise RetryExceeded(f"no progress after {self.how.retries} retries")
+
+    def tick(self, now_ns: int) -> None:
+        """Repeat after a timeout; raises `RetryExceeded` after too many in a row."""
+        if now_ns >= self.control.next_ns:
+            self.control.tick(now_ns)
+        if now_ns >= self.deadline_ns:
+            if self.how.selective:
+                self._recover(now_ns)
+            else:
+                self._retry(now_ns)
+                self.next = self.oldest
+
+    def next_ns(self) -> float:
+        """Return when `tick` is due, or a packet may leave."""
+        return min(self.due_ns(), self.deadline_ns, self.control.next_ns)
+
+
+class Receiver:
+    """The responder: hands packets on in order, once, and answers them.
+
+    By go-back-N packets behind a gap are dropped, and the first of them is answered by a NAK. By
+    selective repeat they are kept, and each is answered by one: its PSN is the expected one, and
+    its MSN, which nobody needs, the PSN that arrived (IRN's selective acknowledgement).
+    """
+
+    def __init__(self, queue_pair: int, *, selective: bool, first: int = 0) -> None:
+        self.queue_pair, self.selective, self.expected = queue_pair, selective, first
+        self.early: dict[int, Packet] = {}
+        self.has_refused = False
+        self.out_of_order = 0
+
+    def receive(self, packet: Packet) -> tuple[Sequence[Packet], Packet | None]:
+        """Take a packet; return those that are next in order, and the answer, if it gets one."""
+        psn = unwrapped(packet.psn, self.expected)
+        if psn > self.expected:
+            self.out_of_order += 1
+            return (), self._refuse(psn, packet)
+        if psn < self.expected:
+            return (), self._acknowledge() if packet.ack_request else None
+        self.expected, self.has_refused = psn + 1, False
+        if not self.early:
+            return (packet,), self._acknowledge() if packet.ack_request else None
+        ready = [packet]
+        while self.expected in self.early:
+            ready.append(self.early.pop(self.expected))
+            self.expected += 1
+        return ready, self._acknowledge()
+
+    def _acknowledge(self) -> Packet:
+        psn = (self.expected - 1) % PSN_COUNT
+        return Packet(ACKNOWLEDGE, self.queue_pair, psn, syndrome=ACKNOWLEDGED)
+
+    def _refuse(self, psn: int, packet: Packet) -> Packet | None:
+        if self.selective:
+            self.early[psn] = packet
+        elif self.has_refused:
+            return None
+        self.has_refused = True
+        expected, arrived = self.expected % PSN_COUNT, psn % PSN_COUNT * self.selective
+        return Packet(ACKNOWLEDGE, self.queue_pair, expected, syndrome=SEQUENCE_ERROR, msn=arrived)
