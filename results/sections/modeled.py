@@ -174,8 +174,9 @@ def decision_sections(result: Result) -> list[Section]:
         for design in designs
     ]
     names = (model["configuration"] for model in designs[0]["models"])
+    pricing = [result["pricing"]] if result["pricing"] else []
     return [
-        Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT),
+        Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT, pricing),
         *(_model(name, designs, index) for index, name in enumerate(names)),
         _spine_layer(designs),
         _decision(result),

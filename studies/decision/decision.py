@@ -165,12 +165,28 @@ def designs(file: ClusterFile) -> Iterator[Design]:
 def _design(
     file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float, nics: Nics
 ) -> Design:
-    # A faster NIC has several ports, each in a network of its own.
-    planes = ceil(PLATFORMS[file.platform].nic_rate_bps / PRICED_BPS)
+    planes = _priced_ports(file.platform)
     split = replace(nics, ports=ceil(nics.ports / planes))
     of = equipment(kind, file.gpus, file.radix, domain_size, ratio, split)
     of = replace(of, switches=planes * of.switches, transceivers=planes * of.transceivers)
     return Design(kind, domain_size, ratio, nics, of)
+
+
+def _priced_ports(platform: str) -> int:
+    """A NIC's ports as they are priced; a faster NIC has several, each in a network of its own."""
+    return ceil(PLATFORMS[platform].nic_rate_bps / PRICED_BPS)
+
+
+def _pricing(platform: str) -> str | None:
+    """What prices assume of a NIC of another rate than that of their ports."""
+    rate, ports = PLATFORMS[platform].nic_rate_bps, _priced_ports(platform)
+    if rate == PRICED_BPS:
+        return None
+    counted = "one" if ports == 1 else f"{ports}, each in a network of its own"
+    return (
+        f"Prices and powers are of ports of {PRICED_BPS // GBIT} Gbit/s: a NIC of {rate // GBIT} "
+        f"Gbit/s counts as {counted}."
+    )
 
 
 def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
@@ -265,6 +281,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         "platform": file.platform,
         "basis": "modeled",
         "measured_by": MEASURED_BY,
+        "pricing": _pricing(file.platform),
         "designs": [_design_object(decision, design) for design in evaluated],
         "answer": decision.answer().name,
         "sentence": _sentence(decision),

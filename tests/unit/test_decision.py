@@ -241,7 +241,8 @@ radix: 64
 models: [{{configuration: llama-3-8b, batch: 1152}}]
 """
     slow, fast = (
-        cluster_of(tmp_path, text.format(platform=one))["designs"][0]
-        for one in ("gb200-nvl72", "gb300-nvl72")
+        cluster_of(tmp_path, text.format(platform=one)) for one in ("gb200-nvl72", "gb300-nvl72")
     )
-    assert fast["usd"] == 2 * slow["usd"]
+    assert fast["designs"][0]["usd"] == 2 * slow["designs"][0]["usd"]
+    assert slow["pricing"] is None
+    assert "a NIC of 800 Gbit/s counts as 2, each in a network of its own" in fast["pricing"]
