@@ -117,4 +117,4 @@ class StepColumns:
 
     def _in_order(self, pairs: Sequence[Pairs]) -> Pairs:
         later, earlier = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        return np.divmod(np.sort(later * self.count + earlier), self.count)
+        return np.divmod(np.unique(later * self.count + earlier), self.count)

@@ -341,7 +341,7 @@ class _Build:
         numbers = self.steps.add(source, destination, sizes, number, ready)
         waits = after.row, after.values
         self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in waits))
-        for each in {Lane.PASSES, lane}:
+        for each in dict.fromkeys((Lane.PASSES, lane)):
             self.steps.follow(numbers, source, np.tile(proved.starts, count), each)
         return groups.ravel(), _numbered(proved.arriving, first).reshape(groups.size, -1)
 
