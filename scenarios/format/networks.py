@@ -139,9 +139,10 @@ def _require_switches(document: Document, kinds: list[Any], counts: list[Any]) -
     """Raise `Unmapped` for a dimension that no switch joins."""
     for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
         reason = UNLIKE_A_SWITCH.get(str(kind), f"known: Switch, {', '.join(UNLIKE_A_SWITCH)}")
-        if kind != "Switch" and not (kind in UNLIKE_A_SWITCH and count == PAIR):
+        if kind != "Switch" and not (str(kind) in UNLIKE_A_SWITCH and count == PAIR):
             joined = "an HB domain" if place == 0 else "a rail"
-            what = f"{joined} must be a switch, got {kind!r} of {count!r} NPUs: {reason}"
+            got = f"{str(kind)[:40]!r} of {str(count)[:40]} NPUs"
+            what = f"{joined} must be a switch, got {got}: {reason}"
             raise Unmapped(document.line(("topology",)), what)
 
 

@@ -93,6 +93,7 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
         (ASTRA_SIM, ("[ Switch, Switch ]", "[ Mesh, Switch ]"), 2, "an HB domain must be a switch"),
         (ASTRA_SIM, ("npus_count", "npus"), 1, "npus_count must be a list, got None"),
         (ASTRA_SIM, ("[ Switch, Switch ]", "[ Ring, Switch ]"), 2, "an HB domain must be a switch"),
+        (ASTRA_SIM, ("[ Switch, Switch ]", "[[Ring], Switch]"), 2, "an HB domain must be a switch"),
         (ASTRA_SIM, ("[ 4, 2 ]", "[ 4, x ]"), 3, "must be whole numbers, got 'x'"),
         (ASTRA_SIM, ("[ 4, 2 ]", f"[ {2**40}, 2 ]"), 3, "must be at most 1000000, got 1.1e+12"),
         (ASTRA_SIM, ("[ 450, 50 ]", "[ 450, -1 ]"), 4, "must be GB/s, got -1"),
