@@ -9,10 +9,13 @@ from typing import Any
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
     DEFAULT_WINDOW,
+    MTU_BYTES,
     SEGMENT_PACKETS,
     UNIMPAIRED,
+    USUAL_TIMEOUT_S,
     Impairment,
 )
+from model.fabric.transport import DEFAULT_ROCE, Congestion, Recovery, Roce, Transport
 
 GBIT = 1_000_000_000
 
@@ -119,7 +122,7 @@ class FabricSpec:
     depth of each link's token bucket, in seconds of its rate. `grain_packets` is the number of
     packets of a full segment, in which flows take turns, `window` the most transfers of a
     connection that were sent and are not confirmed. `datapath` is the requested one; `None` is
-    the machine's default.
+    the machine's default. `roce` says how GPUs of different HB domains send by that transport.
     """
 
     kind: FabricKind
@@ -135,6 +138,8 @@ class FabricSpec:
     grain_packets: int = SEGMENT_PACKETS
     window: int = DEFAULT_WINDOW
     datapath: Datapath | None = None
+    transport: Transport = Transport.TCP
+    roce: Roce = DEFAULT_ROCE
 
     @property
     def job_domains(self) -> int:
@@ -170,6 +175,26 @@ class FabricSpec:
     def has_whole_nics(self) -> bool:
         """Whether every GPU has a NIC, and each transfer all of its rate."""
         return self.nics == self.domain_size and self.nic.spread is Spread.QUEUE_PAIRS
+
+    @property
+    def link_mtu_bytes(self) -> int:
+        """The longest IP packet that links carry: with RoCE, one of its packets."""
+        return MTU_BYTES if self.transport is Transport.TCP else self.roce.link_mtu_bytes
+
+    @property
+    def retransmission_timeout_s(self) -> float:
+        """Emulated seconds after which a queue pair repeats what is not acknowledged.
+
+        By default all other GPUs may have filled the queue before one link, with full windows.
+        """
+        if self.roce.timeout_s is not None:
+            return self.roce.timeout_s
+        slowest_bps = min(self.emulated_port_bps, self.emulated_hb_bps)
+        if self.has_spines:
+            slowest_bps = min(slowest_bps, self.emulated_uplink_bps)
+        waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
+        others = self.domains * self.domain_size - 1
+        return max(USUAL_TIMEOUT_S, others * waiting_bytes * 8 / slowest_bps)
 
     @property
     def has_spines(self) -> bool:
@@ -276,6 +301,15 @@ PLACES = {
     "planes": "nic.planes",
     "spread": "nic.spread",
     "nics_per_domain": "nic.per_domain",
+    "transport": "transport",
+    "mtu": "roce.mtu",
+    "queue_pairs": "roce.queue_pairs",
+    "split_data": "roce.split",
+    "congestion": "roce.congestion",
+    "recovery": "roce.recovery",
+    "packet_window": "roce.window",
+    "retransmission_timeout_s": "roce.timeout_s",
+    "retries": "roce.retries",
 }
 
 
@@ -304,6 +338,11 @@ def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
     nic["impairment"] = Impairment(**nic["impairment"])
     nic["spine_selection"] = SpineSelection(nic["spine_selection"])
     nic["planes"], nic["spread"] = Planes(nic["planes"]), Spread(nic["spread"])
+    roce = nested["roce"]
+    roce["congestion"], roce["recovery"] = (
+        Congestion(roce["congestion"]),
+        Recovery(roce["recovery"]),
+    )
     return FabricSpec(
         **{
             **nested,
@@ -312,5 +351,7 @@ def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
             "nic": NicNetwork(**nic),
             "spares": Spares(**nested["spares"]),
             "datapath": None if datapath is None else Datapath(datapath),
+            "transport": Transport(nested["transport"]),
+            "roce": Roce(**roce),
         }
     )

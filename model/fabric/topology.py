@@ -18,7 +18,8 @@ from model.fabric.shaping import (
     Shaper,
     least_timeout_s,
 )
-from model.fabric.spec import FabricKind, FabricSpec, NicNetwork, Planes, flat
+from model.fabric.spec import PLACES, FabricKind, FabricSpec, NicNetwork, Planes, flat
+from model.fabric.transport import Transport
 
 
 class NodeKind(StrEnum):
@@ -358,12 +359,19 @@ ONE_PORT: dict[str, object] = {
     "nics_per_domain": NicNetwork.per_domain,
 }
 ABSENT = object()
+# What only a fabric with RoCE has in its digest.
+BY_ROCE = {"transport", *(name for name, place in PLACES.items() if place.startswith("roce."))}
 
 
 def _fields_of(part: Any) -> dict[str, object]:
     if isinstance(part, FabricSpec):
         fields_of = flat(part).items()
-        return {name: value for name, value in fields_of if value != ONE_PORT.get(name, ABSENT)}
+        left_out = BY_ROCE if part.transport is Transport.TCP else set[str]()
+        return {
+            name: value
+            for name, value in fields_of
+            if value != ONE_PORT.get(name, ABSENT) and name not in left_out
+        }
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 

@@ -137,7 +137,7 @@ def lower_bound_s(transfers: Transfers, pair: Ints, net: Network) -> float:
     Two parts of the load leave at once and do not count: the burst of the token bucket, and the
     last segment, for which the bucket may go into debt.
     """
-    sizes = wire_bytes(1) * transfers.size_bytes
+    sizes = net.wire_bytes(transfers.size_bytes, pair)
     last_segment = min(float(sizes.max()), wire_bytes(net.segment_bytes))
     each = np.bincount(pair, sizes).astype(np.float64, copy=False)
     loads = sums(net.paths, each, net.links)[FIRST_LINK:]

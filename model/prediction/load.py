@@ -148,7 +148,7 @@ def profile(
     completion_s = max(SHORTEST_S if exact else 0.0, float(end_s.max()))
     spans = np.stack([begins_s(transfers, end_s), end_s], axis=1)
     slices = spans * (SLICES / completion_s)
-    sizes = transfers.size_bytes.astype(np.float64) * wire_bytes(1)
+    sizes = net.wire_bytes(transfers.size_bytes, pair)
     size_bytes = {}
     for key, times in _crossing(net, topology).items():
         amounts = sizes * times[pair]
@@ -196,7 +196,7 @@ def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
     seconds = transfers.compute_ns / 1e9
     sent = ~transfers.is_compute
     rates = net.rate[net.paths].min(axis=1)[pair[sent]]
-    seconds[sent] = wire_bytes(1) * transfers.size_bytes[sent] / rates
+    seconds[sent] = net.wire_bytes(transfers.size_bytes, pair)[sent] / rates
     return seconds
 
 

@@ -19,6 +19,7 @@ from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import PACKET_HEADER_BYTES, segment_bytes, wire_bytes
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
+from model.fabric.transport import Roce, Transport
 from model.routing.paths import Routing
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.transfers.columns import Transfers
@@ -210,7 +211,7 @@ class Network:
     the class of a pair without a path is empty. `probes` is the rate of the controller's probes on
     each link, in bytes/s, `segment_bytes` the payload of a full segment, `window` the most
     transfers of a connection that are sent and not confirmed. `hops` are the link
-    directions of the fabric, from `FIRST_LINK` on.
+    directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE.
     """
 
     begin_s: float
@@ -223,11 +224,43 @@ class Network:
     segment_bytes: int
     window: int
     hops: tuple[Hop, ...]
+    roce: Roce
+    by_roce: Bools
 
     @property
     def links(self) -> int:
         """The number of link directions, with the two placeholders."""
         return len(self.rate)
+
+    def wire_bytes(self, payload_bytes: Ints, pair: Ints, header_bytes: int = 0) -> Floats:
+        """Return the bytes that links count for each transfer of a pair, headers included.
+
+        By TCP, `header_bytes` precede a transfer. Beside RoCE's own headers, there are none.
+        """
+        by_tcp: Floats = np.float64(wire_bytes(1)) * (payload_bytes + header_bytes)
+        if not self.by_roce.any():
+            return by_tcp
+        return np.where(self.by_roce[pair], self.roce.wire_bytes(payload_bytes), by_tcp)
+
+    def last_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
+        """Return the bytes of each transfer's last segment, or last packet of RoCE."""
+        before = payload_bytes + TRANSFER_HEADER_BYTES - 1
+        by_tcp: Floats = np.float64(wire_bytes(1)) * (before % self.segment_bytes + 1)
+        if not self.by_roce.any():
+            return by_tcp
+        return np.where(self.by_roce[pair], self.roce.last_bytes(payload_bytes), by_tcp)
+
+    def acknowledgement_share(self) -> Floats:
+        """Return the bytes of acknowledgements on each link for each byte of data.
+
+        Of RoCE they are on NIC links and uplinks alone, as on most paths.
+        """
+        by_tcp = PACKET_HEADER_BYTES / wire_bytes(self.segment_bytes)
+        shares = np.full(self.links, by_tcp)
+        if self.by_roce.any():
+            of_nic = [hop.link.kind not in OF_HB for hop in self.hops]
+            shares[FIRST_LINK:][of_nic] = self.roce.acknowledgement_share
+        return shares
 
 
 def networks(epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: Pairs) -> list[Network]:
@@ -239,6 +272,9 @@ def networks(epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: Pairs) -> list
 
 
 def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Directions) -> Network:
+    spec = epoch.topology.spec
+    by_roce = sources // spec.domain_size != destinations // spec.domain_size
+    by_roce &= spec.transport is Transport.ROCE
     routing = Routing(epoch.topology, epoch.health)
     paths = PairPaths(routing, directions).rows(sources, destinations)
     paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
@@ -252,9 +288,11 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]),
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
         probes=PROBE_BYTES / probe_interval_s(epoch.topology),
-        segment_bytes=segment_bytes(epoch.topology.spec.grain_packets),
-        window=epoch.topology.spec.window,
+        segment_bytes=segment_bytes(spec.grain_packets),
+        window=spec.window,
         hops=tuple(directions.hops),
+        roce=spec.roce,
+        by_roce=by_roce,
     )
 
 
@@ -306,13 +344,13 @@ class Terms:
     probes: bool = True
     confirmations: bool = True
 
-    def size(self, payload_bytes: Ints) -> Floats:
+    def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
         """Return the bytes that a shaped link counts for each transfer, headers included."""
         if not self.headers:
             return payload_bytes.astype(np.float64)
-        return np.float64(wire_bytes(1)) * (payload_bytes + TRANSFER_HEADER_BYTES)
+        return net.wire_bytes(payload_bytes, pair, TRANSFER_HEADER_BYTES)
 
-    def last(self, payload_bytes: Ints, net: Network) -> Floats:
+    def last(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
         """Return the bytes of each transfer's last segment, which may leave on credit.
 
         HTB sends a whole segment while its bucket is not in debt, and charges it afterwards
@@ -320,8 +358,7 @@ class Terms:
         """
         if not self.last_segment:
             return np.zeros(len(payload_bytes))
-        before = payload_bytes + TRANSFER_HEADER_BYTES - 1
-        return np.float64(wire_bytes(1)) * (before % net.segment_bytes + 1)
+        return net.last_bytes(payload_bytes, pair)
 
     def applied(self, net: Network) -> Network:
         """Return the network with the rates and bursts that are left for data.
@@ -335,7 +372,7 @@ class Terms:
         if self.probes:
             rate = np.maximum(0.0, rate - net.probes)
         if self.acknowledgements:
-            rate = rate / (1 + PACKET_HEADER_BYTES / wire_bytes(net.segment_bytes))
+            rate = rate / (1 + net.acknowledgement_share())
         return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))
 
 

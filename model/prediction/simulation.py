@@ -173,8 +173,8 @@ class Simulation:
         self._pair, self._latencies = pair, latency_s
         self._weight = np.ones(len(transfers)) if weight is None else weight
         self._epochs = [terms.applied(epoch) for epoch in epochs]
-        self._size = terms.size(transfers.size_bytes)
-        self._last = terms.last(transfers.size_bytes, epochs[0])
+        self._size = terms.size(transfers.size_bytes, pair, epochs[0])
+        self._last = terms.last(transfers.size_bytes, pair, epochs[0])
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
         self._releases = Releases(transfers, epochs[0], terms)
         self._missing = self._releases.missing
@@ -337,7 +337,7 @@ def unshared_arrivals_s(
         raise SharedLink
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
     travel_s = latencies[net.class_of][pair]
-    sizes, last = terms.size(transfers.size_bytes), terms.last(transfers.size_bytes, net)
+    sizes, last = (of(transfers.size_bytes, pair, net) for of in (terms.size, terms.last))
     links, releases = _Links(terms.applied(net)), Releases(transfers, net, terms)
     releases.travel(travel_s)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9

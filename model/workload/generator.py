@@ -9,17 +9,22 @@ from enum import StrEnum
 
 from model.arrays import Ints
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, PACKET_HEADER_BYTES
+from model.fabric.transport import (
+    ANSWER_BYTES,
+    DEFAULT_ROCE,
+    HEADERS_BYTES,
+    RETH_BYTES,
+    WORD_BYTES,
+    Roce,
+)
 
 # The number and the length of a transfer travel with its payload, by the agents' protocol.
 TRANSFER_HEADER_BYTES = 8
 # A connection's SYN and its answer have 8 bytes of options more than other packets (RFC 9293: MSS
 # 4, window scale 3, SACK permitted 2, with padding).
 SYN_BYTES = 8
-IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES, RETH_BYTES, ICRC_BYTES = 20, 8, 12, 16, 4
 # The path MTU of InfiniBand that fits into Ethernet's 1500 bytes (section 10.5.1: 256 to 4096).
 PATH_MTU_BYTES = 1024
-# Payloads are padded to whole words (section 9.2.6).
-WORD_BYTES = 4
 
 
 class Generator(StrEnum):
@@ -50,18 +55,52 @@ class Framing:
     opening: int = SYN_BYTES
     answer: int = SYN_BYTES
 
-    def forth(self, size_bytes: int) -> int:
+    def forth(self, size_bytes: int, *, has_rendezvous: bool = False) -> int:
         """Bytes that a transfer of `size_bytes` puts on its path."""
+        del has_rendezvous
         return size_bytes + self.header
+
+    def back(self, size_bytes: int, *, has_rendezvous: bool) -> tuple[int, int]:
+        """The least and the most bytes that come back for a transfer."""
+        size = self.confirmation + self.ready * has_rendezvous
+        return size, size
 
 
 class _CraftedPackets(Framing):
     """Packets with longer headers than TCP's: the difference counts as payload."""
 
-    def forth(self, size_bytes: int) -> int:
+    def forth(self, size_bytes: int, *, has_rendezvous: bool = False) -> int:
         """Bytes of all frames of a transfer, less a TCP header for each."""
+        del has_rendezvous
         frames = packet_bytes(size_bytes)
         return sum(frames) + len(frames) * (ETHERNET_HEADER_BYTES - PACKET_HEADER_BYTES)
+
+
+@dataclass(frozen=True)
+class QueuePairs(Framing):
+    """Packets of RoCE, with other headers than TCP's: the difference counts as payload."""
+
+    opening: int = 0
+    answer: int = 0
+    roce: Roce = DEFAULT_ROCE
+
+    def forth(self, size_bytes: int, *, has_rendezvous: bool = False) -> int:
+        """Bytes of all frames of a transfer, less a TCP header for each.
+
+        Ready-to-receive is acknowledged on this path.
+        """
+        packets = self.roce.packets(size_bytes) + has_rendezvous
+        frames = self.roce.wire_bytes(size_bytes) + has_rendezvous * ANSWER_BYTES
+        return int(frames - PACKET_HEADER_BYTES * packets)
+
+    def back(self, size_bytes: int, *, has_rendezvous: bool) -> tuple[int, int]:
+        """The same of acknowledgements: at least one, at most one for each packet.
+
+        Ready-to-receive is as long as an acknowledgement.
+        """
+        each = ANSWER_BYTES - PACKET_HEADER_BYTES
+        packets = self.roce.packets(size_bytes) + has_rendezvous
+        return int(each * packets), each * (1 + has_rendezvous)
 
 
 # By the agents' protocol (`traffic_gen/agents/agent.py`): beside the header a transfer's
@@ -94,9 +133,8 @@ def padding_bytes(payload: int) -> int:
 
 def packet_bytes(size_bytes: int) -> list[int]:
     """Bytes of each IP packet of a message; the first one has the RETH."""
-    around = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
     payloads = payload_bytes(size_bytes)
     return [
-        around + (RETH_BYTES if number == 0 else 0) + payload + padding_bytes(payload)
+        HEADERS_BYTES + (RETH_BYTES if number == 0 else 0) + payload + padding_bytes(payload)
         for number, payload in enumerate(payloads)
     ]

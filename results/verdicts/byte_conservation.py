@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from model.fabric.health import Epoch
-from model.fabric.shaping import MTU_BYTES, PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
-from model.fabric.topology import Hop, RankGpus
+from model.fabric.shaping import PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from model.fabric.spec import FabricSpec
+from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.transport import Transport
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
-from model.workload.generator import FRAMINGS, Framing, Generator
+from model.workload.generator import FRAMINGS, Framing, Generator, QueuePairs
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
@@ -27,9 +29,8 @@ Way = tuple[int, int, int]
 SHOWN = 3
 # Most bytes that an out-of-order packet adds to its acknowledgement (RFC 2018).
 SELECTIVE_BYTES = 36
-# Most bytes that a retransmitted segment adds: itself, and on the way back selective
+# Most bytes that a retransmitted segment adds beside itself: on the way back selective
 # acknowledgements of the data behind it, a send buffer of 128 KiB in packets of six segments.
-SEGMENT_BYTES = MTU_BYTES - TCP_IP_HEADER_BYTES
 ACKNOWLEDGED_BYTES = SELECTIVE_BYTES * 15
 
 
@@ -116,10 +117,13 @@ class Irregular:
         """The ranks with any."""
         return set(self.retransmitted + self.out_of_order)
 
-    def most_bytes(self, senders: Iterable[int], receivers: Iterable[int]) -> int:
-        """Return the most bytes that they add on a link from these ranks to these."""
+    def most_bytes(self, senders: Iterable[int], receivers: Iterable[int], each: int) -> int:
+        """Return the most bytes that they add on a link from these ranks to these.
+
+        `each` is the most payload of a packet.
+        """
         return (
-            SEGMENT_BYTES * sum(self.retransmitted[rank] for rank in senders)
+            each * sum(self.retransmitted[rank] for rank in senders)
             + ACKNOWLEDGED_BYTES * sum(self.retransmitted[rank] for rank in receivers)
             + SELECTIVE_BYTES * sum(self.out_of_order[rank] for rank in senders)
         )
@@ -144,11 +148,13 @@ def spans(
     routing, ranks = Routing(epoch.topology, epoch.health), irregular.ranks
     sure, more = Counter[Hop](), Counter[Hop]()
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
-    sent, opening = _exchanged(schedule, framing)
-    for (sender, receiver, lane), size_bytes in sent.items():
+    sent, spare, opening = _exchanged(schedule, framing, epoch.topology.spec, gpus)
+    each = _payload_bytes(epoch.topology)
+    for way, size_bytes in sent.items():
+        sender, receiver, lane = way
         for hop in routing.path_if_any(gpus[sender], gpus[receiver].by(lane)) or ():
             sure[hop] += executions * size_bytes
-            more[hop] += opening[sender, receiver, lane]
+            more[hop] += executions * spare[way] + opening[way]
             if sender in ranks or receiver in ranks:
                 senders[hop].add(sender)
                 receivers[hop].add(receiver)
@@ -156,28 +162,41 @@ def spans(
     explained: dict[Hop, Span] = {}
     for hop in hops:
         probes = carried.probed.get(hop, NOTHING)
-        most = probes.most + more[hop] + irregular.most_bytes(senders[hop], receivers[hop])
+        most = probes.most + more[hop] + irregular.most_bytes(senders[hop], receivers[hop], each)
         explained[hop] = Span(sure[hop] + probes.least, sure[hop] + most)
     return explained
 
 
-def _exchanged(schedule: Steps, framing: Framing) -> tuple[Counter[Way], Counter[Way]]:
-    """Return the bytes of an execution from each rank to each other, and the most beside these.
+def _payload_bytes(topology: Topology) -> int:
+    """Return the most payload of a packet, behind a header as long as TCP's."""
+    return topology.spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
 
-    They are of transfers and of the answers to them; and of connections that open.
+
+def _exchanged(
+    schedule: Steps, framing: Framing, spec: FabricSpec, gpus: RankGpus
+) -> tuple[Counter[Way], ...]:
+    """Return the least bytes from each rank to each other, and the most beside these.
+
+    The first two are of transfers in one execution, and of the answers to them; the third of
+    connections that open.
     """
-    sent, opening = Counter[Way](), Counter[Way]()
-    pairs = set[Way]()
+    sent, spare, opening = (Counter[Way]() for _ in range(3))
+    by_nic = QueuePairs(roce=spec.roce) if spec.transport is Transport.ROCE else framing
+    framings = dict[Way, Framing]()
     for transfer in schedule.transfers:
-        there = transfer.source, transfer.destination, transfer.lane
-        back = transfer.destination, transfer.source, transfer.lane
-        pairs.add(there)
-        sent[there] += framing.forth(transfer.size_bytes)
-        sent[back] += framing.confirmation + framing.ready * (transfer.ready is not None)
-    for source, destination, lane in pairs:
-        opening[source, destination, lane] += framing.opening
-        opening[destination, source, lane] += framing.answer
-    return sent, opening
+        source, destination, lane = there = transfer.source, transfer.destination, transfer.lane
+        back = destination, source, lane
+        crosses = gpus[source].domain != gpus[destination].domain
+        used = framings[there] = by_nic if crosses else framing
+        size_bytes, has_rendezvous = transfer.size_bytes, transfer.ready is not None
+        sent[there] += used.forth(size_bytes, has_rendezvous=has_rendezvous)
+        least, most = used.back(size_bytes, has_rendezvous=has_rendezvous)
+        sent[back] += least
+        spare[back] += most - least
+    for (source, destination, lane), used in framings.items():
+        opening[source, destination, lane] += used.opening
+        opening[destination, source, lane] += used.answer
+    return sent, spare, opening
 
 
 def link_reasons(
@@ -215,14 +234,14 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
     packet may pass between two: a background probe, or the tail loss probe of a connection (RFC
     8985), which TCP sends milliseconds after the last segment. One on each link is tolerated.
     """
-    topology = epoch.topology
+    topology, each = epoch.topology, _payload_bytes(epoch.topology)
     for switch in chain(topology.hb_leaves, topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
         went = sum(carried.payload(Hop(link, switch)) for link in links)
         probed = (carried.probed.get(Hop(link, switch), NOTHING) for link in links)
-        passing = sum(span.most - span.least + SEGMENT_BYTES for span in probed)
-        if came - went > passing + again * (SEGMENT_BYTES + ACKNOWLEDGED_BYTES):
+        passing = sum(span.most - span.least + each for span in probed)
+        if came - went > passing + again * (each + ACKNOWLEDGED_BYTES):
             yield Verdict.WARN, f"{switch} lost bytes: it received {came}, and sent {went}"
         elif went - came > passing:
             yield Verdict.FAIL, f"{switch} sent too many bytes: it received {came}, and sent {went}"

@@ -22,8 +22,9 @@ from model.fabric.spec import (
     SpineSelection,
     Spread,
 )
+from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Roce, Transport
 from scenarios.format.issues import Issue
-from scenarios.format.keys import DatapathChoice, Fabric, ScenarioFile
+from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
 from scenarios.format.nics import nic_issues
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
@@ -49,6 +50,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         )
     yield from _hb_switch_issues(fabric)
     yield from nic_issues(fabric)
+    yield from _transport_issues(fabric)
     domains = fabric.domains + fabric.spare_domains
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
@@ -92,6 +94,22 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
     if fabric.hb_leaves == 1 and fabric.hb_oversubscription > 1:
         what = "needs trunks; a single HB switch has none"
         yield Issue(("fabric", "hb_oversubscription"), what, "use hb_leaves of 2 or more")
+
+
+def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of RoCE."""
+    place, roce = ("fabric", "roce"), fabric.roce
+    if roce is None:
+        return
+    if fabric.transport is Transport.TCP:
+        yield Issue(place, "needs transport: roce", "add it, or leave these keys out")
+    if roce.mtu not in MTUS:
+        what = f"must be one of {', '.join(map(str, MTUS))}, got {roce.mtu}"
+        yield Issue((*place, "mtu"), what)
+    if roce.timeout is not None and roce.timeout_seconds is not None:
+        yield Issue((*place, "timeout"), "cannot be combined with timeout_seconds")
+    if roce.split_data and roce.queue_pairs == 1:
+        yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
 
 
 def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
@@ -145,6 +163,25 @@ def fabric_spec(
         grain_packets=grain_packets,
         window=fabric.window,
         datapath=None if is_default else Datapath(fabric.datapath),
+        transport=fabric.transport,
+        roce=_roce(fabric.roce or RoceKeys(), scale),
+    )
+
+
+def _roce(keys: RoceKeys, scale: float) -> Roce:
+    """Return how RoCE sends: slow motion stretches its times as it does those of packets."""
+    timeout_s = keys.timeout_seconds
+    if keys.timeout is not None:
+        timeout_s = TIMEOUT_UNIT_S * 2**keys.timeout * scale
+    return Roce(
+        mtu=keys.mtu,
+        queue_pairs=keys.queue_pairs,
+        split=keys.split_data,
+        congestion=keys.congestion,
+        recovery=keys.recovery,
+        window=keys.window,
+        timeout_s=timeout_s,
+        retries=keys.retries,
     )
 
 

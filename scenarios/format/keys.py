@@ -17,6 +17,16 @@ from model.fabric.shaping import (
     SEGMENT_PACKETS,
 )
 from model.fabric.spec import Datapath, FabricKind, Planes, SpineSelection, Spread
+from model.fabric.transport import (
+    MOST_QUEUE_PAIRS,
+    MOST_RETRIES,
+    MOST_TIMEOUT,
+    MTUS,
+    Congestion,
+    Recovery,
+    Roce,
+    Transport,
+)
 from model.faults import Component, FaultMode
 from model.job.placement import RecoveryStrategy
 from scenarios.format.checked_file import Strict
@@ -64,6 +74,50 @@ class DatapathChoice(StrEnum):
     AUTO = "auto"
     KERNEL = Datapath.KERNEL
     USER_SPACE = Datapath.USER_SPACE
+
+
+class RoceKeys(Strict):
+    """How GPUs of different HB domains send by `transport: roce`."""
+
+    mtu: int = Field(
+        default=Roce.mtu,
+        description=f"most payload of a packet, in bytes: {', '.join(map(str, MTUS))}",
+    )
+    queue_pairs: Count = Field(
+        default=Roce.queue_pairs,
+        le=MOST_QUEUE_PAIRS,
+        description="queue pairs from a GPU to another one, 1 to 16 (NCCL_IB_QPS_PER_CONNECTION)",
+    )
+    split_data: Flag = Field(
+        default=Roce.split,
+        description="send a part of each transfer on each queue pair, instead of transfers in turn "
+        "(NCCL_IB_SPLIT_DATA_ON_QPS)",
+    )
+    congestion: Congestion = Field(
+        default=Roce.congestion,
+        description="`window` alone, `dcqcn` by marks of switches, `swift` by delay",
+    )
+    recovery: Recovery = Field(
+        default=Roce.recovery,
+        description="what is repeated after a loss: `go-back-n`, or `selective-repeat`",
+    )
+    window: Count = Field(
+        default=Roce.window,
+        description="packets of a queue pair that are sent and not acknowledged",
+    )
+    timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT)] | None = Field(
+        default=None,
+        description="`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times "
+        "`bandwidth_scale`; default: as long as the queues may be",
+    )
+    timeout_seconds: Seconds | None = Field(
+        default=None, description="instead: the same in emulated seconds"
+    )
+    retries: Whole = Field(
+        default=Roce.retries,
+        le=MOST_RETRIES,
+        description="timeouts in a row, after which the execution ends (`retry_cnt`)",
+    )
 
 
 class Fabric(Strict):
@@ -165,6 +219,11 @@ class Fabric(Strict):
         description="transfers that a GPU sends to another before the first is confirmed; 1: each "
         "waits for the confirmation of the one before",
     )
+    transport: Transport = Field(
+        default=Transport.TCP,
+        description="between GPUs of different HB domains: `tcp`, or `roce` in user space",
+    )
+    roce: RoceKeys | None = Field(default=None, description="`transport: roce`; its keys are below")
     hb_delay: Delay = Field(
         default=0.0, description="seconds that an HB link or trunk delays each packet"
     )

@@ -5,13 +5,14 @@
 
 from pydantic import BaseModel
 
-from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, ScenarioFile
+from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, RoceKeys, ScenarioFile
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.format.workloads.work import JobPlace
 
 SECTIONS: tuple[type[BaseModel], ...] = (
     ScenarioFile,
     Fabric,
+    RoceKeys,
     *KINDS,
     JobPlace,
     FaultEntry,

@@ -22,7 +22,7 @@ from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.shaping import MTU_BYTES, Impairment
+from model.fabric.shaping import Impairment
 from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology, lane_of
 from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, impair, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
@@ -90,7 +90,7 @@ class Links:
             self.interfaces[self._place(port), port.interface] = self._next_index()
         peer: list[tuple[str, str | int]] = [
             ("IFLA_IFNAME", lower.interface),
-            ("IFLA_MTU", MTU_BYTES),
+            ("IFLA_MTU", self.topology.spec.link_mtu_bytes),
         ]
         if gpu:
             # Of a GPU's own segments: switches and peers hand on what they receive.
@@ -104,7 +104,7 @@ class Links:
                 "add",
                 index=self.index_of(upper),
                 ifname=upper.interface,
-                mtu=MTU_BYTES,
+                mtu=self.topology.spec.link_mtu_bytes,
                 txqlen=QUEUE_PACKETS,
                 IFLA_LINKINFO=_pair_with(self.index_of(lower), peer),
             )

@@ -49,6 +49,9 @@ INTERFACE, INTERFACE_AT = struct.Struct("=i"), HEADER.size + 4
 # u32 reads the total length of the IP header, 16 bits at offset 2 (RFC 791, section 3.1).
 _LENGTH_MASK = 0xFFFF & ~(ACKNOWLEDGEMENT_BELOW_BYTES - 1)
 _SHORT_PACKET = f"0x0000/{_LENGTH_MASK:#06x}+2"
+# Data of RDMA is data, however short: a message's last packet must not overtake the others. It has
+# UDP in the IP header, port 4791, and behind the UDP header an opcode of 6 to 11 (RDMA WRITE).
+_ROCE, _OPCODES = ("0x11/0xff+9", "0x12b7/0xffff+22"), ("0x06/0xfe+28", "0x08/0xfc+28")
 # A link to test what this kernel supports.
 TRIAL_NAME = "trial"
 TRIAL_SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
@@ -67,16 +70,18 @@ def shape(netlink: RouteSocket, interface: int, shaper: Shaper) -> None:
 
 def add_acknowledgement_filter(netlink: RouteSocket, interface: int) -> None:
     """Classify packets too short for data into the acknowledgement class of an interface."""
-    netlink.tc(
-        "add-filter",
-        "u32",
-        interface,
-        parent=ROOT,
-        prio=1,
-        protocol=ETHERTYPE_IPV4,
-        target=ACKNOWLEDGEMENT_CLASS,
-        keys=[_SHORT_PACKET],
-    )
+    classes = [([*_ROCE, opcode], DATA_CLASS) for opcode in _OPCODES]
+    for keys, target in (*classes, ([_SHORT_PACKET], ACKNOWLEDGEMENT_CLASS)):
+        netlink.tc(
+            "add-filter",
+            "u32",
+            interface,
+            parent=ROOT,
+            prio=1 if target == DATA_CLASS else 2,
+            protocol=ETHERTYPE_IPV4,
+            target=target,
+            keys=keys,
+        )
 
 
 @cache

@@ -211,13 +211,13 @@ def _containers(
 
 
 def pack_agent(agent: Path, archive: Path) -> None:
-    """Pack the agent and the modules beside it into one file: Python executes it (zipapp).
+    """Pack the agent, and the modules beside and below it, into one file that Python executes.
 
-    Every user may read it.
+    Every user may read it (zipapp).
     """
     with ZipFile(archive, "w") as packed:
         packed.write(agent, "__main__.py")
-        for module in (agent.parents[1] / "__init__.py", *sorted(agent.parent.glob("*.py"))):
+        for module in (agent.parents[1] / "__init__.py", *sorted(agent.parent.rglob("*.py"))):
             packed.write(module, module.relative_to(agent.parents[2]))
     archive.chmod(0o644)
 

@@ -15,6 +15,7 @@ import pytest
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind
+from model.fabric.transport import DEFAULT_ROCE
 from model.prediction.closed_forms import RING_ALL_REDUCE, Grid
 from model.prediction.network import FIRST_LINK, UNLIMITED, Network, PathClass, Terms
 from model.prediction.simulation import Simulation
@@ -74,6 +75,8 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
         segment_bytes=1,
         window=1,
         hops=(),
+        roce=DEFAULT_ROCE,
+        by_roce=np.zeros(NPUS + 1, bool),
     )
     pair = np.where(steps.source == steps.destination, NPUS, steps.source)
     latencies: dict[PathClass, float] = {(LinkKind.NIC,): NPU_LATENCY_S}

@@ -23,6 +23,7 @@ from model.fabric.spec import (
     spec_of,
 )
 from model.fabric.topology import Topology, build_topology
+from model.fabric.transport import Congestion, Recovery, Roce, Transport
 from tests.unit.fabrics import topologies
 
 # No two fields of a group have the same value.
@@ -47,6 +48,17 @@ SPEC = FabricSpec(
     grain_packets=8,
     window=2,
     datapath=Datapath.KERNEL,
+    transport=Transport.ROCE,
+    roce=Roce(
+        mtu=1024,
+        queue_pairs=4,
+        split=True,
+        congestion=Congestion.DCQCN,
+        recovery=Recovery.SELECTIVE_REPEAT,
+        window=64,
+        timeout_s=0.5,
+        retries=6,
+    ),
 )
 # As runs have stored it from their beginning.
 STORED = """\
@@ -57,8 +69,10 @@ STORED = """\
 "hb_delay_s": 0.001, "hb_loss": 0.01, \
 "nic_delay_s": 0.005, "nic_loss": 0.02, "spine_selection": "hash", "hb_leaves": 4, \
 "hb_oversubscription": 3.0, "nic_ports": 1, "planes": "bonded", "spread": "queue-pairs", \
-"nics_per_domain": null}"""
-DIGEST = "b75a9d3a7730e2ba"
+"nics_per_domain": null, "transport": "roce", "mtu": 1024, "queue_pairs": 4, \
+"split_data": true, "congestion": "dcqcn", "recovery": "selective-repeat", "packet_window": 64, \
+"retransmission_timeout_s": 0.5, "retries": 6}"""
+DIGEST = "ee8090dd791bbab3"
 READER = TypeAdapter(FabricSpec)
 
 

@@ -31,9 +31,10 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
+from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import (
     SLICE_BYTES,
     CheckedPayloads,
@@ -50,6 +51,8 @@ HELLO = REPLY = struct.Struct("!I")
 READY_TO_RECEIVE = 1 << 31
 Message = dict[str, Any]
 
+# TCP's packets fit into 1500 bytes, also where those of RoCE are longer (tcp(7), TCP_MAXSEG).
+SEGMENT_BYTES = 1460
 # Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet, nor for a header.
 RECEIVE_BATCH_BYTES = 128 * 1024
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
@@ -70,6 +73,7 @@ class Agent:
         self.handlers: dict[int, Callable[[int], None]] = {}
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
+        self.roce: Endpoint | None = None
         # The shortest transfer from each peer. Peers may connect before our program is loaded.
         self.shortest_bytes: dict[int, int] = {}
         self.unread, self.aborted = b"", False
@@ -110,7 +114,18 @@ class Agent:
             if int(peer) not in self.outgoing:
                 lanes = program["lanes"]
                 self.connect(int(peer), address, program["rank"] * lanes + int(peer) % lanes)
+        if settings := program.get("roce"):
+            self.open_queue_pairs(settings)
         return {"loaded": True}
+
+    def open_queue_pairs(self, settings: Message) -> None:
+        """Make the queue pairs to and from the peers in other HB domains."""
+        settings["keep"] = isinstance(self.payloads, CheckedPayloads)
+        if self.roce is None:
+            self.roce = Endpoint(settings, self.poller, self)
+            self.watch(self.roce.sock, self.roce.on_packets)
+        self.roce.settings = settings
+        self.roce.connect(self.handlers)
 
     def connect(self, peer: int, address: str, rank: int) -> None:
         """Open the connection for this rank's transfers to `peer`, to which it is peer `rank`."""
@@ -149,14 +164,14 @@ class Agent:
             if sock.fileno() in self.handlers:
                 self.unwatch(sock.fileno())
             sock.close()
-        self.outgoing, self.incoming = {}, {}
+        self.outgoing, self.incoming, self.roce = {}, {}, None
         return {"reset": True}
 
     # One execution of the program
 
     def run(self, request: Message) -> Message:
         """Execute the program from `start_ns` on, at most until `end_ns`, of CLOCK_MONOTONIC."""
-        sources = {entry[1] for entry in self.program["receives"]}
+        sources = {entry[1] for entry in self.program["receives"]} - self.queue_pairs_from()
         while not sources <= self.incoming.keys() and not self.aborted:
             self.poll(None)  # all have connected: accept the last ones
         cpu_before_s, self.counts_before = time.process_time(), self.tcp_counts()
@@ -169,7 +184,10 @@ class Agent:
             self.start(send)
         end_ns = request["end_ns"]
         while self.open and not self.aborted and (left_ns := end_ns - time.monotonic_ns()) > 0:
-            self.poll(self.compute(min(3600.0, left_ns / 1e9)))  # epoll takes 24 days at most
+            most_s = min(3600.0, left_ns / 1e9)  # epoll takes 24 days at most
+            if self.roce:
+                most_s = self.roce.within_s(most_s)
+            self.poll(self.compute(most_s))
         self.complete, self.cpu_s = not self.open, time.process_time() - cpu_before_s
         return {"complete": self.complete}
 
@@ -224,6 +242,10 @@ class Agent:
         if send.compute_ns:
             send.started_ns = send.released_ns
             heapq.heappush(self.computing, (send.started_ns + send.compute_ns, send.id))
+            return
+        if self.roce and send.peer in self.roce.outgoing:
+            send.payload = self.payloads.whole(send)
+            self.roce.start(send)
             return
         connection = self.outgoing[send.peer]
         connection.queue.append(send)
@@ -330,7 +352,9 @@ class Agent:
         connection.remaining -= count
         transfer.received_bytes += count
         if not connection.remaining:
-            self.on_arrival(connection, transfer)
+            connection.transfer = None
+            self.on_arrival(transfer, connection.payload)
+            connection.sock.send(REPLY.pack(transfer.id))
         set_batch(connection)
 
     def on_header(self, connection: Incoming) -> Receive | None:
@@ -344,18 +368,56 @@ class Agent:
             connection.payload = bytearray(connection.remaining)
         return connection.transfer
 
-    def on_arrival(self, connection: Incoming, receive: Receive) -> None:
-        """Confirm a complete transfer, report ready-to-receive, and release dependent sends."""
-        connection.transfer = None
+    def on_arrival(self, receive: Receive, payload: bytearray) -> None:
+        """Note a complete transfer, report ready-to-receive, and release dependent sends."""
         receive.arrived_ns = time.monotonic_ns()
         for ready in self.unready.pop(receive.id, ()):
-            self.incoming[ready.peer].sock.send(REPLY.pack(ready.id | READY_TO_RECEIVE))
-        self.payloads.arrived(receive, connection.payload)
+            if self.roce and ready.peer in self.roce.incoming:
+                self.roce.tell_ready(ready.peer, ready.id)
+            else:
+                self.incoming[ready.peer].sock.send(REPLY.pack(ready.id | READY_TO_RECEIVE))
+        self.payloads.arrived(receive, payload)
         self.done(receive.id, receive.arrived_ns)
-        connection.sock.send(REPLY.pack(receive.id))
+
+    # What happens on queue pairs
+
+    def queue_pairs_from(self) -> Set[int]:
+        """Return the peers that send by queue pairs."""
+        return self.roce.incoming.keys() if self.roce else set()
+
+    def left(self, send: Send, now_ns: int) -> None:
+        """Release the sends that follow a transfer of which all packets have left."""
+        if self.program["window"] > 1:
+            self.passed(send.id, now_ns)
+
+    def confirmed(self, send: Send, now_ns: int) -> None:
+        """Note a confirmation."""
+        send.confirmed_ns = now_ns
+        self.done(send.id, now_ns)
+
+    def ready(self, number: int, now_ns: int) -> None:
+        """Note that the receiver of a transfer is ready."""
+        self.release(self.sends[number], now_ns)
+
+    def written(self, number: int, offset: int, size: int, content: bytes) -> None:
+        """Put a part of a transfer to the others, and note its arrival with the last one."""
+        receive = self.receives[number]
+        receive.received_bytes += size
+        if content:
+            receive.content = receive.content or bytearray(receive.size_bytes)
+            receive.content[offset : offset + size] = content
+        if receive.received_bytes == receive.size_bytes:
+            self.on_arrival(receive, receive.content)
+
+    def broken(self) -> None:
+        """End the execution, whose records stay: a queue pair is broken."""
+        self.aborted = True
 
     def poll(self, timeout_s: float | None) -> None:
         """Serve the sockets that are ready. A lost peer ends the execution, whose records stay."""
+        if self.roce:
+            self.roce.tick()
+            timeout_s = self.roce.within_s(3600.0 if timeout_s is None else timeout_s)
         for descriptor, events in self.poller.poll(timeout_s):
             try:
                 self.handlers[descriptor](events)
@@ -369,12 +431,20 @@ class Agent:
 
     def sockets(self) -> list[socket.socket]:
         """Return the sockets of all connections."""
+        return [*self.tcp_sockets(), *(self.roce.sockets() if self.roce else ())]
+
+    def tcp_sockets(self) -> list[socket.socket]:
+        """Return the sockets of TCP connections."""
         return [o.sock for o in self.outgoing.values()] + [i.sock for i in self.incoming.values()]
 
     def tcp_counts(self) -> list[int]:
-        """Return this rank's segments in flight, retransmitted, and arrived out of order."""
-        counts = [TCP_COUNTS.unpack(sock.getsockopt(*TCP_INFO)) for sock in self.sockets()]
-        return [sum(column) for column in zip((0, 0, 0), *counts, strict=True)]
+        """Return this rank's segments in flight, retransmitted, and arrived out of order.
+
+        Packets of queue pairs count among those.
+        """
+        counts = [TCP_COUNTS.unpack(sock.getsockopt(*TCP_INFO)) for sock in self.tcp_sockets()]
+        by_queue_pairs = (0, *self.roce.counts()) if self.roce else (0, 0, 0)
+        return [sum(column) for column in zip(by_queue_pairs, *counts, strict=True)]
 
     def wait_until_acknowledged(self) -> None:
         """If complete, wait until TCP has nothing to retransmit (RFC 8985): counts are final."""
@@ -406,6 +476,7 @@ def received(data: bytes) -> bytes:
 def serve(path: str) -> None:
     """Wait for the client to connect to the Unix socket at `path`, then serve it."""
     listener = socket.create_server(("0.0.0.0", PORT), backlog=1024)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
     server = socket.socket(socket.AF_UNIX)
     server.bind(f"{path}.new")
     server.listen(1)

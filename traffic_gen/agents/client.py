@@ -6,13 +6,16 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
 from model.errors import EmulationError
+from model.fabric.addressing import NIC_NETWORK
 from model.fabric.shaping import send_buffer_bytes
 from model.fabric.spec import FabricSpec
+from model.fabric.transport import Recovery, Transport
 from model.measurement.records import Repeat, TransferRecord
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import EVERYONE, Demand
@@ -73,11 +76,14 @@ class AgentClient:
         self._check = check
         self._gpus = list(range(len(self._sockets)))
         self._dead: set[int] = set()
+        # Placements so far: queue pairs tell packets of earlier ones by it.
+        self._generation = 0
         # Longest wait for `check` to name the cause when an agent is gone.
         self._patience_s = 1.0
 
     def place(self, gpus: Sequence[int]) -> None:
         """Place each rank on a GPU, by number; close all connections of the previous placement."""
+        self._generation += 1
         self._gpus = list(range(len(self._sockets)))
         everyone = [gpu for gpu in self._gpus if gpu not in self._dead]
         for gpu in everyone:
@@ -103,6 +109,9 @@ class AgentClient:
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         deadline = time.monotonic() + load_deadline_s(by_rank.values())
+        for program in by_rank.values():
+            if "roce" in program:
+                program["roce"]["generation"] = self._generation
         ranks = list(by_rank)
         for begin in range(0, len(ranks), CONNECTING_AT_ONCE):
             connecting = ranks[begin : begin + CONNECTING_AT_ONCE]
@@ -381,6 +390,9 @@ def programs_of(
         built[destination]["receives"].append(
             (transfer.id, by, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )
+    if spec.transport is Transport.ROCE:
+        for rank, program in built.items():
+            program["roce"] = _queue_pairs(rank, program, addresses, spec)
     for rank, program in built.items():
         program["sends"].sort(
             key=lambda send, rank=rank: turn(rank, spec.job_shape, send[1] // spec.lanes)
@@ -389,6 +401,45 @@ def programs_of(
         for rank, program in built.items():
             program["check"] = _data_check(demand, rank)
     return built
+
+
+def _queue_pairs(
+    rank: int, program: Program, addresses: Mapping[tuple[int, int, int], str], spec: FabricSpec
+) -> Program:
+    """Move a rank's peers in other HB domains from its TCP connections to its queue pairs.
+
+    A peer has its own address, that of this rank as it sees it, and this rank's number there.
+    """
+    roce, peers = spec.roce, program["peers"]
+
+    def by_nic(others: Iterable[int]) -> dict[int, tuple[str, str, int]]:
+        """Return the peers that are reached by NIC, with the addresses of both ends."""
+        found = {}
+        for other in others:
+            peer, lane = divmod(other, spec.lanes)
+            there = addresses[rank, peer, lane]
+            if IPv4Address(there) in NIC_NETWORK:
+                here = addresses[peer, rank, lane]
+                found[other] = there, here, rank * spec.lanes + lane
+        return found
+
+    outgoing = by_nic(sorted(peers))
+    program["peers"] = {other: peers[other] for other in peers if other not in outgoing}
+    return {
+        "outgoing": outgoing,
+        "incoming": by_nic(sorted({entry[1] for entry in program["receives"]})),
+        "transfers": spec.window,
+        "mtu": roce.mtu,
+        "queue_pairs": roce.queue_pairs,
+        "split": roce.split,
+        "selective": roce.recovery is Recovery.SELECTIVE_REPEAT,
+        "timeout_ns": spec.retransmission_timeout_s * 1e9,
+        "retries": roce.retries,
+        "congestion": roce.congestion.value,
+        "window": roce.window,
+        "link_bps": spec.emulated_port_bps,
+        "slowdown": spec.bandwidth_scale,
+    }
 
 
 def turn(rank: int, shape: tuple[int, int], peer: int) -> tuple[int, int]:

@@ -22,6 +22,9 @@ class Send:
         self.chunks, self.compute_ns = more
         self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
+        # Over several queue pairs: where parts begin that have not left, how many are unconfirmed.
+        self.unsent: set[int] = set()
+        self.unconfirmed = 0
         self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
 
@@ -31,6 +34,7 @@ class Receive:
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
         self.arrived_ns = self.received_bytes = 0
+        self.content = bytearray()
 
 
 class Outgoing:
@@ -73,9 +77,17 @@ class Incoming:
 class Payloads:
     """Synthetic payloads: send zeros, discard received bytes."""
 
+    zeros = ZEROS
+
     def outgoing(self, send: Send) -> memoryview:
         """Return the next bytes to send of a transfer."""
         return ZEROS[: send.size_bytes - send.offset]
+
+    def whole(self, send: Send) -> memoryview:
+        """Return all bytes of a transfer; a page of zeros takes no memory until it is written."""
+        if send.size_bytes > len(self.zeros):
+            self.zeros = memoryview(bytes(send.size_bytes))
+        return self.zeros[: send.size_bytes]
 
     def receive(self, incoming: Incoming) -> int:
         """Receive and return a byte count; the kernel drops the bytes (tcp(7), MSG_TRUNC)."""
@@ -110,8 +122,12 @@ class CheckedPayloads(Payloads):
     def outgoing(self, send: Send) -> memoryview:
         """Return the next bytes to send of a transfer."""
         if send.payload is None:
-            send.payload = memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
+            send.payload = self.whole(send)
         return send.payload[send.offset :]
+
+    def whole(self, send: Send) -> memoryview:
+        """Return all bytes of a transfer."""
+        return memoryview(b"".join(self.chunks[chunk] for chunk in send.chunks))
 
     def receive(self, incoming: Incoming) -> int:
         """Receive into the payload buffer; return the number of bytes."""

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from model.workload.generator import (
+from model.fabric.transport import (
     BTH_BYTES,
     ICRC_BYTES,
     IP_HEADER_BYTES,
     RETH_BYTES,
     UDP_HEADER_BYTES,
-    padding_bytes,
-    payload_bytes,
 )
+from model.workload.generator import padding_bytes, payload_bytes
 from traffic_gen.agents.roce.packets import (
     FIRST,
     FIRST_QUEUE_PAIR,

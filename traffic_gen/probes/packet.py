@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
-from model.workload.generator import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_HEADER_BYTES
+from model.fabric.transport import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_HEADER_BYTES
 
 # IANA, and annex A17: the UDP destination port of RoCEv2.
 ROCE_PORT = 4791

@@ -20,8 +20,8 @@ from linux.network.socket_options import ETH_P_ALL, PACKET_OUTGOING, SO_RCVBUFFO
 from model.errors import EmulationError
 from model.fabric.addressing import HB_NETWORK, ends, gpu_at, hb_address, nic_address
 from model.fabric.topology import BETWEEN_SWITCHES, Gpu, Hop, Topology
+from model.fabric.transport import IP_HEADER_BYTES
 from model.measurement.records import Trace
-from model.workload.generator import IP_HEADER_BYTES
 from traffic_gen.probes.packet import ROCE_PORT, probe_packet
 
 # As with real RoCE, flows of a pair differ in their source ports, which reveals ECMP by hashing.

@@ -31,7 +31,7 @@ REMOTE_KEY, PARTITION_KEY = 0x1B, 0xFFFF
 ACKNOWLEDGED, SEQUENCE_ERROR = 0x1F, 0x60
 
 BTH, RETH, WORD = struct.Struct("!BBHII"), struct.Struct("!QII"), struct.Struct("!I")
-NOTIFICATION = bytes(16)
+ICRC_BYTES, NOTIFICATION = WORD.size, bytes(16)
 IP, UDP = struct.Struct("!BBHHHBBH4s4s"), struct.Struct("!HHHH")
 DONT_FRAGMENT, TIME_TO_LIVE = 0x4000, 64
 CONGESTION_BITS_AT = 4  # of the BTH: FECN, BECN
@@ -92,11 +92,11 @@ def read(content: bytes) -> Packet | None:
 
     The payload is a view of the bytes.
     """
-    if len(content) < BTH.size + WORD.size:
+    if len(content) < BTH.size + ICRC_BYTES:
         return None
     opcode, flags, _key, queue_pair, psn = BTH.unpack_from(content)
     packet = Packet(opcode, queue_pair & 0xFFFFFF, psn & 0xFFFFFF, bool(psn >> 31))
-    at, end = BTH.size, len(content) - WORD.size - (flags >> 4 & 3)
+    at, end = BTH.size, len(content) - ICRC_BYTES - (flags >> 4 & 3)
     try:
         if opcode in WITH_RETH:
             packet.offset, _, packet.length = RETH.unpack_from(content, at)
@@ -146,12 +146,12 @@ def icrc(headers_crc: int, header: bytes, *rest: bytes | memoryview) -> bytes:
     crc = zlib.crc32(header[:at] + b"\xff" + header[at + 1 :], headers_crc)
     for part in rest:
         crc = zlib.crc32(part, crc)
-    return crc.to_bytes(WORD.size, "little")
+    return crc.to_bytes(ICRC_BYTES, "little")
 
 
 def is_intact(content: bytes, headers_crc: int) -> bool:
     """Whether the bytes behind a UDP header end with their ICRC."""
-    end = len(content) - WORD.size
+    end = len(content) - ICRC_BYTES
     return (
         icrc(headers_crc, content[: BTH.size], memoryview(content)[BTH.size : end]) == content[end:]
     )

@@ -230,9 +230,13 @@ class Sender:
                 self._retry(now_ns)
                 self.next = self.oldest
 
+    def tick_ns(self) -> float:
+        """Return when `tick` is due."""
+        return min(self.deadline_ns, self.control.next_ns)
+
     def next_ns(self) -> float:
         """Return when `tick` is due, or a packet may leave."""
-        return min(self.due_ns(), self.deadline_ns, self.control.next_ns)
+        return min(self.due_ns(), self.tick_ns())
 
 
 class Receiver:

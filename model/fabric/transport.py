@@ -1,0 +1,120 @@
+"""The transport of what crosses NICs: TCP, or RoCEv2 (`traffic_gen/agents/roce/`), and its framing.
+
+RDMA WRITE with immediate: InfiniBand Architecture Specification, volume 1, sections 9.2 to 9.4;
+annex A17 (RoCEv2).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
+
+IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES, RETH_BYTES, ICRC_BYTES = 20, 8, 12, 16, 4
+IMMEDIATE_BYTES = AETH_BYTES = 4
+# Payloads are padded to whole words (section 9.2.6).
+WORD_BYTES = 4
+# Headers of every packet; the first one of a message has the RETH, the last one the immediate.
+HEADERS_BYTES = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
+MESSAGE_BYTES = RETH_BYTES + IMMEDIATE_BYTES
+ANSWER_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES + AETH_BYTES
+# A receiver answers this many packets at once, and the last one of a message.
+ACKNOWLEDGED_EVERY = 8
+MTUS = (1024, 2048, 4096)
+MOST_QUEUE_PAIRS = 16
+# Acknowledgements that are missing for 4.096 us times two to the power of `timeout` (section
+# 9.7.6.1.3; ibv_modify_qp(3)).
+TIMEOUT_UNIT_S, MOST_TIMEOUT, MOST_RETRIES = 4.096e-6, 31, 7
+
+
+# One size in bytes, or an array of them.
+Sizes = Any
+
+
+class Transport(StrEnum):
+    """The transport between GPUs of different HB domains."""
+
+    TCP = "tcp"
+    ROCE = "roce"
+
+
+class Congestion(StrEnum):
+    """The congestion control of a queue pair: none but a window, by marks, by delay."""
+
+    WINDOW = "window"
+    DCQCN = "dcqcn"
+    SWIFT = "swift"
+
+
+class Recovery(StrEnum):
+    """What a queue pair repeats: all from a lost packet on, or what is missing."""
+
+    GO_BACK_N = "go-back-n"
+    SELECTIVE_REPEAT = "selective-repeat"
+
+
+@dataclass(frozen=True)
+class Roce:
+    """RoCEv2 between two GPUs: `queue_pairs` that take transfers in turn, or a part of each.
+
+    `mtu` is the most payload of a packet in bytes, `window` the most packets of a queue pair that
+    are sent and not acknowledged. A queue pair breaks when it has repeated `retries` times without
+    progress, `timeout_s` of emulated time each; `None`: as long as the queues may be.
+    """
+
+    mtu: int = 4096
+    queue_pairs: int = 1
+    split: bool = False
+    congestion: Congestion = Congestion.WINDOW
+    recovery: Recovery = Recovery.GO_BACK_N
+    window: int = 32
+    timeout_s: float | None = None
+    retries: int = MOST_RETRIES
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the frame of a full packet in the middle of a message."""
+        return ETHERNET_HEADER_BYTES + HEADERS_BYTES + self.mtu
+
+    @property
+    def link_mtu_bytes(self) -> int:
+        """The longest IP packet that links must carry."""
+        return max(MTU_BYTES, HEADERS_BYTES + MESSAGE_BYTES + self.mtu)
+
+    @property
+    def acknowledgement_share(self) -> float:
+        """Bytes of acknowledgements for each byte of full packets."""
+        return ANSWER_BYTES / (ACKNOWLEDGED_EVERY * self.frame_bytes)
+
+    def parts(self, size_bytes: Sizes) -> list[Sizes]:
+        """Return the sizes of the messages of each transfer; 0 where there is none."""
+        count = self.queue_pairs if self.split else 1
+        places = [size_bytes * number // count for number in range(count + 1)]
+        return [end - begin for begin, end in pairwise(places)]
+
+    def packets(self, size_bytes: Sizes) -> Sizes:
+        """Return the number of packets of each transfer."""
+        return sum(-(-part // self.mtu) for part in self.parts(size_bytes))
+
+    def most_answers(self, size_bytes: Sizes) -> Sizes:
+        """Return the most acknowledgements of each transfer, whatever numbers its packets have."""
+        packets = [-(-part // self.mtu) for part in self.parts(size_bytes)]
+        return sum((some > 0) + some // ACKNOWLEDGED_EVERY for some in packets)
+
+    def wire_bytes(self, size_bytes: Sizes) -> Sizes:
+        """Return the bytes of all frames of each transfer, headers and padding included."""
+        messages = sum(
+            part + -part % WORD_BYTES + MESSAGE_BYTES * (part > 0)
+            for part in self.parts(size_bytes)
+        )
+        return messages + (ETHERNET_HEADER_BYTES + HEADERS_BYTES) * self.packets(size_bytes)
+
+    def last_bytes(self, size_bytes: Sizes) -> Sizes:
+        """Return the bytes of the last frame of each transfer's largest message."""
+        largest = -(-size_bytes // (self.queue_pairs if self.split else 1))
+        payload = (largest - 1) % self.mtu + 1
+        return payload + ETHERNET_HEADER_BYTES + HEADERS_BYTES + IMMEDIATE_BYTES
+
+
+DEFAULT_ROCE = Roce()

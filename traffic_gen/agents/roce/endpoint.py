@@ -1,0 +1,435 @@
+"""The queue pairs of a rank: their sockets, their timers, and transfers as messages on them.
+
+A transfer is an RDMA WRITE with immediate on one queue pair of its connection, in turn, or a part
+on each (NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_SPLIT_DATA_ON_QPS). The last acknowledgement confirms
+it. The receiver reports ready-to-receive by a SEND on the first queue pair. A part of the agent: it
+needs only Python's standard library.
+"""
+
+import collections
+import errno
+import heapq
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from math import inf
+from typing import Any, Protocol
+
+from traffic_gen.agents.roce.congestion import Control, Dcqcn, Swift, Window
+from traffic_gen.agents.roce.packets import (
+    ACKNOWLEDGE,
+    CONGESTION_NOTIFICATION,
+    FIRST_QUEUE_PAIR,
+    FIRST_SOURCE_PORT,
+    ICRC_BYTES,
+    PORT,
+    PSN_COUNT,
+    SEND_ONLY_IMMEDIATE,
+    SOURCE_PORTS,
+    WITH_IMMEDIATE,
+    WITH_RETH,
+    Packet,
+    is_intact,
+    path_crc,
+    read,
+)
+from traffic_gen.agents.roce.queue_pair import (
+    FRAME_BYTES,
+    Message,
+    Receiver,
+    Reliability,
+    RetryExceeded,
+    Sender,
+)
+from traffic_gen.agents.transfers import Send
+
+# socket(7), ip(7): no UDP checksum, which the ICRC replaces; no fragments.
+SO_NO_CHECK, IP_MTU_DISCOVER, IP_PMTUDISC_DO = 11, 10, 2
+# Codepoints of ECN (RFC 3168, section 5), in the last two bits of the type of service.
+ECN_CAPABLE, CONGESTION_EXPERIENCED = 2, 3
+ANCILLARY_BYTES, LARGEST_BYTES, RECEIVE_BUFFER_BYTES = 64, 4200, 1 << 20
+# Packets of a queue pair in the queue of its link: some on the wire, and those that follow.
+QUEUED_PACKETS = 4
+# An `sk_buff` (struct sk_buff in linux/skbuff.h) of a packet counts for at most this much more.
+PACKET_OVERHEAD_BYTES = 1024
+# Datagrams that are read before others get their turn.
+AT_ONCE = 32
+# A receiver notifies a sender at most this often (Zhu et al., SIGCOMM 2015, section 3.1).
+NOTIFICATION_INTERVAL_NS = 50_000
+# Bits of a queue pair's number that tell connections from those before a reset.
+GENERATIONS, GENERATION_AT = 8, 21
+# Errors of a packet that is lost on the way out (ip(7)): no route, or no room in a queue.
+LOST = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ENOBUFS, errno.EPERM}
+Settings = dict[str, Any]
+Parts = tuple[bytes | memoryview, ...]
+
+
+class Events(Protocol):
+    """What an endpoint tells its agent, at a time in ns."""
+
+    def left(self, send: Send, now_ns: int) -> None:
+        """All packets of a transfer have left."""
+
+    def confirmed(self, send: Send, now_ns: int) -> None:
+        """A transfer has arrived whole, as its acknowledgements say."""
+
+    def ready(self, number: int, now_ns: int) -> None:
+        """The receiver of a transfer is ready for it."""
+
+    def written(self, number: int, offset: int, size: int, content: bytes) -> None:
+        """A message with bytes of a transfer has arrived; its content only where it is needed."""
+
+    def broken(self) -> None:
+        """A queue pair is broken."""
+
+
+def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
+    """Send a packet, or lose it; raises `BlockingIOError` if the socket's buffer is full."""
+    try:
+        sock.sendmsg(parts, (), 0, (there, PORT))
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        if error.errno not in LOST:
+            raise
+
+
+class QueuePair:
+    """One end of a queue pair, with the address of the other."""
+
+    def __init__(self, sock: socket.socket, ends: tuple[str, str], port: int) -> None:
+        self.sock, self.port = sock, port
+        self.here, self.there = ends
+        self.sender: Sender
+        self.receiver: Receiver
+        self.pending: Parts = ()
+        self.due_ns = inf
+        self.notified_ns = -inf
+        # The message that is arriving: where it begins, its bytes so far.
+        self.offset = self.size = 0
+        self.content: list[bytes | memoryview] = []
+
+    def put(self, packet: Packet) -> bool:
+        """Send a packet; keep it if the socket's buffer is full, and return whether it was not."""
+        header, padding = packet.header(), -len(packet.payload) % 4
+        size = len(header) + len(packet.payload) + padding + ICRC_BYTES
+        self.pending = packet.parts(path_crc(self.here, self.there, self.port, size))
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send the packet that was kept, if any; return whether none is left."""
+        if self.pending:
+            try:
+                send_parts(self.sock, self.pending, self.there)
+            except BlockingIOError:
+                return False
+            self.pending = ()
+        return True
+
+
+class Connection:
+    """The queue pairs to one peer, and the transfers that wait for room in the window."""
+
+    def __init__(self, pairs: list[QueuePair]) -> None:
+        self.pairs, self.turn = pairs, 0
+        self.queue: collections.deque[Send] = collections.deque()
+        self.unconfirmed = 0
+
+    def parts(self, send: Send, *, split: bool) -> Iterator[tuple[QueuePair, int, int]]:
+        """Yield queue pairs, each with the begin and the end of what it carries of a transfer."""
+        if not split:
+            yield self.pairs[self.turn], 0, send.size_bytes
+            self.turn = (self.turn + 1) % len(self.pairs)
+            return
+        count = len(self.pairs)
+        places = [send.size_bytes * number // count for number in range(count + 1)]
+        for pair, begin, end in zip(self.pairs, places, places[1:], strict=False):
+            if begin < end:
+                yield pair, begin, end
+
+
+class Endpoint:
+    """All queue pairs of a rank, by the agent's poller; `settings` are those of its program."""
+
+    def __init__(self, settings: Settings, poller: select.epoll, events: Events) -> None:
+        self.settings, self.poller, self.events = settings, poller, events
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        self._prepare(self.sock, ("", PORT))
+        self.outgoing: dict[int, Connection] = {}
+        self.incoming: dict[int, Connection] = {}
+        self.by_number: dict[int, QueuePair] = {}
+        self.under_way: dict[int, Send] = {}
+        self.timers: list[tuple[float, int, QueuePair]] = []
+        self.marks = 0
+
+    def _prepare(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+        sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+        sock.bind(address)
+
+    # Connections
+
+    def connect(self, handlers: dict[int, Callable[[int], None]]) -> None:
+        """Make the queue pairs to and from peers that are new; `handlers` serve their sockets."""
+        settings = self.settings
+        for peer, (there, here, me) in settings["outgoing"].items():
+            if int(peer) not in self.outgoing:
+                self.outgoing[int(peer)] = Connection(
+                    [
+                        self._outgoing(here, there, (me, int(peer)), number, handlers)
+                        for number in range(settings["queue_pairs"])
+                    ]
+                )
+        for peer, (there, here, me) in settings["incoming"].items():
+            if int(peer) not in self.incoming:
+                self.incoming[int(peer)] = Connection(
+                    [
+                        self._incoming(here, there, (int(peer), me), number)
+                        for number in range(settings["queue_pairs"])
+                    ]
+                )
+
+    def _outgoing(
+        self,
+        here: str,
+        there: str,
+        ends: tuple[int, int],
+        number: int,
+        handlers: dict[int, Callable[[int], None]],
+    ) -> QueuePair:
+        """Make the sending end of a queue pair, with a socket and a source port of its own."""
+        index = ends[1] * self.settings["queue_pairs"] + number
+        port = FIRST_SOURCE_PORT + index % SOURCE_PORTS
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        size = QUEUED_PACKETS // 2 * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)  # the kernel doubles it
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
+        self._prepare(sock, (here, port))
+        pair = QueuePair(sock, (here, there), port)
+        self._number(pair, ends, number, incoming=False)
+        self.poller.register(sock, 0)
+        handlers[sock.fileno()] = lambda _events: self._on_room(pair)
+        return pair
+
+    def _incoming(self, here: str, there: str, ends: tuple[int, int], number: int) -> QueuePair:
+        """Make the receiving end of a queue pair, which answers by the socket of all."""
+        pair = QueuePair(self.sock, (here, there), PORT)
+        self._number(pair, ends, number, incoming=True)
+        return pair
+
+    def _number(
+        self, pair: QueuePair, ends: tuple[int, int], number: int, *, incoming: bool
+    ) -> None:
+        """Give a queue pair its numbers; both ends know them, which real ones exchange first.
+
+        `ends` are the two ranks as peers, the sender of data first.
+        """
+        settings, each = self.settings, self.settings["queue_pairs"]
+        base = settings["generation"] % GENERATIONS << GENERATION_AT | FIRST_QUEUE_PAIR
+        # The receiver knows the queue pair by the sender, and the sender by the receiver.
+        at_receiver, at_sender = (
+            base + 2 * (end * each + number) + side for side, end in enumerate(ends)
+        )
+        mine, other = (at_receiver, at_sender) if incoming else (at_sender, at_receiver)
+        first = (at_receiver * 7919 + at_sender * 104_729) % PSN_COUNT
+        how = Reliability(
+            settings["mtu"], settings["selective"], settings["timeout_ns"], settings["retries"]
+        )
+        pair.sender = Sender(other, how, self._control(), first)
+        pair.receiver = Receiver(other, selective=how.selective, first=first)
+        self.by_number[mine] = pair
+
+    def _control(self) -> Control:
+        settings = self.settings
+        window, slowdown = settings["window"], settings["slowdown"]
+        match settings["congestion"]:
+            case "dcqcn":
+                return Dcqcn(window, settings["link_bps"], slowdown)
+            case "swift":
+                return Swift(window, 8 * (FRAME_BYTES + settings["mtu"]), slowdown)
+        return Window(window)
+
+    def sockets(self) -> Iterator[socket.socket]:
+        """Yield all sockets."""
+        yield self.sock
+        yield from (pair.sock for one in self.outgoing.values() for pair in one.pairs)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many packets were repeated, and how many arrived out of order."""
+        pairs = self.by_number.values()
+        repeated = sum(pair.sender.repeated for pair in pairs)
+        return repeated, sum(pair.receiver.out_of_order for pair in pairs)
+
+    # Sending
+
+    def start(self, send: Send) -> None:
+        """Queue a transfer on its connection."""
+        connection = self.outgoing[send.peer]
+        connection.queue.append(send)
+        self._fill(connection)
+
+    def _fill(self, connection: Connection) -> None:
+        """Post transfers while fewer than a window are unconfirmed."""
+        while connection.queue and connection.unconfirmed < self.settings["transfers"]:
+            send = connection.queue.popleft()
+            connection.unconfirmed += 1
+            self.under_way[send.id] = send
+            parts = list(connection.parts(send, split=self.settings["split"]))
+            send.unsent, send.unconfirmed = {begin for _, begin, _ in parts}, len(parts)
+            for pair, begin, end in parts:
+                assert send.payload is not None
+                pair.sender.post(Message(send.id, send.payload[begin:end], begin))
+            for pair, _, _ in parts:
+                self._pump(pair)
+
+    def tell_ready(self, peer: int, number: int) -> None:
+        """Report ready-to-receive for a transfer of a peer."""
+        pair = self.incoming[peer].pairs[0]
+        pair.sender.post(Message(number, memoryview(b"")))
+        self._pump(pair)
+
+    def _pump(self, pair: QueuePair) -> None:
+        """Send what may be sent now, and set the timer for what may be sent later."""
+        had_room = not pair.pending
+        has_room = pair.flush()
+        while has_room and (packet := pair.sender.take(time.monotonic_ns())):
+            has_room = pair.put(packet)
+            self._note_sent(packet)
+        if has_room != had_room and pair.sock is not self.sock:
+            self.poller.modify(pair.sock, 0 if has_room else select.EPOLLOUT)
+        self._set_timer(pair)
+
+    def _note_sent(self, packet: Packet) -> None:
+        """Note the begin of a transfer, and its end, once no packet of it has never left."""
+        send = self.under_way.get(packet.number)
+        if send is None or packet.opcode not in WITH_IMMEDIATE | WITH_RETH:
+            return
+        now_ns = time.monotonic_ns()
+        send.started_ns = send.started_ns or now_ns
+        if packet.opcode in WITH_IMMEDIATE and send.unsent:
+            send.unsent.discard(packet.offset)
+            if not send.unsent:
+                send.offset, send.sent_ns = send.size_bytes, now_ns
+                self.events.left(send, now_ns)
+
+    def _on_room(self, pair: QueuePair) -> None:
+        self._pump(pair)
+
+    # Receiving
+
+    def on_packets(self, _events: int) -> None:
+        """Read packets, and send what they allow."""
+        changed: dict[QueuePair, None] = {}
+        for _ in range(AT_ONCE):
+            try:
+                content, ancillary, _flags, (there, port) = self.sock.recvmsg(
+                    LARGEST_BYTES, ANCILLARY_BYTES
+                )
+            except BlockingIOError:
+                break
+            packet = read(content)
+            pair = None if packet is None else self.by_number.get(packet.queue_pair)
+            if packet is None or pair is None or pair.there != there:
+                continue
+            if is_intact(content, path_crc(there, pair.here, port, len(content))):
+                changed[pair] = None
+                marked = any(data[0] & 3 == CONGESTION_EXPERIENCED for *_, data in ancillary)
+                self._take(pair, packet, marked, time.monotonic_ns())
+        for pair in changed:
+            self._pump(pair)
+
+    def _take(self, pair: QueuePair, packet: Packet, marked: bool, now_ns: int) -> None:
+        """Take a packet of a queue pair."""
+        if packet.opcode == ACKNOWLEDGE:
+            try:
+                done = pair.sender.answered(packet, now_ns)
+            except RetryExceeded:
+                self.events.broken()
+                return
+            for message in done:
+                self._confirm(message, now_ns)
+        elif packet.opcode == CONGESTION_NOTIFICATION:
+            pair.sender.control.notified(now_ns)
+        else:
+            if marked:
+                self._notify(pair, now_ns)
+            ready, answer = pair.receiver.receive(packet)
+            if answer is not None:
+                self._answer(pair, answer)
+            for one in ready:
+                self._deliver(pair, one, now_ns)
+
+    def _answer(self, pair: QueuePair, packet: Packet) -> None:
+        """Send an answer at once, past the packets that wait for room; without room, it is lost."""
+        size = len(packet.header()) + ICRC_BYTES
+        parts = packet.parts(path_crc(pair.here, pair.there, PORT, size))
+        with suppress(BlockingIOError):
+            send_parts(self.sock, parts, pair.there)
+
+    def _notify(self, pair: QueuePair, now_ns: int) -> None:
+        """Notify the sender of a marked packet, unless that was just done."""
+        self.marks += 1
+        if now_ns - pair.notified_ns >= NOTIFICATION_INTERVAL_NS * self.settings["slowdown"]:
+            pair.notified_ns = now_ns
+            self._answer(pair, Packet(CONGESTION_NOTIFICATION, pair.receiver.queue_pair))
+
+    def _confirm(self, message: Message, now_ns: int) -> None:
+        """Note that a message has arrived; confirm its transfer if it was the last one of it."""
+        if not message.payload:
+            return
+        send = self.under_way[message.number]
+        send.unconfirmed -= 1
+        if not send.unconfirmed:
+            del self.under_way[send.id]
+            send.payload = None
+            connection = self.outgoing[send.peer]
+            connection.unconfirmed -= 1
+            self.events.confirmed(send, now_ns)
+            self._fill(connection)
+
+    def _deliver(self, pair: QueuePair, packet: Packet, now_ns: int) -> None:
+        """Hand on a packet that is next in order."""
+        if packet.opcode == SEND_ONLY_IMMEDIATE:
+            self.events.ready(packet.number, now_ns)
+            return
+        if packet.opcode in WITH_RETH:
+            pair.offset, pair.size, pair.content = packet.offset, 0, []
+        pair.size += len(packet.payload)
+        if self.settings["keep"]:
+            pair.content.append(packet.payload)
+        if packet.opcode in WITH_IMMEDIATE:
+            content = b"".join(pair.content)
+            self.events.written(packet.number, pair.offset, pair.size, content)
+
+    # Timers
+
+    def _set_timer(self, pair: QueuePair) -> None:
+        """Wake up when a packet may leave, or something is due, unless that is set already."""
+        due_ns = pair.sender.next_ns() if not pair.pending else pair.sender.tick_ns()
+        if due_ns < pair.due_ns:
+            pair.due_ns = due_ns
+            heapq.heappush(self.timers, (due_ns, id(pair), pair))
+
+    def within_s(self, most_s: float) -> float:
+        """Return how long to poll: until the next timer, at most `most_s`."""
+        if not self.timers:
+            return most_s
+        return min(most_s, max(0.0, (self.timers[0][0] - time.monotonic_ns()) / 1e9))
+
+    def tick(self) -> None:
+        """Do what is due."""
+        while self.timers and self.timers[0][0] <= time.monotonic_ns():
+            due_ns, _, pair = heapq.heappop(self.timers)
+            if due_ns == pair.due_ns:
+                pair.due_ns = inf
+                try:
+                    pair.sender.tick(time.monotonic_ns())
+                except RetryExceeded:
+                    self.events.broken()
+                    continue
+                self._pump(pair)
