@@ -8,6 +8,7 @@ from math import inf
 
 from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.transport import Transport
 from model.job.communicators import Shape
 from model.prediction.machine import Machine
 from model.prediction.nccl_tuning import KNOWN
@@ -185,6 +186,8 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         yield Issue(where, f"{generator} uses one NIC port of a GPU", ONLY_AGENTS)
     if generator is not Generator.AGENT and file.faults:
         yield Issue(where, f"{generator} cannot be combined with faults", ONLY_AGENTS)
+    if generator is not Generator.AGENT and file.fabric.transport is Transport.ROCE:
+        yield Issue(where, f"{generator} cannot be combined with transport: roce", ONLY_AGENTS)
     if generator is not Generator.AGENT and file.check_data:
         yield Issue(where, f"{generator} cannot be combined with check_data", ONLY_AGENTS)
 

@@ -83,6 +83,12 @@ class Roce:
         return max(MTU_BYTES, HEADERS_BYTES + MESSAGE_BYTES + self.mtu)
 
     @property
+    def mean_packet_bytes(self) -> float:
+        """Bytes of a mean packet of a long message, acknowledgements included."""
+        answered = ACKNOWLEDGED_EVERY * self.frame_bytes + ANSWER_BYTES
+        return answered / (ACKNOWLEDGED_EVERY + 1)
+
+    @property
     def acknowledgement_share(self) -> float:
         """Bytes of acknowledgements for each byte of full packets."""
         return ANSWER_BYTES / (ACKNOWLEDGED_EVERY * self.frame_bytes)

@@ -65,18 +65,30 @@ class Load:
     transfers: Number
 
 
+@dataclass(frozen=True, order=True)
+class Flows:
+    """Flows of one rate in bit/s; those of RoCE have a mean size of packets, whatever the rate."""
+
+    rate_bps: float
+    packet_bytes: float = 0.0
+
+    def packets_of(self, grain_packets: int) -> float:
+        """Return the mean size of packets in bytes."""
+        return self.packet_bytes or packet_bytes(self.rate_bps, grain_packets)
+
+
 @dataclass(frozen=True)
 class Profile:
     """Bytes that each kind of hop carries over an execution, in slices of equal length.
 
-    `size_bytes` is keyed by kind of hop and rate of the flow in bit/s, as packets are larger at
-    higher rates. `steps` is the length of the longest chain of dependent transfers. An `exact`
-    profile has the times of a prediction. Segments have at most `grain_packets`. `contention` is
-    how often flows would fill a link at once, if none shared it: the most of all links.
+    `size_bytes` is keyed by kind of hop and kind of flows, as packets are larger at higher rates.
+    `steps` is the length of the longest chain of dependent transfers. An `exact` profile has the
+    times of a prediction. Segments have at most `grain_packets`. `contention` is how often flows
+    would fill a link at once, if none shared it: the most of all links.
     """
 
     completion_s: float
-    size_bytes: Mapping[tuple[HopKind, float], tuple[float, ...]]
+    size_bytes: Mapping[tuple[HopKind, Flows], tuple[float, ...]]
     transfers: tuple[float, ...]
     steps: int
     exact: bool
@@ -94,8 +106,10 @@ class Profile:
             self,
             completion_s=self.completion_s * bandwidth_scale / size_scale,
             size_bytes={
-                (kind, rate_bps / bandwidth_scale): tuple(part / size_scale for part in parts)
-                for (kind, rate_bps), parts in self.size_bytes.items()
+                (kind, replace(flows, rate_bps=flows.rate_bps / bandwidth_scale)): tuple(
+                    part / size_scale for part in parts
+                )
+                for (kind, flows), parts in self.size_bytes.items()
             },
         )
 
@@ -118,10 +132,10 @@ class Profile:
         seconds = width * self.completion_s / SLICES
         packets = {kind: np.zeros(SLICES - width + 1) for kind in HopKind}
         size_bytes = {kind: np.zeros(SLICES - width + 1) for kind in HopKind}
-        for (kind, rate_bps), parts in self.size_bytes.items():
+        for (kind, flows), parts in self.size_bytes.items():
             rates = _window_sums(parts, width) / seconds
             size_bytes[kind] += rates
-            packets[kind] += rates / packet_bytes(rate_bps, self.grain_packets)
+            packets[kind] += rates / flows.packets_of(self.grain_packets)
         return Load(packets, size_bytes, _window_sums(self.transfers, width) / seconds)
 
 
@@ -200,8 +214,8 @@ def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
     return seconds
 
 
-def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, float], Ints]:
-    """How often each pair's path crosses each kind of hop at each rate of the flow in bit/s.
+def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, Flows], Ints]:
+    """How often each pair's path crosses each kind of hop, by kind of flows.
 
     The ends of a path are one hop of their kind, besides the nodes between them.
     """
@@ -211,10 +225,13 @@ def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, float], I
     # The last node of a path is a GPU that forwards nothing.
     times[HopKind.ENDS] = (times[HopKind.TRANSIT] > 0).astype(np.int64)
     times[HopKind.TRANSIT] -= times[HopKind.ENDS]
+    times[HopKind.QUEUE_PAIR] = net.by_roce.astype(np.int64)
     rates_bps = net.rate[net.paths].min(axis=1) * 8
+    packets = np.where(net.by_roce, net.roce.mean_packet_bytes, 0.0)
+    pairs = sorted({*zip(rates_bps.tolist(), packets.tolist(), strict=True)})
     return {
-        (kind, rate_bps): np.where(rates_bps == rate_bps, some, 0)
-        for rate_bps in sorted(set(rates_bps.tolist()))
+        (kind, Flows(*of)): np.where((rates_bps == of[0]) & (packets == of[1]), some, 0)
+        for of in pairs
         for kind, some in times.items()
     }
 

@@ -16,9 +16,13 @@ WAKE_STEP_S, WAKE_STEPS = 1e-6, 200
 
 
 class HopKind(StrEnum):
-    """Packet handlers on a path: one pair of ends, and any number of the others."""
+    """Packet handlers on a path: one pair of ends, and any number of the others.
+
+    The agents' own work for packets of RoCE comes on top of that of the ends.
+    """
 
     ENDS = "sender and receiver"
+    QUEUE_PAIR = "queue pair in user space"
     HB_SWITCH = "HB switch"
     SWITCH = "rail or spine switch"
     TRANSIT = "forwarding GPU"
@@ -90,7 +94,13 @@ class Machine:
     pauses: PauseProfile
 
     def hop_cost(self, kind: HopKind) -> HopCost:
-        """Total cost of one hop at high load, including the switches' thread."""
+        """Total cost of one hop at high load, including the switches' thread.
+
+        A packet of a queue pair takes the agents about as long as a transfer: a system call at both
+        ends, and some Python. The check sum takes as long as a copy (docs/explanation/roce.md).
+        """
+        if kind is HopKind.QUEUE_PAIR:
+            return HopCost(self.transfer_s, self.hops[HopKind.ENDS].byte_s)
         cost, thread = self.hops[kind], self.threads.cost
         if kind is not HopKind.SWITCH:
             return cost
