@@ -30,6 +30,7 @@ def polled(error: OSError, descriptor: int = PEER) -> tuple[bool, list[int]]:
         handlers={descriptor: raises},
         unwatch=gone.append,
         aborted=False,
+        roce=None,
         control=SimpleNamespace(fileno=lambda: CONTROL),
     )
     Agent.poll(cast(Any, agent), 0)
@@ -61,7 +62,8 @@ def test_a_step_that_a_peer_has_released_is_not_started_again() -> None:
     """The request to run may come late: peers that had theirs have sent already."""
     sends = [SimpleNamespace(missing=missing, released_ns=ns) for missing, ns in SENDS]
     started: list[Any] = []
-    agent = Mock(sends=dict(enumerate(sends)), receives={}, open=0, aborted=False)
+    agent = Mock(sends=dict(enumerate(sends)), receives={}, open=0, aborted=False, roce=None)
+    agent.queue_pairs_from = set
     agent.program, agent.incoming = {"receives": []}, {}
     agent.start, agent.tcp_counts = started.append, lambda: [0, 0, 0]
     for send in sends:
