@@ -203,7 +203,7 @@ def require_possible(scenario: "Scenario") -> None:
 def require_fabrics(scenario: "Scenario") -> None:
     """Refuse fabrics that this kernel cannot make, but no faults; only root can check."""
     if os.geteuid() == 0:
-        _require_netem(scenario)
+        _require_queues(scenario)
         require_datapaths(scenario)
 
 
@@ -219,14 +219,19 @@ def require_datapaths(scenario: "Scenario") -> None:
             require_datapath(datapath)
 
 
-def _require_netem(scenario: "Scenario") -> None:
-    """Refuse delay and loss of links where the kernel has no netem."""
-    if not any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics):
-        return
-    from testbed.fabric.shaping import missing_netem
+def _require_queues(scenario: "Scenario") -> None:
+    """Refuse delay, loss and marks of links where the kernel has no queues for them."""
+    missing = []
+    if any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics):
+        from testbed.fabric.shaping import missing_netem
 
-    if (sentence := missing_netem()) is not None:
-        raise InputError(Problem(f"{scenario.name}: fabric", sentence))
+        missing.append(missing_netem())
+    if any(spec.nic.queue.ecn for spec in scenario.fabrics):
+        from testbed.fabric.switch_queues import missing_red
+
+        missing.append(missing_red())
+    if problems := [Problem(f"{scenario.name}: fabric", what) for what in missing if what]:
+        raise InputError(*problems)
 
 
 def _require_faults(scenario: "Scenario") -> None:

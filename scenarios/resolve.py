@@ -16,7 +16,7 @@ from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
-from scenarios.format.fabric import fabric_issues, fabric_spec, rate_issues
+from scenarios.format.fabric import buffer_issues, fabric_issues, fabric_spec, rate_issues
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
@@ -80,6 +80,7 @@ def resolve(
     specs = {
         kind: replace(spec, grain_packets=round(packets.value)) for kind, spec in specs.items()
     }
+    document.refuse([issue for spec in specs.values() for issue in buffer_issues(spec)][:1])
     cases = _named_apart(
         replace(case, workload=number, where=places[number])
         for spec in specs.values()

@@ -85,6 +85,30 @@ class Impairment:
 UNIMPAIRED = Impairment()
 
 
+@dataclass(frozen=True)
+class SwitchQueue:
+    """The queue of a switch's port: the bytes that it holds, and ECN marks by its length.
+
+    `buffer_bytes` is the most that waits, `None`: a Linux queue of 1000 packets. With `ecn`,
+    packets are marked (RFC 3168): none while fewer than `kmin_bytes` wait, all above `kmax_bytes`,
+    and between them a part that grows up to `pmax` (Zhu et al., SIGCOMM 2015, figure 5). Bytes and
+    parts are the real switch's: slow motion stretches rates and times alike, and no queue.
+    """
+
+    buffer_bytes: int | None = None
+    ecn: bool = False
+    kmin_bytes: int = 5_000
+    kmax_bytes: int = 200_000
+    pmax: float = 0.01
+
+    def __bool__(self) -> bool:
+        """Return whether it is other than that of Linux."""
+        return self != LINUX_QUEUE
+
+
+LINUX_QUEUE = SwitchQueue()
+
+
 def wire_bytes(payload_bytes: int) -> float:
     """Return the bytes that HTB counts for a TCP payload in full packets, all headers included."""
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES

@@ -9,11 +9,13 @@ from typing import Any
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
     DEFAULT_WINDOW,
+    LINUX_QUEUE,
     MTU_BYTES,
     SEGMENT_PACKETS,
     UNIMPAIRED,
     USUAL_TIMEOUT_S,
     Impairment,
+    SwitchQueue,
 )
 from model.fabric.transport import DEFAULT_ROCE, Congestion, Recovery, Roce, Transport
 
@@ -82,7 +84,7 @@ class NicNetwork:
     switch carry the sum of its NIC links, divided by `oversubscription`. With `leaves` of 2 or
     more, each rail of a rail-only fabric is a Clos network of `leaves` leaf and `spines` spine
     switches. `spine_selection` is by destination, or by a hash of source and destination, with
-    collisions. `impairment` is that of NIC links and uplinks.
+    collisions. `impairment` is that of NIC links and uplinks, `queue` that of the switches' ports.
 
     A NIC has `ports`, 1 or 2, which share its rate: port p leads to the rail's switch of plane p.
     `per_domain` is the number of NICs of a domain; `None`: one for each GPU.
@@ -98,6 +100,7 @@ class NicNetwork:
     planes: Planes = Planes.BONDED
     spread: Spread = Spread.QUEUE_PAIRS
     per_domain: int | None = None
+    queue: SwitchQueue = LINUX_QUEUE
 
 
 @dataclass(frozen=True)
@@ -310,6 +313,11 @@ PLACES = {
     "packet_window": "roce.window",
     "retransmission_timeout_s": "roce.timeout_s",
     "retries": "roce.retries",
+    "buffer_bytes": "nic.queue.buffer_bytes",
+    "ecn": "nic.queue.ecn",
+    "kmin_bytes": "nic.queue.kmin_bytes",
+    "kmax_bytes": "nic.queue.kmax_bytes",
+    "pmax": "nic.queue.pmax",
 }
 
 
@@ -336,6 +344,7 @@ def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
     hb, nic, datapath = nested["hb"], nested["nic"], nested["datapath"]
     hb["impairment"] = Impairment(**hb["impairment"])
     nic["impairment"] = Impairment(**nic["impairment"])
+    nic["queue"] = SwitchQueue(**nic["queue"])
     nic["spine_selection"] = SpineSelection(nic["spine_selection"])
     nic["planes"], nic["spread"] = Planes(nic["planes"]), Spread(nic["spread"])
     roce = nested["roce"]

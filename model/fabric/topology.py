@@ -12,6 +12,7 @@ from typing import Any
 
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
+    LINUX_QUEUE,
     SWITCH_BURST_BYTES,
     UNIMPAIRED,
     Impairment,
@@ -351,12 +352,17 @@ class Topology:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# What a fabric with one NIC port for each GPU has; its digest has none of these.
-ONE_PORT: dict[str, object] = {
+# What a fabric has that asks for nothing else; its digest has none of these.
+USUAL: dict[str, object] = {
     "nic_ports": NicNetwork.ports,
     "planes": NicNetwork.planes,
     "spread": NicNetwork.spread,
     "nics_per_domain": NicNetwork.per_domain,
+    "buffer_bytes": LINUX_QUEUE.buffer_bytes,
+    "ecn": LINUX_QUEUE.ecn,
+    "kmin_bytes": LINUX_QUEUE.kmin_bytes,
+    "kmax_bytes": LINUX_QUEUE.kmax_bytes,
+    "pmax": LINUX_QUEUE.pmax,
 }
 ABSENT = object()
 # What only a fabric with RoCE has in its digest.
@@ -370,7 +376,7 @@ def _fields_of(part: Any) -> dict[str, object]:
         return {
             name: value
             for name, value in fields_of
-            if value != ONE_PORT.get(name, ABSENT) and name not in left_out
+            if value != USUAL.get(name, ABSENT) and name not in left_out
         }
     return {field.name: getattr(part, field.name) for field in fields(part)}
 

@@ -1,14 +1,20 @@
 """Check the fabric of a scenario file, and build its specification for one kind of fabric."""
 
 from collections.abc import Iterator
+from math import ceil
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
+    ETHERNET_HEADER_BYTES,
+    LINUX_QUEUE,
     MAX_RATE_BPS,
     MIN_RATE_BPS,
     SEGMENT_PACKETS,
     Impairment,
+    SwitchQueue,
+    segment_bytes,
+    wire_bytes,
 )
 from model.fabric.spec import (
     PLATFORMS,
@@ -51,6 +57,10 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     yield from _hb_switch_issues(fabric)
     yield from nic_issues(fabric)
     yield from _transport_issues(fabric)
+    queue = fabric.switch_queue
+    if queue and queue.kmin >= queue.kmax:
+        what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
+        yield Issue(("fabric", "switch_queue", "kmin"), what)
     domains = fabric.domains + fabric.spare_domains
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
@@ -206,7 +216,15 @@ def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
         spread=fabric.spread or Spread.QUEUE_PAIRS,
         per_domain=None if fabric.nics_per_domain == fabric.domain_size else fabric.nics_per_domain,
         impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
+        queue=_switch_queue(fabric),
     )
+
+
+def _switch_queue(fabric: Fabric) -> SwitchQueue:
+    keys = fabric.switch_queue
+    if keys is None:
+        return LINUX_QUEUE
+    return SwitchQueue(keys.buffer, keys.ecn, keys.kmin, keys.kmax, keys.pmax)
 
 
 def _real_rates(fabric: Fabric) -> tuple[float, float]:
@@ -215,6 +233,17 @@ def _real_rates(fabric: Fabric) -> tuple[float, float]:
         platform = PLATFORMS[fabric.platform]
         return platform.hb_rate_bps, platform.nic_rate_bps
     return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
+
+
+def buffer_issues(spec: FabricSpec) -> Iterator[Issue]:
+    """Yield an issue if a buffer is too small for what is sent at once, which would never pass."""
+    least, of = ceil(wire_bytes(segment_bytes(spec.grain_packets))), "segment of TCP (`grain`)"
+    if spec.transport is Transport.ROCE:
+        least, of = spec.link_mtu_bytes + ETHERNET_HEADER_BYTES, "packet"
+    buffer = spec.nic.queue.buffer_bytes
+    if buffer is not None and buffer < least:
+        what = f"must be at least {least} B, the longest {of}, got {buffer} B"
+        yield Issue(("fabric", "switch_queue", "buffer"), what)
 
 
 def rate_issues(spec: FabricSpec) -> Iterator[Issue]:

@@ -15,6 +15,7 @@ from model.fabric.shaping import (
     LEAST_GRAIN_PACKETS,
     MOST_DEPTH_S,
     SEGMENT_PACKETS,
+    SwitchQueue,
 )
 from model.fabric.spec import Datapath, FabricKind, Planes, SpineSelection, Spread
 from model.fabric.transport import (
@@ -35,6 +36,7 @@ from scenarios.format.files import PathText, in_folder
 from scenarios.format.networks import read_network
 from scenarios.format.units import (
     MOST_S,
+    Bytes,
     Count,
     Delay,
     Flag,
@@ -64,6 +66,9 @@ SHORTEST_PERIOD_S = 0.01
 MOST_PERIODS, MOST_EXECUTIONS, MOST_PAIRS = 10_000, 1000, 8000
 MOST_WORKLOADS, MOST_FAULTS = 30, 100
 MOST_DESCRIPTION = 10_000
+# The part of a port in the shared buffer of the switches with which DCQCN was measured (Arista
+# 7050QX32; Zhu et al., SIGCOMM 2015, section 4).
+PORT_BUFFER_BYTES = 375_000
 Oversubscription = Annotated[float, Field(ge=1, le=MOST_RATIO, strict=True)]
 Deviation = Annotated[float, Field(gt=0, le=MOST_RATIO, strict=True)]
 
@@ -117,6 +122,26 @@ class RoceKeys(Strict):
         default=Roce.retries,
         le=MOST_RETRIES,
         description="timeouts in a row, after which the execution ends (`retry_cnt`)",
+    )
+
+
+class SwitchQueueKeys(Strict):
+    """The queues of rail and spine switches: their buffers, and ECN marks by their lengths."""
+
+    buffer: Bytes = Field(
+        default=PORT_BUFFER_BYTES,
+        description="what a port holds, as `200 kB`; more is dropped. Default: 12 MB over 32 ports",
+    )
+    ecn: Flag = Field(default=SwitchQueue.ecn, description="mark packets by the queue's length")
+    kmin: Bytes = Field(
+        default=SwitchQueue.kmin_bytes,
+        description="ecn: while fewer bytes wait, no packet is marked",
+    )
+    kmax: Bytes = Field(
+        default=SwitchQueue.kmax_bytes, description="ecn: while more bytes wait, all are marked"
+    )
+    pmax: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=SwitchQueue.pmax, description="ecn: part that is marked right below `kmax`"
     )
 
 
@@ -235,6 +260,10 @@ class Fabric(Strict):
     )
     nic_loss: Loss = Field(
         default=0.0, description="part of all packets that a NIC link or uplink loses"
+    )
+    switch_queue: SwitchQueueKeys | None = Field(
+        default=None,
+        description="queues of rail and spine switches; its keys are below; default: 1000 packets",
     )
     datapath: DatapathChoice = Field(
         default=DatapathChoice.AUTO,

@@ -5,7 +5,15 @@
 
 from pydantic import BaseModel
 
-from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, RoceKeys, ScenarioFile
+from scenarios.format.keys import (
+    Expect,
+    Fabric,
+    FaultEntry,
+    Job,
+    RoceKeys,
+    ScenarioFile,
+    SwitchQueueKeys,
+)
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.format.workloads.work import JobPlace
 
@@ -13,6 +21,7 @@ SECTIONS: tuple[type[BaseModel], ...] = (
     ScenarioFile,
     Fabric,
     RoceKeys,
+    SwitchQueueKeys,
     *KINDS,
     JobPlace,
     FaultEntry,

@@ -97,6 +97,14 @@ def _rate(value: object) -> float:
     return bounded_quantity(value, RATES, *RATE_BOUNDS)
 
 
+def _whole_bytes(value: object) -> int:
+    return round(bounded_quantity(value, SIZES, *SIZE_BOUNDS))
+
+
+def _bytes_text(size_bytes: int) -> str:
+    return f"{size_bytes} B"
+
+
 def _rate_text(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.12g} Gbit/s"
 
@@ -151,6 +159,9 @@ ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[float, BeforeValidator(_rate), PlainSerializer(_rate_text, when_used="json")]
+Bytes = Annotated[
+    int, BeforeValidator(_whole_bytes), PlainSerializer(_bytes_text, when_used="json")
+]
 Platform = Annotated[str, AfterValidator(known_platform)]
 Size = Annotated[str, BeforeValidator(_size)]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S)]

@@ -22,9 +22,16 @@ from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.shaping import Impairment
+from model.fabric.shaping import LINUX_QUEUE, Impairment, SwitchQueue
 from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology, lane_of
-from testbed.fabric.shaping import QUEUE_PACKETS, check_shaped, impair, shape_requests
+from testbed.fabric.shaping import (
+    DATA_CLASS,
+    QUEUE_PACKETS,
+    check_shaped,
+    impair,
+    shape_requests,
+)
+from testbed.fabric.switch_queues import set_queue
 from testbed.nodes.gpu_proxies import Proxy
 
 # If both ends of a veth pair have the same index, the kernel does not recognize the pair and
@@ -79,7 +86,9 @@ class Links:
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
     _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
-    _impairments: dict[Port, Impairment] = field(default_factory=dict, init=False)
+    _impairments: dict[Port, tuple[Impairment, SwitchQueue]] = field(
+        default_factory=dict, init=False
+    )
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
 
     def connect(self, link: Link) -> None:
@@ -263,22 +272,29 @@ class Links:
                 check_shaped(netlink, self.index_of(port), name, link.shaper)
 
     def impair(self) -> None:
-        """Apply the fabric's delay and loss to its links; called after calibration."""
+        """Apply delays, losses and switches' queues to all links; called after calibration."""
         for link in self.topology.links:
             for end in (link.lower, link.upper):
                 self.impair_end(link, end)
 
     def impair_end(self, link: Link, end: Port) -> None:
-        """Apply the link's delay and loss, if any, to the packets that this end sends."""
-        if link.impairment:
-            self._impairments[end] = link.impairment
+        """Apply the link's delay and loss, and the switch's queue, to what this end sends."""
+        is_port = end.node in self.topology.switch_by_name
+        queue = self.topology.spec.nic.queue if is_port else LINUX_QUEUE
+        if link.impairment or queue:
+            self._impairments[end] = link.impairment, queue
             self.impair_again(end)
 
     def impair_again(self, end: Port) -> None:
-        """Restore the delay and loss of an end, if it had any, after its queues were replaced."""
+        """Restore an end's delay, loss and queue, if it had any, after its queues were replaced."""
         if end in self._impairments:
+            impairment, queue = self._impairments[end]
+            parent, interface = DATA_CLASS, self.index_of(end)
             with self.netlink_of(end) as netlink:
-                impair(netlink, self.index_of(end), self._impairments[end])
+                if impairment:
+                    parent = impair(netlink, interface, impairment)
+                if queue:
+                    set_queue(netlink, interface, parent, queue)
 
     def longest_queue_bytes(self) -> int:
         """Return the current backlog of the longest queue of any link end, in bytes."""

@@ -5,7 +5,7 @@ by half. A class of higher priority for packets too short to carry data keeps co
 within 1 % of the model. Both classes may borrow up to the link's rate, and data borrows all of it.
 
 Delay and loss are a netem queue (tc-netem(8)) under each class: a packet is held for its delay
-first, then waits for tokens.
+first, then waits for tokens, in the queue of a switch's port (`switch_queues.py`) if it has one.
 """
 
 import struct
@@ -56,6 +56,8 @@ _ROCE, _OPCODES = ("0x11/0xff+9", "0x12b7/0xffff+22"), ("0x06/0xfe+28", "0x08/0x
 TRIAL_NAME = "trial"
 TRIAL_SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
 NETEM = "netem"
+# The handle of netem under each class.
+HELD_UP = {DATA_CLASS: 0x2_0000, ACKNOWLEDGEMENT_CLASS: 0x3_0000}
 # Packets held for their delay, in addition to the queue of an unimpaired class.
 HELD_UP_PACKETS = 10_000
 
@@ -180,19 +182,24 @@ def trial_link() -> Iterator[tuple[RouteSocket, int]]:
         yield netlink, index
 
 
-def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> None:
-    """Add delay and loss to a shaped interface; raise `EmulationError` if netem is not in place."""
-    for leaf in LEAVES:
+def impair(netlink: RouteSocket, interface: int, impairment: Impairment) -> int:
+    """Add delay and loss to a shaped interface; raise `EmulationError` if netem is not in place.
+
+    Returns the class of data below, of a queue in which packets wait after their delay.
+    """
+    for leaf, handle in HELD_UP.items():
         netlink.tc(
             "replace",
             NETEM,
             interface,
             parent=leaf,
+            handle=handle,
             delay=round(impairment.delay_s * 1e6),
             loss=impairment.loss * 100,
             limit=QUEUE_PACKETS + HELD_UP_PACKETS,
         )
     check_leaves(netlink, interface, NETEM)
+    return HELD_UP[DATA_CLASS] | 1
 
 
 def check_leaves(netlink: RouteSocket, interface: int, kind: str) -> None:

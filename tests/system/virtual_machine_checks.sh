@@ -33,6 +33,6 @@ modprobe br_netfilter
 check run ./railbed run quickstart "${one_small_fabric[@]}" "${short[@]}" --datapath user-space
 # In one process, as the start of another takes this machine long.
 RAILBED_DATAPATH=kernel check tests .venv/bin/python -m pytest -rA -q -p no:cacheprovider \
-  tests/unit/test_processor.py tests/integration/test_impairments.py \
+  tests/unit/test_processor.py tests/integration/test_impairments.py tests/integration/test_switch_queues.py \
   tests/integration/test_ethertype_socket.py tests/integration/test_bridges.py \
   "tests/integration/test_controller.py::test_a_gray_failure_is_found_by_probes[rail-optimized]"

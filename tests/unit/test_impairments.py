@@ -14,6 +14,7 @@ from model.fabric.topology import LinkKind, build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.fabric import shaping as impairments
+from testbed.fabric import switch_queues
 from testbed.nodes.gpu_proxies import ProxyKind
 
 QUICKSTART = LIBRARY / "quickstart.yaml"
@@ -60,6 +61,27 @@ def test_a_kernel_without_netem_is_told() -> None:
     require_possible(load(QUICKSTART))
     with pytest.raises(InputError, match="quickstart: fabric: no netem here"):
         require_possible(load(QUICKSTART, IMPAIRED))
+
+
+def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(switch_queues, "missing_red", lambda: "no RED here")
+    require_possible(load(QUICKSTART, ["fabric.switch_queue={buffer: 1 MB}"]))
+    with pytest.raises(InputError, match="quickstart: fabric: no RED here"):
+        require_possible(load(QUICKSTART, ["fabric.switch_queue={ecn: true}"]))
+
+
+@pytest.mark.parametrize(
+    ("queue", "message"),
+    [
+        ("{buffer: 2 kB}", "buffer: must be at least 12112 B, the longest segment of TCP"),
+        ("{kmin: 200 kB}", "kmin: must be less than kmax, 200000 B, got 200000 B"),
+        ("{buffer: 2}", "needs a unit"),
+    ],
+)
+def test_a_queue_through_which_nothing_passes_is_refused(queue: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(QUICKSTART, [f"fabric.switch_queue={queue}", "fabric.grain=8"])
 
 
 @pytest.mark.usefixtures("without_netem")

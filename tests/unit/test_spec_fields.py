@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from model.fabric.shaping import Impairment
+from model.fabric.shaping import Impairment, SwitchQueue
 from model.fabric.spec import (
     PLACES,
     Datapath,
@@ -40,6 +40,7 @@ SPEC = FabricSpec(
         oversubscription=1.5,
         spine_selection=SpineSelection.HASH,
         impairment=Impairment(0.005, 0.02),
+        queue=SwitchQueue(100_000, True, 1000, 50_000, 0.1),
     ),
     bandwidth_scale=2.5,
     seed=7,
@@ -71,8 +72,9 @@ STORED = """\
 "hb_oversubscription": 3.0, "nic_ports": 1, "planes": "bonded", "spread": "queue-pairs", \
 "nics_per_domain": null, "transport": "roce", "mtu": 1024, "queue_pairs": 4, \
 "split_data": true, "congestion": "dcqcn", "recovery": "selective-repeat", "packet_window": 64, \
-"retransmission_timeout_s": 0.5, "retries": 6}"""
-DIGEST = "ee8090dd791bbab3"
+"retransmission_timeout_s": 0.5, "retries": 6, "buffer_bytes": 100000, "ecn": true, \
+"kmin_bytes": 1000, "kmax_bytes": 50000, "pmax": 0.1}"""
+DIGEST = "619b3c3d0e4300d7"
 READER = TypeAdapter(FabricSpec)
 
 
@@ -88,6 +90,11 @@ def test_a_specification_survives_json_as_the_controller_reads_it(
     """Words would equal the members of an enumeration, and be none of them."""
     written = replace(topology.spec, datapath=datapath)
     assert repr(spec_of(json.loads(json.dumps(flat(written))))) == repr(written)
+
+
+def test_queues_of_linux_are_not_in_a_digest() -> None:
+    without = replace(SPEC, nic=replace(SPEC.nic, queue=SwitchQueue()))
+    assert build_topology(without).digest == "ee8090dd791bbab3"
 
 
 def test_a_stored_specification_is_read_whole() -> None:
