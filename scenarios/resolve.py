@@ -6,12 +6,11 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 
-from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.transport import Transport
+from model.faults import Fault
 from model.job.communicators import Shape
 from model.prediction.machine import Machine
-from model.prediction.nccl_tuning import KNOWN
 from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
@@ -21,18 +20,19 @@ from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
 from scenarios.format.nics import has_several_lanes
-from scenarios.format.workloads.collective import CollectiveWork
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
-from traffic_gen.workloads.algorithms.collectives import NCCL, algorithms_of
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
 # iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
 MOST_PAIRS, MOST_PACKETS = 500, 50_000
 ONLY_AGENTS = f"use generator: {Generator.AGENT}"
+Specs = Mapping[FabricKind, FabricSpec]
+"""The fabric of each kind."""
+
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
 
@@ -50,47 +50,94 @@ def resolve(
     `machine` has this machine's measured costs; they are ignored if the scenario asks for another
     datapath. A scenario `on_paper` may have more GPUs than any fabric.
     """
-    places = [document.where(("workloads", number)) for number in range(len(file.workloads))]
+    _refuse_sections(document, file, on_paper)
+    if machine is not None and not _is_of(machine, file.fabric.datapath):
+        machine = None
+    specs, chosen = _fabrics(document, file, machine, on_paper)
+    faults = _faults(document, file, specs)
+    if file.fabric.bandwidth_scale != "auto":
+        # Proofs of schedules take longest, so all other checks come first.
+        document.refuse(_schedule_issues(file))
+    if not on_paper:
+        specs = _with_grain(file, specs, machine, chosen)
+    document.refuse([issue for spec in specs.values() for issue in buffer_issues(spec)][:1])
+    cases = _cases(document, file, specs, machine)
+    of_cases = _case_issues(file, specs, cases, machine)
+    document.refuse(_repeated_cases(cases) if on_paper else of_cases)
+    document.refuse(late_faults(file, specs, cases))
+    chosen |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
+    return _scenario(file, name, text, specs, cases, faults, chosen)
+
+
+def _is_of(machine: Machine, datapath: DatapathChoice) -> bool:
+    """Whether a machine's costs are of the datapath that a scenario asks for."""
+    return datapath in (DatapathChoice.AUTO, machine.key.datapath)
+
+
+def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
+    """Refuse the issues of sections that need no rates and no proofs."""
     of_fabric = fabric_issues(file.fabric, on_paper)
     of_sections = of_fabric, _workload_issues(file), _expect_issues(file.expect)
     document.refuse(chain(*of_sections, fault_issues(file)))
     if not on_paper:
         document.refuse(_given_size_issues(file))
         document.refuse(_modeled_issues(file))
-    datapath = file.fabric.datapath
-    if machine is not None and datapath not in (DatapathChoice.AUTO, machine.key.datapath):
-        machine = None
-    # Proofs of schedules take longest, so all other checks come first; `auto` needs the proofs,
-    # though.
-    is_given = file.fabric.bandwidth_scale != "auto"
-    if not is_given:
-        document.refuse(_schedule_issues(file))
-    is_free = on_paper and not is_given
+
+
+def _fabrics(
+    document: Document, file: ScenarioFile, machine: Machine | None, on_paper: bool
+) -> tuple[Specs, dict[str, Chosen]]:
+    """Return the fabrics at their rates, and the values chosen for `auto`, by key."""
+    is_free = on_paper and file.fabric.bandwidth_scale == "auto"
+    if file.fabric.bandwidth_scale == "auto":
+        document.refuse(_schedule_issues(file))  # the choice needs schedules that are right
     scale = Chosen(1.0) if is_free else bandwidth_scale(file, machine)
     depth = bucket_depth(file, machine)
     specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
     if not on_paper:
         document.refuse([issue for spec in specs.values() for issue in rate_issues(spec)][:1])
-    # Without faults, every fabric connects all its GPUs.
+    return specs, {"bandwidth_scale": scale, "bucket_depth": depth}
+
+
+def _faults(
+    document: Document, file: ScenarioFile, specs: Specs
+) -> dict[FabricKind, tuple[Fault, ...]]:
+    """Return the faults on each fabric; without any, every fabric connects all its GPUs."""
     broken = {kind: faults_on(file, spec) for kind, spec in specs.items() if file.faults}
     document.refuse(issue for _, wrong in broken.values() for issue in wrong)
-    if is_given:
-        document.refuse(_schedule_issues(file))
-    packets = Chosen(SEGMENT_PACKETS) if on_paper else grain(file, machine)
-    specs = {
-        kind: replace(spec, grain_packets=round(packets.value)) for kind, spec in specs.items()
-    }
-    document.refuse([issue for spec in specs.values() for issue in buffer_issues(spec)][:1])
-    cases = _named_apart(
-        replace(case, workload=number, where=places[number])
+    return {kind: faults for kind, (faults, _) in broken.items()}
+
+
+def _with_grain(
+    file: ScenarioFile, specs: Specs, machine: Machine | None, chosen: dict[str, Chosen]
+) -> Specs:
+    """Return the fabrics with the grain of flows, which is noted."""
+    packets = chosen["grain"] = grain(file, machine)
+    return {kind: replace(spec, grain_packets=round(packets.value)) for kind, spec in specs.items()}
+
+
+def _cases(
+    document: Document, file: ScenarioFile, specs: Specs, machine: Machine | None
+) -> tuple[Case, ...]:
+    """Return the cases of all workloads on all fabrics, each with a name of its own."""
+    return _named_apart(
+        replace(case, workload=number, where=document.where(("workloads", number)))
         for spec in specs.values()
         for number, workload in enumerate(file.workloads)
         if spec.kind in workload.kinds
         for case in sized_cases(workload, spec, machine)
     )
-    of_cases = _case_issues(file, specs, cases, machine)
-    document.refuse(_repeated_cases(cases) if on_paper else of_cases)
-    document.refuse(late_faults(file, specs, cases))
+
+
+def _scenario(
+    file: ScenarioFile,
+    name: str,
+    text: str,
+    specs: Specs,
+    cases: tuple[Case, ...],
+    faults: Mapping[FabricKind, tuple[Fault, ...]],
+    chosen: Mapping[str, Chosen],
+) -> Scenario:
     expect, count = file.expect, file.repeats
     return Scenario(
         name=name,
@@ -105,11 +152,11 @@ def resolve(
         thresholds=Thresholds(expect.ratio_within, expect.ratio_limit),
         replay_thresholds=Thresholds(expect.replay_within, expect.replay_limit),
         blackout_limit_ms=expect.blackout_ms,
-        faults={kind: faults for kind, (faults, _) in broken.items()},
+        faults=faults,
         job=file.job,
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
-        chosen=_chosen(scale, depth, packets, cases),
+        chosen={key: value for key, value in chosen.items() if value.why},
         left_out=_left_out(file),
     )
 
@@ -149,22 +196,16 @@ def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     for number, workload in enumerate(file.workloads):
         place = "workloads", number
         yield from _key_issues(file, place, workload)
-        yield from workload.early_issues(place, _grid(file))
+        yield from workload.early_issues(place, _grid(file), file.fabric.platform)
     excluded = {key: why for workload in file.workloads for key, why in workload.excludes.items()}
     yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
 
 
 def _modeled_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Yield issues of collectives that can be predicted, but not executed."""
+    """Yield issues of work that can be predicted, but not executed."""
     spec = fabric_spec(file, file.fabric.kinds[0], 1.0)
     for number, workload in enumerate(file.workloads):
-        if not isinstance(workload, CollectiveWork) or not (task := workload.task(spec)).is_modeled:
-            continue
-        why = f" ({task.choice})" if task.choice else ""
-        what = f"{task.algorithm} is only modeled: switches reduce, which packets cannot show{why}"
-        others = ", ".join(algorithms_of(task.collective))
-        place = "workloads", number, "algorithm"
-        yield Issue(place, what, f"use railbed predict, or another algorithm: {others}")
+        yield from workload.modeled_issues(("workloads", number), spec)
 
 
 def _grid(file: ScenarioFile) -> Shape:
@@ -178,10 +219,6 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         yield Issue((*place, "kinds"), "matches none of the scenario's fabrics", hint)
     if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
         yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
-    platform = file.fabric.platform or "other rates"
-    if isinstance(workload, CollectiveWork) and workload.is_chosen and platform not in KNOWN:
-        what = f"{NCCL} chooses on {', '.join(KNOWN)} alone, got {platform}"
-        yield Issue((*place, "algorithm"), what, "name the algorithm")
     where, generator = (*place, "generator"), workload.generator
     if generator is not Generator.AGENT and has_several_lanes(file.fabric):
         yield Issue(where, f"{generator} uses one NIC port of a GPU", ONLY_AGENTS)
@@ -259,15 +296,6 @@ def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     packets = int(packets_of(transfers.size_bytes).sum())
     too_many = packets > MOST_PACKETS
     return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
-
-
-def _chosen(
-    scale: Chosen, depth: Chosen, packets: Chosen, cases: tuple[Case, ...]
-) -> dict[str, Chosen]:
-    """Values chosen for `auto`, by key."""
-    values = {"bandwidth_scale": scale, "bucket_depth": depth, "grain": packets}
-    values |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
-    return {key: value for key, value in values.items() if value.why}
 
 
 def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from model.fabric.spec import FabricSpec
 from model.job.communicators import EVERYONE, Shape
+from model.prediction.nccl_tuning import KNOWN
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
@@ -157,6 +158,22 @@ class CollectiveWork(Work):
     def size_name(self, task: Task) -> str:
         """Return the size as the file says it."""
         return self.size or task.size_name
+
+    def early_issues(self, place: Place, shape: Shape, platform: str | None) -> Iterator[Issue]:
+        """Yield an issue if NCCL chooses for a platform that its tuning does not know."""
+        if self.is_chosen and platform not in KNOWN:
+            what = f"{NCCL} chooses on {', '.join(KNOWN)} alone, got {platform or 'other rates'}"
+            yield Issue((*place, "algorithm"), what, "name the algorithm")
+
+    def modeled_issues(self, place: Place, spec: FabricSpec) -> Iterator[Issue]:
+        """Yield an issue if switches reduce."""
+        task = self.task(spec)
+        if task.is_modeled:
+            why = f" ({task.choice})" if task.choice else ""
+            what = f"{task.algorithm} is only modeled: switches reduce, which packets cannot show"
+            others = ", ".join(algorithms_of(task.collective))
+            hint = f"use railbed predict, or another algorithm: {others}"
+            yield Issue((*place, "algorithm"), f"{what}{why}", hint)
 
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""

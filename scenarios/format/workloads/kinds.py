@@ -77,7 +77,7 @@ class JobsWork(Work):
         for which, job in enumerate(self.jobs):
             yield from job.given_sizes((*place, "jobs", which), job.partition(*shape).shape)
 
-    def early_issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def early_issues(self, place: Place, shape: Shape, platform: str | None) -> Iterator[Issue]:
         """Yield issues of too many GPUs, and of wrong partitions."""
         # No closed form describes several jobs together.
         if (gpus := prod(shape)) > MOST_FOLLOWED_GPUS:

@@ -40,8 +40,12 @@ class Work(Strict):
     def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
         """Yield the issues of the work on a grid of GPUs, a wrong schedule included."""
 
-    def early_issues(self, place: Place, shape: Shape) -> Iterable[Issue]:
+    def early_issues(self, place: Place, shape: Shape, platform: str | None) -> Iterable[Issue]:
         """Return the issues that are cheap to find, before all others."""
+        return ()
+
+    def modeled_issues(self, place: Place, spec: FabricSpec) -> Iterable[Issue]:
+        """Return the issues of work on a fabric that can be predicted, but not executed."""
         return ()
 
     def given_sizes(self, place: Place, shape: Shape) -> Iterable[tuple[Place, Task]]:
