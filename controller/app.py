@@ -150,12 +150,14 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         """
         self.connected.wait()
         carriers = LinkCarriers()
-        for interface, up in carriers.present():
+        for interface, up, drained in carriers.present():
             self.fabric.interface(interface, up, time.monotonic())
+            self.fabric.drained(interface, asked=drained)
         while True:
             trampoline(carriers.sock, read=True)
-            for interface, up in carriers.changed():
+            for interface, up, drained in carriers.changed():
                 self.reconciler.note(self.fabric.interface(interface, up, time.monotonic()))
+                self.reconciler.note(self.fabric.drained(interface, asked=drained))
 
     @fatal_errors
     def _watch_rates(self) -> None:

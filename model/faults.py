@@ -26,7 +26,7 @@ class Component(StrEnum):
 
 
 class FaultMode(StrEnum):
-    """How a component can fail."""
+    """How a component can fail; a switch that is upgraded is drained first, then restarted."""
 
     DOWN = "down"
     BLACKHOLE = "blackhole"
@@ -34,17 +34,18 @@ class FaultMode(StrEnum):
     DEGRADE = "degrade"
     FLAP = "flap"
     KILL = "kill"
+    UPGRADE = "upgrade"
 
 
-_LINK = frozenset(FaultMode) - {FaultMode.KILL}
+_LINK = frozenset(FaultMode) - {FaultMode.KILL, FaultMode.UPGRADE}
 _SWITCH = frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE, FaultMode.KILL})
 POSSIBLE: dict[Component, frozenset[FaultMode]] = {
     Component.NIC_LINK: _LINK,
     Component.UPLINK: _LINK,
     Component.HB_LINK: _LINK,
     Component.HB_TRUNK: _LINK,
-    Component.RAIL_SWITCH: _SWITCH,
-    Component.SPINE_SWITCH: _SWITCH,
+    Component.RAIL_SWITCH: _SWITCH | {FaultMode.UPGRADE},
+    Component.SPINE_SWITCH: _SWITCH | {FaultMode.UPGRADE},
     Component.HB_SWITCH: frozenset({FaultMode.DOWN, FaultMode.BLACKHOLE}),
     Component.GPU: _SWITCH,
     Component.DOMAIN: _SWITCH,
@@ -159,6 +160,7 @@ def loses_links(mode: FaultMode) -> bool:
             | FaultMode.BLACKHOLE_ONE_WAY
             | FaultMode.FLAP
             | FaultMode.KILL
+            | FaultMode.UPGRADE
         ):
             return True
         case FaultMode.DEGRADE:

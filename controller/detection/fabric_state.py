@@ -8,11 +8,12 @@ with every flap.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from model.fabric.health import Health
 from model.fabric.link_probes import LOST_PROBES
 from model.fabric.topology import (
+    BETWEEN_SWITCHES,
     CrossConnects,
     Link,
     LinkKind,
@@ -111,6 +112,8 @@ class ObservedFabric:
         self._cross_connects: CrossConnects = straight_cross_connects(topology.spec)
         self._liveness = Liveness()
         self._failed: frozenset[str] = frozenset()
+        # Keys of links that are to be drained.
+        self._drained: set[str] = set()
         # Rates by link, then by the interface of the sending end.
         self._rates_bps: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
@@ -144,6 +147,16 @@ class ObservedFabric:
             return []
         self._liveness.carrier(link.upper.interface, f"{interface} (kernel)", up, now_s)
         return self.look(now_s)
+
+    def drained(self, interface: str, *, asked: bool) -> list[Facts]:
+        """Record whether an operator asks to drain a link, by the interface at a switch."""
+        link = self._link(interface)
+        if link is None or asked == (link.upper.interface in self._drained):
+            return []
+        if interface != (link.lower if link.kind in BETWEEN_SWITCHES else link.upper).interface:
+            return []  # the mark is at the end that also loses carrier
+        self._drained ^= {link.upper.interface}
+        return [{"link": link.name, "drained" if asked else "usable": "operator"}]
 
     def probed(self, link: Link, sender: str, arrived: bool, now_s: float) -> list[Facts]:
         """Record whether the last probe of one direction of a link has arrived."""
@@ -196,7 +209,9 @@ class ObservedFabric:
         """The fabric's health, with links drained that are too slow to be worth using."""
         links = self.topology.link_by_interface
         failed = frozenset(links[key].name for key in self._liveness.unusable(now_s))
-        return drain(self.topology, Health(failed, self._slow_bps()))
+        asked = {links[key].name for key in self._drained} - failed
+        health = drain(self.topology, Health(failed | asked, self._slow_bps()))
+        return replace(health, drained=health.drained | asked)
 
     def _slow_bps(self) -> dict[str, int]:
         """The rates of degraded links in bit/s, by link name."""

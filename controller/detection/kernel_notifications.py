@@ -1,5 +1,7 @@
 """Kernel notifications about interfaces of the current namespace: carrier and rate (rtnetlink(7)).
 
+Interfaces whose alias is `DRAINED` are to be taken out of use before they go down.
+
 A real switch reports the current speed of a port (OpenFlow 1.3, section 7.2.1, `curr_speed`).
 Here it is the rate of the root HTB class, which all packets of an interface pass. The kernel
 reports every change at once (RTM_NEWTCLASS; linux/pkt_sched.h).
@@ -10,8 +12,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.southbound.host_routes import RTM_NEWLINK, Netlink, link_of
-from linux.network.netlink import SHAPER, TCA_KIND, TCMSG, Message, attributes_in
+from controller.southbound.host_routes import ALL_LINKS, RTM_NEWLINK, Netlink, link_of
+from linux.network.netlink import DRAINED, SHAPER, TCA_KIND, TCMSG, Message, attributes_in
 
 RTMGRP_LINK, RTMGRP_TC = 1, 8
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
@@ -21,8 +23,8 @@ TCA_OPTIONS = 2
 TCA_HTB_PARMS, TCA_HTB_RATE64 = 1, 6
 TC_H_ROOT = 0xFFFF_FFFF
 
-# An interface's name, and whether it is up (RFC 2863).
-Carrier = tuple[str, bool]
+# An interface's name, whether it is up (RFC 2863), and whether it is to be drained.
+Carrier = tuple[str, bool, bool]
 # An interface's name, and its sending rate in bit/s.
 Rate = tuple[str, int]
 
@@ -50,10 +52,11 @@ class LinkCarriers(GroupReader):
 
     def present(self) -> list[Carrier]:
         """All interfaces; those that have disappeared are reported as down."""
-        carriers = {name: up for name, (_, up) in self._reader.interfaces().items()}
-        gone = self._known - carriers.keys()
-        self._known = frozenset(carriers)
-        return [*carriers.items(), *((name, False) for name in gone)]
+        links = (link_of(payload) for _, payload in self._reader.dumped(*ALL_LINKS))
+        carriers = [(name, up, alias == DRAINED) for name, _, up, alias in links]
+        gone = self._known - {name for name, *_ in carriers}
+        self._known = frozenset(name for name, *_ in carriers)
+        return [*carriers, *((name, False, False) for name in gone)]
 
     def changed(self) -> list[Carrier]:
         """Wait for notifications; return the changed interfaces, or all if some were lost."""
@@ -61,14 +64,14 @@ class LinkCarriers(GroupReader):
         if notified is None:
             return self.present()
         changes = list(_carriers(notified))
-        self._known |= {name for name, _ in changes}
+        self._known |= {name for name, *_ in changes}
         return changes
 
 
 def _carriers(notified: Iterable[Message]) -> Iterator[Carrier]:
     for kind, payload in notified:
-        name, _, up = link_of(payload)
-        yield name, up and kind == RTM_NEWLINK
+        name, _, up, alias = link_of(payload)
+        yield name, up and kind == RTM_NEWLINK, alias == DRAINED
 
 
 class LinkRates(GroupReader):

@@ -29,7 +29,7 @@ RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 NLM_F_REPLACE, NLM_F_CREATE = 0x100, 0x400
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
-IFLA_IFNAME, IFLA_OPERSTATE = 3, 16
+IFLA_IFNAME, IFLA_OPERSTATE, IFLA_IFALIAS = 3, 16, 20
 RTN_UNICAST, RTN_UNREACHABLE = 1, 7
 RT_TABLE_MAIN = 254
 RT_SCOPE_UNIVERSE = 0
@@ -38,6 +38,8 @@ IFF_UP = 1
 IF_OPER_UP = 6  # if.h: "up" in RFC 2863
 # Our routes carry this originator (rtnetlink(7), rtm_protocol), so that others stay unchanged.
 PROTOCOL = 155
+# A request for all interfaces: its type and its body.
+ALL_LINKS = RTM_GETLINK, LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
 
 
 class Netlink(NetlinkSocket):
@@ -45,9 +47,8 @@ class Netlink(NetlinkSocket):
 
     def interfaces(self) -> dict[str, tuple[int, bool]]:
         """Interfaces by name: index, and whether the interface is up (RFC 2863)."""
-        body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-        links = (link_of(payload) for _, payload in self.dumped(RTM_GETLINK, body))
-        return {name: (index, up) for name, index, up in links}
+        links = (link_of(payload) for _, payload in self.dumped(*ALL_LINKS))
+        return {name: (index, up) for name, index, up, _ in links}
 
     def routes(self, names: dict[int, str]) -> frozenset[Route]:
         """Read our routes; `names` are the interfaces' names by index."""
@@ -83,15 +84,16 @@ def _request(
     return what, request(kind, flags | NLM_F_ACK, encode_route(route, index, timeout_ms))
 
 
-def link_of(payload: bytes) -> tuple[str, int, bool]:
-    """Name and index of an interface, and whether it is up (RFC 2863), from RTM_NEWLINK.
+def link_of(payload: bytes) -> tuple[str, int, bool, str]:
+    """Name and index of an interface, whether it is up (RFC 2863), and alias, from RTM_NEWLINK.
 
     Carrier alone is not enough: a bridge forwards to a port only some time after it has carrier.
     """
     _family, _kind, index, flags, _change = LINK.unpack_from(payload)
     attributes = attributes_in(payload[LINK.size :])
     name = attributes[IFLA_IFNAME].rstrip(b"\0").decode()
-    return name, index, bool(flags & IFF_UP) and attributes[IFLA_OPERSTATE][0] == IF_OPER_UP
+    alias = attributes.get(IFLA_IFALIAS, b"").rstrip(b"\0").decode()
+    return name, index, bool(flags & IFF_UP) and attributes[IFLA_OPERSTATE][0] == IF_OPER_UP, alias
 
 
 def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:

@@ -110,13 +110,13 @@ def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTime
 
     A link that flaps is held down: further failures are not detected, and need no response.
     """
-    response = _response(record, events)
+    response, ended_ns = _response(record, events), record.ended_ns
+    behind = [event for event in events if ended_ns and event["ns"] > ended_ns]
+    returned = list(dropwhile(lambda event: "usable" not in event, behind))
 
     def milliseconds_until(*names: str) -> float | None:
-        first = next((e["ns"] for e in response if e["event"] in names), None)
-        return None if first is None else (first - record.begun_ns) / 1e6
+        return _milliseconds(response, names, record.begun_ns)
 
-    ended_ns = record.ended_ns
     return FaultTimes(
         fault=record.fault.name,
         begun_s=(record.begun_ns - start_ns) / 1e9,
@@ -125,7 +125,15 @@ def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTime
         computed_ms=milliseconds_until("computed"),
         sent_ms=milliseconds_until("sent"),
         confirmed_ms=milliseconds_until("confirmed"),
+        usable_ms=_milliseconds(returned, ("detected",), ended_ns or 0),
+        returned_ms=_milliseconds(returned, ("confirmed",), ended_ns or 0),
     )
+
+
+def _milliseconds(events: Events, names: Sequence[str], since_ns: int) -> float | None:
+    """Return the milliseconds until the first of these events, `None` if there is none."""
+    first = next((event["ns"] for event in events if event["event"] in names), None)
+    return None if first is None else (first - since_ns) / 1e6
 
 
 def _response(record: FaultRecord, events: Events) -> Events:

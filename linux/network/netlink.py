@@ -32,6 +32,8 @@ TCA_KIND, TCA_STATS = 1, 3
 TCMSG = struct.Struct("=BxxxiIII")
 TC_STATS = struct.Struct("=QIIIIIII")
 SHAPER = b"htb\0"
+# The alias (ip-link(8)) of an interface that is to be taken out of use before it goes down.
+DRAINED = "railbed: drained"
 BUFFER_BYTES = 1 << 18
 # The answers to this many requests fit into a socket's receive buffer.
 REQUESTS_A_CALL = 64

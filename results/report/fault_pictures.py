@@ -114,6 +114,8 @@ def sentence(failure: Mapping[str, Any]) -> str:
         told += f": detected after {times[0]['detected_ms']:.0f} ms"
     if times and times[0]["confirmed_ms"] is not None:
         told += f", new paths confirmed after {times[0]['confirmed_ms']:.0f} ms"
+    if times and times[0]["returned_ms"] is not None:
+        told += f", old ones {times[0]['returned_ms']:.0f} ms after its end"
     return told + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
 
 

@@ -22,7 +22,8 @@ SKIPPED_ABOVE = 0.01
 class FaultTimes:
     """One fault, in seconds since the execution's start, and the controller's response to it.
 
-    Responses are in milliseconds after the fault; `None` if the controller had none.
+    Responses are in milliseconds after the fault, `usable_ms` and `returned_ms` after its end: when
+    a link was found usable again, and when all pairs used it. `None` if the controller had none.
     """
 
     fault: str
@@ -32,6 +33,8 @@ class FaultTimes:
     computed_ms: float | None = None
     sent_ms: float | None = None
     confirmed_ms: float | None = None
+    usable_ms: float | None = None
+    returned_ms: float | None = None
 
 
 @dataclass(frozen=True)

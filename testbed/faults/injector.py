@@ -14,7 +14,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
-from linux.processes.lifetime import kill
+from linux.processes.lifetime import kill, wait_for
 from model.errors import EmulationError, RailbedError
 from model.fabric.topology import Link, LinkKind, Port, Topology
 from model.faults import FaultMode, loses_links
@@ -34,6 +34,8 @@ from testbed.testbed import Testbed
 Undo = Callable[[], None]
 
 
+# A link is idle that carries fewer packets, controller's probes included, in this time.
+IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 5, 10
 # Operation tried to find out whether this kernel supports a fault mode.
 NEEDS = {
     FaultMode.DOWN: "taking an interface down",
@@ -42,6 +44,7 @@ NEEDS = {
     FaultMode.DEGRADE: "changing the rate of a shaped interface (HTB)",
     FaultMode.FLAP: "taking an interface down",
     FaultMode.KILL: "taking an interface down",
+    FaultMode.UPGRADE: "taking an interface down",
 }
 
 
@@ -81,6 +84,8 @@ class FaultInjector:
             return self._break_all(self._bed.topology.links_of(name), mode)
         if mode is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
+        if mode is FaultMode.UPGRADE and name in self._bed.topology.openflow_switches:
+            return _broken(lambda: self._take_out(name), lambda: self._return(name))
         raise EmulationError(f"{name}: {mode} is not a fault mode of this switch")
 
     def break_gpu(self, gpu: str, mode: FaultMode) -> Undo:
@@ -143,6 +148,30 @@ class FaultInjector:
             for link in links:
                 self._link_faults.shape_again(link, link.port_of(name))
         self._link_faults.set_up(links)
+
+    def _take_out(self, name: str) -> None:
+        """Drain a switch, wait until its links carry no data, and end it."""
+        links = self._bed.topology.links_of(name)
+        self._link_faults.drain(links)
+        self._bed.controller.wait_until_moved(frozenset(link.name for link in links))
+        wait_for(lambda: self._are_idle(links), f"{name}: the last packets", IDLE_DEADLINE_S)
+        self._kill_switch(name)
+
+    def _return(self, name: str) -> None:
+        """Start a switch again; the controller uses its links once it has its rules."""
+        self._revive_switch(name)
+        self._link_faults.drain(self._bed.topology.links_of(name), alias="")
+
+    def _are_idle(self, links: Sequence[Link]) -> bool:
+        """Whether links carry nothing but a few probes for a moment."""
+        before = self._bed.links.read_counters(links).counters
+        time.sleep(IDLE_S)
+        after = self._bed.links.read_counters(links).counters
+        return all(
+            after[name].sent_packets - old.sent_packets < IDLE_PACKETS
+            and after[name].received_packets - old.received_packets < IDLE_PACKETS
+            for name, old in before.items()
+        )
 
     def _kill_gpu(self, gpu: str) -> None:
         """Kill a GPU proxy; set its links down, as open sockets keep its namespace alive."""
@@ -220,7 +249,7 @@ def _attempt(mode: FaultMode, netlink: RouteSocket, index: int) -> None:
             slower = replace(TRIAL_SHAPER, rate_bps=TRIAL_SHAPER.rate_bps // 2)
             reshape(netlink, index, slower)
             check_shaped(netlink, index, TRIAL_NAME, slower)
-        case FaultMode.DOWN | FaultMode.FLAP | FaultMode.KILL:
+        case FaultMode.DOWN | FaultMode.FLAP | FaultMode.KILL | FaultMode.UPGRADE:
             netlink.link("set", index=index, state="up")
             netlink.link("set", index=index, state="down")
         case _:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
+from linux.network.netlink import DRAINED
 from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
@@ -77,6 +78,12 @@ class LinkFaults:
             for end, netlink in opened:
                 with _explained(end, "cannot be taken down"):
                     netlink.link("set", index=self._links.index_of(end), state="down")
+
+    def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
+        """Ask the controller to take links out of use; an empty alias ends it."""
+        for end in map(carrier_end, links):
+            with self._place(end, "cannot be drained") as (netlink, index):
+                netlink.link("set", index=index, ifalias=alias)
 
     def set_up(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""

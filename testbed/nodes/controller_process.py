@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from linux.files.program_files import ROOT
 from linux.network.borrowed_sockets import closing_together
@@ -83,6 +84,17 @@ class ControllerProcess:
             return any(line["event"] == event for line in lines)
 
         wait_for(seen, f"{NAME}: {event}", self._deadline_s, self._watch.check)
+
+    def wait_until_moved(self, links: frozenset[str]) -> None:
+        """Wait until the controller has taken links out of use, and removed the old paths."""
+
+        def moved() -> bool:
+            events: Sequence[dict[str, Any]] = read_journal(self.journal)
+            last = [event for event in events if event["event"] in ("computed", "settled")][-2:]
+            is_settled = len(last) == 2 and last[1]["event"] == "settled"
+            return is_settled and links <= set(last[0]["failed"])
+
+        wait_for(moved, f"{NAME}: links drained", READY_DEADLINE_S, self._watch.check)
 
 
 @contextmanager

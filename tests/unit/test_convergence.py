@@ -153,6 +153,12 @@ def test_the_response_to_a_short_fault_may_come_after_its_end() -> None:
     assert (times.detected_ms, times.computed_ms, times.confirmed_ms) == (2, 5, 10)
 
 
+def test_the_return_counts_from_the_faults_end() -> None:
+    events = flapping((102, "failed"), (400, "usable"))
+    times = fault_times(FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, 300 * 10**6), 0, events)
+    assert (times.usable_ms, times.returned_ms) == (100, 108)
+
+
 def test_the_return_of_a_slow_link_is_no_response_to_it() -> None:
     """A link that is not slow enough to be drained needs no new paths."""
     events = [

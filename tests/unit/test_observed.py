@@ -47,6 +47,19 @@ def test_an_uplink_has_a_port_at_either_end() -> None:
     assert fabric.health(2 * LATER_S) == HEALTHY
 
 
+def test_a_link_that_is_drained_is_not_used_and_not_broken(fabric: ObservedFabric) -> None:
+    link = "d0g0--rail0"
+    assert fabric.drained("to-d0g0", asked=False) == []
+    assert fabric.drained("to-d0g0", asked=True) == [{"link": link, "drained": "operator"}]
+    assert (fabric.health(1).failed, fabric.health(1).broken) == ({link}, frozenset())
+    fabric.port("rail0", "to-d0g0", 1, False, 2)
+    assert fabric.health(2).failed == fabric.health(2).broken == {link}
+    fabric.port("rail0", "to-d0g0", 1, True, 3)
+    assert fabric.health(LATER_S).broken == frozenset()
+    assert fabric.drained("to-d0g0", asked=False) == [{"link": link, "usable": "operator"}]
+    assert fabric.health(LATER_S) == HEALTHY
+
+
 def test_ports_of_hb_switches(fabric: ObservedFabric) -> None:
     assert fabric.interface("hb1-g0", False, 1) == [{"link": "d1g0--hb1", "failed": "carrier"}]
     assert fabric.health(1).failed == {"d1g0--hb1"}
