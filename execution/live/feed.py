@@ -19,7 +19,7 @@ from execution.session.fault_words import modes, targets
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end
 from model.errors import InputError, Problem
-from model.fabric.topology import NodeKind, Topology
+from model.fabric.topology import LinkKind, NodeKind, Topology, lane_of
 from model.faults import FaultMode
 from results.verdicts.verdict import Verdict
 
@@ -206,6 +206,7 @@ def picture(topology: Topology) -> dict[str, Any]:
         "kind": spec.kind.value,
         "domains": spec.domains,
         "domain_size": spec.domain_size,
+        "lanes": spec.lanes,
         "scale": spec.bandwidth_scale,
         "nodes": list(_nodes(topology)),
         "links": [
@@ -215,6 +216,7 @@ def picture(topology: Topology) -> dict[str, Any]:
                 "lower": link.lower.node,
                 "upper": link.upper.node,
                 "rate_bps": link.rate_bps,
+                "lane": lane_of(link) if link.kind is LinkKind.NIC else 0,
             }
             for link in topology.links
         ],

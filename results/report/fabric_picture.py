@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from model.fabric.topology import Link, LinkKind, Topology
+from model.fabric.topology import Link, LinkKind, Topology, lane_of
 from results.figures.kit import Picture, drawing
 from results.report.analysis import LinkUse
 
@@ -104,7 +104,9 @@ def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[P
         return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
     gpu = topology.gpu_by_name[link.lower.node]
     if link.kind is LinkKind.NIC:
-        lane = x + 0.16 + 0.6 * (gpu.domain + 0.5) / topology.spec.domains
+        lanes = topology.spec.lanes
+        slot = (gpu.domain * lanes + lane_of(link) + 0.5) / (topology.spec.domains * lanes)
+        lane = x + 0.16 + 0.6 * slot
         return [(x, y), (lane, y + 0.12), (lane, to_y - 0.25), (to_x, to_y)]
     lane = y - 0.14 - 0.3 * (gpu.rail + 0.5) / topology.spec.domain_size
     return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]

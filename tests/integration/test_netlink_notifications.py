@@ -7,6 +7,7 @@ from pyroute2 import IPRoute
 
 from controller.detection.kernel_notifications import LinkCarriers, LinkRates
 from linux.network.namespaces import private_namespace
+from linux.network.netlink import DRAINED
 from model.fabric.shaping import DEFAULT_DEPTH_S, Shaper
 from testbed.fabric.shaping import reshape, shape
 
@@ -36,14 +37,18 @@ def test_carriers_are_known_although_the_kernel_told_too_much_at_once() -> None:
         netlink.link("add", ifname="one", kind="veth", peer="other")
         index = netlink.link_lookup(ifname="one")[0]
         carriers = LinkCarriers()
-        assert set(carriers.present()) == {("lo", False), ("one", False), ("other", False)}
+        everything = {(name, False, False) for name in ("lo", "one", "other")}
+        assert set(carriers.present()) == everything
         carriers.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         for _ in range(20):
             netlink.link("set", index=index, state="up")
             netlink.link("set", index=index, state="down")
         netlink.link("del", index=index)
-        assert set(carriers.changed()) == {("lo", False), ("one", False), ("other", False)}
-        assert carriers.present() == [("lo", False)]
+        assert set(carriers.changed()) == everything
+        assert carriers.present() == [("lo", False, False)]
         netlink.link("set", index=1, state="up")
-        assert carriers.changed() == [("lo", False)]
+        assert carriers.changed() == [("lo", False, False)]
+        for alias in (DRAINED, "", "of somebody else"):
+            netlink.link("set", index=1, ifalias=alias)
+            assert carriers.changed() == [("lo", False, alias == DRAINED)]
         carriers.close()

@@ -115,7 +115,7 @@ def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) 
     made.encode()
     body = bytes(made.data[HEADER.size :])
     up = state == "UP" and flags == rtnetlink.IFF_UP
-    assert rtnetlink.link_of(body) == ("hb0-g12", 7, up)
+    assert rtnetlink.link_of(body) == ("hb0-g12", 7, up, "")
 
 
 def test_the_kernel_tells_of_the_loopback() -> None:

@@ -93,10 +93,10 @@ function line(link, places, shift) {
     return [[lower.middle + (order - 2) * 5 + shift, lower.y], [upper.middle + shift, upper.bottom]];
   }
   const row = fabric.nodes.find((n) => n.name === link.lower).row;
-  const step = Math.min(5, (GAP - 22) / fabric.domains);
+  const step = Math.min(5, (GAP - 22) / (fabric.domains * fabric.lanes));
   // The nearest domain has the innermost line, so that lines do not cross.
-  const x = lower.x - 8 - row * step + shift;
-  const y = lower.y + lower.height / 2 + shift;
+  const x = lower.x - 8 - (row * fabric.lanes + link.lane) * step + shift;
+  const y = lower.y + lower.height / 2 + (link.lane - (fabric.lanes - 1) / 2) * 7 + shift;
   return [[lower.x, y], [x, y], [x, upper.bottom + 7 + shift], [upper.middle + shift, upper.bottom]];
 }
 
