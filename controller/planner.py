@@ -221,7 +221,7 @@ class Planner:
         """The parts of a GPU, one for each lane of a domain."""
         parts = []
         for number in self._numbers:
-            peer = self.topology.lane(gpu.domain, number)
+            peer = self.topology.lane_if_any(gpu.domain, number) or gpu
             within = None if peer.gpu == gpu else routing.egress(gpu, peer)
             outside = routing.egress_to_lane(gpu, number)
             parts.append(self._host_part((gpu, number), (outside, within)))

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.transport import Transport
 from model.faults import Fault
-from model.job.communicators import Shape
 from model.prediction.machine import Machine
 from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
@@ -19,6 +19,7 @@ from scenarios.format.fabric import buffer_issues, fabric_issues, fabric_spec, r
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
+from scenarios.format.missing import missing_slots, unconnected_issues
 from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
@@ -79,6 +80,10 @@ def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> 
     of_fabric = fabric_issues(file.fabric, on_paper)
     of_sections = of_fabric, _workload_issues(file), _expect_issues(file.expect)
     document.refuse(chain(*of_sections, fault_issues(file)))
+    if file.fabric.missing:
+        document.refuse(
+            chain(*(unconnected_issues(fabric_spec(file, kind, 1.0)) for kind in file.fabric.kinds))
+        )
     if not on_paper:
         document.refuse(_given_size_issues(file))
         document.refuse(_modeled_issues(file))
@@ -208,8 +213,9 @@ def _modeled_issues(file: ScenarioFile) -> Iterator[Issue]:
         yield from workload.modeled_issues(("workloads", number), spec)
 
 
-def _grid(file: ScenarioFile) -> Shape:
-    return file.fabric.domains, file.fabric.domain_size
+def _grid(file: ScenarioFile) -> JobGrid:
+    fabric = file.fabric
+    return JobGrid(fabric.domains, fabric.domain_size, missing_slots(fabric))
 
 
 def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iterator[Issue]:

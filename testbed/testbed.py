@@ -83,8 +83,8 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
                 keep_flows_in_order(topology, links.process_ids, switch.process_id)
                 controller.wait_for_event("ready")
                 if topology.spec.domains > 1:  # else all traffic stays in the one HB domain
-                    sender = hosts[topology.gpu(0, 0).name].process_id
-                    switch.open_send_buffers(sender, addressing.nic_address(topology.gpu(1, 0)))
+                    sender = hosts[topology.gpus[0].name].process_id
+                    switch.open_send_buffers(sender, addressing.nic_address(topology.domain(1)[0]))
         try:
             yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:

@@ -54,15 +54,16 @@ def serve(fabric: Experiment, scenario: Scenario, out: Console, audience: Audien
 def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
     """Describe the fabric, the names of its nodes, and the first commands to try."""
     spec, gpus = topology.spec, topology.gpus
-    far, on_rail = gpus[spec.domain_size - 1], gpus[-1]
+    far, on_rail = topology.domain(0)[-1], gpus[-1]
     if spec.domains > 1:
-        far, on_rail = topology.gpu(1, spec.domain_size - 1), topology.gpu(1, 0)
+        far, on_rail = topology.domain(1)[-1], topology.domain(1)[0]
     near = gpus[0]
     nic = topology.link_of(near, LinkKind.NIC).name
     execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
     return f"""
-The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} GPUs, \
-{len(topology.rail_switches)} rail switches, {len(topology.spine_switches)} spine switches.
+The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} \
+GPUs{spec.lacking}, {len(topology.rail_switches)} rail switches, \
+{len(topology.spine_switches)} spine switches.
   {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
   {_span(topology.hb_switches):24} HB switches, one for each domain{_leaves(topology)}
   {_span(topology.openflow_switches):24} rail and spine switches

@@ -6,6 +6,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
+from model.fabric.job_grid import JobGrid, Slot
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
     DEFAULT_WINDOW,
@@ -120,6 +121,7 @@ class Spares:
 class FabricSpec:
     """A fabric of `domains` HB domains with `domain_size` GPUs each, spares included.
 
+    The slots of the grid that are `missing` hold no GPU: it has no proxy, and no links.
     Rates are those of the real platform, in bit/s per direction; emulated rates are these divided
     by `bandwidth_scale`. `seed` rotates the choice of spines, reproducibly. `bucket_depth_s` is the
     depth of each link's token bucket, in seconds of its rate. `grain_packets` is the number of
@@ -143,6 +145,7 @@ class FabricSpec:
     datapath: Datapath | None = None
     transport: Transport = Transport.TCP
     roce: Roce = DEFAULT_ROCE
+    missing: tuple[Slot, ...] = ()
 
     @property
     def job_domains(self) -> int:
@@ -156,13 +159,23 @@ class FabricSpec:
 
     @property
     def job_shape(self) -> tuple[int, int]:
-        """The grid that a job uses: its domains, and GPUs in each."""
+        """The domains that a job uses, and the slots of each."""
         return self.job_domains, self.job_size
+
+    @property
+    def job_grid(self) -> JobGrid:
+        """The grid that a job uses; only GPUs of a job can be missing."""
+        return JobGrid(*self.job_shape, self.missing)
 
     @property
     def gpus(self) -> int:
         """The number of GPUs that a job uses, N."""
-        return self.job_domains * self.job_size
+        return self.job_grid.gpus
+
+    @property
+    def lacking(self) -> str:
+        """How many GPUs are missing, to be said after the sizes; empty if none."""
+        return f", {len(self.missing)} missing" if self.missing else ""
 
     @property
     def nics(self) -> int:
@@ -318,6 +331,7 @@ PLACES = {
     "kmin_bytes": "nic.queue.kmin_bytes",
     "kmax_bytes": "nic.queue.kmax_bytes",
     "pmax": "nic.queue.pmax",
+    "missing": "missing",
 }
 
 
@@ -362,5 +376,6 @@ def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
             "datapath": None if datapath is None else Datapath(datapath),
             "transport": Transport(nested["transport"]),
             "roce": Roce(**roce),
+            "missing": tuple((domain, rail) for domain, rail in nested["missing"]),
         }
     )

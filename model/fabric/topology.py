@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
+from model.fabric.job_grid import Slot
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
     LINUX_QUEUE,
@@ -222,19 +223,33 @@ class Topology:
         """Rail and spine switches by their names."""
         return {switch.name: switch for switch in self.switches}
 
+    @cached_property
+    def gpu_at(self) -> dict[Slot, Gpu]:
+        """GPUs by their domain and rail."""
+        return {(gpu.domain, gpu.rail): gpu for gpu in self.gpus}
+
     def gpu(self, domain: int, rail: int) -> Gpu:
         """The GPU of a domain and a rail."""
-        return self.gpus[domain * self.spec.domain_size + rail]
+        return self.gpu_at[domain, rail]
 
     def lane(self, domain: int, number: int) -> Gpu:
         """The destination with this number in a domain: its GPUs in order, each by all lanes."""
         rail, lane = divmod(number, self.spec.lanes)
         return self.gpu(domain, rail).by(lane)
 
+    def lane_if_any(self, domain: int, number: int) -> Gpu | None:
+        """The same; `None` where the GPU is missing."""
+        is_there = (domain, number // self.spec.lanes) in self.gpu_at
+        return self.lane(domain, number) if is_there else None
+
     def domain(self, domain: int) -> tuple[Gpu, ...]:
         """All GPUs of an HB domain."""
-        size = self.spec.domain_size
-        return self.gpus[domain * size : (domain + 1) * size]
+        return self._domains[domain]
+
+    @cached_property
+    def _domains(self) -> dict[int, tuple[Gpu, ...]]:
+        by_domain = groupby(self.gpus, key=lambda gpu: gpu.domain)
+        return {domain: tuple(gpus) for domain, gpus in by_domain}
 
     @cached_property
     def job_gpus(self) -> tuple[Gpu, ...]:
@@ -276,10 +291,10 @@ class Topology:
 
     def holder(self, gpu: Gpu) -> Gpu:
         """The GPU with the NIC that a GPU uses: itself, or the first of those that share it."""
-        size, nics = self.spec.domain_size, self.spec.nics
-        if nics >= size:
-            return gpu.gpu
-        return self.gpu(gpu.domain, gpu.rail * nics // size * size // nics)
+        sharing = _sharing(
+            self.spec, gpu.domain, gpu.rail * self.spec.nics // self.spec.domain_size
+        )
+        return next(self.gpu_at[slot] for slot in sharing if slot in self.gpu_at)
 
     def hb_hops(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
         """The hops between two GPUs of an HB domain, over the second level if leaves differ."""
@@ -354,6 +369,7 @@ class Topology:
 
 # What a fabric has that asks for nothing else; its digest has none of these.
 USUAL: dict[str, object] = {
+    "missing": FabricSpec.missing,
     "nic_ports": NicNetwork.ports,
     "planes": NicNetwork.planes,
     "spread": NicNetwork.spread,
@@ -397,7 +413,8 @@ def exchanged(cross_connects: CrossConnects, gpu: Gpu, ocs_port: OcsPort) -> Cro
 def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None) -> Topology:
     """Build the fabric of `spec` with these cross-connects, by default the initial ones."""
     cross_connects = cross_connects or straight_cross_connects(spec)
-    gpus = tuple(Gpu(d, r) for d in range(spec.domains) for r in range(spec.domain_size))
+    slots = product(range(spec.domains), range(spec.domain_size))
+    gpus = tuple(Gpu(*slot) for slot in slots if slot not in spec.missing)
     switches = tuple(_switches(spec))
     return Topology(
         spec=spec,
@@ -485,8 +502,12 @@ def _nic_links(
     """Name the switch's interface for the GPU: an OCS may move the link to another switch."""
     rate_bps, ports = round(spec.emulated_port_bps), spec.nic.ports
     shaping = switch_depth_s(spec.bucket_depth_s, rate_bps), spec.nic.impairment
+    gpu_at = {(gpu.domain, gpu.rail): gpu for gpu in gpus}
     for own, number in product(range(spec.domains), range(spec.nics * ports)):
-        gpu = gpus[own * spec.domain_size + number // ports * spec.domain_size // spec.nics]
+        sharing = [slot for slot in _sharing(spec, own, number // ports) if slot in gpu_at]
+        if not sharing:
+            continue
+        gpu = gpu_at[sharing[0]]
         lane = number % spec.lanes
         of_switch, domain = cross_connects[own][number]
         rail, plane = divmod(of_switch, ports)
@@ -494,6 +515,12 @@ def _nic_links(
         upper = Port(switch, domain + 1, f"to-{gpu.name}" + (f"p{lane}" if spec.lanes > 1 else ""))
         lower = Port(gpu.name, FIRST_NIC_PORT + lane, f"nic{lane}")
         yield Link(LinkKind.NIC, lower, upper, rate_bps, *shaping)
+
+
+def _sharing(spec: FabricSpec, domain: int, nic: int) -> Iterator[Slot]:
+    """Yield the slots whose GPUs share a NIC; the first one that is there has its links."""
+    first = nic * spec.domain_size // spec.nics
+    yield from ((domain, first + place) for place in range(max(1, spec.domain_size // spec.nics)))
 
 
 def lane_of(nic_link: Link) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-Shape = tuple[int, int]
-"""Domains, and GPUs in each."""
+from model.fabric.job_grid import JobGrid, Shape, Slot
+
 Asked = str | Sequence[str | Sequence[str]]
 """Words and names of GPUs, as a user writes them."""
 
@@ -19,42 +19,49 @@ WORDS = "all, rails, rail0, domains, d0, strided-2, strided-2-from-1"
 class Communicator:
     """Ranks of a job in their order, and the grid that they form.
 
-    Ranks that form no grid count as domains of one GPU each.
+    All GPUs of a grid form it without the slots that are `missing`. Other ranks that form no grid
+    count as domains of one GPU each.
     """
 
     ranks: tuple[int, ...]
     shape: Shape
+    missing: tuple[Slot, ...] = ()
 
-    def is_uneven(self, domain_size: int) -> bool:
+    @property
+    def grid(self) -> JobGrid:
+        """The grid that its ranks form, numbered from 0."""
+        return JobGrid(*self.shape, self.missing)
+
+    def is_uneven(self, grid: JobGrid) -> bool:
         """Whether ranks of the same domain are in a communicator that forms no grid."""
-        domains = {rank // domain_size for rank in self.ranks}
+        domains = {grid.slots[rank][0] for rank in self.ranks}
         return self.shape == (len(self.ranks), 1) and len(domains) < len(self.ranks)
 
-    def is_rail_isolated(self, domain_size: int) -> bool:
+    def is_rail_isolated(self, grid: JobGrid) -> bool:
         """Whether domains and rails of the communicator's own ranks join all of its ranks.
 
         If they do not, a rail-only fabric can serve it only by crossing rails in other GPUs.
         """
         groups: list[set[tuple[str, int]]] = []
-        for rank in self.ranks:
-            ends = {("domain", rank // domain_size), ("rail", rank % domain_size)}
+        for domain, rail in (grid.slots[rank] for rank in self.ranks):
+            ends = {("domain", domain), ("rail", rail)}
             joined = [group for group in groups if group & ends]
             groups = [group for group in groups if not group & ends]
             groups.append(ends.union(*joined))
         return len(groups) == 1
 
 
-def communicators(asked: Asked, shape: Shape) -> tuple[Communicator, ...]:
+def communicators(asked: Asked, grid: JobGrid) -> tuple[Communicator, ...]:
     """Return all requested communicators on a grid of GPUs.
 
     A word names one or several communicators; a list of GPU names forms one; any other list joins
     those of its entries. Raises `ValueError` with a sentence.
     """
     if isinstance(asked, str):
-        return tuple(_communicator(ranks, shape) for ranks in _of_word(asked, shape))
+        return tuple(_communicator(ranks, grid) for ranks in _of_word(asked, grid))
     if all(isinstance(entry, str) and _GPU.fullmatch(entry) for entry in asked):
-        return (_communicator([_gpu(str(entry), shape) for entry in asked], shape),)
-    return tuple(one for entry in asked for one in communicators(entry, shape))
+        return (_communicator([_gpu(str(entry), grid) for entry in asked], grid),)
+    return tuple(one for entry in asked for one in communicators(entry, grid))
 
 
 def label(asked: Asked) -> str:
@@ -72,17 +79,18 @@ _PLACE = re.compile(f"(d|rail){_NUMBER}")
 _STRIDED = re.compile(f"strided-{_NUMBER}(?:-from-{_NUMBER})?")
 
 
-def _of_word(word: str, shape: Shape) -> list[list[int]]:
+def _of_word(word: str, grid: JobGrid) -> list[list[int]]:
     """Return the ranks of every communicator that a word stands for."""
-    domains, size = shape
     if word == EVERYONE:
-        return [list(range(domains * size))]
+        return [list(range(grid.gpus))]
     by_place = {
-        "d": [list(range(d * size, (d + 1) * size)) for d in range(domains)],
-        "rail": [list(range(rail, domains * size, size)) for rail in range(size)],
+        "d": _by_place(grid, 0, grid.domains),
+        "rail": _by_place(grid, 1, grid.size),
     }
     if word in ("domains", "rails"):
-        return by_place["d" if word == "domains" else "rail"]
+        groups = by_place["d" if word == "domains" else "rail"]
+        # One GPU that is left of a domain or a rail has nobody to send to.
+        return [ranks for ranks in groups if len(ranks) > 1] or groups
     if matched := _PLACE.fullmatch(word):
         groups, number = by_place[matched[1]], int(matched[2])
         if number >= len(groups):
@@ -92,8 +100,16 @@ def _of_word(word: str, shape: Shape) -> list[list[int]]:
             )
         return [groups[number]]
     if matched := _STRIDED.fullmatch(word):
-        return _strided(int(matched[1]), matched[2], domains * size)
+        return _strided(int(matched[1]), matched[2], grid.gpus)
     raise ValueError(f"unknown communicator {word!r}; known: {WORDS}, or a list of GPUs (d0g0)")
+
+
+def _by_place(grid: JobGrid, which: int, count: int) -> list[list[int]]:
+    """Return the ranks in each domain (`which` is 0), or on each rail (1)."""
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for rank, slot in enumerate(grid.slots):
+        groups[slot[which]].append(rank)
+    return groups
 
 
 def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
@@ -105,26 +121,30 @@ def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
     return [list(range(begin, gpus, stride)) for begin in begins]
 
 
-def _gpu(name: str, shape: Shape) -> int:
+def _gpu(name: str, grid: JobGrid) -> int:
     """Return the rank of a GPU."""
     matched = _GPU.fullmatch(name)
-    domain, rail = (int(part) for part in matched.groups()) if matched else shape
-    if domain >= shape[0] or rail >= shape[1] or name != f"d{domain}g{rail}":
-        last = f"d{shape[0] - 1}g{shape[1] - 1}"
+    domain, rail = (int(part) for part in matched.groups()) if matched else grid.shape
+    if (domain, rail) in grid.missing:
+        raise ValueError(f"GPU {name!r} is missing from the fabric")
+    if (domain, rail) not in grid.rank_at or name != f"d{domain}g{rail}":
+        last = f"d{grid.domains - 1}g{grid.size - 1}"
         raise ValueError(f"unknown GPU {name!r}; known: d0g0 to {last}")
-    return domain * shape[1] + rail
+    return grid.rank_at[domain, rail]
 
 
-def _communicator(ranks: Sequence[int], shape: Shape) -> Communicator:
+def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
     """Return a communicator in the order of its ranks; if they form a grid, in the grid's order."""
     if len(ranks) < 2:
         raise ValueError("must have two GPUs or more")
     if len(set(ranks)) < len(ranks):
         raise ValueError("duplicate GPU")
     by_domain = [
-        [rank % shape[1] for rank in group]
-        for _, group in groupby(sorted(ranks), key=lambda rank: rank // shape[1])
+        [grid.slots[rank][1] for rank in group]
+        for _, group in groupby(sorted(ranks), key=lambda rank: grid.slots[rank][0])
     ]
     if all(rails == by_domain[0] for rails in by_domain):
         return Communicator(tuple(sorted(ranks)), (len(by_domain), len(by_domain[0])))
+    if len(ranks) == grid.gpus:
+        return Communicator(tuple(sorted(ranks)), grid.shape, grid.missing)
     return Communicator(tuple(ranks), (len(ranks), 1))

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 
-from model.job.communicators import LONGEST_LABEL, Shape
+from model.fabric.job_grid import JobGrid, Shape
+from model.job.communicators import LONGEST_LABEL
 from model.workload.schedule import Steps, fingerprint
 from model.workload.transfers.columns import Transfers, starts_of
 from model.workload.transfers.lanes import Lanes
@@ -33,17 +34,18 @@ class Partition:
         """Number of domains, and of GPUs in each."""
         return self.domains[1] - self.domains[0] + 1, self.rails[1] - self.rails[0] + 1
 
-    def ranks(self, domain_size: int) -> tuple[int, ...]:
-        """Return its ranks in a grid with `domain_size` GPUs in a domain, in their order."""
-        return tuple(
-            domain * domain_size + rail
-            for domain in range(self.domains[0], self.domains[1] + 1)
-            for rail in range(self.rails[0], self.rails[1] + 1)
-        )
+    def ranks(self, grid: JobGrid) -> tuple[int, ...]:
+        """Return the ranks of its GPUs in a grid, in their order."""
+        slots = product(*map(_numbers, (self.domains, self.rails)))
+        return tuple(grid.rank_at[slot] for slot in slots if slot in grid.rank_at)
 
-    def is_within(self, shape: Shape) -> bool:
-        """Whether a grid has all of its GPUs."""
-        return self.domains[1] < shape[0] and self.rails[1] < shape[1]
+    def of(self, grid: JobGrid) -> JobGrid:
+        """Return its own part of a grid."""
+        return grid.part(_numbers(self.domains), _numbers(self.rails))
+
+    def is_within(self, grid: JobGrid) -> bool:
+        """Whether a grid has all of its slots."""
+        return self.domains[1] < grid.domains and self.rails[1] < grid.size
 
     def overlaps(self, other: "Partition") -> bool:
         """Whether some GPU is in both."""
@@ -58,6 +60,10 @@ def written(span: Span) -> str:
     """Return a span as a scenario has it: `2`, or `0-3`."""
     first, last = span
     return f"{first}" if first == last else f"{first}-{last}"
+
+
+def _numbers(span: Span) -> range:
+    return range(span[0], span[1] + 1)
 
 
 def _meet(one: Span, other: Span) -> bool:
@@ -86,16 +92,16 @@ class ConcurrentJobs:
     GPU, or are not within the grid.
     """
 
-    shape: Shape
+    grid: JobGrid
     jobs: tuple[PlacedSteps, ...]
     collective: None = None
     task: str = "jobs"
 
     def __post_init__(self) -> None:
         for job in self.jobs:
-            if not job.partition.is_within(self.shape):
+            if not job.partition.is_within(self.grid):
                 raise ScheduleError(f"job {job.name}: {job.partition} are outside the grid")
-            if job.steps.gpus != len(job.partition.ranks(self.shape[1])):
+            if job.steps.gpus != len(job.partition.ranks(self.grid)):
                 raise ScheduleError(f"job {job.name}: its steps are for {job.steps.gpus} ranks")
         for one, other in combinations(self.jobs, 2):
             if one.partition.overlaps(other.partition):
@@ -109,7 +115,7 @@ class ConcurrentJobs:
     @property
     def gpus(self) -> int:
         """The number of all GPUs of the grid, including those without a job."""
-        return self.shape[0] * self.shape[1]
+        return self.grid.gpus
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +128,7 @@ class ConcurrentJobs:
         return Transfers.joined(
             [
                 job.steps.transfers.placed(
-                    np.array(job.partition.ranks(self.shape[1])), first=mine.start, first_chunk=0
+                    np.array(job.partition.ranks(self.grid)), first=mine.start, first_chunk=0
                 )
                 for job, mine in self.places()
             ]
@@ -133,7 +139,7 @@ class ConcurrentJobs:
         return replace(self, jobs=tuple(self._over(job, lanes) for job in self.jobs))
 
     def _over(self, job: PlacedSteps, lanes: Lanes) -> PlacedSteps:
-        ranks = np.array(job.partition.ranks(self.shape[1]))
+        ranks = np.array(job.partition.ranks(self.grid))
         return replace(job, steps=job.steps.over(lanes.among(ranks)))
 
     def places(self) -> Iterator[tuple[PlacedSteps, slice]]:
@@ -149,7 +155,9 @@ class ConcurrentJobs:
     @cached_property
     def digest(self) -> str:
         """Fingerprint of the contents."""
-        return fingerprint(self.transfers, "jobs", self.shape, *(job.digest for job in self.jobs))
+        return fingerprint(
+            self.transfers, "jobs", self.grid.shape, *(job.digest for job in self.jobs)
+        )
 
 
 def names_of(names: list[str]) -> str:

@@ -69,7 +69,10 @@ class PairPaths:
         self._routing = routing
         self._directions = directions
         self._gpus = routing.topology.gpus
-        self._size, self._lanes = routing.topology.spec.domain_size, routing.topology.spec.lanes
+        spec = routing.topology.spec
+        self._lanes, self._slots = spec.lanes, np.array(list(routing.topology.gpu_at)).T
+        self._number = np.full((spec.domains, spec.domain_size), UNKNOWN)
+        self._number[tuple(self._slots)] = np.arange(len(self._gpus))
 
     def rows(self, sources: Ints, destinations: Ints) -> Ints:
         """Return the path of each pair of GPUs, as a row of numbers padded with `PADDING`."""
@@ -125,10 +128,10 @@ class PairPaths:
         Within the HB domain this is the destination. It is the same for all equivalent domains.
         """
         first = np.array(self._routing.live.equivalent)
-        domains, rails = np.divmod(sources, self._size)
+        domains, rails = self._slots[:, sources]
         count = len(self._gpus) * self._lanes
-        same = domains == destinations // (self._size * self._lanes)
-        keys = (first[domains] * self._size + rails) * count + destinations
+        same = domains == self._slots[0, destinations // self._lanes]
+        keys = self._number[first[domains], rails] * count + destinations
         keys = np.where(same, -1 - sources * count - destinations, keys)
         _, examples, which = np.unique(keys, return_index=True, return_inverse=True)
         egresses = [
@@ -138,7 +141,8 @@ class PairPaths:
             )
         ]
         rail, port = np.array(egresses, np.int64).reshape(-1, 2)[which].T
-        return np.where(rail == UNKNOWN, UNKNOWN, sources - rails + rail), port.copy()
+        number = self._number[domains, np.maximum(rail, 0)]
+        return np.where(rail == UNKNOWN, UNKNOWN, number), port.copy()
 
     def _destination(self, number: int) -> Gpu:
         return self._gpus[number // self._lanes].by(number % self._lanes)
@@ -265,9 +269,10 @@ class Network:
 
 def networks(epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: Pairs) -> list[Network]:
     """Describe a fabric in each epoch, for pairs of ranks that are placed on `gpus`."""
-    spec, directions = epochs[0].topology.spec, Directions()
-    number = np.array([gpu.domain * spec.domain_size + gpu.rail for gpu in gpus])
-    sources, destinations = number[pairs[0]], number[pairs[1]] * spec.lanes + pairs[2]
+    topology, directions = epochs[0].topology, Directions()
+    numbers = {gpu: number for number, gpu in enumerate(topology.gpus)}
+    number = np.array([numbers[gpu] for gpu in gpus])
+    sources, destinations = number[pairs[0]], number[pairs[1]] * topology.spec.lanes + pairs[2]
     return [_network(epoch, sources, destinations, directions) for epoch in epochs]
 
 

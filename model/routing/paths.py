@@ -89,6 +89,16 @@ class LiveLinks:
         """The GPU of the same rail in the first equivalent domain, by the same lane."""
         return self.topology.gpu(self.equivalent[gpu.domain], gpu.rail).by(gpu.lane)
 
+    def representatives(self, number: int) -> Iterator[tuple[Gpu, int]]:
+        """Yield each set of equivalent domains that have a lane, after the first domain's lane.
+
+        Bit d of a set stands for domain d.
+        """
+        for domains in self.equivalent_domains:
+            first = self.topology.lane_if_any(next(bits(domains)), number)
+            if first is not None:
+                yield first, domains
+
     @cached_property
     def equivalent_domains(self) -> list[int]:
         """Sets of equivalent domains, bit d for domain d."""
@@ -107,12 +117,12 @@ class LiveLinks:
         ]
 
     def _live_links(self, domain: int) -> Iterator[tuple[object, ...]]:
-        """Yield for each GPU whether HB link and trunk are live, and its NIC links' switches."""
+        """Yield rail, whether HB link and trunk are live, and NIC links' switches of each GPU."""
         whole = self.topology.hb_switches[domain]
         for gpu in self.topology.domain(domain):
             crossbar = self.crossbar[gpu]
             switches = tuple((lane, nic.upper.node) for lane, nic in self.own_nics[gpu].items())
-            yield crossbar is not None, crossbar == whole, switches
+            yield gpu.rail, crossbar is not None, crossbar == whole, switches
 
     # Distances
 
@@ -241,8 +251,7 @@ class Routing:
         key = self.live.equivalent[gpu.domain], gpu.rail, number
         if key not in self._known_egress_to_lane:
             domains_of: dict[Egress, int] = {}
-            for domains in self.live.equivalent_domains:
-                first = self.topology.lane(next(bits(domains)), number)
+            for first, domains in self.live.representatives(number):
                 egress = self._nearest_egress(gpu, first)
                 domains_of[egress] = domains_of.get(egress, 0) | domains
             self._known_egress_to_lane[key] = tuple(domains_of.items())
@@ -294,8 +303,7 @@ class Routing:
     def ports_to_lane(self, switch: str, number: int, domains: int) -> list[tuple[Ports, int]]:
         """Ports to a lane in a set of domains, each with its subset of the domains."""
         groups: list[tuple[Ports, int]] = []
-        for equivalent in self.live.equivalent_domains:
-            first = self.topology.lane(next(bits(equivalent)), number)
+        for first, equivalent in self.live.representatives(number):
             cost, ports = self._ports_up(switch, first)
             if cost < GPU_TRANSIT and not self._last_link(switch, first):
                 _add(groups, ports, equivalent & domains)
@@ -318,8 +326,7 @@ class Routing:
     def below(self, spine_switch: str, number: int) -> int:
         """Set of domains whose lane with this number is two links down from a spine switch."""
         reached = 0
-        for equivalent in self.live.equivalent_domains:
-            first = self.topology.lane(next(bits(equivalent)), number)
+        for first, equivalent in self.live.representatives(number):
             if self.live.distances_to(first).get(spine_switch) == 2:
                 reached |= equivalent
         return reached

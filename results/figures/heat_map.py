@@ -1,5 +1,6 @@
 """The heat map of the bytes between all pairs of GPUs."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,12 @@ MOST_ROWS = 512
 SMALL = 64
 
 
-def draw_pairs(axes: Axes, size_bytes: Floats, gpus: int, domain_size: int, colours: str) -> None:
+def draw_pairs(
+    axes: Axes, size_bytes: Floats, gpus: int, borders: Iterable[int], colours: str
+) -> None:
     """Draw the bytes from GPUs (rows) to GPUs (columns), and the borders of domains.
 
-    Shades are of the logarithm; pairs without bytes stay empty. A domain size of 0 has no borders.
+    Shades are of the logarithm; pairs without bytes stay empty. A border is above its GPU.
     """
     masked = np.ma.masked_equal(size_bytes, 0)
     if masked.count():
@@ -36,7 +39,7 @@ def draw_pairs(axes: Axes, size_bytes: Floats, gpus: int, domain_size: int, colo
         ticks = np.unique([low, np.sqrt(low * high), high])
         bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format=_bytes, shrink=0.8)
         bar.minorticks_off()
-    for border in range(domain_size, gpus, domain_size) if domain_size else ():
+    for border in borders:
         axes.axhline(border - 0.5, color="0.5", linewidth=0.4)
         axes.axvline(border - 0.5, color="0.5", linewidth=0.4)
     axes.grid(visible=False)
@@ -66,7 +69,8 @@ def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
 
 
 def _draw(axes: Axes, traffic: Traffic, block: int, shown: int, domain_size: int) -> None:
-    draw_pairs(axes, traffic.matrix(block, shown), shown, domain_size, "Greys")
+    borders = range(domain_size, shown, domain_size) if domain_size else ()
+    draw_pairs(axes, traffic.matrix(block, shown), shown, borders, "Greys")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 

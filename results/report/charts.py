@@ -121,7 +121,8 @@ def heat_map(case: CaseData, name: str) -> Picture:
     ranks, pairs = len(matrix), matrix[matrix > 0]
     with drawing(3.4, 4.0) as figure:
         axes = figure.add_subplot()
-        draw_pairs(axes, matrix, ranks, case.topology.spec.job_size, "cividis_r")
+        borders = np.cumsum(case.topology.spec.job_grid.sizes)[:-1].tolist()
+        draw_pairs(axes, matrix, ranks, borders, "cividis_r")
         ticks = range(0, ranks, max(1, ranks // 8))
         names = [gpu.name for gpu in case.topology.job_gpus]
         axes.set_xticks(ticks, [names[n] for n in ticks], rotation=90)

@@ -71,7 +71,7 @@ class IsolationCheck:
     """The bytes that switches forwarded to addresses of other rails, and of their own.
 
     Without bytes, it is not applicable: spine switches connect rails; with one HB domain, rails
-    carry nothing.
+    carry nothing; and where GPUs are missing, traffic for their rails crosses from others.
     """
 
     verdict: str = NOT_APPLICABLE

@@ -31,6 +31,7 @@ from model.fabric.spec import (
 from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Roce, Transport
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
+from scenarios.format.missing import missing_issues, missing_slots
 from scenarios.format.nics import nic_issues
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
@@ -57,6 +58,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     yield from _hb_switch_issues(fabric)
     yield from nic_issues(fabric)
     yield from _transport_issues(fabric)
+    yield from missing_issues(fabric)
     queue = fabric.switch_queue
     if queue and queue.kmin >= queue.kmax:
         what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
@@ -175,6 +177,7 @@ def fabric_spec(
         datapath=None if is_default else Datapath(fabric.datapath),
         transport=fabric.transport,
         roce=_roce(fabric.roce or RoceKeys(), scale),
+        missing=missing_slots(fabric),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from model.fabric.addressing import MAX_DOMAINS
 from model.fabric.shaping import (
     DEFAULT_WINDOW,
     LEAST_DEPTH_S,
@@ -42,6 +43,7 @@ from scenarios.format.units import (
     Flag,
     Kinds,
     Loss,
+    Missing,
     Names,
     Platform,
     Rate,
@@ -160,6 +162,18 @@ class Fabric(Strict):
         description="number of HB domains, y; with 1, no traffic leaves it: the ideal network"
     )
     domain_size: Count = Field(description="GPUs in an HB domain, K = x")
+    missing: Missing = Field(
+        default=(),
+        description="GPUs that unequal domains lack (`d1g3`): they have no proxy and no links, and "
+        "ranks number the others",
+    )
+    domain_sizes: tuple[Count, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_DOMAINS,
+        description="instead of `domains`, `domain_size` and `missing`: the GPUs of each domain, "
+        "whose last ones are missing (`[8, 8, 7, 8]`)",
+    )
     platform: Platform | None = Field(
         default=None, description="a platform that Railbed knows, whose bandwidths are taken"
     )
@@ -274,7 +288,8 @@ class Fabric(Strict):
     @model_validator(mode="before")
     @classmethod
     def _import_network(cls, given: Any, info: ValidationInfo) -> Any:
-        """Add the keys of the named network that the scenario itself does not give."""
+        """Add the keys of `domain_sizes`, and of the named network, that are not given."""
+        given = _with_sizes(given)
         name = given.get("topology") if isinstance(given, dict) else None
         if not isinstance(name, str):
             return given
@@ -284,6 +299,19 @@ class Fabric(Strict):
             network["domains"] = network["domain_size"]
         left_out = RATES if "platform" in given else ()
         return {key: value for key, value in network.items() if key not in left_out} | given
+
+
+def _with_sizes(given: Any) -> Any:
+    """Add the grid and the missing GPUs of domains whose sizes are listed."""
+    sizes = given.get("domain_sizes") if isinstance(given, dict) else None
+    if not isinstance(sizes, list) or not sizes or not all(type(size) is int for size in sizes):
+        return given
+    for key in ("domains", "domain_size", "missing"):
+        if key in given:
+            raise ValueError(f"domain_sizes cannot be combined with {key}")
+    most = max(sizes)
+    missing = [f"d{n}g{rail}" for n, size in enumerate(sizes) for rail in range(size, most)]
+    return {**given, "domains": len(sizes), "domain_size": most, "missing": missing}
 
 
 class Expect(Strict):

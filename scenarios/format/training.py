@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError, Problem
-from model.job.communicators import Shape
+from model.fabric.job_grid import Shape
 from model.training.iteration import Evaluation
 from model.training.job import ACCELERATORS, Cluster, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced

@@ -156,6 +156,7 @@ def _span(value: object) -> tuple[int, int]:
 _SPAN = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?", re.ASCII)
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+Missing = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[float, BeforeValidator(_rate), PlainSerializer(_rate_text, when_used="json")]

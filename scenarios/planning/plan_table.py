@@ -8,7 +8,7 @@ from model.prediction.load import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from results.sections.section import Marked, Row, Section
 from scenarios.planning.auto import NOT_MEASURED
-from scenarios.planning.plan import CasePlan, rail_crossings
+from scenarios.planning.plan import CasePlan, rail_crossings, real_task
 from scenarios.scenario import Scenario
 
 Alone = tuple[FabricKind, int, str]
@@ -90,6 +90,9 @@ def notes(scenario: Scenario) -> Iterator[str]:
     for case in scenario.cases:
         if case.task.choice:
             yield f"{case.name}: {case.task.choice}."
+        real = real_task(case.task, scenario.spec_of(case.kind))
+        if price := real.task.price(real.spec):
+            yield f"{case.name}: {price}."
     for sentence in rail_crossings(scenario):
         yield f"{sentence}."
     yield from (f"not emulated: {what}" for what in scenario.left_out)

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from model.fabric.job_grid import JobGrid
 from model.workload.trace import NodeKind, Trace
 from studies.benchmarks.rows import Row
 from traffic_gen.traces.formats.chakra_writing import chakra_files
@@ -124,8 +125,9 @@ def _imported(path: Path) -> Row:
     before_s = time.process_time()
     trace = read_trace(path, Defaults(RANKS, RANKS * BLOCKS * CHUNKS))
     read_s, read_bytes = time.process_time(), _most_bytes()
-    gpu_of = placed(PlacementRule.WRAP, trace.ranks, DOMAINS, DOMAIN_SIZE)
-    steps = Replay(trace, path.name, gpu_of, DOMAINS * DOMAIN_SIZE, DOMAIN_SIZE).steps()
+    grid = JobGrid(DOMAINS, DOMAIN_SIZE)
+    gpu_of = placed(PlacementRule.WRAP, trace.ranks, grid)
+    steps = Replay(trace, path.name, gpu_of, grid).steps()
     return {
         "format": trace.format,
         "nodes": len(trace),

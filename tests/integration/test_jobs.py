@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from execution.cases.emulation import Experiment
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
 from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
 from model.workload.transfers.collective import Collective
@@ -29,7 +30,7 @@ def placed(name: str, first: int) -> PlacedSteps:
 
 def seconds(fabric: Experiment, *jobs: PlacedSteps) -> float:
     """How long these jobs take, until the last one has ended; each as long as modeled."""
-    steps = ConcurrentJobs((DOMAINS, SIZE), jobs)
+    steps = ConcurrentJobs(JobGrid(DOMAINS, SIZE), jobs)
     prediction = fabric.predict(steps)
     found = agreeing_attempt(fabric, steps, prediction, AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), (len(jobs), found.ratio)

@@ -1,6 +1,7 @@
 """Fabrics and schedules for property tests."""
 
 from dataclasses import replace
+from itertools import product
 
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -85,8 +86,10 @@ def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
     return Planner(topology).state(health)
 
 
-def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Topology]:
-    """Fabrics of both kinds and many shapes, some with a Clos for each rail, or two HB tiers."""
+def topologies(
+    max_domains: int = 6, max_size: int = 5, most_missing: int = 0
+) -> st.SearchStrategy[Topology]:
+    """Fabrics of both kinds, some with a Clos for each rail, two HB tiers, or GPUs missing."""
     return st.builds(
         spec,
         kind=st.sampled_from(FabricKind),
@@ -98,28 +101,41 @@ def topologies(max_domains: int = 6, max_size: int = 5) -> st.SearchStrategy[Top
         spine_selection=st.sampled_from(SpineSelection),
         ports=st.sampled_from([1, 1, 2]),
         planes=st.sampled_from(Planes),
-    ).flatmap(_of_leaves)
+    ).flatmap(lambda fabric: _of_leaves(fabric, most_missing))
 
 
-def _of_leaves(fabric: FabricSpec) -> st.SearchStrategy[Topology]:
+def _of_leaves(fabric: FabricSpec, most_missing: int) -> st.SearchStrategy[Topology]:
     """Build a fabric with any numbers of leaf HB switches and NICs that its domains can have."""
     size = fabric.domain_size
     divisors = [n for n in range(1, size + 1) if size % n == 0]
     nics = [None] if fabric.nic.leaves > 1 else [None, None, *divisors, 2 * size]
-    return st.builds(_built, st.just(fabric), st.sampled_from(divisors), st.sampled_from(nics))
+    made = st.builds(_made, st.just(fabric), st.sampled_from(divisors), st.sampled_from(nics))
+    return made.flatmap(lambda of: without_some(of, most_missing)).map(build_topology)
 
 
-def _built(fabric: FabricSpec, hb_leaves: int, nics: int | None) -> Topology:
+def _made(fabric: FabricSpec, hb_leaves: int, nics: int | None) -> FabricSpec:
     nic = replace(fabric.nic, per_domain=nics)
-    return build_topology(replace(with_hb_leaves(fabric, hb_leaves), nic=nic))
+    return replace(with_hb_leaves(fabric, hb_leaves), nic=nic)
+
+
+def without_some(fabric: FabricSpec, most: int) -> st.SearchStrategy[FabricSpec]:
+    """The fabric, or one from which GPUs are missing: not the first of an HB switch or a NIC."""
+    below = fabric.domain_size // fabric.hb.leaves
+    shared = max(1, fabric.domain_size // fabric.nics)
+    slots = product(range(fabric.domains), range(fabric.domain_size))
+    others = [slot for slot in slots if slot[1] % below and (shared == 1 or slot[1] % shared)]
+    if not others or not most:
+        return st.just(fabric)
+    some = st.lists(st.sampled_from(others), max_size=most, unique=True)
+    return some.map(lambda found: replace(fabric, missing=tuple(found)))
 
 
 @st.composite
 def fabrics_with_failures(
     draw: st.DrawFn, max_domains: int = 4, max_size: int = 4
 ) -> tuple[Topology, Health]:
-    """A fabric with up to two GPUs or switches and up to six links lost."""
-    topology = draw(topologies(max_domains, max_size))
+    """A fabric, perhaps with GPUs missing; up to two nodes and up to six links are lost."""
+    topology = draw(topologies(max_domains, max_size, most_missing=2))
     nodes = [gpu.name for gpu in topology.gpus] + [
         *topology.hb_switches,
         *topology.hb_leaves,

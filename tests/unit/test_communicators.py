@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.health import Epoch
+from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
@@ -47,7 +48,7 @@ LARGE = 40_000_000
 def test_words_and_lists_name_ranks_of_two_domains_of_three(
     asked: Asked, ranks: list[list[int]]
 ) -> None:
-    assert [list(found.ranks) for found in communicators(asked, (2, 3))] == ranks
+    assert [list(found.ranks) for found in communicators(asked, JobGrid(2, 3))] == ranks
 
 
 @pytest.mark.parametrize(
@@ -70,12 +71,12 @@ def test_words_and_lists_name_ranks_of_two_domains_of_three(
 )
 def test_a_communicator_that_is_not_there_is_told(asked: Asked, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        communicators(asked, (2, 3))
+        communicators(asked, JobGrid(2, 3))
 
 
 def test_an_empty_list_asks_for_nothing() -> None:
     with pytest.raises(ValueError, match="two GPUs or more"):
-        communicators([], (2, 3))
+        communicators([], JobGrid(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_ranks_that_are_a_grid_have_its_shape(
     ranks: tuple[int, ...], shape: tuple[int, int]
 ) -> None:
     names = [f"d{rank // 3}g{rank % 3}" for rank in ranks]
-    assert communicators(names, (2, 3))[0].shape == shape
+    assert communicators(names, JobGrid(2, 3))[0].shape == shape
 
 
 @given(st.sets(st.integers(0, 15), min_size=2), st.integers(1, 8))
@@ -101,7 +102,8 @@ def test_rail_isolation_is_reachability_by_own_rails_and_domains(
         if rank // size == other // size or rank % size == other % size
     }:
         reached |= found
-    isolated = Communicator(tuple(ranks), (len(ranks), 1)).is_rail_isolated(size)
+    grid = JobGrid(16, size)
+    isolated = Communicator(tuple(ranks), (len(ranks), 1)).is_rail_isolated(grid)
     assert isolated == (reached == ranks)
 
 
@@ -124,7 +126,7 @@ def test_several_communicators_are_proved_each_with_its_own_data(
         SizedCollective(*named, (4, 3), 1, communicator=asked).require_accepted()
     except ScheduleError:
         return
-    groups = communicators(asked, (4, 3))
+    groups = communicators(asked, JobGrid(4, 3))
     schedule = SizedCollective(*named, (4, 3), size, communicator=asked).steps()
     alone = [SizedCollective(*named, group.shape, size).steps() for group in groups]
     assert schedule.gpus == 12
@@ -155,7 +157,7 @@ def test_closed_forms_hold_for_communicators_that_are_grids(
     named: Named, asked: str, kind: FabricKind
 ) -> None:
     """Several at once take no longer than one, as they share no link."""
-    groups = communicators(asked, (4, 4))
+    groups = communicators(asked, JobGrid(4, 4))
     schedule = SizedCollective(*named, (4, 4), LARGE, communicator=asked).steps()
     fabric = spec(kind, 4, 4, spines=4)
     domains, size = groups[0].shape

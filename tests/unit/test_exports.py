@@ -15,6 +15,7 @@ from commands.export_nccl_tests import export_nccl_tests
 from commands.export_simulators import export_chakra, export_htsim
 from model.errors import InputError
 from model.fabric.health import Epoch
+from model.fabric.job_grid import JobGrid
 from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
@@ -104,8 +105,8 @@ def test_the_trace_of_a_replay_replays_as_it_did(trace: Trace) -> None:
 
 
 def _replayed(trace: Trace) -> Steps:
-    ranks = trace.ranks
-    return Replay(trace, "x", placed(PlacementRule.WRAP, ranks, 1, ranks), ranks, ranks).steps()
+    grid = JobGrid(1, trace.ranks)
+    return Replay(trace, "x", placed(PlacementRule.WRAP, trace.ranks, grid), grid).steps()
 
 
 def test_connections_of_htsim_begin_as_the_transfers_did(run: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import SEGMENT_PACKETS, least_timeout_s, send_buffer_bytes
 from model.fabric.spec import FabricKind
 from model.fabric.topology import build_topology
@@ -69,7 +70,7 @@ def test_exchanges_that_follow_one_another_do_not_contend(
 
 def in_turns(rank: int, peers: Iterable[int], shape: tuple[int, int]) -> list[int]:
     """The peers of a rank, in their turns."""
-    return sorted(peers, key=partial(turn, rank, shape))
+    return sorted(peers, key=partial(turn, rank, JobGrid(*shape)))
 
 
 @given(SHAPES, st.data())

@@ -12,6 +12,7 @@ from rich.console import Console
 from commands.check import described
 from model.errors import InputError
 from model.fabric.health import Epoch
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Hop, build_topology
 from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
@@ -37,6 +38,7 @@ from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 DOMAINS, SIZE = 4, 4
+GRID = JobGrid(DOMAINS, SIZE)
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
 TOP = "{name: top, domains: 0-1, collective: all-to-all, algorithm: pairwise, size: 8 MB}"
 BOTTOM = "{name: bottom, domains: 2-3, collective: all-gather, algorithm: ring, size: 1 MB}"
@@ -74,13 +76,13 @@ Two = tuple[Partition, Partition]
 
 @given(PARTITIONS, PARTITIONS)
 def test_partitions_overlap_if_a_gpu_is_in_both(one: Partition, other: Partition) -> None:
-    assert one.is_within((DOMAINS, SIZE))
-    assert one.overlaps(other) == bool({*one.ranks(SIZE)} & {*other.ranks(SIZE)})
-    assert len(one.ranks(SIZE)) == one.shape[0] * one.shape[1]
+    assert one.is_within(GRID)
+    assert one.overlaps(other) == bool({*one.ranks(GRID)} & {*other.ranks(GRID)})
+    assert len(one.ranks(GRID)) == one.shape[0] * one.shape[1]
 
 
 def hops_within(routing: Routing, partition: Partition) -> set[Hop]:
-    gpus = [routing.topology.gpus[rank] for rank in partition.ranks(SIZE)]
+    gpus = [routing.topology.gpus[rank] for rank in partition.ranks(GRID)]
     pairs = ((a, b) for a in gpus for b in gpus if a != b)
     return {hop for a, b in pairs for hop in routing.path(a, b)}
 
@@ -123,12 +125,12 @@ def placed(draw: st.DrawFn, partition: Partition) -> PlacedSteps:
     possible = [named for named in ALGORITHMS if accepts(named, *partition.shape)]
     named = draw(st.sampled_from(possible))
     size = draw(st.sampled_from((1000, 500_000)))
-    name = "-".join((*named, *map(str, partition.ranks(SIZE))))
+    name = "-".join((*named, *map(str, partition.ranks(GRID))))
     return PlacedSteps(name, partition, SizedCollective(*named, partition.shape, size).steps())
 
 
 def together(*jobs: PlacedSteps) -> ConcurrentJobs:
-    return ConcurrentJobs((DOMAINS, SIZE), jobs)
+    return ConcurrentJobs(GRID, jobs)
 
 
 def modeled_s(steps: ConcurrentJobs, fabric: FabricSpec) -> dict[str, float]:
@@ -149,7 +151,7 @@ def test_jobs_together_are_the_jobs_alone_side_by_side(jobs: tuple[PlacedSteps, 
         alone = together(job).transfers
         for column in ("source", "destination", "size_bytes", "compute_ns", "reduce"):
             assert (getattr(transfers, column)[mine] == getattr(alone, column)).all()
-        assert {*transfers.source[mine].tolist()} <= {*job.partition.ranks(SIZE)}
+        assert {*transfers.source[mine].tolist()} <= {*job.partition.ranks(GRID)}
         for here, there in zip(transfers[mine], alone, strict=True):
             assert here.after == tuple(mine.start + earlier for earlier in there.after)
             assert (here.ready is None) == (there.ready is None)

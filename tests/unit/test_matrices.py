@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.health import Epoch
+from model.fabric.job_grid import JobGrid, Shape
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology, build_topology
-from model.job.communicators import Shape
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
@@ -161,7 +161,7 @@ def test_spreading_is_modeled_faster_for_a_hot_gpu_and_as_fast_for_none(kind: Fa
 
 def test_a_hotspot_rotates_over_domains_and_rails_in_phases_that_follow_one_another() -> None:
     skew = Skew(Preset.ROTATING_HOTSPOT)
-    shares = skew.shares((4, 4))
+    shares = skew.shares(JobGrid(4, 4))
     hot = shares.sum(axis=0).argmax(axis=0)
     assert sorted(hot // 4) == sorted(hot % 4) == [0, 1, 2, 3]
     schedule = scheduled("direct", (4, 4), 1_000_000, skew)
@@ -173,11 +173,11 @@ def test_a_hotspot_rotates_over_domains_and_rails_in_phases_that_follow_one_anot
 
 @given(SKEWS, SHAPES)
 def test_a_rank_has_one_share_on_average(skew: Skew, shape: Shape) -> None:
-    shares = skew.shares(shape)
+    shares = skew.shares(JobGrid(*shape))
     n = shape[0] * shape[1]
     assert shares.shape == (n, n, skew.phases)
     assert shares.sum() == pytest.approx(n)
-    assert (shares == replace(skew).shares(shape)).all()
+    assert (shares == replace(skew).shares(JobGrid(*shape))).all()
 
 
 SCENARIO = """\

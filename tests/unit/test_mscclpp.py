@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model.fabric.job_grid import JobGrid
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
@@ -81,7 +82,7 @@ def plan(
 def read(written: Plan, size_bytes: int = SIZE) -> Trace:
     """Read a plan, and prove that it is replayed."""
     trace = trace_in([json.dumps(written).encode()], Defaults(4, size_bytes))
-    Replay(trace, "plan", np.arange(trace.ranks), trace.ranks, 2).steps()
+    Replay(trace, "plan", np.arange(trace.ranks), JobGrid(trace.ranks // 2, 2)).steps()
     return trace
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.fabric.job_grid import JobGrid
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
@@ -46,7 +47,7 @@ def test_a_damaged_sample_is_refused_or_read(text: str, data: st.DataObject) -> 
 @pytest.mark.parametrize("path", sorted(OURS.iterdir()), ids=lambda path: path.name)
 def test_a_sample_is_replayed(path: Path) -> None:
     trace = trace_in([path.read_bytes()], given_to(path.name))
-    steps = Replay(trace, path.name, np.arange(trace.ranks), trace.ranks, 2).steps()
+    steps = Replay(trace, path.name, np.arange(trace.ranks), JobGrid(trace.ranks // 2, 2)).steps()
     assert steps.size_bytes >= trace.size_bytes.sum() > 0
 
 

@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.job_grid import JobGrid
 from model.workload.trace import Contradiction, NodeKind, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Rows
@@ -59,9 +60,8 @@ recv 1000b from 1 tag 5
 
 def replayed(trace: Trace, rule: PlacementRule, grid: tuple[int, int]) -> Replayed:
     """The steps of a trace on a grid of GPUs."""
-    domains, size = grid
-    gpu_of = placed(rule, trace.ranks, domains, size)
-    return Replay(trace, "x", gpu_of, domains * size, size).steps()
+    job = JobGrid(*grid)
+    return Replay(trace, "x", placed(rule, trace.ranks, job), job).steps()
 
 
 @FEW
@@ -100,7 +100,7 @@ def times(steps: Replayed, chance: random.Random) -> tuple[list[float], list[flo
 @FEW
 @given(MESSAGES, RULES, GRIDS)
 def test_every_byte_is_delivered(trace: Trace, rule: PlacementRule, grid: tuple[int, int]) -> None:
-    steps, gpu_of = replayed(trace, rule, grid), placed(rule, trace.ranks, *grid)
+    steps, gpu_of = replayed(trace, rule, grid), placed(rule, trace.ranks, JobGrid(*grid))
     wanted = np.zeros((steps.gpus, steps.gpus), np.int64)
     sends = trace.kind == NodeKind.SEND
     sizes = np.maximum(1, trace.size_bytes[sends])
@@ -221,15 +221,18 @@ def test_a_wrong_goal_schedule_is_refused_with_its_line(
     assert refused.value.what.startswith(what)
 
 
+FOUR = JobGrid(2, 2)
+
+
 def test_placements() -> None:
-    assert placed(PlacementRule.WRAP, 6, 2, 2).tolist() == [0, 1, 2, 3, 0, 1]
-    assert placed(PlacementRule.BLOCK, 6, 2, 2).tolist() == [0, 0, 1, 1, 2, 2]
-    assert placed(PlacementRule.RAILS, 6, 2, 2).tolist() == [0, 2, 1, 3, 0, 2]
-    assert placed((3, 0), 2, 2, 2).tolist() == [3, 0]
+    assert placed(PlacementRule.WRAP, 6, FOUR).tolist() == [0, 1, 2, 3, 0, 1]
+    assert placed(PlacementRule.BLOCK, 6, FOUR).tolist() == [0, 0, 1, 1, 2, 2]
+    assert placed(PlacementRule.RAILS, 6, FOUR).tolist() == [0, 2, 1, 3, 0, 2]
+    assert placed((3, 0), 2, FOUR).tolist() == [3, 0]
     with pytest.raises(ValueError, match="must list 2 GPUs, one for each rank, got 1"):
-        placed((3,), 2, 2, 2)
+        placed((3,), 2, FOUR)
     with pytest.raises(ValueError, match="must be GPUs 0 to 3, got 4"):
-        placed((3, 4), 2, 2, 2)
+        placed((3, 4), 2, FOUR)
 
 
 def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
@@ -417,7 +420,7 @@ def test_receives_in_a_row_count_what_they_wait_for_again() -> None:
 def test_compute_of_more_than_a_day_is_refused() -> None:
     trace = trace_in([GOAL.encode()])
     with pytest.raises(ScheduleError, match="at most a day"):
-        Replay(trace, "x", np.arange(3), 3, 3).steps(1.0, 1e12)
+        Replay(trace, "x", np.arange(3), JobGrid(1, 3)).steps(1.0, 1e12)
 
 
 def test_a_barrier_has_no_size() -> None:

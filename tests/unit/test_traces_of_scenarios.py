@@ -9,6 +9,7 @@ import pytest
 
 from commands.check import described
 from model.errors import InputError
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
 from model.workload.trace import NodeKind
 from model.workload.transfers.collective import Collective
@@ -67,8 +68,9 @@ def test_check_describes_groups_by_size_and_place() -> None:
     for rank, peer in ((0, 5), (1, 2)):
         nodes.add(Node(NodeKind.SEND, rank, 0, peer=peer, size_bytes=7))
         nodes.add(Node(NodeKind.RECEIVE, peer, 0, peer=rank))
-    gpu_of = placed(PlacementRule.WRAP, 6, 2, 2)
-    assert list(description(nodes.trace("made"), gpu_of, 2)) == [
+    grid = JobGrid(2, 2)
+    gpu_of = placed(PlacementRule.WRAP, 6, grid)
+    assert list(description(nodes.trace("made"), gpu_of, grid)) == [
         "ranks: 6 on 4 GPUs",
         "groups: 2 of 2 ranks (in one HB domain), 1 of 2 ranks (on one GPU), "
         "1 of 3 ranks (across domains and rails), 1 of 6 ranks (all)",

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from model.errors import EmulationError
 from model.fabric.addressing import NIC_NETWORK
+from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import send_buffer_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.transport import Recovery, Transport
@@ -393,10 +394,9 @@ def programs_of(
     if spec.transport is Transport.ROCE:
         for rank, program in built.items():
             program["roce"] = _queue_pairs(rank, program, addresses, spec)
+    grid = spec.job_grid
     for rank, program in built.items():
-        program["sends"].sort(
-            key=lambda send, rank=rank: turn(rank, spec.job_shape, send[1] // spec.lanes)
-        )
+        program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))
     if demand is not None:
         for rank, program in built.items():
             program["check"] = _data_check(demand, rank)
@@ -442,14 +442,14 @@ def _queue_pairs(
     }
 
 
-def turn(rank: int, shape: tuple[int, int], peer: int) -> tuple[int, int]:
+def turn(rank: int, grid: JobGrid, peer: int) -> tuple[int, int]:
     """Return the place of a peer among those that a rank of a grid sends to at once.
 
     Domains take turns, and within them rails, each counted from the rank's own: no two ranks begin
     with the same peer. NCCL orders the transfers of a group so (p2pSchedule, src/init.cc of 2.20).
     """
-    domains, size = shape
-    return (peer // size - rank // size) % domains, (peer - rank) % size
+    (domain, rail), (other, other_rail) = grid.slots[rank], grid.slots[peer]
+    return (other - domain) % grid.domains, (other_rail - rail) % grid.size
 
 
 def _data_check(demand: Demand, rank: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.job_grid import JobGrid
 from model.workload.trace import NodeKind, Trace
 
 
@@ -15,34 +16,34 @@ def origin(trace: Trace) -> str:
     return f"of a trace: {trace.format}, {size}"
 
 
-def description(trace: Trace, gpu_of: Ints, domain_size: int) -> Iterator[str]:
+def description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
     """Yield ranks, groups, bytes by kind, and compute of a trace; then what is left out.
 
     `gpu_of` has the GPU of each rank; GPUs are numbered domain after domain.
     """
     yield f"ranks: {trace.ranks} on {len(np.unique(gpu_of))} GPUs"
     if trace.operations:
-        yield f"groups: {', '.join(_groups(trace, gpu_of, domain_size))}"
+        yield f"groups: {', '.join(_groups(trace, gpu_of, grid))}"
     yield from _operations(trace)
     yield from _sends(trace, gpu_of)
     yield from _compute(trace)
     yield from (f"not replayed: {what}" for what in trace.left_out)
 
 
-def _groups(trace: Trace, gpu_of: Ints, domain_size: int) -> Iterator[str]:
+def _groups(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
     """Yield the number of groups of each size and each place on the fabric."""
     groups = {frozenset(ranks) for ranks in {one.ranks for one in trace.operations}}
     counts = Counter(
-        (len(group), _place(gpu_of[list(group)], domain_size, len(group) == trace.ranks))
+        (len(group), _place(gpu_of[list(group)], grid, len(group) == trace.ranks))
         for group in groups
     )
     for (size, place), count in sorted(counts.items()):
         yield f"{count} of {size} ranks ({place})"
 
 
-def _place(gpus: Ints, domain_size: int, is_all: bool) -> str:
+def _place(gpus: Ints, grid: JobGrid, is_all: bool) -> str:
     """Say where the GPUs of a group are."""
-    domains, rails = np.divmod(gpus, domain_size)
+    domains, rails = grid.places[:, gpus]
     if is_all:
         return "all"
     if (gpus == gpus[0]).all():

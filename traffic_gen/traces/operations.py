@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from model.arrays import Ints
-from model.job.communicators import Shape
+from model.fabric.job_grid import JobGrid, Shape
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfer
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -153,14 +153,14 @@ def expansion(collective: Collective, grid: Shape, size_bytes: int) -> tuple[Tra
     return whole.steps().transfers.objects
 
 
-def arranged(ranks: Sequence[int], gpu_of: Ints, domain_size: int) -> tuple[list[int], Shape]:
+def arranged(ranks: Sequence[int], gpu_of: Ints, job: JobGrid) -> tuple[list[int], Shape]:
     """Return the ranks by their place on a grid, and the grid.
 
     Ranks that have a GPU each, on the same rails of some domains, are on the grid of these GPUs;
     rings then cross domains along rails. All others are in a row, in the order of the trace. The
     first of the ranks is at the first place.
     """
-    domain, rail = np.divmod(gpu_of[list(ranks)], domain_size)
+    domain, rail = job.places[:, gpu_of[list(ranks)]]
     domains, rails = np.unique(domain), np.unique(rail)
     distinct = len(np.unique(gpu_of[list(ranks)]))
     if not len(domains) * len(rails) == distinct == len(ranks):

@@ -5,6 +5,7 @@ from enum import StrEnum
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.job_grid import JobGrid
 
 
 class PlacementRule(StrEnum):
@@ -15,14 +16,14 @@ class PlacementRule(StrEnum):
     RAILS = "rails"
 
 
-def placed(rule: PlacementRule | tuple[int, ...], ranks: int, domains: int, size: int) -> Ints:
-    """Return the GPU of each rank, on a grid of `domains` x `size` GPUs.
+def placed(rule: PlacementRule | tuple[int, ...], ranks: int, grid: JobGrid) -> Ints:
+    """Return the GPU of each rank, on the GPUs of a grid.
 
     Ranks beyond the last GPU begin again with the first one (`wrap`; `rails` does the same, but
     fills a rail before the next one), or each GPU has consecutive ranks (`block`). A tuple has the
     GPU of each rank. Raises `ValueError` if it does not fit.
     """
-    gpus, numbers = domains * size, np.arange(ranks)
+    gpus, numbers = grid.gpus, np.arange(ranks)
     if isinstance(rule, tuple):
         return _listed(rule, ranks, gpus)
     match rule:
@@ -31,8 +32,7 @@ def placed(rule: PlacementRule | tuple[int, ...], ranks: int, domains: int, size
         case PlacementRule.BLOCK:
             return numbers // -(-ranks // gpus)
         case PlacementRule.RAILS:
-            rail, domain = np.divmod(numbers % gpus, domains)
-            return domain * size + rail
+            return np.lexsort(grid.places)[numbers % gpus]
 
 
 def _listed(listed: tuple[int, ...], ranks: int, gpus: int) -> Ints:

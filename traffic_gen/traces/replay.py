@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.job_grid import JobGrid
 from model.workload.schedule import WorkSteps
 from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
@@ -55,8 +56,7 @@ class Replay(Task):
     trace: Trace
     algorithm: str
     gpu_of: Ints
-    gpus: int
-    domain_size: int
+    grid: JobGrid
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class Replay(Task):
     @property
     def details(self) -> tuple[str, ...]:
         """What is replayed, and what is left out."""
-        return tuple(description(self.trace, self.gpu_of, self.domain_size))
+        return tuple(description(self.trace, self.gpu_of, self.grid))
 
     @property
     def size_bytes(self) -> int:
@@ -106,7 +106,7 @@ class Replay(Task):
         transfers = emission.transfers()
         return Replayed(
             algorithm=self.algorithm,
-            gpus=self.gpus,
+            gpus=self.grid.gpus,
             size_bytes=int(transfers.size_bytes.sum()),
             transfers=transfers,
             deliveries=emission.deliveries(),
@@ -207,7 +207,7 @@ class _Emission:
 
     def _place(self, operation: Operation) -> tuple[list[int], Pattern, Ints]:
         """Return the ranks of an operation by their places, its pattern, and their GPUs."""
-        ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.domain_size)
+        ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.grid)
         gpus = self.replay.gpu_of[ranks]
         _, same = np.unique(gpus, return_inverse=True)
         distinct = len(set(same.tolist())) == len(ranks)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from model.job.communicators import Shape
 from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps, names_of
 from traffic_gen.workloads.algorithms.collectives import Named
 from traffic_gen.workloads.task import Task
@@ -26,7 +26,7 @@ class Jobs(Task):
     """Jobs on a grid of GPUs, which begin together."""
 
     key = "jobs"
-    shape: Shape
+    grid: JobGrid
     jobs: tuple[Job, ...]
 
     @property
@@ -62,12 +62,12 @@ class Jobs(Task):
     @property
     def alone(self) -> tuple["Jobs", ...]:
         """Each job alone, on its own partition."""
-        return tuple(Jobs(self.shape, (job,)) for job in self.jobs)
+        return tuple(Jobs(self.grid, (job,)) for job in self.jobs)
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> ConcurrentJobs:
         """Build and prove the steps of all jobs, with bytes and seconds scaled."""
         return ConcurrentJobs(
-            self.shape,
+            self.grid,
             tuple(
                 PlacedSteps(job.name, job.partition, job.task.steps(size_scale, time_dilation))
                 for job in self.jobs
@@ -78,6 +78,6 @@ class Jobs(Task):
         """Yield how each job crosses rails."""
         pairs = self.pairs(spec)
         for job in self.jobs:
-            own = np.isin(pairs[0], job.partition.ranks(spec.domain_size))
-            if sentence := job.task.crossing(pairs[:, own], spec.domain_size):
+            own = np.isin(pairs[0], job.partition.ranks(self.grid))
+            if sentence := job.task.crossing(pairs[:, own], self.grid):
                 yield f"job {job.name}: {sentence}"

@@ -1,20 +1,17 @@
-"""A collective of a size on a grid of GPUs: all that it is asked for, and its steps at any scale.
-
-The grid has `domains` x `domain_size` GPUs, with rank `domain * domain_size + rail`.
-"""
+"""A collective of a size on a grid of GPUs: what it is asked for, and its steps at any scale."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 from typing import Literal
 
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.job_grid import JobGrid, Shape, Slot
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from model.job.communicators import EVERYONE, Asked, Communicator, Shape, communicators, label
+from model.job.communicators import EVERYONE, Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.load import SLICES, Profile
 from model.prediction.nccl_tuning import VERSION, estimates
@@ -48,7 +45,7 @@ Cut = tuple[Communicator, Ints]
 
 @dataclass(frozen=True)
 class SizedCollective(Task):
-    """A collective with an algorithm on a grid of GPUs, and its real size.
+    """A collective with an algorithm on a grid of GPUs, some perhaps `missing`; its real size.
 
     `size_bytes` is as nccl-tests define it. A pipelined algorithm sends each chunk in `slices`, by
     default as many as the algorithm says. An all-to-all may have a `matrix`, and exchange with
@@ -65,6 +62,7 @@ class SizedCollective(Task):
     communicator: Asked = EVERYONE
     peers: Peers = 1
     choice: str = ""
+    missing: tuple[Slot, ...] = ()
 
     @property
     def collectives(self) -> tuple[Named, ...]:
@@ -93,13 +91,25 @@ class SizedCollective(Task):
         return "/".join(names + ([] if everyone else [label(self.communicator)]))
 
     @property
+    def job_grid(self) -> JobGrid:
+        """The GPUs of the job."""
+        return JobGrid(*self.shape, self.missing)
+
+    @property
     def how(self) -> Algorithm:
         """The algorithm itself."""
         return algorithm_of(self.named)
 
     def chosen_by_nccl(self, spec: FabricSpec) -> "SizedCollective":
-        """Return the same AllReduce by the algorithm that NCCL's tuning model chooses."""
-        best, *others = estimates(spec.platform, *self.shape, self.size_bytes)
+        """Return the same AllReduce by the algorithm that NCCL's tuning model chooses.
+
+        For unequal domains, it chooses among those that serve them.
+        """
+        told = estimates(spec.platform, *self.shape, self.size_bytes)
+        if self.missing:
+            named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
+            told = [one for one in told if named[one].is_accepted] or told
+        best, *others = told
         before = " and ".join(map(str, others))
         why = f"NCCL {VERSION}'s tuning model chooses {best} before {before}"
         return replace(self, algorithm=NAMES_OF_NCCL[best.algorithm], choice=why)
@@ -130,7 +140,7 @@ class SizedCollective(Task):
     @property
     def peers_at_once(self) -> int:
         """The number of partners with which a GPU exchanges at once, at most."""
-        return prod(self.shape) if isinstance(self.peers, str) else self.peers
+        return self.job_grid.gpus if isinstance(self.peers, str) else self.peers
 
     @property
     def phases(self) -> int:
@@ -140,12 +150,13 @@ class SizedCollective(Task):
     @property
     def groups(self) -> tuple[Communicator, ...]:
         """The communicators; raises `ValueError` if the grid does not have them."""
-        return communicators(self.communicator, self.shape)
+        return communicators(self.communicator, self.job_grid)
 
     @property
     def is_regular(self) -> bool:
         """Whether a closed form and a smaller grid describe it."""
-        return self.matrix is None and self.communicator in REGULAR
+        whole = self.matrix is None and not self.missing
+        return whole and self.communicator in REGULAR
 
     def _is_regular_on(self, spec: FabricSpec) -> bool:
         return self.is_regular and spec.has_whole_nics
@@ -173,7 +184,7 @@ class SizedCollective(Task):
         return Schedule(
             collective=self.collective,
             algorithm=self.algorithm,
-            gpus=prod(self.shape),
+            gpus=self.job_grid.gpus,
             size_bytes=int(chunk_bytes.sum()) // self._owners(group),
             demand=Demand.joined(demands, [np.array(group.ranks) for group, _ in cuts]),
             transfers=transfers,
@@ -190,7 +201,7 @@ class SizedCollective(Task):
         parts, first, first_chunk = list[Transfers](), 0, 0
         for group, chunk_bytes in self._cuts(size_scale):
             parts_of = self.chunk_slices, self.phases, self.peers_at_once
-            builder = Builder(*group.shape, chunk_bytes, *parts_of)
+            builder = Builder(*group.shape, chunk_bytes, *parts_of, group.missing)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -204,9 +215,27 @@ class SizedCollective(Task):
     def require_accepted(self) -> None:
         """Raise `ScheduleError` if the algorithm refuses the grid; cheap for a grid of any size."""
         nothing = np.empty(0, np.int64)
-        for shape in dict.fromkeys(group.shape for group in self.groups):
+        for grid in dict.fromkeys(group.grid for group in self.groups):
             with suppress(_Begun):
-                self.how.build(_Trial(*shape, nothing))
+                self.how.build(_Trial(*grid.shape, nothing, missing=grid.missing))
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the algorithm accepts the grid."""
+        try:
+            self.require_accepted()
+        except ScheduleError:
+            return False
+        return True
+
+    def price(self, spec: FabricSpec) -> str:
+        """Say how much longer all GPUs of unequal domains need than whole domains would."""
+        if not self.missing or self.communicator != EVERYONE:
+            return ""
+        whole = replace(self, missing=()), replace(spec, missing=())
+        longer = self.full_s(spec) / whole[0].full_s(whole[1])
+        rails = f"{len(self.job_grid.shared_rails)} of {self.shape[1]} rails are in all of them"
+        return f"{self.job_grid}: {longer:.3g} times as long as on {whole[0].job_grid}; {rails}"
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
@@ -235,11 +264,11 @@ class SizedCollective(Task):
         form, grid = self.how.closed_form, self.grid(spec)
         return form.completion_s(spec.kind, grid, self.scaled_bytes())
 
-    def crossing(self, pairs: Ints, domain_size: int) -> str:
+    def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say which communicator no algorithm can serve along rails; else as of any work."""
-        apart = sum(not group.is_rail_isolated(self.shape[1]) for group in self.groups)
+        apart = sum(not group.is_rail_isolated(grid) for group in self.groups)
         if not apart:
-            return super().crossing(pairs, domain_size)
+            return super().crossing(pairs, grid)
         several = f" {apart} times" if len(self.groups) > 1 else ""
         return (
             f"communicator {label(self.communicator)} crosses rails{several}: rails and HB domains "
@@ -270,8 +299,7 @@ class SizedCollective(Task):
     @property
     def on_grid(self) -> str:
         """The collective, its algorithm and its grid, in words."""
-        grid = "{} x {} GPUs".format(*self.shape)
-        return f"{self.collective} with the algorithm {self.algorithm!r} on {grid}"
+        return f"{self.collective} with the algorithm {self.algorithm!r} on {self.job_grid}"
 
     def grid(self, spec: FabricSpec) -> Grid:
         """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
@@ -292,10 +320,10 @@ class SizedCollective(Task):
         """Cut the data of a communicator into chunks of whole elements."""
         slices = self.chunk_slices
         if self.matrix is not None:
-            shares = self.matrix.shares(group.shape) * (size_bytes / (ELEMENT_BYTES * slices))
+            shares = self.matrix.shares(group.grid) * (size_bytes / (ELEMENT_BYTES * slices))
             elements = np.maximum(np.ceil(shares.round(ROUNDING)), shares > 0).astype(np.int64)
             return np.repeat(elements.ravel(), slices) * ELEMENT_BYTES
-        shards = self.how.shards(group.shape) * slices
+        shards = self.how.shards(group.grid) * slices
         each = -(-size_bytes // (shards * ELEMENT_BYTES)) * ELEMENT_BYTES
         return np.full(shards * self._owners(group), each)
 

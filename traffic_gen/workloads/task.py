@@ -10,6 +10,7 @@ import numpy as np
 
 from model.arrays import Ints
 from model.fabric.health import Epoch
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import build_topology
 from model.prediction.fluid import arrivals_s, lower_bound_s
@@ -113,9 +114,14 @@ class Task(ABC):
         """Return a lower bound of the completion time, by each rank and each link."""
         return followed(self, spec).least_s
 
+    def price(self, spec: FabricSpec) -> str:
+        """Say what the shape of a fabric costs the work; empty if nothing."""
+        del spec
+        return ""
+
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how the work crosses rails."""
-        if sentence := self.crossing(self.pairs(spec), spec.domain_size):
+        if sentence := self.crossing(self.pairs(spec), spec.job_grid):
             yield sentence
 
     def pairs(self, spec: FabricSpec) -> Ints:
@@ -125,9 +131,9 @@ class Task(ABC):
         pairs = np.unique(np.stack(followed(self, spec).pairs[:2]), axis=1)
         return pairs[:, pairs[0] != pairs[1]]
 
-    def crossing(self, pairs: Ints, domain_size: int) -> str:
+    def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say how many pairs share neither domain nor rail; empty if all share one."""
-        (domains, others), (rails, other_rails) = np.divmod(pairs, domain_size)
+        (domains, others), (rails, other_rails) = grid.places[:, pairs]
         crossed = int(((domains != others) & (rails != other_rails)).sum())
         if not crossed:
             return ""

@@ -56,8 +56,7 @@ class Lanes:
     @classmethod
     def of(cls, spec: FabricSpec) -> "Lanes":
         """Return the lanes between the ranks of a fabric."""
-        domain = np.arange(spec.gpus) // spec.job_size
-        return cls(spec.lanes, spec.nic.spread, spec.seed, domain)
+        return cls(spec.lanes, spec.nic.spread, spec.seed, spec.job_grid.places[0])
 
     def among(self, ranks: Ints) -> "Lanes":
         """Return the same between some of the ranks, numbered from 0."""

@@ -7,13 +7,13 @@ large fabric is therefore proved on a smaller grid here; a run proves it in full
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from model.job.communicators import EVERYONE, Shape
+from model.job.communicators import EVERYONE
 from model.prediction.nccl_tuning import KNOWN
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
@@ -148,18 +148,18 @@ class CollectiveWork(Work):
 
     def task(self, spec: FabricSpec) -> SizedCollective:
         """Return the collective on a fabric."""
-        task = self.on_grid(spec.job_shape)
+        task = self.on_grid(spec.job_grid)
         return task.chosen_by_nccl(spec) if self.is_chosen else task
 
-    def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
+    def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
         """Yield the collective: building the schedule of a refused one would take seconds."""
-        yield place, self.on_grid(shape)
+        yield place, self.on_grid(grid)
 
     def size_name(self, task: Task) -> str:
         """Return the size as the file says it."""
         return self.size or task.size_name
 
-    def early_issues(self, place: Place, shape: Shape, platform: str | None) -> Iterator[Issue]:
+    def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterator[Issue]:
         """Yield an issue if NCCL chooses for a platform that its tuning does not know."""
         if self.is_chosen and platform not in KNOWN:
             what = f"{NCCL} chooses on {', '.join(KNOWN)} alone, got {platform or 'other rates'}"
@@ -175,28 +175,29 @@ class CollectiveWork(Work):
             hint = f"use railbed predict, or another algorithm: {others}"
             yield Issue((*place, "algorithm"), f"{what}{why}", hint)
 
-    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
         if self._how.is_modeled:
             return
-        task = self.on_grid(shape)
+        task = self.on_grid(grid)
         wrong = list(_wrong_groups(task))
         yield from (Issue((*place, key), what) for key, what in wrong)
         issue = None if wrong else _issue(replace(task, size_bytes=1))
         if issue is not None:
             yield Issue(place, *issue)
 
-    def on_grid(self, shape: Shape) -> SizedCollective:
+    def on_grid(self, grid: JobGrid) -> SizedCollective:
         """Return the collective on a grid of GPUs."""
         return SizedCollective(
             self.collective,
             self.algorithm,
-            shape,
+            grid.shape,
             self.size_bytes,
             slices=self.slices,
             matrix=self.pair_sizes,
             communicator=self.communicator,
             peers=self.peers or 1,
+            missing=grid.missing,
         )
 
 
@@ -216,7 +217,7 @@ class CollectiveJob(CollectiveWork, JobPlace):
 
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
-    matrix, gpus, is_regular = task.matrix, prod(task.shape), task.is_regular
+    matrix, gpus, is_regular = task.matrix, task.job_grid.gpus, task.is_regular
     try:
         groups = task.groups
     except ValueError as error:
@@ -225,7 +226,7 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     flat = FLAT_OF.get(task.algorithm.removesuffix("-pipelined"))
     if flat and task.collective in (Collective.GATHER, Collective.SCATTER):
         flat = "direct"
-    uneven = [group for group in groups if group.is_uneven(task.shape[1])]
+    uneven = [group for group in groups if group.is_uneven(task.job_grid)]
     if flat is not None and uneven:
         what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"
         yield "algorithm", f"{what}; of these {len(uneven[0].ranks)} GPUs it would be {flat}"
@@ -258,7 +259,7 @@ def _issue(task: SizedCollective) -> IssueText | None:
         return _refused(task, error)
     proved = task
     try:
-        if prod(task.shape) > EXACT_UP_TO_GPUS and task.is_regular:
+        if task.job_grid.gpus > EXACT_UP_TO_GPUS and task.is_regular:
             proved = task.stand_in()
         proved.steps()
     except ScheduleError as error:
@@ -268,6 +269,7 @@ def _issue(task: SizedCollective) -> IssueText | None:
 
 def _refused(task: SizedCollective, error: ScheduleError) -> IssueText:
     what = f"{task.on_grid} is not possible: {error}"
-    others = ", ".join(name for name in algorithms_of(task.collective) if name != task.algorithm)
+    names = algorithms_of(task.collective)
+    others = ", ".join(name for name in names if replace(task, algorithm=name).is_accepted)
     other = f", or another algorithm: {others}" if others else ""
     return what, f"use another grid of GPUs{other}"

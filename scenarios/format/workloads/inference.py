@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
-from model.job.communicators import Shape
 from model.workload.generator import Generator
 from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
@@ -21,7 +21,13 @@ from scenarios.format.units import (
     Size,
     size_in_bytes,
 )
-from scenarios.format.workloads.work import Excludes, OnFabrics, Work, no_result
+from scenarios.format.workloads.work import (
+    Excludes,
+    OnFabrics,
+    Work,
+    no_result,
+    whole_grid_needed,
+)
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 # Requests of a load, how many in a second, tokens of a prompt, and their variation.
@@ -75,19 +81,21 @@ class InferenceWorkload(Work):
 
     def task(self, spec: FabricSpec) -> RequestLoad:
         """Return the load on a fabric; raises `InputError` for a wrong configuration."""
-        return self._load(*spec.job_shape)
+        return self._load(spec.job_grid)
 
-    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield issues of a request load that does not fit the domains, or is too large."""
-        domains, domain_size = shape
-        if domains < LEAST_DOMAINS:
-            what = f"must be at least {LEAST_DOMAINS} for inference, got {domains}"
+        if grid.missing:
+            yield whole_grid_needed(place, self.key)
+            return
+        if grid.domains < LEAST_DOMAINS:
+            what = f"must be at least {LEAST_DOMAINS} for inference, got {grid.domains}"
             yield Issue(("fabric", "domains"), what, "answers come from another HB domain")
             return
-        for key, what, hint in _problems(self._load(domains, domain_size), self.time_dilation):
+        for key, what, hint in _problems(self._load(grid), self.time_dilation):
             yield Issue((*place, key), what, hint)
 
-    def _load(self, domains: int, domain_size: int) -> RequestLoad:
+    def _load(self, grid: JobGrid) -> RequestLoad:
         # The model of training is imported only where there is a request load.
         from scenarios.format.training import load_configuration
 
@@ -100,9 +108,9 @@ class InferenceWorkload(Work):
             algorithm=configuration_name(path),
             arrivals=Arrivals(*arrivals),
             token_bytes=model.cache_bytes if token is None else size_in_bytes(token),
-            tensor=self.tensor or domain_size,
-            domains=domains,
-            domain_size=domain_size,
+            tensor=self.tensor or grid.size,
+            domains=grid.domains,
+            domain_size=grid.size,
         )
 
 

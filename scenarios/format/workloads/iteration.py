@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from model.job.communicators import Shape
 from scenarios.format.files import ConfigurationFile, configuration_name
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import Batch, Degree, Flag, Gpus, Platform, Tokens
@@ -17,6 +17,7 @@ from scenarios.format.workloads.work import (
     JobPlace,
     Work,
     no_result,
+    whole_grid_needed,
 )
 
 if TYPE_CHECKING:
@@ -71,14 +72,17 @@ class IterationWork(Work):
         from traffic_gen.workloads.training_iteration import Iteration
 
         name = configuration_name(Path(self.iteration))
-        return Iteration(name, self._reduced(spec.job_shape), spec.kind, self.zero)
+        return Iteration(name, self._reduced(spec.job_grid), spec.kind, self.zero)
 
-    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield an issue of an iteration that cannot be reduced to its grid."""
         from model.training.reduction import NoReduction
 
+        if grid.missing:
+            yield whole_grid_needed(place, self.key)
+            return
         try:
-            self._reduced(shape)
+            self._reduced(grid)
         except NoReduction as error:
             hint = "use another grid of GPUs, or other degrees"
             yield Issue((*place, "iteration"), str(error), hint)
@@ -89,7 +93,7 @@ class IterationWork(Work):
         given = self.model_dump(include=set(VARIANT_KEYS), exclude_defaults=True)
         return "-".join(f"{key}-{value}".lower() for key, value in given.items())
 
-    def _reduced(self, shape: Shape) -> "ReducedIteration":
+    def _reduced(self, grid: JobGrid) -> "ReducedIteration":
         from model.training.reduction import Wanted
         from scenarios.format.training import load_configuration, reduced_iteration
 
@@ -97,7 +101,7 @@ class IterationWork(Work):
         configuration = load_configuration(Path(self.iteration), given)
         degrees = self.tensor, self.pipeline, self.microbatches, self.layers, self.expert
         wanted = Wanted(*degrees, self.zero)
-        return reduced_iteration(self.iteration, configuration, shape, wanted)
+        return reduced_iteration(self.iteration, configuration, grid.shape, wanted)
 
 
 class IterationWorkload(ByTime, IterationWork):

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from math import prod
 from typing import Annotated, ClassVar, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from model.job.communicators import Shape
 from scenarios.format.issues import TAGGED, Issue, Place
 from scenarios.format.workloads.collective import CollectiveJob, CollectiveWork, CollectiveWorkload
 from scenarios.format.workloads.inference import InferenceWorkload
@@ -65,28 +64,28 @@ class JobsWork(Work):
 
     def task(self, spec: FabricSpec) -> Jobs:
         """Return all jobs on a fabric."""
-        return Jobs(spec.job_shape, tuple(_placed(job, spec) for job in self.jobs))
+        return Jobs(spec.job_grid, tuple(_placed(job, spec) for job in self.jobs))
 
-    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield the issues of the jobs."""
         for which, job in enumerate(self.jobs):
-            yield from job.issues((*place, "jobs", which), job.partition(*shape).shape)
+            yield from job.issues((*place, "jobs", which), job.partition(grid).of(grid))
 
-    def given_sizes(self, place: Place, shape: Shape) -> Iterator[tuple[Place, Task]]:
+    def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
         """Yield the tasks of the jobs whose sizes are in the file."""
         for which, job in enumerate(self.jobs):
-            yield from job.given_sizes((*place, "jobs", which), job.partition(*shape).shape)
+            yield from job.given_sizes((*place, "jobs", which), job.partition(grid).of(grid))
 
-    def early_issues(self, place: Place, shape: Shape, platform: str | None) -> Iterator[Issue]:
+    def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterator[Issue]:
         """Yield issues of too many GPUs, and of wrong partitions."""
         # No closed form describes several jobs together.
-        if (gpus := prod(shape)) > MOST_FOLLOWED_GPUS:
+        if (gpus := grid.gpus) > MOST_FOLLOWED_GPUS:
             what = f"several jobs can have at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
             yield Issue(("fabric", "domains"), what)
         for which, job in enumerate(self.jobs):
-            yield from _partition_issues((*place, "jobs", which), job, shape)
+            yield from _partition_issues((*place, "jobs", which), job, grid)
         for (_, one), (which, other) in combinations(enumerate(self.jobs), 2):
-            partition, later = one.partition(*shape), other.partition(*shape)
+            partition, later = one.partition(grid), other.partition(grid)
             if partition.overlaps(later):
                 what = f"job {other.name} ({later}) shares GPUs with job {one.name} ({partition})"
                 yield Issue((*place, "jobs", which), what, "give each job GPUs of its own")
@@ -98,21 +97,26 @@ class JobsWorkload(ByTime, JobsWork):
 
 def _placed(job: AnyJob, spec: FabricSpec) -> Job:
     """Return a job on its partition, as if that were a whole fabric."""
-    partition = job.partition(*spec.job_shape)
-    domains, size = partition.shape
-    spares = replace(spec.spares, domains=0, gpus=0)
-    own = replace(spec, domains=domains, domain_size=size, spares=spares)
+    partition = job.partition(spec.job_grid)
+    part, spares = partition.of(spec.job_grid), replace(spec.spares, domains=0, gpus=0)
+    own = replace(
+        spec, domains=part.domains, domain_size=part.size, spares=spares, missing=part.missing
+    )
     return Job(job.name, partition, job.task(own))
 
 
-def _partition_issues(place: Place, job: AnyJob, grid: Shape) -> Iterator[Issue]:
+def _partition_issues(place: Place, job: AnyJob, grid: JobGrid) -> Iterator[Issue]:
     """Yield issues of a partition that is not within the grid, or has a single GPU."""
-    for key, span, count in (("domains", job.domains, grid[0]), ("rails", job.rails, grid[1])):
+    for key, span, count in (
+        ("domains", job.domains, grid.domains),
+        ("rails", job.rails, grid.size),
+    ):
         if span is not None and span[1] >= count:
             what = f"job {job.name}: must be {key} 0 to {count - 1}, got {span[1]}"
             yield Issue((*place, key), what)
-    if prod(job.partition(*grid).shape) == 1:
-        yield Issue(place, f"job {job.name}: must have two GPUs or more, got one")
+    if (gpus := job.partition(grid).of(grid).gpus) < 2:
+        got = "one" if gpus else "none"
+        yield Issue(place, f"job {job.name}: must have two GPUs or more, got {got}")
 
 
 AnyWorkload = Annotated[

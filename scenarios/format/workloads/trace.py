@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from model.job.communicators import Shape
 from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import File
@@ -58,30 +57,30 @@ class TraceWork(Work):
 
     def task(self, spec: FabricSpec) -> "Replay":
         """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
-        return self._replay(*spec.job_shape, spec.platform)
+        return self._replay(spec.job_grid, spec.platform)
 
     def size_name(self, task: Task) -> str:
         """Return the name of the placement."""
         del task
         return self.placement.value if isinstance(self.placement, PlacementRule) else "listed"
 
-    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
         from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
         from traffic_gen.traces.formats.chakra_trace import FORMAT_OF_CHUNKS
         from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
         from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
 
-        trace = self._read(*shape)
+        trace = self._read(grid)
         if self.size is not None and trace.format not in (MSCCL, PLAN, FORMAT_OF_CHUNKS, MATRIX):
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
             yield Issue((*place, "size"), what, f"only {MSCCL}, {PLAN} and {MATRIX} have one")
-        if trace.ranks > prod(shape) and "placement" not in self.model_fields_set:
-            what = f"is required to put {trace.ranks} ranks on {prod(shape)} GPUs"
+        if trace.ranks > grid.gpus and "placement" not in self.model_fields_set:
+            what = f"is required to put {trace.ranks} ranks on {grid.gpus} GPUs"
             yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")
             return
         try:
-            replay = self._replay(*shape)
+            replay = self._replay(grid)
         except ValueError as error:
             yield Issue((*place, "placement"), str(error))
             return
@@ -97,17 +96,19 @@ class TraceWork(Work):
 
         return files_of(path)
 
-    def _replay(self, domains: int, domain_size: int, platform: str = "") -> "Replay":
-        trace, name = self._read(domains, domain_size), Path(self.trace).name
+    def _replay(self, grid: JobGrid, platform: str = "") -> "Replay":
+        trace, name = self._read(grid), Path(self.trace).name
         timed = _timed(trace, platform) if trace.modeled else trace
-        return _placed(timed, name, self.placement, domains, domain_size)
+        return _placed(timed, name, self.placement, grid)
 
-    def _read(self, domains: int, domain_size: int) -> Trace:
+    def _read(self, grid: JobGrid) -> Trace:
         """Read the trace for a job on a grid of GPUs."""
         path = Path(self.trace)
         size_bytes = None if self.size is None else round(size_in_bytes(self.size))
         versions = tuple(map(_version, self.files(path)))
-        return _read(path, versions, Defaults(domains * domain_size, size_bytes, domain_size))
+        # A trace knows domains of one size alone.
+        domain_size = 0 if grid.missing else grid.size
+        return _read(path, versions, Defaults(grid.gpus, size_bytes, domain_size))
 
 
 class TraceWorkload(BySize, TraceWork):
@@ -142,13 +143,11 @@ def _placed(
     trace: Trace,
     name: str,
     rule: PlacementRule | tuple[int, ...],
-    domains: int,
-    domain_size: int,
+    grid: JobGrid,
 ) -> "Replay":
     from traffic_gen.traces.replay import Replay
 
-    gpu_of = placed(rule, trace.ranks, domains, domain_size)
-    return Replay(trace, name, gpu_of, domains * domain_size, domain_size)
+    return Replay(trace, name, placed(rule, trace.ranks, grid), grid)
 
 
 @lru_cache(maxsize=16)

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
-from model.job.communicators import Shape
 from model.job.concurrent_jobs import Partition
 from model.workload.generator import Generator
 from scenarios.format.checked_file import Strict
@@ -37,10 +37,10 @@ class Work(Strict):
         """Return the work on a fabric, in its real size."""
 
     @abstractmethod
-    def issues(self, place: Place, shape: Shape) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield the issues of the work on a grid of GPUs, a wrong schedule included."""
 
-    def early_issues(self, place: Place, shape: Shape, platform: str | None) -> Iterable[Issue]:
+    def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterable[Issue]:
         """Return the issues that are cheap to find, before all others."""
         return ()
 
@@ -48,7 +48,7 @@ class Work(Strict):
         """Return the issues of work on a fabric that can be predicted, but not executed."""
         return ()
 
-    def given_sizes(self, place: Place, shape: Shape) -> Iterable[tuple[Place, Task]]:
+    def given_sizes(self, place: Place, grid: JobGrid) -> Iterable[tuple[Place, Task]]:
         """Return the tasks whose sizes the file itself says, so that they can be checked early."""
         return ()
 
@@ -71,6 +71,12 @@ def no_result(kind: str) -> Excludes:
     """Exclude a data check of work without a result."""
     what = f"cannot be combined with {kind}, which has no result to check"
     return {"check_data": (what, "leave it out")}
+
+
+def whole_grid_needed(place: Place, key: str) -> Issue:
+    """Return the issue of work that needs equally many GPUs in each domain."""
+    hint = "use jobs, and give it domains or rails from which no GPU is missing"
+    return Issue((*place, key), "needs equally many GPUs, on the same rails, in each domain", hint)
 
 
 class BySize(Strict):
@@ -121,6 +127,6 @@ class JobPlace(Strict):
         default=None, description="its GPUs in each of them: `2`, or `0-3`; default: all"
     )
 
-    def partition(self, domains: int, domain_size: int) -> Partition:
+    def partition(self, grid: JobGrid) -> Partition:
         """Return the job's partition of a grid; without spans, the whole grid."""
-        return Partition(self.domains or (0, domains - 1), self.rails or (0, domain_size - 1))
+        return Partition(self.domains or (0, grid.domains - 1), self.rails or (0, grid.size - 1))

@@ -74,6 +74,7 @@ def two_step_all_to_all(build: Builder) -> None:
     second step when it has received all data that its domain has for its rail. Pipelined, this
     holds for each slice of the data: one is on the NICs while the next is on the HB links.
     """
+    build.require_whole()
     for phase in range(build.phases):
         ready = build.latest()
         for number in range(build.slices):
@@ -111,6 +112,7 @@ def spreading_all_to_all(build: Builder) -> None:
 
 def dealt_out_all_to_all(build: Builder) -> None:
     """Send all slices of any sizes as `spreading_all_to_all` says."""
+    build.require_whole()
     for phase in range(build.phases):
         ready, spread = build.latest(), Spread(build, phase)
         for number in range(build.slices):

@@ -7,11 +7,14 @@ rings, chains, and exchanges within HB domains.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from model.arrays import Bools, Ints
+from model.fabric.job_grid import JobGrid, Slot
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
+from model.workload.transfers.proof import ScheduleError
 
 # (sources, destinations) -> the chunks to send, a row for each transfer
 Chunks = Callable[[Ints, Ints], Ints]
@@ -50,6 +53,9 @@ class Column:
 class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
+    The slots of the grid that are `missing` hold no rank: exchanges leave them out. An algorithm
+    that needs the whole grid, and asks for its rails or domains, is refused with `ScheduleError`.
+
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
     number of parts that a pipelined algorithm cuts each of its chunks into, `phases` that of
     all-to-alls which follow one another, `peers` that of the partners of an exchange at once.
@@ -61,6 +67,7 @@ class Builder:
     slices: int = 1
     phases: int = 1
     peers: int = 1
+    missing: tuple[Slot, ...] = ()
     _columns: dict[str, Column] = field(default_factory=lambda: defaultdict(Column))
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)
@@ -69,7 +76,29 @@ class Builder:
     @property
     def gpus(self) -> int:
         """The number of ranks."""
-        return self.domains * self.domain_size
+        return self.grid.gpus
+
+    @cached_property
+    def grid(self) -> JobGrid:
+        """The grid of all ranks."""
+        return JobGrid(self.domains, self.domain_size, self.missing)
+
+    @cached_property
+    def _rank_at(self) -> Ints:
+        """The rank at each domain and rail, `NONE` at a slot without one."""
+        table = np.full(self.grid.shape, NONE)
+        table[tuple(self.grid.places)] = self.ranks
+        return table
+
+    @property
+    def shared_rails(self) -> Ints:
+        """The rails on which every domain has a rank."""
+        return np.array(self.grid.shared_rails)
+
+    def require_whole(self) -> None:
+        """Raise `ScheduleError` if any rank is missing from the grid."""
+        if self.missing:
+            raise ScheduleError("it needs equally many GPUs, on the same rails, in each domain")
 
     @property
     def ranks(self) -> Ints:
@@ -102,15 +131,18 @@ class Builder:
         return ranks * (len(self.chunk_bytes) // self.gpus) + number
 
     def rank(self, domain: Ints, rail: Ints) -> Ints:
-        """Return the ranks at (domain, rail); both coordinates wrap around."""
-        return (domain % self.domains) * self.domain_size + rail % self.domain_size
+        """Return the ranks at (domain, rail), or `NONE`; both coordinates wrap around."""
+        ranks: Ints = self._rank_at[domain % self.domains, rail % self.domain_size]
+        return ranks
 
     def rail_ranks(self, ranks: Ints) -> Ints:
         """Return a row for each rank: all ranks of its rail."""
+        self.require_whole()
         return (ranks % self.domain_size)[:, None] + np.arange(0, self.gpus, self.domain_size)
 
     def domain_ranks(self, ranks: Ints) -> Ints:
         """Return a row for each rank: all ranks of its domain."""
+        self.require_whole()
         return (ranks - ranks % self.domain_size)[:, None] + np.arange(self.domain_size)
 
     def nothing(self) -> Arrivals:
@@ -181,9 +213,10 @@ class Builder:
     ) -> Arrivals:
         """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
 
-        Return the transfer that each rank receives (see `meet`).
+        Where that GPU is missing, it sends to none. Return the transfer that each rank receives
+        (see `meet`).
         """
-        domain, rail = np.divmod(self.ranks, self.domain_size)
+        domain, rail = self.grid.places
         to = self.rank(domain + domains, rail + rails)
         return self.permute(to, chunks, channel=channel, after=after, reduce=reduce)
 
@@ -196,8 +229,10 @@ class Builder:
         after: Arrivals | None = None,
         reduce: bool = False,
     ) -> Arrivals:
-        """Add an exchange in which every GPU sends to its own one of these destinations."""
-        sources, sent = self.ranks, chunks(self.ranks, destinations)
+        """Add an exchange in which every GPU sends to its own one of these destinations, if any."""
+        sources = np.flatnonzero(destinations != NONE)
+        destinations = destinations[sources]
+        sent = chunks(sources, destinations)
         return self.meet(sources, destinations, sent, channel=channel, after=after, reduce=reduce)
 
     def meet(
@@ -242,40 +277,55 @@ def _distinct(table: Ints) -> Rows:
 
 
 def whole_ring(build: Builder) -> Ints:
-    """Return the one ring of all ranks, in which edges between domains stay on one rail.
+    """Return the one ring of all ranks, from rank 0 on; edges between domains stay on one rail.
 
     A domain's last GPU and the first of the next domain share a rail. This is impossible for an
-    odd number of domains of two GPUs, whose ring crosses rails from the last domain to the first.
+    odd number of domains of two GPUs, whose ring crosses rails from the last domain to the first,
+    and for domains that have no rail in common: their ring has the order of the ranks.
     """
-    domain, position = np.divmod(build.ranks, build.domain_size)
-    entries = _entries(build)
+    if not len(build.shared_rails):
+        return build.ranks[None, :]
+    ring = _rings(build, 1)[0]
+    from_root: Ints = np.roll(ring, -int(np.flatnonzero(ring == 0)[0]))
+    return from_root[None, :]
+
+
+def rail_rings(build: Builder) -> Ints:
+    """Return a ring of all ranks for each rail that all domains have: each on the next rail.
+
+    Every NIC on these rails sends for one ring and receives for one. A ring enters a domain on the
+    rail on which it left the one before, as NCCL's alternating rings do (since version 2.20).
+    """
+    if not len(build.shared_rails):
+        raise ScheduleError("no rail has a GPU in every domain")
+    return _rings(build, len(build.shared_rails))
+
+
+def _rings(build: Builder, count: int) -> Ints:
+    """Return the first rings: through each domain from its entry rail on, to its exit rail last."""
+    shared, number = build.shared_rails, np.arange(count)[:, None]
+    entries = _entries(build.domains, len(shared))
     exits = np.roll(entries, -1)
     exits = np.where(exits == entries, entries - 1, exits)
-    skipped = ((exits - entries) % build.domain_size)[domain]
+    first, last = (shared[(places + number) % len(shared)] for places in (entries, exits))
+    skipped = ((last - first) % build.domain_size)[:, :, None]
+    position = build.rails
     is_last = position == build.domain_size - 1
     rails = np.where(is_last, skipped, position + (position >= skipped))
-    return build.rank(domain, entries[domain] + rails)[None, :]
+    rings = build.rank(np.arange(build.domains)[:, None], first[:, :, None] + rails)
+    there: Ints = rings[rings != NONE].reshape(count, build.gpus)
+    return there
 
 
-def _entries(build: Builder) -> Ints:
+def _entries(domains: int, rails: int) -> Ints:
     """Return the rail at which the ring enters each domain, which is never that of the next one.
 
     It is -d for domain d, unless the last domain would have that of the first.
     """
-    entries = -np.arange(build.domains) % build.domain_size
-    if build.domains > 1 and build.domain_size > 2 and entries[-1] == 0:
+    entries = -np.arange(domains) % rails
+    if domains > 1 and rails > 2 and entries[-1] == 0:
         entries[-1] = 2  # the domain before has 1
     return entries
-
-
-def rail_rings(build: Builder) -> Ints:
-    """Return a ring of all ranks for each rail: the whole ring, shifted by that many rails.
-
-    Every NIC sends for one ring and receives for one. A ring enters a domain on the rail on which
-    it left the one before, as NCCL's alternating rings do (since version 2.20).
-    """
-    domain, rail = np.divmod(whole_ring(build), build.domain_size)
-    return build.rank(domain, rail + build.rails[:, None])
 
 
 def around(

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from operator import attrgetter
 
 import numpy as np
 
-from model.job.communicators import Shape
+from model.fabric.job_grid import JobGrid
 from model.prediction import closed_forms as closed
 from model.prediction.nccl_tuning import NVLS, RING, TREE
 from model.workload.transfers.collective import Collective
@@ -75,7 +75,7 @@ class Algorithm:
     build: Callable[[Builder], object]
     closed_form: closed.ClosedForm
     slices: int = 1
-    shards: Callable[[Shape], int] = prod
+    shards: Callable[[JobGrid], int] = attrgetter("gpus")
     takes_peers: bool = False
 
     @property
@@ -94,9 +94,14 @@ def no_transfers(_build: Builder) -> None:
     raise ScheduleError("switches reduce, which no packets of GPUs can show")
 
 
-def a_part_for_each_rail(shape: Shape) -> int:
-    """Return the number of chunks: one for each rank and rail."""
-    return prod(shape) * shape[1]
+def a_part_for_each_rail(grid: JobGrid) -> int:
+    """Return the number of chunks: one for each rank and each rail that all domains have."""
+    return grid.gpus * len(grid.shared_rails)
+
+
+def a_chunk_for_each_rail(grid: JobGrid) -> int:
+    """Return the number of chunks: one for each rail that all domains have."""
+    return len(grid.shared_rails)
 
 
 ALGORITHMS: dict[Named, Algorithm] = {
@@ -114,7 +119,10 @@ ALGORITHMS: dict[Named, Algorithm] = {
         halving_doubling_all_reduce, closed.HALVING_DOUBLING
     ),
     (Collective.ALL_REDUCE, "double-binary-tree"): Algorithm(
-        double_tree_all_reduce, closed.DOUBLE_TREE, TREE_SLICES, shards=lambda shape: shape[1]
+        double_tree_all_reduce,
+        closed.DOUBLE_TREE,
+        TREE_SLICES,
+        shards=a_chunk_for_each_rail,
     ),
     (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.RING),
     (Collective.ALL_GATHER, "rings"): Algorithm(
@@ -164,7 +172,7 @@ ALGORITHMS: dict[Named, Algorithm] = {
         hierarchical_scatter, closed.HIERARCHICAL_SCATTER
     ),
     (Collective.SEND_RECV, "chain"): Algorithm(
-        send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _shape: 1
+        send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _grid: 1
     ),
 }
 # AllReduces in which switches reduce, as NVLink SHARP and SHARP do: no GPU sends to another one.

@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 
 from model.arrays import Floats
-from model.job.communicators import Shape
+from model.fabric.job_grid import JobGrid
 
 # Weight of a hot place over any other, and the number of phases of a rotating hotspot.
 HOT, TURNS = 4.0, 4
@@ -42,13 +42,13 @@ class Skew:
         """The number of all-to-alls that follow one another."""
         return TURNS if self.preset is Preset.ROTATING_HOTSPOT else 1
 
-    def shares(self, shape: Shape) -> Floats:
+    def shares(self, grid: JobGrid) -> Floats:
         """Return the weight of each source, destination and phase.
 
         A rank has 1 on average. Hot places are drawn by the seed.
         """
-        domains, size = shape
-        ranks = np.arange(domains * size)
+        domains, size = grid.shape
+        ranks = np.arange(grid.gpus)
         drawn = np.random.default_rng(self.seed)
         weights = np.ones((len(ranks), len(ranks), self.phases))
         match self.preset:
@@ -58,11 +58,12 @@ class Skew:
                 hot = drawn.integers(len(ranks))
                 weights[hot] = weights[:, hot] = HOT
             case Preset.HOT_DOMAIN:
-                weights[:, ranks // size == drawn.integers(domains)] = HOT
+                weights[:, grid.places[0] == drawn.integers(domains)] = HOT
             case Preset.ROTATING_HOTSPOT:
                 turns = np.arange(TURNS)
                 domain, rail = drawn.integers(domains) + turns, drawn.integers(size) + turns
-                weights[:, domain % domains * size + rail % size, turns] = HOT
+                hot_ranks = grid.nearest(domain % domains, rail % size)
+                weights[:, hot_ranks, turns] = HOT
             case Preset.RAGGED_SOURCES:
                 weights *= RAGGED ** drawn.uniform(-1, 1, (len(ranks), 1, 1))
         shares: Floats = weights * (len(ranks) / weights.sum())
@@ -82,7 +83,7 @@ class Given:
         """The bytes that a rank has on average."""
         return sum(map(sum, self.rows)) / len(self.rows)
 
-    def shares(self, _shape: Shape) -> Floats:
+    def shares(self, _grid: JobGrid) -> Floats:
         """Return the weight of each source, destination and phase; a rank has 1 on average."""
         rows = np.array(self.rows, np.float64)[:, :, None]
         shares: Floats = rows / self.size_bytes

@@ -40,14 +40,16 @@ def ring_all_reduce(build: Builder) -> None:
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
     """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
 
+    Where GPUs are missing, the rails are those that every domain has.
+
     NCCL has a ring for each NIC, too.
     """
-    return _on_all_rings(build, [build.nothing()] * build.domain_size, reduce=True)
+    return _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=True)
 
 
 def rings_all_gather(build: Builder) -> None:
     """A ring for each rail over all ranks, with a part of each shard."""
-    _on_all_rings(build, [build.nothing()] * build.domain_size, reduce=False)
+    _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=False)
 
 
 def rings_all_reduce(build: Builder) -> None:
@@ -95,6 +97,7 @@ def hierarchical_all_reduce(build: Builder) -> None:
 
 def _reduced_in_domains(build: Builder) -> list[Arrivals]:
     """Sum up each slice within every HB domain, for the rails of its GPUs; return all arrivals."""
+    build.require_whole()
     start = build.nothing()
     return [
         within_domains(build, partial(_for_peers, build, number), start, reduce=True)
@@ -124,6 +127,7 @@ def halving_doubling_all_reduce(build: Builder) -> None:
     Partners differ in one bit of the rank. At first, those within the HB domain exchange half of
     the buffer, a quarter and so on; then those on the same rail go on, with still smaller parts.
     """
+    build.require_whole()
     if build.gpus.bit_count() != 1:
         raise ScheduleError(f"number of GPUs must be a power of two, got {build.gpus}")
     bits = [1 << place for place in range(build.gpus.bit_length() - 1)]
@@ -152,8 +156,11 @@ def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrival
 def double_tree_all_reduce(build: Builder) -> None:
     """Reduce in HB domains, sum up along each rail by two trees over the domains, and gather back.
 
-    The chunk of a rail is cut into slices, which the trees take in turn.
+    The chunk of a rail is cut into slices, which the trees take in turn. Where GPUs are missing,
+    the rails are those that every domain has.
     """
+    if not len(build.shared_rails):
+        raise ScheduleError("no rail has a GPU in every domain")
     arrived = within_domains(
         build, lambda _own, peers: _of_rail(build, peers), build.nothing(), reduce=True
     )
@@ -162,8 +169,11 @@ def double_tree_all_reduce(build: Builder) -> None:
 
 
 def _of_rail(build: Builder, ranks: Ints) -> Ints:
-    """Return a row for each rank: all slices of its rail's chunk."""
-    return (ranks % build.domain_size * build.slices)[:, None] + np.arange(build.slices)
+    """Return a row for each rank: all slices of its rail's chunk, if its rail has one."""
+    chunk = np.full(build.domain_size, NONE)
+    chunk[build.shared_rails] = np.arange(len(build.shared_rails))
+    first = chunk[build.grid.places[1, ranks]][:, None]
+    return np.where(first == NONE, NONE, first * build.slices + np.arange(build.slices))
 
 
 def _along_trees(build: Builder, ready: Arrivals) -> Arrivals:
@@ -173,7 +183,7 @@ def _along_trees(build: Builder, ready: Arrivals) -> Arrivals:
         arrived = _round(build, moves, new)
         # Arrivals before a send also precede the next send of the same rank.
         senders = np.array([move.source for move in moves])[:, None]
-        new[build.rank(senders, build.rails)] = NONE
+        new[build.rank(senders, build.shared_rails)] = NONE
         everything.append(arrived)
         new = joined(new, arrived)
     return joined(*everything)
@@ -185,10 +195,10 @@ def _round(build: Builder, moves: Sequence[Move], after: Arrivals) -> Arrivals:
         [(move.source, move.destination, move.slice) for move in moves]
     ).T[:, :, None]
     return build.meet(
-        build.rank(sources, build.rails).ravel(),
-        build.rank(destinations, build.rails).ravel(),
-        (build.rails * build.slices + slices).reshape(-1, 1),
+        build.rank(sources, build.shared_rails).ravel(),
+        build.rank(destinations, build.shared_rails).ravel(),
+        (np.arange(len(build.shared_rails)) * build.slices + slices).reshape(-1, 1),
         channel="nic",
         after=after,
-        reduce=np.repeat([not move.down for move in moves], build.domain_size),
+        reduce=np.repeat([not move.down for move in moves], len(build.shared_rails)),
     )

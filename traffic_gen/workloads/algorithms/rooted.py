@@ -43,6 +43,7 @@ def hierarchical_broadcast(build: Builder) -> None:
 
 def hierarchical_reduce(build: Builder) -> None:
     """Sum up within all HB domains, along each rail to the root's domain, and send to the root."""
+    build.require_whole()
     arrived = within_domains(
         build, lambda _own, peers: build.rail_ranks(peers), build.nothing(), reduce=True
     )
@@ -73,6 +74,7 @@ def hierarchical_scatter(build: Builder) -> None:
 
 def hierarchical_gather(build: Builder) -> None:
     """Send all shards along the rails to the root's domain, and from there to the root."""
+    build.require_whole()
     arrived = build.nothing()
     for domain in range(1, build.domains):
         of = build.rank(np.array([domain]), build.rails)

@@ -1,0 +1,84 @@
+"""The grid of a job's GPUs: its slots by domain and rail, and the ranks of the GPUs there."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from model.arrays import Ints
+
+# A place of a grid: the number of the domain, and the local rank there, which is the rail.
+Slot = tuple[int, int]
+Shape = tuple[int, int]
+"""Domains, and slots in each."""
+
+
+@dataclass(frozen=True)
+class JobGrid:
+    """Domains of `size` slots each, of which those that are `missing` hold no GPU.
+
+    Ranks number the GPUs that are there, domain after domain.
+    """
+
+    domains: int
+    size: int
+    missing: tuple[Slot, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The number of domains, and of slots in each."""
+        return self.domains, self.size
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs, and of ranks."""
+        return self.domains * self.size - len(self.missing)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slot of every rank."""
+        missing = frozenset(self.missing)
+        every = product(range(self.domains), range(self.size))
+        return tuple(slot for slot in every if slot not in missing)
+
+    @cached_property
+    def places(self) -> Ints:
+        """The domain of every rank, and its rail: a row for each."""
+        return np.array(self.slots, np.int64).reshape(-1, 2).T
+
+    @cached_property
+    def rank_at(self) -> dict[Slot, int]:
+        """The rank at every slot that holds a GPU."""
+        return {slot: rank for rank, slot in enumerate(self.slots)}
+
+    def nearest(self, domains: Ints, rails: Ints) -> Ints:
+        """Return the ranks at slots, or the next ones where GPUs are missing."""
+        found = np.searchsorted(self.places.T @ (self.size, 1), domains * self.size + rails)
+        return found % self.gpus
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of GPUs in each domain."""
+        return tuple(np.bincount(self.places[0], minlength=self.domains).tolist())
+
+    @cached_property
+    def shared_rails(self) -> tuple[int, ...]:
+        """The rails on which every domain has a GPU."""
+        gaps = {rail for _, rail in self.missing}
+        return tuple(rail for rail in range(self.size) if rail not in gaps)
+
+    def part(self, domains: range, rails: range) -> "JobGrid":
+        """Return the grid of some consecutive domains and rails, counted from its own corner."""
+        missing = tuple(
+            (domain - domains.start, rail - rails.start)
+            for domain, rail in self.missing
+            if domain in domains and rail in rails
+        )
+        return JobGrid(len(domains), len(rails), missing)
+
+    def __str__(self) -> str:
+        """Domains and GPUs in each, in words: `4 x 8 GPUs`, or the sizes of unequal domains."""
+        if not self.missing:
+            return f"{self.domains} x {self.size} GPUs"
+        return f"{self.gpus} GPUs in domains of {', '.join(map(str, self.sizes))}"

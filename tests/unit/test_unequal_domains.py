@@ -1,0 +1,212 @@
+"""Unequal domains: GPUs that are missing, communicators over the others, and who serves them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.job_grid import JobGrid
+from model.fabric.spec import FabricKind
+from model.fabric.topology import build_topology
+from model.job.communicators import communicators
+from model.job.concurrent_jobs import Partition
+from model.prediction.fluid import lower_bound_s, predict
+from model.prediction.network import healthy_network
+from model.workload.transfers.proof import ScheduleError
+from scenarios.load import load
+from tests.unit.fabrics import spec
+from traffic_gen.traces.rank_placement import PlacementRule, placed
+from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.sized_collective import SizedCollective
+
+SERVES_ALL = {"direct", "pairwise", "ring", "chain"}
+SERVES_SHARED_RAILS = {"rings", "double-binary-tree"}
+
+
+@st.composite
+def unequal_grids(draw: st.DrawFn) -> JobGrid:
+    """Grids from which GPUs are missing: no domain is empty, and their rails differ."""
+    domains, size = draw(st.integers(2, 5)), draw(st.integers(2, 5))
+    slots = JobGrid(domains, size).slots
+    missing = draw(st.lists(st.sampled_from(slots), min_size=1, max_size=5, unique=True))
+    grid = JobGrid(domains, size, tuple(sorted(missing)))
+    rails = {tuple(grid.places[1, grid.places[0] == domain]) for domain in range(domains)}
+    assume(min(grid.sizes) and len(rails) > 1)
+    return grid
+
+
+@given(unequal_grids())
+def test_ranks_number_the_gpus_that_are_there(grid: JobGrid) -> None:
+    fabric = replace(spec(FabricKind.RAIL_ONLY, *grid.shape), missing=grid.missing)
+    gpus = build_topology(fabric).job_gpus
+    assert [(gpu.domain, gpu.rail) for gpu in gpus] == list(grid.slots)
+    assert len(gpus) == grid.gpus == fabric.gpus == sum(grid.sizes)
+
+
+@given(unequal_grids(), st.sampled_from(sorted(ALGORITHMS)), st.integers(1, 100_000))
+def test_a_collective_is_proved_on_what_is_there_or_refused(
+    grid: JobGrid, named: Named, size: int
+) -> None:
+    task = SizedCollective(*named, grid.shape, size, missing=grid.missing)
+    if not task.is_accepted:
+        shared = named[1] in SERVES_SHARED_RAILS and grid.shared_rails
+        assert named[1] not in SERVES_ALL
+        assert not shared
+        return
+    schedule = task.steps()  # raises `ScheduleError` if it is wrong
+    assert schedule.gpus == schedule.members == grid.gpus
+    assert named[1] in SERVES_ALL | SERVES_SHARED_RAILS
+
+
+@given(unequal_grids())
+def test_each_nic_on_a_shared_rail_serves_one_ring_each_way(grid: JobGrid) -> None:
+    build = Builder(*grid.shape, np.empty(0, np.int64), missing=grid.missing)
+    if len(grid.shared_rails) < 3:
+        return
+    rings = rail_rings(build)
+    assert rings.shape == (len(grid.shared_rails), grid.gpus)
+    assert (np.sort(rings, axis=1) == build.ranks).all()
+    domain, rail = grid.places
+    to = np.roll(rings, -1, axis=1)
+    crosses = domain[rings] != domain[to]
+    assert (rail[rings] == rail[to])[crosses].all()
+    for ends in (rings[crosses], to[crosses]):
+        assert len(np.unique(ends)) == len(ends) == len(rings) * grid.domains
+
+
+def test_domains_without_a_common_rail_have_one_ring_in_the_order_of_ranks() -> None:
+    grid = JobGrid(2, 2, ((0, 0), (1, 1)))
+    build = Builder(*grid.shape, np.empty(0, np.int64), missing=grid.missing)
+    assert whole_ring(build).tolist() == [[0, 1]]
+    with pytest.raises(ScheduleError, match="no rail has a GPU in every domain"):
+        rail_rings(build)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks"),
+    [
+        ("all", [[0, 1, 2, 3, 4]]),
+        ("rails", [[0, 2, 4], [1, 3]]),
+        ("domains", [[0, 1], [2, 3]]),
+        ("d0", [[0, 1]]),
+        ("rail1", [[1, 3]]),
+        ("strided-2", [[0, 2, 4], [1, 3]]),
+        (["d2g0", "d1g1"], [[4, 3]]),
+    ],
+)
+def test_communicators_have_what_is_there(asked: str, ranks: list[list[int]]) -> None:
+    grid = JobGrid(3, 2, ((2, 1),))
+    assert [list(found.ranks) for found in communicators(asked, grid)] == ranks
+
+
+def test_a_communicator_that_names_a_missing_gpu_is_told() -> None:
+    with pytest.raises(ValueError, match="'d2g1' is missing"):
+        communicators(["d0g0", "d2g1"], JobGrid(3, 2, ((2, 1),)))
+
+
+@given(unequal_grids(), st.sampled_from(FabricKind))
+def test_a_prediction_is_never_below_the_busiest_link(grid: JobGrid, kind: FabricKind) -> None:
+    fabric = replace(spec(kind, *grid.shape, spines=grid.domains), missing=grid.missing)
+    topology = build_topology(fabric)
+    assume(kind is FabricKind.RAIL_OPTIMIZED or grid.shared_rails)
+    task = SizedCollective(*DIRECT, grid.shape, 1e6, missing=grid.missing)
+    schedule = task.steps()
+    pair, net = healthy_network(schedule.transfers, topology)
+    modeled = predict(schedule, topology, dict.fromkeys(net.classes, 0.0))
+    assert modeled.completion_s >= lower_bound_s(schedule.transfers, pair, net)
+
+
+DIRECT = next(named for named in ALGORITHMS if named[1] == "direct")
+
+
+@given(unequal_grids())
+def test_a_trace_fills_rails_or_domains_of_what_is_there(grid: JobGrid) -> None:
+    by_rail = placed(PlacementRule.RAILS, grid.gpus, grid)
+    _, rail = grid.places[:, by_rail]
+    assert sorted(by_rail.tolist()) == list(range(grid.gpus))
+    assert (np.diff(rail) >= 0).all()
+
+
+@given(unequal_grids(), st.data())
+def test_a_partition_has_the_gpus_that_are_there(grid: JobGrid, data: st.DataObject) -> None:
+    firsts = [data.draw(st.integers(0, most - 1)) for most in grid.shape]
+    lasts = [data.draw(st.integers(a, b - 1)) for a, b in zip(firsts, grid.shape, strict=True)]
+    partition = Partition(*zip(firsts, lasts, strict=True))
+    ranks, part = partition.ranks(grid), partition.of(grid)
+    corner = np.array([[partition.domains[0]], [partition.rails[0]]])
+    assert (grid.places[:, list(ranks)] == part.places + corner).all()
+
+
+HEAD = "fabric: {{domains: 3, domain_size: 2, missing: {}, platform: dgx-h100{}}}\n"
+RING = "workloads: [{collective: all-reduce, algorithm: ring, size: 1 MB, size_scale: 10}]\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "more", "said"),
+    [
+        ("[d9g0]", "", "fabric.missing: unknown GPU 'd9g0' of the job"),
+        ("[d0g0, d0g0]", "", "fabric.missing: duplicate GPU 'd0g0'"),
+        ("[d1g0, d1g1]", "", "fabric.missing: leaves no GPU in domain d1"),
+        ("[d1g1]", ", spare_gpus: 1", "fabric.missing: cannot be combined with spare_gpus"),
+        ("[d1g1]", ", hb_leaves: 2", "leaves no GPU in domain d1 below its leaf HB switch 1"),
+        ("[d0g0, d1g1, d2g1]", "", "d0g1 has no path to d1g0"),
+        ("[d1g1]", ", domain_sizes: [2, 1]", "domain_sizes cannot be combined with domains"),
+    ],
+)
+def test_missing_gpus_that_make_no_sense_are_refused(
+    tmp_path: Path, missing: str, more: str, said: str
+) -> None:
+    assert said in refused(tmp_path, HEAD.format(missing, more) + RING)
+
+
+def refused(folder: Path, text: str) -> str:
+    """The message for a file of this text."""
+    path = folder / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load(path, [])
+    return str(caught.value)
+
+
+SIZES = "fabric: {{domain_sizes: {}, platform: dgx-h100, bandwidth_scale: 20000}}\n"
+
+
+def test_sizes_of_domains_stand_for_missing_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(SIZES.format([3, 1, 2]) + RING)
+    fabric = load(path, []).fabrics[0]
+    assert fabric.job_grid == JobGrid(3, 3, ((1, 1), (1, 2), (2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "work", "said"),
+    [
+        ("[1]", RING, "at least 2 GPUs"),
+        ("[2, 0]", RING, "domain_sizes"),
+        ("[2, 1]", "workloads: [{iteration: gpt-146b}]\n", "needs equally many GPUs"),
+        ("[2, 1]", RING.replace("ring", "hierarchical"), "another algorithm: ring, rings, double"),
+        (
+            "[2, 1]",
+            RING + "faults: [{what: nic-link, where: d1g1--rail1}]\n",
+            "has no nic-link 'd1g1--rail1'",
+        ),
+        ("[200, 200, 1]", RING, "supports at most 256 GPUs, got 401"),
+    ],
+)
+def test_what_unequal_domains_cannot_serve_is_said(
+    tmp_path: Path, sizes: str, work: str, said: str
+) -> None:
+    assert said in refused(tmp_path, SIZES.format(sizes) + work)
+
+
+def test_nccl_chooses_among_what_serves_unequal_domains(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(SIZES.format([4, 4, 3, 4]) + RING.replace("ring", "nccl"))
+    task = load(path, []).cases[0].task
+    assert task.algorithm in SERVES_SHARED_RAILS
+    assert "nvls" not in task.choice.lower()
