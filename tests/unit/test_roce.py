@@ -5,15 +5,19 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.contrib.roce import AETH, BTH, cnp
 from scapy.layers.inet import IP, UDP
 
+from model.fabric.transport import MTUS, Roce
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Control, Window
+from traffic_gen.agents.roce.endpoint import Connection
 from traffic_gen.agents.roce.packets import Packet, is_intact, path_crc, read
 from traffic_gen.agents.roce.queue_pair import (
     EARLY_NS,
@@ -24,6 +28,7 @@ from traffic_gen.agents.roce.queue_pair import (
     Sender,
     unwrapped,
 )
+from traffic_gen.agents.transfers import Send
 
 HERE, THERE, PORT = "10.0.0.1", "10.0.128.2", 50000
 PSNS = st.integers(0, packets.PSN_COUNT - 1)
@@ -308,3 +313,33 @@ def test_packets_are_paced() -> None:
     ends.sender.post(Message(0, memoryview(bytes(300 * 16))))
     ends.run(lambda: ends.done == [0])
     assert ends.now_ns - 10**9 - EARLY_NS == pytest.approx(299 * 296, rel=0.01)
+
+
+@given(
+    st.integers(1, 60_000),
+    st.sampled_from(MTUS),
+    st.integers(1, 16),
+    st.booleans(),
+)
+def test_the_model_counts_the_bytes_of_all_frames(
+    size: int, mtu: int, queue_pairs: int, split: bool
+) -> None:
+    how, frames = Reliability(mtu, False, 1e9, 7), list[int]()
+    connection = Connection([cast(Any, number) for number in range(queue_pairs)])
+    send = Send([0, 1, size, [], 0, [], 0])
+    for _, begin, end in connection.parts(send, split=split):
+        sender = Sender(5, how, Window(10**9))
+        sender.post(Message(0, memoryview(bytes(end - begin)), begin))
+        while packet := sender.take(10**9):
+            frames.append(14 + 20 + 8 + len(sent(packet)))
+    roce = Roce(mtu=mtu, queue_pairs=queue_pairs, split=split)
+    assert roce.wire_bytes(size) == sum(frames)
+    assert roce.packets(size) == len(frames)
+    assert max(frames) <= roce.link_mtu_bytes + 14
+    if not split:
+        reth, padding = 16 * (len(frames) == 1), -size % 4
+        assert roce.last_bytes(size) == frames[-1] - reth - padding
+    assert roce.wire_bytes(np.array([size, 2 * size])).tolist() == [
+        roce.wire_bytes(size),
+        roce.wire_bytes(2 * size),
+    ]

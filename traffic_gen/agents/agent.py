@@ -26,6 +26,7 @@ import gc
 import heapq
 import json
 import os
+import resource
 import select
 import socket
 import struct
@@ -484,6 +485,9 @@ def serve(path: str) -> None:
     server.settimeout(600)  # hundreds of containers may start first
     control, _address = server.accept()
     server.close()
+    # Each queue pair has a socket.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     gc.disable()  # a full collection takes 0.6 ms; the agent makes no reference cycles
     Agent(control, listener).serve()
 
