@@ -104,29 +104,28 @@ class QueuePair:
         self.here, self.there = ends
         self.sender: Sender
         self.receiver: Receiver
+        # The packet that found no room, and whether the socket is polled for room.
         self.pending: Parts = ()
+        self.waits = False
         self.due_ns = inf
         self.notified_ns = -inf
         # The message that is arriving: where it begins, its bytes so far.
         self.offset = self.size = 0
         self.content: list[bytes | memoryview] = []
 
-    def put(self, packet: Packet) -> bool:
-        """Send a packet; keep it if the socket's buffer is full, and return whether it was not."""
+    def put(self, packet: Packet) -> None:
+        """Send a packet; keep it if the socket's buffer is full."""
         header, padding = packet.header(), -len(packet.payload) % 4
         size = len(header) + len(packet.payload) + padding + ICRC_BYTES
         self.pending = packet.parts(path_crc(self.here, self.there, self.port, size))
-        return self.flush()
+        self.flush()
 
-    def flush(self) -> bool:
-        """Send the packet that was kept, if any; return whether none is left."""
+    def flush(self) -> None:
+        """Send the packet that was kept, if any, unless the buffer is still full."""
         if self.pending:
-            try:
+            with suppress(BlockingIOError):
                 send_parts(self.sock, self.pending, self.there)
-            except BlockingIOError:
-                return False
-            self.pending = ()
-        return True
+                self.pending = ()
 
 
 class Connection:
@@ -151,14 +150,19 @@ class Connection:
 
 
 class Endpoint:
-    """All queue pairs of a rank, by the agent's poller; `settings` are those of its program."""
+    """All queue pairs of a rank, by the agent's poller; `settings` are those of its program.
 
-    def __init__(self, settings: Settings, poller: select.epoll, events: Events) -> None:
+    It receives at an `address`, by default at all of them.
+    """
+
+    def __init__(
+        self, settings: Settings, poller: select.epoll, events: Events, address: str = ""
+    ) -> None:
         self.settings, self.poller, self.events = settings, poller, events
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        self._prepare(self.sock, ("", PORT))
+        self._prepare(self.sock, (address, PORT))
         self.outgoing: dict[int, Connection] = {}
         self.incoming: dict[int, Connection] = {}
         self.by_number: dict[int, QueuePair] = {}
@@ -213,7 +217,7 @@ class Endpoint:
         pair = QueuePair(sock, (here, there), port)
         self._number(pair, ends, number, incoming=False)
         self.poller.register(sock, 0)
-        handlers[sock.fileno()] = lambda _events: self._on_room(pair)
+        handlers[sock.fileno()] = lambda _events: self._pump(pair)
         return pair
 
     def _incoming(self, here: str, there: str, ends: tuple[int, int], number: int) -> QueuePair:
@@ -294,14 +298,18 @@ class Endpoint:
         self._pump(pair)
 
     def _pump(self, pair: QueuePair) -> None:
-        """Send what may be sent now, and set the timer for what may be sent later."""
-        had_room = not pair.pending
-        has_room = pair.flush()
-        while has_room and (packet := pair.sender.take(time.monotonic_ns())):
-            has_room = pair.put(packet)
+        """Send what may be sent now, and set the timer for what may be sent later.
+
+        A transfer that has left may release the next one, on the same queue pair as well.
+        """
+        pair.flush()
+        while not pair.pending and (packet := pair.sender.take(time.monotonic_ns())):
+            pair.put(packet)
             self._note_sent(packet)
-        if has_room != had_room and pair.sock is not self.sock:
-            self.poller.modify(pair.sock, 0 if has_room else select.EPOLLOUT)
+        waits = bool(pair.pending)
+        if waits != pair.waits and pair.sock is not self.sock:
+            self.poller.modify(pair.sock, select.EPOLLOUT if waits else 0)
+            pair.waits = waits
         self._set_timer(pair)
 
     def _note_sent(self, packet: Packet) -> None:
@@ -316,9 +324,6 @@ class Endpoint:
             if not send.unsent:
                 send.offset, send.sent_ns = send.size_bytes, now_ns
                 self.events.left(send, now_ns)
-
-    def _on_room(self, pair: QueuePair) -> None:
-        self._pump(pair)
 
     # Receiving
 

@@ -1,0 +1,139 @@
+"""The queue pairs of two ranks on real sockets, by which packets are lost."""
+
+import random
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from traffic_gen.agents.roce import endpoint
+from traffic_gen.agents.roce.endpoint import Endpoint
+from traffic_gen.agents.transfers import Send
+
+ADDRESSES = "127.0.0.2", "127.0.0.3"
+SETTINGS: dict[str, Any] = {
+    "generation": 9,
+    "keep": True,
+    "transfers": 2,
+    "mtu": 1024,
+    "queue_pairs": 3,
+    "split": False,
+    "selective": False,
+    "timeout_ns": 20e6,
+    "retries": 100,
+    "congestion": "window",
+    "window": 8,
+    "link_bps": 1e9,
+    "slowdown": 1.0,
+}
+
+
+class Side:
+    """A rank that notes what its queue pairs tell; a transfer that has left starts the next."""
+
+    def __init__(self, rank: int, settings: dict[str, Any]) -> None:
+        other = 1 - rank
+        ends = {other: (ADDRESSES[other], ADDRESSES[rank], rank)}
+        self.poller = select.epoll()
+        self.handlers: dict[int, Callable[[int], None]] = {}
+        own = {**SETTINGS, **settings, "outgoing": ends, "incoming": ends}
+        self.endpoint = Endpoint(own, self.poller, self, ADDRESSES[rank])
+        self.poller.register(self.endpoint.sock, select.EPOLLIN)
+        self.handlers[self.endpoint.sock.fileno()] = self.endpoint.on_packets
+        self.endpoint.connect(self.handlers)
+        self.waiting: list[Send] = []
+        self.got: dict[int, bytearray] = {}
+        self.done, self.readies, self.is_broken = list[int](), list[int](), False
+
+    def left(self, send: Send, now_ns: int) -> None:
+        assert now_ns >= send.started_ns > 0
+        if self.waiting:
+            self.endpoint.start(self.waiting.pop(0))
+
+    def confirmed(self, send: Send, now_ns: int) -> None:
+        assert now_ns >= send.sent_ns > 0
+        self.done.append(send.id)
+
+    def ready(self, number: int, now_ns: int) -> None:
+        assert now_ns > 0
+        self.readies.append(number)
+
+    def written(self, number: int, offset: int, size: int, content: bytes) -> None:
+        whole = self.got.setdefault(number, bytearray())
+        whole.extend(bytes(max(0, offset + size - len(whole))))
+        whole[offset : offset + size] = content
+
+    def broken(self) -> None:
+        self.is_broken = True
+
+    def serve(self) -> None:
+        self.endpoint.tick()
+        for descriptor, events in self.poller.poll(self.endpoint.within_s(0.001)):
+            self.handlers[descriptor](events)
+
+    def close(self) -> None:
+        for sock in self.endpoint.sockets():
+            sock.close()
+        self.poller.close()
+
+
+def transfer(number: int, content: bytes) -> Send:
+    send = Send([number, 1, len(content), [], 0, [], 0])
+    send.payload = memoryview(content)
+    return send
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"split": True, "selective": True},
+        {"congestion": "swift", "slowdown": 1e4},
+        {"congestion": "dcqcn"},
+    ],
+)
+def test_all_transfers_arrive_over_sockets(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], loss: float
+) -> None:
+    chance, send_parts = random.Random(5), endpoint.send_parts
+
+    def lossy(*packet: Any) -> None:
+        if chance.random() >= loss:
+            send_parts(*packet)
+
+    monkeypatch.setattr(endpoint, "send_parts", lossy)
+    contents = [chance.randbytes(chance.randint(1, 20_000)) for _ in range(20)]
+    sides = [Side(rank, settings) for rank in (0, 1)]
+    sides[0].waiting = [transfer(number, content) for number, content in enumerate(contents)]
+    sides[0].endpoint.start(sides[0].waiting.pop(0))
+    sides[1].endpoint.tell_ready(0, 77)
+    until_s = time.monotonic() + 20
+    while len(sides[0].done) < len(contents) or not sides[0].readies:
+        for side in sides:
+            side.serve()
+        if time.monotonic() > until_s:
+            break
+    for side in sides:
+        side.close()
+    assert sides[0].readies == [77]
+    assert sorted(sides[0].done) == list(range(len(contents)))
+    assert {number: bytes(whole) for number, whole in sides[1].got.items()} == dict(
+        enumerate(contents)
+    )
+    if loss:
+        assert sides[0].endpoint.counts()[0] > 0
+
+
+def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "send_parts", lambda *_: None)
+    side = Side(0, {"retries": 2, "timeout_ns": 1e6})
+    side.endpoint.start(transfer(0, b"lost"))
+    until_s = time.monotonic() + 20
+    while not side.is_broken and time.monotonic() < until_s:
+        side.serve()
+    side.close()
+    assert side.is_broken
+    assert side.endpoint.counts() == (2, 0)
