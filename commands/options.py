@@ -222,7 +222,7 @@ def require_datapaths(scenario: "Scenario") -> None:
 def _require_queues(scenario: "Scenario") -> None:
     """Refuse delay, loss and marks of links where the kernel has no queues for them."""
     missing = []
-    if any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics):
+    if any(spec.is_impaired for spec in scenario.fabrics):
         from testbed.fabric.shaping import missing_netem
 
         missing.append(missing_netem())

@@ -13,7 +13,7 @@ from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
 from commands.train import DomainSize, Gpus, PlatformName, checked_changes
 from model.errors import InputError, Problem
-from model.fabric.spec import PLATFORMS, FabricKind
+from model.fabric.spec import COMPARED, PLATFORMS, FabricKind
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING, USUAL_MTU
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
@@ -99,7 +99,7 @@ def _loaded(
 ) -> Scenario:
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):
-        kinds = list(FabricKind) if fabric is None else [fabric]
+        kinds = COMPARED if fabric is None else (fabric,)
         return load_trace(path, {"kinds": kinds, **_grid(path, changes)}, overrides)
     if changes or fabric:
         option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"

@@ -20,7 +20,7 @@ from model.fabric.topology import Topology, build_topology
 from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, path_class, predict
-from model.prediction.network import PathClass
+from model.prediction.network import PathClass, added_s
 from model.routing.paths import Routing
 from model.workload.generator import Generator as Kind
 from model.workload.schedule import Steps
@@ -76,15 +76,23 @@ class PlacedJob:
         self.agents.place(placement.gpu_numbers())
 
     def path_latencies_s(self, schedule: Steps) -> dict[PathClass, float]:
-        """Measure the idle latency in seconds of each class of paths that the schedule uses."""
-        representative: dict[PathClass, tuple[int, int, int]] = {}
-        transfers, gpus = schedule.transfers, self.placement.gpus
-        routing = Routing(self.placement.topology, self.placement.health)
+        """Measure the idle latency in seconds of each class of paths that the schedule uses.
+
+        Without what single links add (`model.prediction.network.added_s`).
+        """
+        representative: dict[PathClass, tuple[float, tuple[int, int, int]]] = {}
+        transfers, gpus, topology = schedule.transfers, self.placement.gpus, self.placement.topology
+        routing = Routing(topology, self.placement.health)
         ends = (transfers.source, transfers.destination, transfers.lane)
         for source, to, lane in dict.fromkeys(zip(*(end.tolist() for end in ends), strict=True)):
-            if hops := routing.path_if_any(gpus[source], gpus[to].by(lane)):
-                representative.setdefault(path_class(hops), (source, to, lane))
-        return {kind: self._latency_s(*pair) for kind, pair in representative.items()}
+            hops = routing.path_if_any(gpus[source], gpus[to].by(lane))
+            if hops and path_class(hops) not in representative:
+                more_s = sum(added_s(topology, hop) for hop in hops)
+                representative[path_class(hops)] = more_s, (source, to, lane)
+        return {
+            kind: max(0.0, self._latency_s(*pair) - more_s)
+            for kind, (more_s, pair) in representative.items()
+        }
 
     def _latency_s(self, source: int, destination: int, lane: int) -> float:
         """Measure by transfers between two ranks in turn, each after the one before."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -19,15 +20,23 @@ from model.fabric.shaping import (
     SwitchQueue,
 )
 from model.fabric.transport import DEFAULT_ROCE, Congestion, Recovery, Roce, Transport
+from model.fabric.wiring import Wire, Wiring
 
 GBIT = 1_000_000_000
 
 
 class FabricKind(StrEnum):
-    """The two networks that the rail-only paper compares (arXiv 2307.12169, figure 1)."""
+    """The networks that the rail-only paper compares (arXiv 2307.12169, figure 1), and any other.
+
+    A custom fabric has the links of its specification above the NICs.
+    """
 
     RAIL_ONLY = "rail-only"
     RAIL_OPTIMIZED = "rail-optimized"
+    CUSTOM = "custom"
+
+
+COMPARED = (FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED)
 
 
 class Datapath(StrEnum):
@@ -89,6 +98,8 @@ class NicNetwork:
 
     A NIC has `ports`, 1 or 2, which share its rate: port p leads to the rail's switch of plane p.
     `per_domain` is the number of NICs of a domain; `None`: one for each GPU.
+
+    A custom fabric has these `links`, of GPUs and switches, instead of rails and spines.
     """
 
     rate_bps: int
@@ -102,6 +113,7 @@ class NicNetwork:
     spread: Spread = Spread.QUEUE_PAIRS
     per_domain: int | None = None
     queue: SwitchQueue = LINUX_QUEUE
+    links: Wiring = ()
 
 
 @dataclass(frozen=True)
@@ -218,6 +230,20 @@ class FabricSpec:
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
 
     @property
+    def is_impaired(self) -> bool:
+        """Whether links delay or lose packets."""
+        slower = any(link.delay_s for link in self.nic.links)
+        return bool(self.hb.impairment or self.nic.impairment or slower)
+
+    @property
+    def gpu_names(self) -> tuple[str, ...]:
+        """The names of all GPUs, by domain and then by local rank."""
+        slots = product(range(self.domains), range(self.domain_size))
+        return tuple(
+            f"d{domain}g{rail}" for domain, rail in slots if (domain, rail) not in self.missing
+        )
+
+    @property
     def emulated_hb_bps(self) -> float:
         """The rate of an emulated HB link, in bit/s."""
         return self.hb.rate_bps / self.bandwidth_scale
@@ -247,6 +273,20 @@ class FabricSpec:
         """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s."""
         downlinks_bps = self.domains / self.nic.leaves * self.emulated_port_bps
         return downlinks_bps / (self.nic.spines * self.nic.oversubscription)
+
+    @property
+    def emulated_rates_bps(self) -> dict[str, float]:
+        """The rates of all emulated links in bit/s, by what they are."""
+        rates = {"an HB link": self.emulated_hb_bps}
+        for wire in self.nic.links:
+            rates[f"link {wire.lower}--{wire.upper}"] = wire.rate_bps / self.bandwidth_scale
+        if not self.nic.links:
+            rates["a NIC link"] = self.emulated_port_bps
+        if self.has_spines:
+            rates["an uplink"] = self.emulated_uplink_bps
+        if self.hb.leaves > 1:
+            rates["a trunk between HB switches"] = self.emulated_hb_trunk_bps
+        return rates
 
 
 @dataclass(frozen=True)
@@ -332,6 +372,7 @@ PLACES = {
     "kmax_bytes": "nic.queue.kmax_bytes",
     "pmax": "nic.queue.pmax",
     "missing": "missing",
+    "links": "nic.links",
 }
 
 
@@ -360,6 +401,7 @@ def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
     nic["impairment"] = Impairment(**nic["impairment"])
     nic["queue"] = SwitchQueue(**nic["queue"])
     nic["spine_selection"] = SpineSelection(nic["spine_selection"])
+    nic["links"] = tuple(Wire(*wire) for wire in nic["links"])
     nic["planes"], nic["spread"] = Planes(nic["planes"]), Spread(nic["spread"])
     roce = nested["roce"]
     roce["congestion"], roce["recovery"] = (

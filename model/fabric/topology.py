@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import groupby, product
+from itertools import chain, groupby, product
 from typing import Any
 
 from model.fabric.job_grid import Slot
@@ -22,6 +22,7 @@ from model.fabric.shaping import (
 )
 from model.fabric.spec import PLACES, FabricKind, FabricSpec, NicNetwork, Planes, flat
 from model.fabric.transport import Transport
+from model.fabric.wiring import divisors, tiers
 
 
 class NodeKind(StrEnum):
@@ -321,6 +322,10 @@ class Topology:
         far = (gpu for gpu in self.domain(next(iter(near)).domain) if gpu not in near)
         return ports | {self.trunks[switch].lower: tuple(far)}
 
+    def uplinks_of(self, switch: str) -> list[Link]:
+        """The links of a switch that lead up, in the order of their ports."""
+        return [link for link in self._links_by_node[switch] if link.lower.node == switch]
+
     def links_below(self, switch: str) -> list[Link]:
         """The links of a switch that lead down, to GPUs or to other switches."""
         return [link for link in self._links_by_node[switch] if link.upper.node == switch]
@@ -331,6 +336,18 @@ class Topology:
         if node in self.gpu_by_name:
             return (self.gpu_by_name[node],)
         return tuple(gpu for lower in self.links_below(node) for gpu in self.gpus_below(lower))
+
+    @cached_property
+    def tiers(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the rail switches, then of the switches of each tier above them."""
+        if self.spec.nic.links:
+            return tiers(self.spec.nic.links, self.spec.gpu_names)
+        return (self.rail_switches, self.spine_switches)[: 2 if self.spine_switches else 1]
+
+    @cached_property
+    def divisors(self) -> dict[str, int]:
+        """Of a custom fabric's switches: see `model.fabric.wiring.divisors`."""
+        return divisors(self.spec.nic.links, self.spec.gpu_names)
 
     @cached_property
     def least_depth_s(self) -> float:
@@ -379,6 +396,7 @@ USUAL: dict[str, object] = {
     "kmin_bytes": LINUX_QUEUE.kmin_bytes,
     "kmax_bytes": LINUX_QUEUE.kmax_bytes,
     "pmax": LINUX_QUEUE.pmax,
+    "links": NicNetwork.links,
 }
 ABSENT = object()
 # What only a fabric with RoCE has in its digest.
@@ -424,14 +442,20 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
         switches=switches,
         links=(
             *_hb_links(spec, gpus),
-            *_nic_links(spec, gpus, cross_connects),
-            *_uplinks(spec, switches),
+            *(
+                _custom_links(spec)
+                if spec.nic.links
+                else (*_nic_links(spec, gpus, cross_connects), *_uplinks(spec, switches))
+            ),
         ),
     )
 
 
 def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
     """Rail switches first, then spine switches."""
+    if spec.nic.links:
+        yield from _custom_switches(spec)
+        return
     rails = range(spec.nics + spec.spares.rail_switches)
     for rail in rails:
         for leaf in range(spec.nic.leaves * spec.nic.ports):
@@ -558,6 +582,33 @@ def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Li
         switch_depth_s(spec.bucket_depth_s, rate_bps),
         spec.nic.impairment,
     )
+
+
+def _custom_switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
+    """Yield the switches of the lowest tier, to which NICs have links, then those above."""
+    lowest, *above = tiers(spec.nic.links, spec.gpu_names)
+    for index, name in enumerate(lowest):
+        yield OpenFlowSwitch(name, NodeKind.RAIL_SWITCH, None, index)
+    for index, name in enumerate(chain.from_iterable(above)):
+        yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, None, index)
+
+
+def _custom_links(spec: FabricSpec) -> Iterator[Link]:
+    """Yield the links of NICs, then those between switches, whose ports are numbered in order."""
+    gpus, used = set(spec.gpu_names), Counter[str]()
+    for wire in sorted(spec.nic.links, key=lambda wire: wire.lower not in gpus):
+        used[wire.upper] += 1
+        upper = Port(wire.upper, used[wire.upper], f"{wire.upper}-{used[wire.upper]}")
+        lane, number = used[wire.lower], used[wire.lower] + 1
+        used[wire.lower] += 1
+        lower = Port(wire.lower, number, f"{wire.lower}-{number}")
+        kind, rate_bps = LinkKind.UPLINK, round(wire.rate_bps / spec.bandwidth_scale)
+        if wire.lower in gpus:
+            kind, lower = LinkKind.NIC, Port(wire.lower, FIRST_NIC_PORT + lane, f"nic{lane}")
+        own = spec.nic.impairment
+        impairment = replace(own, delay_s=own.delay_s + wire.delay_s)
+        depth_s = switch_depth_s(spec.bucket_depth_s, rate_bps)
+        yield Link(kind, lower, upper, rate_bps, depth_s, impairment)
 
 
 def switch_depth_s(depth_s: float, rate_bps: int) -> float:

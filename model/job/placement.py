@@ -130,7 +130,7 @@ def _to_spare_gpu(placement: Placement, lost: Gpu) -> Placement:
     Rail-optimized reaches it by any rail; rail-only moves its NIC link to the lost GPU's OCS port.
     """
     spare = Gpu(lost.domain, placement.spec.job_size)
-    if placement.spec.kind is FabricKind.RAIL_OPTIMIZED:
+    if placement.spec.kind is not FabricKind.RAIL_ONLY:
         return _moved(placement, {lost: spare})
     ocs_port = placement.cross_connects[lost.domain][lost.rail]
     return _moved(placement, {lost: spare}, exchanged(placement.cross_connects, spare, ocs_port))

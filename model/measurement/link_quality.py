@@ -340,9 +340,13 @@ class DirectionCalibration:
 
 
 def representatives(topology: Topology) -> tuple[Link, ...]:
-    """Choose two links of each kind at random, by the fabric's seed."""
+    """Choose two links of each kind at random, by the fabric's seed; of its extreme rates each."""
     chosen, links = random.Random(topology.spec.seed), []
     for kind in LinkKind:
-        of_kind = [link for link in topology.links if link.kind is kind]
-        links += chosen.sample(of_kind, min(LINKS_OF_A_CLASS, len(of_kind)))
+        rates = [link.rate_bps for link in topology.links if link.kind is kind]
+        for rate_bps in sorted({min(rates), max(rates)} if rates else ()):
+            of_class = [
+                link for link in topology.links if (link.kind, link.rate_bps) == (kind, rate_bps)
+            ]
+            links += chosen.sample(of_class, min(LINKS_OF_A_CLASS, len(of_class)))
     return tuple(links)

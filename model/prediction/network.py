@@ -212,7 +212,8 @@ class Network:
     """The fabric in an epoch: rate in bytes/s and burst in bytes of each link direction.
 
     `paths` has the links of each pair of ranks, `class_of` the place of its class in `classes`;
-    the class of a pair without a path is empty. `probes` is the rate of the controller's probes on
+    the class of a pair without a path is empty. `added_s` is what the links of each pair's path add
+    to the latency of its class, in seconds. `probes` is the rate of the controller's probes on
     each link, in bytes/s, `segment_bytes` the payload of a full segment, `window` the most
     transfers of a connection that are sent and not confirmed. `hops` are the link
     directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE.
@@ -230,6 +231,7 @@ class Network:
     hops: tuple[Hop, ...]
     roce: Roce
     by_roce: Bools
+    added_s: Floats | float = 0.0
 
     @property
     def links(self) -> int:
@@ -298,7 +300,17 @@ def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Direct
         hops=tuple(directions.hops),
         roce=spec.roce,
         by_roce=by_roce,
+        added_s=np.array([0.0, 0.0, *(added_s(epoch.topology, hop) for hop in directions.hops)])[
+            paths
+        ].sum(axis=1),
     )
+
+
+def added_s(topology: Topology, hop: Hop) -> float:
+    """Seconds that a link of a custom fabric delays packets, beside what all NIC links do."""
+    if not topology.spec.nic.links or hop.link.kind in OF_HB:
+        return 0.0
+    return hop.link.impairment.delay_s - topology.spec.nic.impairment.delay_s
 
 
 def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, ...]]:

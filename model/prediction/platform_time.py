@@ -149,4 +149,5 @@ def _completion_s(
     transfers: Transfers, pair: Ints, net: Network, latencies: LinkLatencies, terms: Terms
 ) -> float:
     latency_s = {path: sum(latencies[kind] for kind in path) for path in net.classes}
-    return float(arrivals_s(transfers, pair, [net], latency_s, terms).max())
+    bare = replace(net, added_s=0.0)
+    return float(arrivals_s(transfers, pair, [bare], latency_s, terms).max())

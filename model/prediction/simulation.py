@@ -202,7 +202,7 @@ class Simulation:
         """Put all pairs on their paths in this epoch; new buckets are full."""
         self._net = net
         latencies = [self._latencies[kind] if kind else inf for kind in net.classes]
-        self._latency_s = np.array(latencies)[net.class_of][self._pair]
+        self._latency_s = (np.array(latencies)[net.class_of] + net.added_s)[self._pair]
         self._releases.travel(self._latency_s)
         fresh = np.zeros(len(self._tokens), bool)
         fresh[net.paths] = True
@@ -336,7 +336,7 @@ def unshared_arrivals_s(
     if not (has_path | transfers.is_compute).all():
         raise SharedLink
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
-    travel_s = latencies[net.class_of][pair]
+    travel_s = (latencies[net.class_of] + net.added_s)[pair]
     sizes, last = (of(transfers.size_bytes, pair, net) for of in (terms.size, terms.last))
     links, releases = _Links(terms.applied(net)), Releases(transfers, net, terms)
     releases.travel(travel_s)

@@ -90,6 +90,8 @@ class EcmpSelection:
         if len(ports.next_hops) < 2:
             return 0
         origin = self.topology.gpu_by_name.get(came_from) if ports.by_origin else None
+        if self.topology.spec.nic.links:
+            return self._custom_place(here, origin, destination, ports)
         if here.kind is NodeKind.SPINE_SWITCH:
             if self.topology.spec.lanes > 1:
                 return 0
@@ -99,6 +101,36 @@ class EcmpSelection:
             return ports.spines.index(own)
         return number % len(ports.next_hops)
 
+    def _custom_place(
+        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, ports: Ports
+    ) -> int:
+        """Deal out the destinations of each lowest switch to the uplinks of this tier.
+
+        A next hop that the destination's lane is linked to comes first. While a packet's own uplink
+        works, it keeps it; those of lost uplinks are dealt out to the others.
+        """
+        holder = self.topology.holder(destination)
+        last = self.topology.nic_links(holder)[destination.lane].upper
+        if ports.next_hops[0][-1].receiver == last.node:
+            return 0
+        if origin is None:
+            number = last.number - 1 + self.topology.spec.seed
+            number //= self.topology.divisors[here.name]
+        elif self.topology.spec.nic.spine_selection is SpineSelection.HASH:
+            number = self._hash(origin, destination)
+        else:
+            number = self._domains_on(origin, destination)
+        uplinks = self.topology.uplinks_of(here.name)
+        own = uplinks[number % len(uplinks)] if uplinks else None
+        for place, (hop, *_) in enumerate(ports.next_hops):
+            if hop.link == own:
+                return place
+        return number // max(1, len(uplinks)) % len(ports.next_hops)
+
+    def _hash(self, origin: Gpu, destination: Gpu) -> int:
+        ends = f"{origin.name} {destination.name}" + f" {destination.lane}" * destination.lane
+        return crc32(f"{self.topology.spec.seed} {ends}".encode())
+
     def _own_spine(
         self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu
     ) -> tuple[int | None, int]:
@@ -107,8 +139,7 @@ class EcmpSelection:
         if origin is None:
             return self.spine_for(destination), self._displaced(here, destination)
         if spec.nic.spine_selection is SpineSelection.HASH:
-            ends = f"{origin.name} {destination.name}" + f" {destination.lane}" * destination.lane
-            flow = crc32(f"{spec.seed} {ends}".encode())
+            flow = self._hash(origin, destination)
             return flow % spec.nic.spines, flow // spec.nic.spines
         return None, self._domains_on(origin, destination)
 

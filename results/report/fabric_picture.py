@@ -18,6 +18,7 @@ FAILED = "#b00020"
 WIDEST = 3.0
 # The column of HB switches, left of the GPUs, and how far below GPUs their leaf is.
 LEFT, LEAF_BELOW = -0.9, 0.36
+TIER_HEIGHT = 1.1
 # Between the columns of a large fabric, links get less room, and names none.
 NAMED_UP_TO = 64
 
@@ -44,16 +45,17 @@ def fabric_picture(
 
 
 def _columns(topology: Topology) -> int:
-    return max(topology.spec.domain_size, len(topology.rail_switches), len(topology.spine_switches))
+    return max(topology.spec.domain_size, *map(len, topology.tiers))
 
 
 def _places(topology: Topology) -> dict[str, Place]:
-    """Put every node in a grid: spines on top, rail switches below them, then a row a domain."""
+    """Put every node in a grid: a row for each tier of switches, then a row a domain."""
     rows = topology.spec.domains
     places: dict[str, Place] = {gpu.name: (gpu.rail, rows - gpu.domain) for gpu in topology.gpus}
     places |= _hb_places(topology, rows)
-    places |= _spread(topology.rail_switches, topology.spec.domain_size, rows + 1.1)
-    return places | _spread(topology.spine_switches, topology.spec.domain_size, rows + 2.2)
+    for number, tier in enumerate(topology.tiers, 1):
+        places |= _spread(tier, topology.spec.domain_size, rows + TIER_HEIGHT * number)
+    return places
 
 
 def _hb_places(topology: Topology, rows: int) -> dict[str, Place]:
@@ -139,8 +141,7 @@ def _draw_nodes(
                 zorder=4,
             )
     axes.set_xlim(LEFT - 0.5, topology.spec.domain_size)
-    top = 2.7 if topology.spine_switches else 1.6
-    axes.set_ylim(0.3, topology.spec.domains + top)
+    axes.set_ylim(0.3, topology.spec.domains + TIER_HEIGHT * len(topology.tiers) + 0.5)
 
 
 def _sentence(topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str]) -> str:

@@ -1,5 +1,6 @@
 """The sections about the machine and its fabric: executions, headroom, links, paths, the clock."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -141,9 +142,10 @@ def calibration_section(fabrics: Iterable[Result]) -> Section:
     rows: list[Row] = []
     for fabric in fabrics:
         rows.append((fabric.get("case", fabric["fabric"]),))
-        for kind in dict.fromkeys(link["kind"] for link in fabric["links"]):
-            links = [link for link in fabric["links"] if link["kind"] == kind]
-            rows.append((str(kind), *_worst(links)))
+        classes = defaultdict(list)
+        for link in fabric["links"]:
+            classes[link["kind"], link["nominal_bps"]].append(link)
+        rows += [(str(kind), *_worst(links)) for (kind, _), links in classes.items()]
     return Section(
         "Links, each measured alone; the worst of each class",
         ("links", "nominal", "rate off", "latency", "gaps off", "trials", "paused", ""),

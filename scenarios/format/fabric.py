@@ -33,6 +33,7 @@ from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
 from scenarios.format.missing import missing_issues, missing_slots
 from scenarios.format.nics import nic_issues
+from scenarios.format.wiring import wiring, wiring_issues
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
 # from 0xffffff00 on (section 7.2.1).
@@ -68,6 +69,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
     yield from (_paper_issues if on_paper else _size_of_fabric_issues)(fabric)
+    yield from wiring_issues(fabric)
 
 
 def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
@@ -210,7 +212,7 @@ def _hb_network(fabric: Fabric, rate_bps: int) -> HbNetwork:
 def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
     return NicNetwork(
         rate_bps=rate_bps,
-        spines=fabric.spines or fabric.domains,
+        spines=1 if kind is FabricKind.CUSTOM else fabric.spines or fabric.domains,
         leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
         oversubscription=fabric.oversubscription,
         spine_selection=fabric.spine_selection,
@@ -220,6 +222,7 @@ def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
         per_domain=None if fabric.nics_per_domain == fabric.domain_size else fabric.nics_per_domain,
         impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
         queue=_switch_queue(fabric),
+        links=wiring(fabric, rate_bps / fabric.nic_ports) if kind is FabricKind.CUSTOM else (),
     )
 
 
@@ -251,11 +254,7 @@ def buffer_issues(spec: FabricSpec) -> Iterator[Issue]:
 
 def rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     """Yield an issue if the slowest link is too slow to be shaped, or the fastest too fast."""
-    rates = {"an HB link": spec.emulated_hb_bps, "a NIC link": spec.emulated_port_bps}
-    if spec.has_spines:
-        rates["an uplink"] = spec.emulated_uplink_bps
-    if spec.hb.leaves > 1:
-        rates["a trunk between HB switches"] = spec.emulated_hb_trunk_bps
+    rates = spec.emulated_rates_bps
     name, slowest = min(rates.items(), key=lambda item: item[1])
     if slowest < MIN_RATE_BPS:
         largest = spec.bandwidth_scale * slowest / MIN_RATE_BPS

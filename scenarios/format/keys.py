@@ -18,7 +18,7 @@ from model.fabric.shaping import (
     SEGMENT_PACKETS,
     SwitchQueue,
 )
-from model.fabric.spec import Datapath, FabricKind, Planes, SpineSelection, Spread
+from model.fabric.spec import COMPARED, Datapath, FabricKind, Planes, SpineSelection, Spread
 from model.fabric.transport import (
     MOST_QUEUE_PAIRS,
     MOST_RETRIES,
@@ -34,7 +34,7 @@ from model.job.placement import RecoveryStrategy
 from scenarios.format.checked_file import Strict
 from scenarios.format.document import FileKind
 from scenarios.format.files import PathText, in_folder
-from scenarios.format.networks import read_network
+from scenarios.format.networks.files import LinkEntry, read_network
 from scenarios.format.units import (
     MOST_S,
     Bytes,
@@ -71,6 +71,7 @@ MOST_DESCRIPTION = 10_000
 # The part of a port in the shared buffer of the switches with which DCQCN was measured (Arista
 # 7050QX32; Zhu et al., SIGCOMM 2015, section 4).
 PORT_BUFFER_BYTES = 375_000
+MOST_ENTRIES = 16384
 Oversubscription = Annotated[float, Field(ge=1, le=MOST_RATIO, strict=True)]
 Deviation = Annotated[float, Field(gt=0, le=MOST_RATIO, strict=True)]
 
@@ -152,11 +153,13 @@ class Fabric(Strict):
 
     topology: PathText | None = Field(
         default=None,
-        description="a network in a file of ASTRA-sim or SimAI, its path from the scenario's "
-        "folder; gives the keys below that are not here",
+        description="a network in a file: a custom one, or of ASTRA-sim or SimAI, its path from "
+        "the scenario's folder; gives the keys below that are not here",
     )
     kinds: Kinds = Field(
-        default=tuple(FabricKind), description="`rail-only`, `rail-optimized`, or a list of both"
+        default=COMPARED,
+        description="`rail-only`, `rail-optimized`, `custom`, or a list; default: the first two, "
+        "with `links` the last",
     )
     domains: Count = Field(
         description="number of HB domains, y; with 1, no traffic leaves it: the ideal network"
@@ -218,6 +221,9 @@ class Fabric(Strict):
         default=None,
         description="NICs of a domain, which GPUs share, or of which each has several; default: "
         "one a GPU",
+    )
+    links: tuple[LinkEntry, ...] = Field(
+        default=(), max_length=MOST_ENTRIES, description="custom: the [links](#custom-fabrics)"
     )
     rail_leaves: Count = Field(
         default=1,
@@ -290,11 +296,15 @@ class Fabric(Strict):
     def _import_network(cls, given: Any, info: ValidationInfo) -> Any:
         """Add the keys of `domain_sizes`, and of the named network, that are not given."""
         given = _with_sizes(given)
-        name = given.get("topology") if isinstance(given, dict) else None
-        if not isinstance(name, str):
+        if not isinstance(given, dict):
             return given
-        network = read_network(Path(in_folder(name, info)))
-        if network["domains"] == 1 == given.get("domain_size"):
+        name, network = given.get("topology"), {}
+        if isinstance(name, str):
+            network = read_network(Path(in_folder(name, info)))
+        # Links without a kind are those of a custom fabric.
+        if "links" in {**network, **given}:
+            network.setdefault("kinds", FabricKind.CUSTOM.value)
+        if network.get("domains") == 1 == given.get("domain_size"):
             # One switch without HB domains: each of its GPUs is a domain.
             network["domains"] = network["domain_size"]
         left_out = RATES if "platform" in given else ()

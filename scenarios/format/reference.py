@@ -14,6 +14,7 @@ from scenarios.format.keys import (
     ScenarioFile,
     SwitchQueueKeys,
 )
+from scenarios.format.networks.files import LinkEntry
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.format.workloads.work import JobPlace
 
@@ -22,6 +23,7 @@ SECTIONS: tuple[type[BaseModel], ...] = (
     Fabric,
     RoceKeys,
     SwitchQueueKeys,
+    LinkEntry,
     *KINDS,
     JobPlace,
     FaultEntry,

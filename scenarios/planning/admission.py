@@ -163,4 +163,6 @@ def estimated_end_s(case: Case, spec: FabricSpec) -> float:
 
 def _slowest_path_s(spec: FabricSpec) -> float:
     """Latency that no path exceeds: across an HB domain, and up and down two layers of switches."""
-    return SLOWEST_PATH_S + 2 * spec.hb.impairment.delay_s + 4 * spec.nic.impairment.delay_s
+    longest_s = max((link.delay_s for link in spec.nic.links), default=0.0)
+    of_nics_s = spec.nic.impairment.delay_s + longest_s
+    return SLOWEST_PATH_S + 2 * spec.hb.impairment.delay_s + 4 * of_nics_s

@@ -98,9 +98,11 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
     """Smallest two-digit scale that fits all tasks, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(tasks[0].spec)
-    fastest_bps = max(rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
+    fastest_bps = max(
+        rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values()
+    )
     by_links = round_up(fastest_bps / MAX_LINK_BPS)
-    rates = (rate_bps for task in tasks for rate_bps in _rates_bps(task.spec))
+    rates = (rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values())
     largest_scale = round_down(min(rates) / MIN_RATE_BPS)
     scale = smallest(
         by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)
@@ -116,21 +118,12 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
     return Chosen(scale, _binding([peak(task, machine, scale) for task in tasks]))
 
 
-def _rates_bps(spec: FabricSpec) -> Iterator[float]:
-    """Yield the rates of all links of a fabric at real rates."""
-    yield from (spec.hb.rate_bps, spec.nic.rate_bps / spec.nic.ports)
-    if spec.has_spines:
-        yield spec.emulated_uplink_bps
-    if spec.hb.leaves > 1:
-        yield spec.hb_trunk_rate_bps
-
-
 def _known_to_work(spec: FabricSpec) -> Chosen:
     """Smallest two-digit scale that keeps each link and the sum of all within the limits."""
     share = min(1.0, spec.grain_packets / (2 * FINE_PACKETS))
     nic_bps = min(MAX_NIC_BPS, share * TOTAL_NIC_BPS / spec.gpus)
     hb_bps = min(MAX_HB_BPS, share * TOTAL_HB_BPS / spec.gpus)
-    by_links = max(_rates_bps(spec)) / MAX_LINK_BPS
+    by_links = max(spec.emulated_rates_bps.values()) / MAX_LINK_BPS
     scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
     return Chosen(scale, f"rates that two cores are known to carry; {NOT_MEASURED}")
 

@@ -38,6 +38,7 @@ ACROSS = {
     FabricKind.RAIL_ONLY: (LinkKind.NIC, LinkKind.NIC, LinkKind.HB, LinkKind.HB),
     FabricKind.RAIL_OPTIMIZED: (LinkKind.NIC, LinkKind.UPLINK, LinkKind.UPLINK, LinkKind.NIC),
 }
+ACROSS[FabricKind.CUSTOM] = ACROSS[FabricKind.RAIL_OPTIMIZED]
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
 
 def left_out(scenario: Scenario) -> list[str]:
     """Name what a scenario emulates and paper has not."""
-    impaired = any(spec.hb.impairment or spec.nic.impairment for spec in scenario.fabrics)
+    impaired = any(spec.is_impaired for spec in scenario.fabrics)
     return ["faults"] * scenario.has_faults + ["delays and losses of links"] * impaired
 
 
@@ -187,6 +188,7 @@ def _regular_transfers(real: RealTask) -> int:
     task, spec = real.task, real.spec
     is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
     is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION and spec.has_whole_nics
+    is_plain &= not spec.nic.links
     # Else the spine switches have unequal shares of the domains.
     is_plain &= spec.domains % spec.nic.spines == 0
     if not isinstance(task, SizedCollective) or not task.is_regular or not is_plain:

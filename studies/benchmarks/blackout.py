@@ -11,7 +11,7 @@ from typing import Any
 from execution.cases.emulation import Experiment
 from execution.faults.convergence import fault_times, wait_until_converged
 from execution.faults.fault_timeline import FaultTimeline
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED
 from model.faults import Component, Fault, FaultMode, components
 from model.job.probing import background_interval_s, probed_pairs
 from model.workload.transfers.collective import Collective
@@ -131,7 +131,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
 
 def blackout(_store: Path) -> Iterator[Row]:
     """Measure blackouts under load, by link failures, blackholes and controller restarts."""
-    for kind in FabricKind:
+    for kind in COMPARED:
         spec = replace(SIXTEEN, kind=kind)
         with bench_fabric(f"blackout-{kind}", spec) as fabric:
             for row in trials(fabric):

@@ -10,7 +10,7 @@ from statistics import median
 
 from controller.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Epoch, Health, without
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.fabric.topology import LinkKind, Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import ALL, PathClass, Terms
@@ -49,7 +49,7 @@ SEARCHED_GPUS = 65536
 
 def routing(_store: Path) -> Iterator[Row]:
     """Measure processor time for the desired state of 1024 GPUs: from scratch, after failures."""
-    for kind in FabricKind:
+    for kind in COMPARED:
         topology = build_topology(replace(resized(128, 8), kind=kind))
         for change, health in _changes(topology).items():
             trials = [_planned(topology, health) for _ in range(TRIALS)]
@@ -94,7 +94,7 @@ def _planned(topology: Topology, health: Health | None) -> tuple[float, int]:
 
 def schedules(_store: Path) -> Iterator[Row]:
     """Measure processor time for AllReduce and all-to-all of 256 and of 1024 GPUs."""
-    cases = product(SHAPES, sorted(ALGORITHMS), FabricKind)
+    cases = product(SHAPES, sorted(ALGORITHMS), COMPARED)
     for shape, named, kind in cases:
         if named[0] in COLLECTIVES:
             yield _schedule_row(SizedCollective(*named, shape, SIZE_BYTES), kind)

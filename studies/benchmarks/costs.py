@@ -17,7 +17,7 @@ from linux.machine.processor import busy_s, processes_s
 from linux.network.namespaces import namespace_of
 from linux.processes.run_lock import run_processes
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, FabricSpec
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from scenarios.planning.machine_profile import in_virtual_clock
@@ -44,7 +44,7 @@ def startup(_store: Path) -> Iterator[Row]:
     if not in_virtual_clock():
         kinds.append((ProxyKind.CONTAINER, CONTAINERS))
     for proxies, sizes in kinds:
-        for kind in FabricKind:
+        for kind in COMPARED:
             for (domains, size), trials in sizes:
                 yield _startup_row(replace(sized(domains, size), kind=kind), proxies, trials)
 

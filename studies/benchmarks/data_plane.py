@@ -23,7 +23,7 @@ from model.fabric.shaping import (
     LEAST_DEPTH_S,
     Shaper,
 )
-from model.fabric.spec import Datapath, FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, Datapath, FabricKind, FabricSpec
 from model.fabric.topology import Link
 from model.prediction.fluid import Prediction
 from model.workload.schedule import Schedule
@@ -58,7 +58,7 @@ def datapaths(store: Path) -> Iterator[Row]:
     """Measure, in each datapath, both kinds of fabrics, the capacity, and the quickstart."""
     for datapath in Datapath:
         facts = {"datapath": datapath.value, "proxies": ProxyKind.PROCESS.value}
-        for kind in FabricKind:
+        for kind in COMPARED:
             yield from part(_costs(datapath, kind), **facts, fabric=kind.value)
         yield from part(capacity(datapath), **facts, gpus=SIXTEEN.gpus)
         yield from part(_quickstart(datapath, store), **facts)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, HbNetwork
+from model.fabric.spec import COMPARED, PLATFORMS, FabricKind, FabricSpec, HbNetwork
 from model.fabric.topology import build_topology
 from model.prediction.closed_forms import RING_ALL_REDUCE, Grid
 from model.prediction.platform_time import (
@@ -82,7 +82,7 @@ def _closed_forms() -> Row:
     """Return the closed form that is the farthest from its transfers, followed."""
     works = (SizedCollective(*named, (4, 8), SIZE) for named in sorted(BUILT_IN))
     followed = [work for work in works if not work.is_modeled]
-    specs = [replace(resized(4, 8), kind=kind) for kind in FabricKind]
+    specs = [replace(resized(4, 8), kind=kind) for kind in COMPARED]
     rows = [
         _held(32, "128 MiB", "ms", *_closed_and_followed(work, spec))
         for work, spec in product(followed, specs)

@@ -21,7 +21,7 @@ from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end, kill
 from linux.processes.run_lock import RUNS
 from model.errors import EXIT_INTERRUPTED, InputError
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED
 from studies.benchmarks.costs import MIB
 from studies.benchmarks.fabrics import bench_fabric
 from studies.benchmarks.rows import Row, sized
@@ -273,7 +273,7 @@ class Soak:
 
     def _up_and_down(self) -> Row:
         """Bring a fabric up and down in this very process."""
-        kind, proxies = self.random.choice(list(FabricKind)), self.random.choice(list(ProxyKind))
+        kind, proxies = self.random.choice(COMPARED), self.random.choice(list(ProxyKind))
         begun_s = time.monotonic()
         with bench_fabric(kind.value, sized(2, 4), proxies):
             pass

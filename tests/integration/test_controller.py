@@ -19,7 +19,7 @@ from linux.network.namespaces import namespace_of
 from model.fabric import addressing
 from model.fabric.health import Health, without
 from model.fabric.link_probes import LOST_PROBES, probe_interval_s
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
 from model.faults import FaultMode
 from testbed.fabric.links import Links
@@ -52,7 +52,7 @@ LATE_S = 1.0
 FLAPS = 4
 
 
-@pytest.fixture(params=FabricKind)
+@pytest.fixture(params=COMPARED)
 def kind(request: pytest.FixtureRequest) -> FabricKind:
     return FabricKind(request.param)
 

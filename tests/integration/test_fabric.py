@@ -15,7 +15,7 @@ from execution.cases.emulation import Experiment
 from linux.machine.resources import FILES_BESIDE, FILES_OF_A_GPU
 from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
@@ -32,7 +32,7 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
-KINDS = pytest.mark.parametrize("kind", FabricKind)
+KINDS = pytest.mark.parametrize("kind", COMPARED)
 PROXIES = pytest.mark.parametrize("proxies", ProxyKind)
 
 

@@ -14,7 +14,7 @@ import pytest
 from execution.cases.emulation import Experiment
 from execution.cases.observer import carried, observing, probed
 from linux.network.netlink import NetlinkSocket, read_queues
-from model.fabric.spec import Datapath, FabricKind
+from model.fabric.spec import COMPARED, Datapath, FabricKind
 from model.fabric.topology import Hop
 from model.job.probing import background_interval_s
 from model.workload.transfers.collective import Collective
@@ -29,7 +29,7 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
-KINDS = pytest.mark.parametrize("kind", FabricKind)
+KINDS = pytest.mark.parametrize("kind", COMPARED)
 HOG = "print(flush=True)\nwhile True: pass"
 HOGS_A_CORE = 6
 NOT_OBSERVED = "the machine was not observed: its speed cannot be judged"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from execution.faults.convergence import wait_until_converged
-from model.fabric.spec import FabricKind, Spares
+from model.fabric.spec import COMPARED, FabricKind, Spares
 from model.faults import Component, Fault, FaultMode
 from model.job.placement import RecoveryStrategy, placement_after
 from model.workload.transfers.collective import Collective
@@ -17,7 +17,7 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
 
-@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("kind", COMPARED)
 def test_all_gpus_reach_each_other_by_the_spare_rail_switch(kind: FabricKind) -> None:
     spec = replace(small_spec(kind), spares=Spares(rail_switches=1))
     fault = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")

@@ -16,7 +16,7 @@ from execution.cases.progress import SILENT
 from execution.path_check import check_fabric
 from execution.run import run
 from model.fabric.addressing import GATEWAY, hb_address, nic_address, nic_mac
-from model.fabric.spec import FabricKind, FabricSpec, Spares, SpineSelection
+from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
 from results.verdicts.path_check import FabricCheck, verify_object
 from scenarios.library_files import LIBRARY
@@ -58,8 +58,8 @@ def by_hash(spec: FabricSpec) -> FabricSpec:
 @pytest.mark.parametrize(
     ("spec", "proxies"),
     [
-        *((small_spec(kind, 2, 3), proxies) for kind in FabricKind for proxies in ProxyKind),
-        *((with_spares(kind), ProxyKind.PROCESS) for kind in FabricKind),
+        *((small_spec(kind, 2, 3), proxies) for kind in COMPARED for proxies in ProxyKind),
+        *((with_spares(kind), ProxyKind.PROCESS) for kind in COMPARED),
         (with_rail_leaves(spines=2), ProxyKind.PROCESS),
         (small_spec(RAIL_ONLY, 3, 1), ProxyKind.PROCESS),
         (by_hash(small_spec(RAIL_OPTIMIZED, 3, 3)), ProxyKind.PROCESS),

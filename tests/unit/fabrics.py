@@ -1,7 +1,8 @@
 """Fabrics and schedules for property tests."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 from hypothesis import assume
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from controller.planner import DesiredState, Planner
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import (
+    COMPARED,
     GBIT,
     FabricKind,
     FabricSpec,
@@ -18,6 +20,7 @@ from model.fabric.spec import (
     SpineSelection,
 )
 from model.fabric.topology import Gpu, Topology, build_topology
+from model.fabric.wiring import Wire, upward
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -86,13 +89,57 @@ def desired_state(topology: Topology, health: Health = HEALTHY) -> DesiredState:
     return Planner(topology).state(health)
 
 
+def wired(fabric: FabricSpec, links: Sequence[Wire]) -> FabricSpec:
+    """The fabric with these links above its NICs."""
+    nic = replace(fabric.nic, spines=1, links=upward(links, fabric.gpu_names))
+    return replace(fabric, kind=FabricKind.CUSTOM, nic=nic)
+
+
+@st.composite
+def custom_topologies(draw: st.DrawFn, max_domains: int = 5, max_size: int = 4) -> Topology:
+    """Fabrics of up to three tiers of switches, with any links that join them."""
+    ports = draw(st.sampled_from([1, 1, 2]))
+    shape = draw(st.integers(2, max_domains)), draw(st.integers(1, max_size))
+    selection, seed = draw(st.sampled_from(SpineSelection)), draw(st.integers(0, 20))
+    fabric = spec(
+        FabricKind.RAIL_OPTIMIZED, *shape, seed=seed, ports=ports, spine_selection=selection
+    )
+    leaves, aggregations, cores = (
+        [f"{tier}{number}" for number in range(draw(st.integers(least, most)))]
+        for tier, least, most in (("leaf", ports, 4), ("agg", 1, 3), ("core", 0, 2))
+    )
+    pairs = {(leaf, "agg0") for leaf in leaves}
+    pairs |= {(draw(st.sampled_from(leaves)), aggregation) for aggregation in aggregations}
+    pairs |= {(draw(st.sampled_from(aggregations)), core) for core in cores}
+    tiers = (leaves, aggregations), (aggregations, cores), (leaves, cores)
+    choices = [*combinations(leaves, 2), *(pair for two in tiers for pair in product(*two))]
+    pairs |= set(draw(st.lists(st.sampled_from(choices), max_size=12)))
+    of_gpus = [
+        (gpu, leaf) for gpu in fabric.gpu_names for leaf in draw(st.permutations(leaves))[:ports]
+    ]
+    rates = st.sampled_from([100 * GBIT, 400 * GBIT])
+    # The order of links is that of their switches' ports.
+    links = draw(st.permutations([*of_gpus, *sorted(pairs)]))
+    return build_topology(wired(fabric, [Wire(*ends, draw(rates)) for ends in links]))
+
+
 def topologies(
+    max_domains: int = 6, max_size: int = 5, most_missing: int = 0
+) -> st.SearchStrategy[Topology]:
+    """Regular fabrics, of both kinds, and custom ones."""
+    return st.one_of(
+        regular_topologies(max_domains, max_size, most_missing),
+        custom_topologies(max_domains, max_size),
+    )
+
+
+def regular_topologies(
     max_domains: int = 6, max_size: int = 5, most_missing: int = 0
 ) -> st.SearchStrategy[Topology]:
     """Fabrics of both kinds, some with a Clos for each rail, two HB tiers, or GPUs missing."""
     return st.builds(
         spec,
-        kind=st.sampled_from(FabricKind),
+        kind=st.sampled_from(COMPARED),
         domains=st.integers(2, max_domains),
         domain_size=st.integers(1, max_size),
         spines=st.integers(1, 6),

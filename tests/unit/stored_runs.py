@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from model.fabric.health import Epoch
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import CaseExecutions, LinkSample, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
@@ -53,7 +53,7 @@ def stored_run(
     run_id = f"20260101-000000-{scenario}-0000"
     folder = begun_run(store, run_id, SCENARIO, MACHINE)
     starts_ns = count(EVERY_NS, EVERY_NS)
-    kinds = [FabricKind.RAIL_ONLY] if faults else list(FabricKind)
+    kinds = [FabricKind.RAIL_ONLY] if faults else list(COMPARED)
     cases = [
         _case(folder, kind, workload, (domains, domain_size), executions, off, faults, starts_ns)
         for kind in kinds

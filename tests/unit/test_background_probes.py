@@ -14,7 +14,7 @@ from execution.cases.observer import probed
 from execution.faults.fault_case import FaultCase
 from model.fabric.health import Health, without
 from model.fabric.shaping import PACKET_HEADER_BYTES
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Hop
 from model.job.placement import Pair, Placement, job_placement
 from model.job.probing import PROBE_BYTES, pairs_by_hop
@@ -33,7 +33,7 @@ NS, MS = 10**9, 10**6
 # The counters are read within 5 ms; the job executes between the readings, for one second.
 BEFORE_NS, AFTER_NS = (NS, NS + 5 * MS), (2 * NS, 2 * NS + 5 * MS)
 BETWEEN, DURING_FIRST, DURING_LAST = NS + 500 * MS, NS + 2 * MS, 2 * NS + MS
-KINDS = st.sampled_from(FabricKind)
+KINDS = st.sampled_from(COMPARED)
 
 
 def sent(moments_ns: Sequence[int], arrived: bool = True) -> PairRecord:

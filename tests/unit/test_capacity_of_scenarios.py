@@ -12,7 +12,7 @@ from rich.console import Console
 
 from model.errors import InputError
 from model.fabric.shaping import MIN_RATE_BPS
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.load import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
@@ -56,7 +56,7 @@ def test_one_gpu_is_no_fabric() -> None:
 
 
 @settings(max_examples=40)
-@given(ALGORITHM, st.sampled_from(FabricKind), st.integers(2, 40), FACTOR)
+@given(ALGORITHM, st.sampled_from(COMPARED), st.integers(2, 40), FACTOR)
 def test_auto_never_exceeds_the_budget(
     algorithm: tuple[Collective, str], kind: FabricKind, domains: int, factor: float
 ) -> None:
@@ -75,7 +75,7 @@ def test_auto_never_exceeds_the_budget(
 
 
 @settings(max_examples=40)
-@given(ALGORITHM, st.sampled_from(FabricKind), st.floats(1, 20))
+@given(ALGORITHM, st.sampled_from(COMPARED), st.floats(1, 20))
 def test_a_more_capable_machine_is_never_slower(
     algorithm: tuple[Collective, str], kind: FabricKind, factor: float
 ) -> None:

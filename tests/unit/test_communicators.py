@@ -11,7 +11,7 @@ from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import build_topology
 from model.job.communicators import Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
@@ -150,7 +150,7 @@ def predicted_s(schedule: Schedule, kind: FabricKind, shape: tuple[int, int]) ->
     return predict(schedule, topology, latency_s).completion_s
 
 
-@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("kind", COMPARED)
 @pytest.mark.parametrize("asked", ["rails", "rail0", "domains", "d1", "strided-2"])
 @pytest.mark.parametrize("named", sorted(ALGORITHMS), ids="-".join)
 def test_closed_forms_hold_for_communicators_that_are_grids(

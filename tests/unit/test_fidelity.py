@@ -17,7 +17,7 @@ from rich.console import Console
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Hop, Topology, build_topology
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
@@ -330,7 +330,7 @@ def link_loads(schedule: Schedule, paths: Sequence[tuple[Hop, ...] | None]) -> d
     return loads
 
 
-KINDS = pytest.mark.parametrize("kind", FabricKind)
+KINDS = pytest.mark.parametrize("kind", COMPARED)
 IDLE = counted(Counter(), Counter(), 0)
 
 

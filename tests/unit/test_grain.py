@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import SEGMENT_PACKETS, least_timeout_s, send_buffer_bytes
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.load import packet_bytes, profile
 from model.prediction.network import healthy_network
@@ -26,7 +26,7 @@ from tests.unit.machines import TWO_CORES
 from traffic_gen.agents.client import programs_of, turn
 from traffic_gen.workloads.sized_collective import SizedCollective
 
-KINDS = st.sampled_from(FabricKind)
+KINDS = st.sampled_from(COMPARED)
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 5)).filter(lambda shape: shape != (1, 1))
 PACKETS = st.integers(2, SEGMENT_PACKETS)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
@@ -127,7 +127,7 @@ def test_a_wrong_load_cannot_be_built() -> None:
         replace(steps, arrival_ns=np.append(steps.arrival_ns, 1))
 
 
-@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("kind", COMPARED)
 def test_requests_that_meet_no_others_take_as_long_as_their_shards(kind: FabricKind) -> None:
     """At one request in a thousand seconds, each has the links for itself, but for their burst."""
     topology = build_topology(spec(kind, 2, 2))

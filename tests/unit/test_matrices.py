@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid, Shape
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology, build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
@@ -149,7 +149,7 @@ def modeled_s(algorithm: str, topology: Topology, matrix: Matrix) -> float:
     return prediction.completion_s
 
 
-@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("kind", COMPARED)
 def test_spreading_is_modeled_faster_for_a_hot_gpu_and_as_fast_for_none(kind: FabricKind) -> None:
     topology = build_topology(spec(kind, 4, 4, spines=4))
     hot, even = Skew(Preset.HOT_EXPERT), Skew(Preset.UNIFORM)

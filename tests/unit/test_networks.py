@@ -1,6 +1,7 @@
 """Networks in the files of other tools: the fabric that they are, and why one is none."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from scenarios.format.networks import (
-    FORMATS,
-    Unmapped,
-    read_astra_sim,
-    read_network,
-    read_simai,
-)
+from model.fabric.topology import LinkKind, Topology, build_topology
+from model.routing.paths import Routing
+from scenarios.format.networks.astra_sim import read_astra_sim
+from scenarios.format.networks.files import FORMATS, read_network
+from scenarios.format.networks.mapping import Unmapped
+from scenarios.format.networks.simai import read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan_table import notes
+from tests.unit.simai_topologies import ELEVEN, text_of
 from tests.unit.test_traces import damaged
 
 ASTRA_SIM, SIMAI = (
@@ -101,13 +102,13 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
         (SIMAI, ("16 4 2 6", "16 4 2 7"), 1, "number of GPUs must be a multiple of 4, got 7"),
         (SIMAI, ("16 4 2 6", f"{2**40} 4 2 6"), 1, "must have numbers of at most 1000000, got"),
         (SIMAI, ("16 4 2 6 24", "16 4 2 6 25"), 1, "must have 25 links, got 24"),
-        (SIMAI, ("0 10 400Gbps", "0 11 400Gbps"), 3, "GPUs with different places in their servers"),
-        (SIMAI, ("0 10 400Gbps", "0 14 400Gbps"), 3, "2 servers must be divided equally, in order"),
+        (SIMAI, ("0 10 400Gbps", "0 1 400Gbps"), 3, "GPU 0 must have links to NVSwitches and to"),
+        (SIMAI, ("0 10 400Gbps", "10 15 9Gbps"), 20, "duplicate link of 10 and 15"),
         (SIMAI, ("16 4 2 6 24 H100", "16 4 2 6 24"), 1, "must have five numbers and the kind of"),
         (SIMAI, ("0 10 400Gbps", "0 10 fast"), 4, "must be two of 16 nodes, a rate"),
         (SIMAI, ("0 10 400Gbps", "0 8 400Gbps"), 4, "duplicate link of 0 and 8"),
-        (SIMAI, ("0 10 400Gbps", "0 10 200Gbps"), 3, "all NIC links must have one rate"),
-        (SIMAI, ("10 14 200Gbps", "10 13 200Gbps"), 3, "all rail switches must be connected to"),
+        (SIMAI, ("0 8 3600Gbps", "0 8 200Gbps"), 3, "all NVLinks must have one rate, as all HB"),
+        (SIMAI, ("10 14 200Gbps", "0 14 200Gbps"), 3, "all GPUs must have equally many NIC ports"),
         (SIMAI, ("10 14 200Gbps", "10 14 0.0Gbps"), 19, "must have a rate above 0, got '0.0'"),
         (
             SIMAI,
@@ -167,20 +168,99 @@ def test_simai_rails_of_several_leaves() -> None:
     wanted = {"kinds": "rail-only", "domains": 8, "rail_leaves": 2, "spines": 2}
     assert {key: keys[key] for key in wanted} == wanted
     assert keys["oversubscription"] == 2.0
-    with pytest.raises(Unmapped, match=r"2 leaf switches of rail 0, .* share spine switches with"):
-        read_simai(simai(4, 2))
+    # Spine switches that all rails share have no key.
+    assert read_simai(simai(4, 2))["kinds"] == "custom"
 
 
-def test_simai_nics_of_two_ports_are_refused_for_that() -> None:
+def test_simai_nics_of_two_ports() -> None:
+    assert read_simai(simai(4, 1))["kinds"] == "rail-optimized"
     two_planes = simai(4, 1, 2)
-    first = read_simai(simai(4, 1))
-    with pytest.raises(Unmapped, match=r"GPU 0 has 2 NIC ports, to the switches .* of two planes"):
-        read_simai(two_planes)
-    assert first["kinds"] == "rail-optimized"
-    # A second port to a switch below the same spines.
-    joined = two_planes.replace(" 18 100G", " 16 100G").replace(" 19 100G", " 17 100G")
-    with pytest.raises(Unmapped, match=r"GPU 0 has 2 NIC ports, .* of one plane; a NIC here has"):
-        read_simai(joined)
+    keys = read_simai(two_planes)
+    assert (keys["kinds"], keys["nic_ports"], keys["planes"]) == ("rail-optimized", 2, "separate")
+    assert (keys["nic_rate"], keys["spines"]) == ("200 Gbit/s", 2)
+    # Both ports to switches of one plane: a third port of a GPU is none.
+    with pytest.raises(Unmapped, match="a NIC has at most 2 ports, got 3"):
+        read_simai(third_port(two_planes))
+
+
+def third_port(text: str) -> str:
+    """The topology with a link of each GPU to the last spine switch."""
+    head, switches, *links = text.splitlines()
+    nodes, size, inside, others, count, kind = head.split()
+    more = [f"{gpu} {int(nodes) - 1} 100Gbps 1ms 0" for gpu in range(8)]
+    return "\n".join(
+        [f"{nodes} {size} {inside} {others} {int(count) + 8} {kind}", switches, *links, *more]
+    )
+
+
+@pytest.mark.parametrize("name", ELEVEN)
+def test_a_topology_by_simais_generator_is_the_fabric_that_it_describes(
+    tmp_path: Path, name: str
+) -> None:
+    text = text_of(ELEVEN[name])
+    (tmp_path / "topology").write_text(text)
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n{WORKLOAD}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    topology = build_topology(spec)
+    assert degrees(topology) == degrees_of(text)
+    routing = Routing(topology)
+    assert all(routing.path_if_any(topology.gpus[0], gpu) for gpu in topology.gpus[1:])
+
+
+Degrees = Counter[tuple[tuple[float, int], ...]]
+
+
+def degrees(topology: Topology) -> Degrees:
+    """For GPUs and switches outside servers: how many links of each rate they have, in Gbit/s."""
+    found: Degrees = Counter()
+    for node in (*topology.gpu_by_name, *topology.openflow_switches):
+        links = (link for link in topology.links_of(node) if link.kind is not LinkKind.HB)
+        rates = Counter(round(link.rate_bps * 4000 / 1e9, 6) for link in links)
+        found[tuple(sorted(rates.items()))] += 1
+    return found
+
+
+def degrees_of(text: str) -> Degrees:
+    """The same of a topology file; a lone server's NVSwitches are taken for its rail switches."""
+    head, _, *links = text.splitlines()
+    nodes, _, nvswitches, others, *_ = head.split()
+    gpus = int(nodes) - int(nvswitches) - int(others)
+    if others == "0":
+        whole = sum(float(link.split()[2].removesuffix("Gbps")) for link in links) / gpus
+        return Counter({((whole, 1),): 2 * gpus})
+    rates: dict[int, Counter[float]] = {
+        node: Counter() for node in range(int(nodes)) if not 0 <= node - gpus < int(nvswitches)
+    }
+    for link in links:
+        one, other, rate, *_ = link.split()
+        if int(one) in rates and int(other) in rates:
+            for node in (int(one), int(other)):
+                rates[node][float(rate.removesuffix("Gbps"))] += 1
+    return Counter(tuple(sorted(of_node.items())) for of_node in rates.values())
+
+
+def test_servers_with_nvlinks_alone_are_refused_if_several() -> None:
+    lone = ELEVEN["--no-asw --no-psw"]
+    assert read_simai(text_of(lone))["domains"] == 1
+    with pytest.raises(Unmapped, match="2 servers have NVLinks alone, and no link to each other"):
+        read_simai(text_of(lone._replace(gpu=16)))
+
+
+def test_a_switch_of_simai_without_a_link_is_left_out() -> None:
+    text = text_of(ELEVEN["DCN+"])
+    head, switches, *links = text.splitlines()
+    nodes, size, inside, others, count, kind = head.split()
+    more = f"{int(nodes) + 1} {size} {inside} {int(others) + 1} {count} {kind}"
+    lone = "\n".join([more, f"{switches}{nodes}", *links])
+    assert read_simai(lone) == read_simai(text)
+
+
+def test_uplinks_faster_than_the_links_below_keep_their_rate() -> None:
+    keys = read_simai(text_of(ELEVEN["Spectrum-X"]._replace(psn=8)))
+    assert keys["kinds"] == "custom"
+    assert "'rate'" not in str(keys["links"])
 
 
 def test_several_nvswitches_of_a_simai_server_are_one_hb_domain() -> None:

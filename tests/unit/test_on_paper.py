@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commands.app import app
 from model.errors import InputError
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import LinkKind, build_topology
 from model.prediction.platform_time import FRAMINGS, platform_time
 from model.workload.transfers.collective import Collective
@@ -44,7 +44,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
 
 @given(
     named=st.sampled_from(list(ALGORITHMS)),
-    kind=st.sampled_from(FabricKind),
+    kind=st.sampled_from(COMPARED),
     domains=st.integers(1, 6),
     size=st.integers(1, 5),
     link_s=st.floats(0, 1e-3),

@@ -18,7 +18,8 @@ def test_every_pair_has_the_path_of_its_packets(case: tuple[Topology, Health]) -
     topology, health = case
     routing, directions = Routing(topology, health), Directions()
     sources, destinations = np.nonzero(~np.eye(len(topology.gpus), dtype=bool))
-    rows = PairPaths(routing, directions).rows(sources, destinations)
+    lanes = topology.spec.lanes
+    rows = PairPaths(routing, directions).rows(sources, destinations * lanes)
     for source, destination, row in zip(sources, destinations, rows, strict=True):
         hops = tuple(directions.hops[n - FIRST_LINK] for n in row if n != PADDING)
         gpus = topology.gpus

@@ -37,7 +37,7 @@ from results.verdicts.run import run_object
 from results.verdicts.verdict import Verdict
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import RuleCount, parse_rules
-from tests.unit.fabrics import spec, topologies
+from tests.unit.fabrics import regular_topologies, spec
 from traffic_gen.probes.packet import ROCE_PORT, probe_packet
 from traffic_gen.probes.path_tracer import Flow, parse_flow
 
@@ -232,7 +232,7 @@ def test_what_a_rule_without_a_rail_forwards_is_foreign() -> None:
     assert judge_isolation(TOPOLOGY, {"rail1": rules}) == isolation_check(116, 3762)
 
 
-@given(topologies())
+@given(regular_topologies())
 def test_a_switch_serves_its_own_rail_or_all_of_them(topology: Topology) -> None:
     size, nics = topology.spec.domain_size, topology.spec.nics
     for switch in topology.switches:

@@ -10,7 +10,7 @@ import pytest
 
 from model.workload.trace import Trace
 from model.workload.transfers.collective import Collective
-from scenarios.format.networks import read_network
+from scenarios.format.networks.files import read_network
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
 

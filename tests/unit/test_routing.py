@@ -9,7 +9,7 @@ from model.fabric import addressing
 from model.fabric.spec import FabricKind, SpineSelection
 from model.fabric.topology import Gpu, LinkKind, Topology, build_topology, lane_of
 from model.routing.paths import Routing
-from tests.unit.fabrics import destinations, spec, topologies
+from tests.unit.fabrics import destinations, regular_topologies, spec, topologies
 
 MAX_INTERFACE_NAME = 15  # IFNAMSIZ - 1
 
@@ -61,7 +61,7 @@ def test_every_pair_is_delivered_without_a_loop(topology: Topology) -> None:
             assert len(set(nodes)) == len(nodes)
 
 
-@given(topologies())
+@given(regular_topologies())
 def test_packets_take_the_ports_of_their_lane(topology: Topology) -> None:
     routing = Routing(topology)
     for source in topology.gpus:
@@ -72,7 +72,7 @@ def test_packets_take_the_ports_of_their_lane(topology: Topology) -> None:
                 assert nics[-1].receiver == topology.holder(destination).name
 
 
-@given(topologies())
+@given(regular_topologies())
 def test_rail_only_never_crosses_rails_outside_the_hb_domains(topology: Topology) -> None:
     if topology.spec.kind is FabricKind.RAIL_ONLY:
         routing = Routing(topology)
@@ -95,7 +95,7 @@ def test_traffic_within_a_domain_stays_there(topology: Topology) -> None:
             assert kinds <= {LinkKind.HB, LinkKind.HB_TRUNK}
 
 
-@given(topologies(), st.integers(1, 5), st.integers(1, 4))
+@given(regular_topologies(), st.integers(1, 5), st.integers(1, 4))
 def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     topology: Topology, domains: int, rails: int
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.health import Health, without
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
 from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks, Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
@@ -153,7 +153,7 @@ def spread(topology: Topology, health: Health, domain: int) -> int:
 DOMAINS, SIZES = st.integers(2, 6), st.integers(2, 5)
 
 
-@given(st.sampled_from(FabricKind), st.data(), DOMAINS, SIZES, st.integers(1, 6))
+@given(st.sampled_from(COMPARED), st.data(), DOMAINS, SIZES, st.integers(1, 6))
 def test_a_lost_rail_is_shared_by_the_others_within_one_flow(
     kind: FabricKind, data: st.DataObject, y: int, x: int, spines: int
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_lost_rail_is_shared_by_the_others_within_one_flow(
     assert spread(topology, without(topology, [f"rail{rail}"]), domain) <= 1
 
 
-@given(st.sampled_from(FabricKind), st.data(), DOMAINS, SIZES)
+@given(st.sampled_from(COMPARED), st.data(), DOMAINS, SIZES)
 def test_a_lost_nic_link_is_shared_by_the_others_of_its_domain_within_one_flow(
     kind: FabricKind, data: st.DataObject, y: int, x: int
 ) -> None:

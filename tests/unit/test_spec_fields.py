@@ -73,7 +73,7 @@ STORED = """\
 "nics_per_domain": null, "transport": "roce", "mtu": 1024, "queue_pairs": 4, \
 "split_data": true, "congestion": "dcqcn", "recovery": "selective-repeat", "packet_window": 64, \
 "retransmission_timeout_s": 0.5, "retries": 6, "buffer_bytes": 100000, "ecn": true, \
-"kmin_bytes": 1000, "kmax_bytes": 50000, "pmax": 0.1, "missing": []}"""
+"kmin_bytes": 1000, "kmax_bytes": 50000, "pmax": 0.1, "missing": [], "links": []}"""
 DIGEST = "619b3c3d0e4300d7"
 READER = TypeAdapter(FabricSpec)
 

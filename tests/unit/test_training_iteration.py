@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.fabric.health import Epoch
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.training.job import Job, cluster_of
@@ -113,7 +113,7 @@ def ends_s(
     return np.array(ends)
 
 
-@given(iterations(), st.sampled_from(FabricKind), st.booleans())
+@given(iterations(), st.sampled_from(COMPARED), st.booleans())
 def test_without_traffic_the_time_is_that_of_the_pipeline(
     iteration: ReducedIteration, kind: FabricKind, zero: bool
 ) -> None:
@@ -127,7 +127,7 @@ def test_without_traffic_the_time_is_that_of_the_pipeline(
     assert ends_s(steps).max() == pytest.approx(passes * stage_s + iteration.optimizer_s)
 
 
-@given(iterations(), st.sampled_from(FabricKind))
+@given(iterations(), st.sampled_from(COMPARED))
 @settings(max_examples=30)
 def test_the_parts_of_the_time_sum_up_to_it(iteration: ReducedIteration, kind: FabricKind) -> None:
     """On any fabric, whatever the placement; compute takes what it was told to take."""

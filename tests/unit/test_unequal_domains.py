@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.job_grid import JobGrid
-from model.fabric.spec import FabricKind
+from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import build_topology
 from model.job.communicators import communicators
 from model.job.concurrent_jobs import Partition
@@ -109,7 +109,7 @@ def test_a_communicator_that_names_a_missing_gpu_is_told() -> None:
         communicators(["d0g0", "d2g1"], JobGrid(3, 2, ((2, 1),)))
 
 
-@given(unequal_grids(), st.sampled_from(FabricKind))
+@given(unequal_grids(), st.sampled_from(COMPARED))
 def test_a_prediction_is_never_below_the_busiest_link(grid: JobGrid, kind: FabricKind) -> None:
     fabric = replace(spec(kind, *grid.shape, spines=grid.domains), missing=grid.missing)
     topology = build_topology(fabric)

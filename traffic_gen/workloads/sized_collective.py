@@ -10,7 +10,7 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape, Slot
 from model.fabric.shaping import wire_bytes
-from model.fabric.spec import FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.load import SLICES, Profile
@@ -329,8 +329,14 @@ class SizedCollective(Task):
 
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:
-    """Return a fabric of the same kind for a grid small enough to follow each transfer."""
+    """Return a fabric of the same kind for a grid small enough to follow each transfer.
+
+    A custom fabric, which has no smaller one, is taken for a rail-optimized one.
+    """
     domains, domain_size = shape
+    if spec.nic.links:
+        whole = replace(spec.nic, links=(), spines=spec.domains)
+        spec = replace(spec, kind=FabricKind.RAIL_OPTIMIZED, nic=whole)
     spines = max(1, round(spec.nic.spines * domains / spec.domains))
     return replace(
         spec,

@@ -38,24 +38,28 @@ function item(parent, name, text, className = "") {
   return made;
 }
 
-// Geometry: rails are columns, HB domains are rows, spine switches stand on top.
+// Geometry: rails are columns, HB domains are rows, switches without a rail stand on top, by tier.
 
 function layout() {
   const columns = Math.max(
     fabric.domain_size, ...fabric.nodes.map((node) => (node.column ?? -1) + 1));
-  const spines = fabric.nodes.filter((n) => n.kind === "spine-switch" && n.column === null);
+  const above = fabric.nodes.filter((n) => n.tier !== undefined && n.column === null);
+  const tiers = [...new Set(above.map((n) => n.tier))].sort((one, other) => other - one);
   const pitch = GPU.width + GAP;
   const width = LEFT + columns * pitch + 10;
   const leavesOf = (column) => fabric.nodes.filter(
     (n) => n.kind !== "gpu" && n.kind !== "hb-switch" && n.column === column);
   const most = Math.max(1, ...[...Array(columns).keys()].map((c) => leavesOf(c).length));
-  const railTop = TOP + (spines.length ? SWITCH + 62 : 0);
+  const railTop = TOP + tiers.length * (SWITCH + 62);
   const gpuTop = railTop + most * (SWITCH + 10) + 22;
   const row = ROW + HB_LEVEL * Math.max(0, ...fabric.nodes.map((node) => node.level ?? 0));
   const places = new Map();
-  spines.forEach((node, n) => {
-    const x = LEFT + (n + 0.5) * ((width - LEFT) / spines.length);
-    places.set(node.name, box(x - 26, TOP, 52, SWITCH));
+  tiers.forEach((tier, level) => {
+    const own = above.filter((node) => node.tier === tier);
+    own.forEach((node, n) => {
+      const x = LEFT + (n + 0.5) * ((width - LEFT) / own.length);
+      places.set(node.name, box(x - 26, TOP + level * (SWITCH + 62), 52, SWITCH));
+    });
   });
   for (let column = 0; column < columns; column++) {
     const x = LEFT + column * pitch + GAP - 16;

@@ -1,0 +1,74 @@
+"""The network above the NICs of a custom fabric: links between GPUs and switches of any names."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Wire(NamedTuple):
+    """A link: its lower end is a GPU, or the switch that is nearer to the GPUs.
+
+    `rate_bps` is the real platform's rate in bit/s, per direction; `delay_s` is added to packets.
+    """
+
+    lower: str
+    upper: str
+    rate_bps: int
+    delay_s: float = 0.0
+
+
+Wiring = tuple[Wire, ...]
+
+
+def neighbours(wires: Iterable[Wire]) -> dict[str, list[str]]:
+    """The nodes at the other ends of each node's links, in the order of the links."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for wire in wires:
+        found[wire.lower].append(wire.upper)
+        found[wire.upper].append(wire.lower)
+    return found
+
+
+def tiers(wires: Sequence[Wire], gpus: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """The switches that GPUs reach, by their distance in links from the nearest GPU.
+
+    Those of a tier are in the order in which links name them.
+    """
+    near, known, found = neighbours(wires), set(gpus), list[tuple[str, ...]]()
+    tier = tuple(known)
+    while tier := _beyond(near, tier, known):
+        known |= set(tier)
+        found.append(tier)
+    return tuple(found)
+
+
+def _beyond(near: dict[str, list[str]], tier: Iterable[str], known: set[str]) -> tuple[str, ...]:
+    next_ones = {node for one in tier for node in near[one]} - known
+    return tuple(node for node in near if node in next_ones)
+
+
+def divisors(wires: Sequence[Wire], gpus: Iterable[str]) -> dict[str, int]:
+    """For each switch, by how many links a packet for a GPU can have come to its tier.
+
+    Tiers that divide a destination's number by it before they choose among links do not repeat the
+    choice of the tier below (D-mod-K routing, Zahavi 2010).
+    """
+    ups = Counter(wire.lower for wire in wires)
+    found, product = dict[str, int](), 1
+    for tier in tiers(wires, gpus):
+        found |= dict.fromkeys(tier, product)
+        product *= max(1, *(ups[switch] for switch in tier))
+    return found
+
+
+def upward(wires: Sequence[Wire], gpus: Iterable[str]) -> Wiring:
+    """The same links, each from its lower to its upper end; in a tier, the first is the lower."""
+    own = list(gpus)
+    switches = [switch for tier in tiers(wires, own) for switch in tier]
+    place = {node: number for number, node in enumerate((*own, *switches))}
+    return tuple(
+        wire
+        if place[wire.lower] < place[wire.upper]
+        else wire._replace(lower=wire.upper, upper=wire.lower)
+        for wire in wires
+    )

@@ -1,0 +1,109 @@
+"""Networks in files: Railbed's own, with the links of a custom fabric, and those of other tools."""
+
+import re
+from collections.abc import Iterator
+from itertools import chain, product
+from math import prod
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from linux.files.user_files import Unreadable, read_text
+from scenarios.format.checked_file import Strict, checked
+from scenarios.format.document import FileKind, parse
+from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
+from scenarios.format.networks.mapping import MOST_BYTES, Keys, Unmapped
+from scenarios.format.networks.simai import is_simai, read_simai
+from scenarios.format.units import Count, Delay, Platform, Rate
+
+KIND = FileKind(
+    "network", "docs/reference/scenarios.md has an example", "docs/reference/scenarios.md"
+)
+FORMATS = {"SimAI": (is_simai, read_simai), "ASTRA-sim": (is_astra_sim, read_astra_sim)}
+MOST_NODES = 4096
+RANGE = re.compile(r"\[([0-9]{1,4})-([0-9]{1,4})\]")
+
+
+def _nodes(value: object) -> object:
+    """Return the names of a word or a list; pydantic itself refuses values of other types."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        return value
+    return tuple(chain.from_iterable(map(names_of, words)))
+
+
+def names_of(word: str) -> Iterator[str]:
+    """Yield the names that a word stands for: `d[0-1]g0`, as Slurm writes it, d0g0 and d1g0."""
+    first, *others = RANGE.split(word)
+    ranges = [range(int(a), int(b) + 1) for a, b in zip(others[::3], others[1::3], strict=True)]
+    count = prod(map(len, ranges))
+    if not 1 <= count <= MOST_NODES:
+        raise ValueError(f"must stand for 1 to {MOST_NODES} names, got {word!r} of {count}")
+    for numbers in product(*ranges):
+        parts = chain.from_iterable(zip(map(str, numbers), others[2::3], strict=True))
+        yield first + "".join(parts)
+
+
+Nodes = Annotated[tuple[str, ...], BeforeValidator(_nodes), Field(min_length=1)]
+
+
+class LinkEntry(Strict):
+    """Links from each node of one list to each of another."""
+
+    from_: Nodes = Field(
+        alias="from",
+        description="GPUs (`d0g0`) or switches, by names of your own; `d[0-3]g0` stands for four",
+    )
+    to: Nodes = Field(description="switches: each node of `from` has a link to each of them")
+    rate: Rate | None = Field(
+        default=None, description="default: a NIC port's, `nic_rate` over `nic_ports`"
+    )
+    delay: Delay = Field(default=0.0, description="seconds that the link delays each packet")
+
+
+class NetworkFile(Strict):
+    """Keys of a scenario's fabric that a network has."""
+
+    domains: Count
+    domain_size: Count
+    platform: Platform | None = None
+    hb_rate: Rate | None = None
+    nic_rate: Rate | None = None
+    nic_ports: Count = 1
+    nics_per_domain: Count | None = None
+    links: tuple[LinkEntry, ...] = Field(min_length=1)
+
+
+def is_own(text: str) -> bool:
+    """Whether a text has a line that begins with the links of a fabric."""
+    return any(line.startswith("links:") for line in text.splitlines())
+
+
+def read_own(path: Path, text: str) -> Keys:
+    """Return the keys of a fabric; raise `InputError` with all problems of the file."""
+    file = checked(parse(path, text, KIND), NetworkFile)
+    return file.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def read_network(path: Path) -> Keys:
+    """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
+
+    Raises `InputError` for a custom network with mistakes.
+    """
+    try:
+        text = read_text(path, MOST_BYTES)
+    except Unreadable as error:
+        raise ValueError(f"{path}: {error}") from None
+    if is_own(text):
+        return read_own(path, text)
+    try:
+        for is_one, read in FORMATS.values():
+            if is_one(text):
+                return read(text)
+    except Unmapped as error:
+        raise ValueError(f"{path}:{error.line}: {error.what}") from None
+    raise ValueError(
+        f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}, "
+        "and a custom network with `links`"
+    )

@@ -1,0 +1,122 @@
+"""The links of a custom fabric: what routing and controller can serve; why others are refused."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from model.fabric.spec import FabricKind
+from model.fabric.wiring import Wire, Wiring, neighbours, tiers, upward
+from scenarios.format.issues import Issue
+from scenarios.format.keys import Fabric
+from scenarios.format.missing import missing_slots
+
+# Interfaces of a switch have its name and a port's number, in the 15 characters of Linux.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}", re.ASCII)
+GPU, HB_SWITCH = re.compile(r"d[0-9]+g[0-9]+"), re.compile(r"hb[0-9]+(l[0-9]+)?")
+# Keys of the rails and spines of regular fabrics, which links stand for in a custom one.
+REGULAR = ("spare_rail_switches", "rail_leaves", "spines", "oversubscription", "planes")
+MOST_LINKS = 16384
+PLACE = ("fabric", "links")
+
+
+def wiring(fabric: Fabric, port_bps: float) -> Wiring:
+    """Return the links of all entries, upward; without a rate of its own, a link has a port's."""
+    return upward(_wires(fabric, port_bps), _ports(fabric))
+
+
+def _wires(fabric: Fabric, port_bps: float) -> Wiring:
+    return tuple(
+        Wire(lower, upper, round(entry.rate or port_bps), entry.delay)
+        for entry in fabric.links
+        for lower, upper in product(entry.from_, entry.to)
+    )
+
+
+def _ports(fabric: Fabric) -> dict[str, int]:
+    """Return the number of NIC links of each GPU; none without a NIC of its own."""
+    domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
+    nics = fabric.nics_per_domain or size
+    holders = {nic * size // nics for nic in range(nics)}
+    ports = fabric.nic_ports * max(1, nics // size)
+    missing = missing_slots(fabric)
+    return {
+        f"d{domain}g{rail}": ports if rail in holders else 0
+        for domain, rail in product(range(domains), range(size))
+        if (domain, rail) not in missing
+    }
+
+
+def wiring_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Yield issues of the links of a fabric."""
+    is_custom, is_alone = FabricKind.CUSTOM in fabric.kinds, len(fabric.kinds) == 1
+    if is_custom and not fabric.links:
+        yield Issue(("fabric", "kinds"), "custom needs links")
+    elif fabric.links and not is_custom:
+        yield Issue(PLACE, "need the kind custom", "add it to `kinds`, or leave `kinds` out")
+    elif sum(len(entry.from_) * len(entry.to) for entry in fabric.links) > MOST_LINKS:
+        yield Issue(PLACE, f"must be at most {MOST_LINKS}")
+    elif is_custom:
+        for key in fabric.model_fields_set & set(REGULAR if is_alone else REGULAR[:1]):
+            what = "describes rails and spines; a custom fabric has its links instead"
+            yield Issue(("fabric", key), what, "leave it out")
+        yield from _link_issues(fabric, _ports(fabric))
+
+
+def _link_issues(fabric: Fabric, ports: dict[str, int]) -> Iterator[Issue]:
+    """Yield issues of names; if there are none, those of the graph."""
+    issues = [
+        Issue((*PLACE, number), what)
+        for number, entry in enumerate(fabric.links)
+        for what in _entry_issues(entry.from_, entry.to, ports)
+    ]
+    yield from issues or _graph_issues(_wires(fabric, 0), ports)
+
+
+def _entry_issues(
+    lower: tuple[str, ...], upper: tuple[str, ...], gpus: Mapping[str, int]
+) -> Iterator[str]:
+    """Say what is wrong with the names of an entry."""
+    for name in dict.fromkeys((*lower, *upper)):
+        if HB_SWITCH.fullmatch(name):
+            yield f"{name} is an HB switch, whose links follow from hb_rate and hb_leaves"
+        elif GPU.fullmatch(name) and name not in gpus:
+            yield f"{name} is none of the {len(gpus)} GPUs, d0g0 to {[*gpus][-1]}"
+        elif name in gpus and name in upper:
+            yield f"{name} is a GPU, which forwards no other's packets: links lead to switches"
+        elif not NAME.fullmatch(name):
+            yield f"{name!r} must be a letter and at most 9 more letters, digits and underscores"
+
+
+def _graph_issues(wires: Wiring, ports: Mapping[str, int]) -> Iterator[Issue]:
+    """Yield issues of links twice, of GPUs without their NIC links, and of parts without a path."""
+    seen = set[frozenset[str]]()
+    for wire in wires:
+        ends = frozenset(wire[:2])
+        if len(ends) == 1 or ends in seen:
+            what = f"{wire.lower} and {wire.upper} must be two nodes with one link"
+            yield Issue(PLACE, what, "give one link the rates of all that run beside it")
+            return
+        seen.add(ends)
+    near = neighbours(wires)
+    for gpu, count in ports.items():
+        if len(near[gpu]) != count:
+            what = f"{gpu} must have {count} NIC links, got {len(near[gpu])}"
+            yield Issue(PLACE, what, "see nic_ports and nics_per_domain")
+            return
+    reached = {switch for tier in tiers(wires, ports) for switch in tier}
+    if lost := [node for node in near if node not in reached and node not in ports]:
+        yield Issue(PLACE, f"lead from {lost[0]} to no GPU", "join it, or leave it out")
+    yield from _parts(wires, tuple(ports))
+
+
+def _parts(wires: Wiring, gpus: tuple[str, ...]) -> Iterator[Issue]:
+    """Yield an issue if a GPU has no path to another one, over switches or through HB domains."""
+    domains = [Wire(gpu, f"{gpu.partition('g')[0]}-", 0) for gpu in gpus]
+    whole = neighbours((*wires, *domains))
+    reached, waiting = {gpus[0]}, [gpus[0]]
+    while waiting:
+        new = set(whole[waiting.pop()]) - reached
+        reached |= new
+        waiting += new
+    if lost := [gpu for gpu in gpus if gpu not in reached]:
+        yield Issue(PLACE, f"give {gpus[0]} no path to {lost[0]}", "join their switches")

@@ -1,0 +1,136 @@
+"""Custom fabrics: what a file of links may say, what is refused, and how packets are spread."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.errors import InputError
+from model.fabric.health import Epoch, Health
+from model.fabric.topology import LinkKind, build_topology
+from model.prediction.fluid import predict
+from model.prediction.network import networks, pairs_of
+from model.routing.paths import Routing
+from scenarios.format.networks.files import names_of
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+
+FAT_TREE = LIBRARY / "fat-tree.yaml"
+
+
+def fabric(change: tuple[str, str] = ("", "")) -> str:
+    """The shipped scenario, changed."""
+    text = FAT_TREE.read_text()
+    assert change[0] in text
+    return text.replace(*change, 1)
+
+
+def test_links_make_up_a_fabric_of_three_tiers() -> None:
+    (spec,) = load(FAT_TREE).fabrics
+    topology = build_topology(spec)
+    assert [len(tier) for tier in topology.tiers] == [4, 4, 4]
+    rates = Counter((link.kind, link.rate_bps) for link in topology.links)
+    assert rates[LinkKind.NIC, 20_000_000] == 8
+    assert rates[LinkKind.UPLINK, 20_000_000] == rates[LinkKind.UPLINK, 5_000_000] == 8
+    hops = Routing(topology).path(topology.gpu(0, 0), topology.gpu(3, 1))
+    assert [hop.receiver[:3] for hop in hops[:3]] == ["edg", "agg", "cor"]
+
+
+def test_a_shift_by_half_of_the_domains_loads_every_core_link_alike() -> None:
+    """Each tier divides a destination's number by the choices below: none repeats them."""
+    (spec,) = load(FAT_TREE).fabrics
+    topology = build_topology(spec)
+    routing, used = Routing(topology), Counter[str]()
+    for gpu in topology.gpus:
+        for hop in routing.path(gpu, topology.gpu((gpu.domain + 2) % 4, gpu.rail)):
+            used[f"{hop.sender} {hop.link.name}"] += hop.link.name.startswith("agg")
+    of_core = [count for name, count in used.items() if "core" in name.split("--")[1]]
+    assert max(of_core) == 2
+    ups = [name for name, count in used.items() if count and name.startswith("agg")]
+    assert len(ups) == 4
+
+
+def test_packets_of_a_lost_uplink_alone_take_another_one() -> None:
+    (spec,) = load(FAT_TREE).fabrics
+    topology = build_topology(spec)
+    healthy, hurt = (
+        Routing(topology, Health(lost)) for lost in (frozenset[str](), frozenset({"edge0--agg0"}))
+    )
+    for one in topology.gpus:
+        for other in topology.gpus:
+            if one != other:
+                before, after = healthy.path(one, other), hurt.path(one, other)
+                assert before == after or "edge0--agg0" in {hop.link.name for hop in before}
+
+
+def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        fabric(("rate: 100 Gbit/s}", "rate: 100 Gbit/s, delay: 0.01}"))
+    )
+    scenario = load(tmp_path / "x.yaml")
+    (spec,) = scenario.fabrics
+    topology, steps = build_topology(spec), scenario.cases[0].schedule(spec)
+    pairs, _ = pairs_of(steps.transfers, 8)
+    (net,) = networks([Epoch(topology)], topology.gpus, pairs)
+    assert set(np.unique(np.round(net.added_s, 6)).tolist()) == {0.0, 0.02}
+    latency_s = dict.fromkeys(net.classes, 0.0)
+    assert predict(steps, topology, latency_s).completion_s > 0.02
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("to: edge0", "to: hb0"), "hb0 is an HB switch, whose links follow from hb_rate"),
+        (('from: "d3g[0-1]"', 'from: "d4g[0-1]"'), "d4g0 is none of the 8 GPUs, d0g0 to d3g1"),
+        (("to: edge0", "to: d1g0"), "d1g0 is a GPU, which forwards no other's packets"),
+        (("to: edge0", "to: my-edge"), "'my-edge' must be a letter and at most 9 more"),
+        (('from: "d3g[0-1]"', "from: d3g0"), "d3g1 must have 1 NIC links, got 0"),
+        (("to: edge0", "to: [edge0, edge1]"), "d0g0 must have 1 NIC links, got 2"),
+        (('from: "edge[0-1]", to: "agg[0-1]"', "from: x, to: y"), "lead from x to no GPU"),
+        (('to: "agg[0-1]"', "to: [agg0, agg0]"), "edge0 and agg0 must be two nodes with one link"),
+        (('"core[2-3]", rate', '"c[0-9999]", rate'), "must stand for 1 to 4096 names"),
+        (("domains: 4", "domains: 4\n  spines: 2"), "spines: describes rails and spines"),
+        (("domains: 4", "domains: 4\n  kinds: rail-only"), "links: need the kind custom"),
+        (("rate: 100 Gbit/s", "rate: 1 Gbit/s"), "leaves link agg0--core0 0.05 Mbit/s, below"),
+        (("rate: 100 Gbit/s", "rat: 100 Gbit/s"), "unknown key 'rat' (did you mean 'rate'?)"),
+    ],
+)
+def test_what_no_fabric_is_is_refused_in_words(
+    tmp_path: Path, change: tuple[str, str], what: str
+) -> None:
+    (tmp_path / "x.yaml").write_text(fabric(change))
+    with pytest.raises(InputError, match=re.escape(what)):
+        load(tmp_path / "x.yaml")
+
+
+def test_parts_without_a_path_between_them_are_refused(tmp_path: Path) -> None:
+    lines = [line for line in FAT_TREE.read_text().splitlines() if "core" not in line]
+    (tmp_path / "x.yaml").write_text("\n".join(lines))
+    with pytest.raises(InputError, match="give d0g0 no path to d2g0"):
+        load(tmp_path / "x.yaml")
+
+
+def test_a_custom_kind_needs_links() -> None:
+    with pytest.raises(InputError, match="custom needs links"):
+        load(LIBRARY / "quickstart.yaml", ["fabric.kinds=custom"])
+
+
+def test_a_network_of_its_own_file(tmp_path: Path) -> None:
+    text = FAT_TREE.read_text()
+    inside = text[text.index("  domains:") : text.index("workloads:")].replace("\n  ", "\n")[2:]
+    network, rest = inside.replace("bandwidth_scale: 20000\n", ""), text[text.index("workloads:") :]
+    (tmp_path / "tree.yaml").write_text(network)
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: tree.yaml, bandwidth_scale: 20000}}\n{rest}"
+    )
+    assert load(tmp_path / "x.yaml").fabrics == load(FAT_TREE).fabrics
+    (tmp_path / "tree.yaml").write_text(network.replace("rate: 100", "rat: 100"))
+    with pytest.raises(InputError, match=r"tree\.yaml:12 links\.6\.rat: unknown key 'rat'"):
+        load(tmp_path / "x.yaml")
+
+
+def test_a_range_stands_for_names() -> None:
+    assert list(names_of("d[0-1]g[2-3]")) == ["d0g2", "d0g3", "d1g2", "d1g3"]
+    assert list(names_of("core")) == ["core"]
