@@ -215,7 +215,8 @@ def _modeled_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 def _grid(file: ScenarioFile) -> JobGrid:
     fabric = file.fabric
-    return JobGrid(fabric.domains, fabric.domain_size, missing_slots(fabric))
+    gpus_per_nic = max(1, fabric.domain_size // (fabric.nics_per_domain or fabric.domain_size))
+    return JobGrid(fabric.domains, fabric.domain_size, missing_slots(fabric), gpus_per_nic)
 
 
 def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iterator[Issue]:

@@ -18,12 +18,14 @@ Shape = tuple[int, int]
 class JobGrid:
     """Domains of `size` slots each, of which those that are `missing` hold no GPU.
 
-    Ranks number the GPUs that are there, domain after domain.
+    Ranks number the GPUs that are there, domain after domain. As many neighbours as `gpus_per_nic`
+    share a NIC, whose link the first of them has.
     """
 
     domains: int
     size: int
     missing: tuple[Slot, ...] = ()
+    gpus_per_nic: int = 1
 
     @property
     def shape(self) -> Shape:
@@ -64,9 +66,15 @@ class JobGrid:
 
     @cached_property
     def shared_rails(self) -> tuple[int, ...]:
-        """The rails on which every domain has a GPU."""
+        """The local ranks at which every domain has a GPU with the link of a NIC."""
         gaps = {rail for _, rail in self.missing}
-        return tuple(rail for rail in range(self.size) if rail not in gaps)
+        return tuple(rail for rail in range(0, self.size, self.gpus_per_nic) if rail not in gaps)
+
+    @property
+    def nics(self) -> Ints:
+        """The domain of every rank, and the number of its NIC there: a row for each."""
+        numbers: Ints = self.places // np.array([[1], [self.gpus_per_nic]])
+        return numbers
 
     def part(self, domains: range, rails: range) -> "JobGrid":
         """Return the grid of some consecutive domains and rails, counted from its own corner."""
@@ -75,10 +83,14 @@ class JobGrid:
             for domain, rail in self.missing
             if domain in domains and rail in rails
         )
-        return JobGrid(len(domains), len(rails), missing)
+        return JobGrid(len(domains), len(rails), missing, self._shared_by(len(rails)))
+
+    def _shared_by(self, size: int) -> int:
+        return self.gpus_per_nic if size == self.size else 1
 
     def __str__(self) -> str:
         """Domains and GPUs in each, in words: `4 x 8 GPUs`, or the sizes of unequal domains."""
-        if not self.missing:
-            return f"{self.domains} x {self.size} GPUs"
-        return f"{self.gpus} GPUs in domains of {', '.join(map(str, self.sizes))}"
+        told = f"{self.domains} x {self.size} GPUs"
+        if self.missing:
+            told = f"{self.gpus} GPUs in domains of {', '.join(map(str, self.sizes))}"
+        return told + (f", {self.gpus_per_nic} a NIC" if self.gpus_per_nic > 1 else "")

@@ -177,7 +177,8 @@ class FabricSpec:
     @property
     def job_grid(self) -> JobGrid:
         """The grid that a job uses; only GPUs of a job can be missing."""
-        return JobGrid(*self.job_shape, self.missing)
+        gpus_per_nic = max(1, self.domain_size // self.nics)
+        return JobGrid(*self.job_shape, self.missing, gpus_per_nic)
 
     @property
     def gpus(self) -> int:

@@ -26,11 +26,12 @@ class Communicator:
     ranks: tuple[int, ...]
     shape: Shape
     missing: tuple[Slot, ...] = ()
+    gpus_per_nic: int = 1
 
     @property
     def grid(self) -> JobGrid:
         """The grid that its ranks form, numbered from 0."""
-        return JobGrid(*self.shape, self.missing)
+        return JobGrid(*self.shape, self.missing, self.gpus_per_nic)
 
     def is_uneven(self, grid: JobGrid) -> bool:
         """Whether ranks of the same domain are in a communicator that forms no grid."""
@@ -43,8 +44,8 @@ class Communicator:
         If they do not, a rail-only fabric can serve it only by crossing rails in other GPUs.
         """
         groups: list[set[tuple[str, int]]] = []
-        for domain, rail in (grid.slots[rank] for rank in self.ranks):
-            ends = {("domain", domain), ("rail", rail)}
+        for domain, nic in grid.nics[:, list(self.ranks)].T.tolist():
+            ends = {("domain", domain), ("rail", nic)}
             joined = [group for group in groups if group & ends]
             groups = [group for group in groups if not group & ends]
             groups.append(ends.union(*joined))
@@ -144,7 +145,9 @@ def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
         for _, group in groupby(sorted(ranks), key=lambda rank: grid.slots[rank][0])
     ]
     if all(rails == by_domain[0] for rails in by_domain):
-        return Communicator(tuple(sorted(ranks)), (len(by_domain), len(by_domain[0])))
+        shape = len(by_domain), len(by_domain[0])
+        shared = grid.gpus_per_nic if shape[1] == grid.size else 1
+        return Communicator(tuple(sorted(ranks)), shape, gpus_per_nic=shared)
     if len(ranks) == grid.gpus:
-        return Communicator(tuple(sorted(ranks)), grid.shape, grid.missing)
+        return Communicator(tuple(sorted(ranks)), grid.shape, grid.missing, grid.gpus_per_nic)
     return Communicator(tuple(ranks), (len(ranks), 1))

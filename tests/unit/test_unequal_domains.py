@@ -1,4 +1,4 @@
-"""Unequal domains: GPUs that are missing, communicators over the others, and who serves them."""
+"""Unequal domains and shared NICs: who is there, who serves them, and at what price."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,11 @@ from model.errors import InputError
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import build_topology
-from model.job.communicators import communicators
+from model.job.communicators import Communicator, communicators
 from model.job.concurrent_jobs import Partition
 from model.prediction.fluid import lower_bound_s, predict
 from model.prediction.network import healthy_network
+from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.load import load
 from tests.unit.fabrics import spec
@@ -83,7 +84,7 @@ def test_domains_without_a_common_rail_have_one_ring_in_the_order_of_ranks() -> 
     grid = JobGrid(2, 2, ((0, 0), (1, 1)))
     build = Builder(*grid.shape, np.empty(0, np.int64), missing=grid.missing)
     assert whole_ring(build).tolist() == [[0, 1]]
-    with pytest.raises(ScheduleError, match="no rail has a GPU in every domain"):
+    with pytest.raises(ScheduleError, match="no rail has a NIC in every domain"):
         rail_rings(build)
 
 
@@ -210,3 +211,36 @@ def test_nccl_chooses_among_what_serves_unequal_domains(tmp_path: Path) -> None:
     task = load(path, []).cases[0].task
     assert task.algorithm in SERVES_SHARED_RAILS
     assert "nvls" not in task.choice.lower()
+
+
+FOUR_NICS = JobGrid(2, 8, gpus_per_nic=2)
+
+
+def test_gpus_that_share_a_nic_share_its_rail() -> None:
+    by_nic = Communicator((0, 9), (2, 1))
+    assert by_nic.is_rail_isolated(FOUR_NICS)
+    assert not by_nic.is_rail_isolated(JobGrid(2, 8))
+    assert not Communicator((0, 10), (2, 1)).is_rail_isolated(FOUR_NICS)
+
+
+def test_rings_cross_domains_by_the_gpus_that_have_the_links() -> None:
+    build = Builder(*FOUR_NICS.shape, np.empty(0, np.int64), gpus_per_nic=2)
+    rings = rail_rings(build)
+    domain, rank = FOUR_NICS.places
+    crosses = domain[rings] != domain[np.roll(rings, -1, axis=1)]
+    assert len(rings) == 4
+    assert sorted(rings[crosses].tolist()) == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert (rank[rings[crosses]] % 2 == 0).all()
+
+
+@pytest.mark.parametrize("kind", FabricKind)
+def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
+    fabric = spec(kind, 2, 8, spines=2)
+    nic = replace(fabric.nic, per_domain=4)
+    fabric = replace(fabric, nic=nic, bandwidth_scale=1.0)
+    rings, direct = (
+        SizedCollective(*named, (2, 8), 1e8, gpus_per_nic=2)
+        for named in ((Collective.ALL_REDUCE, "rings"), DIRECT)
+    )
+    assert "2 a NIC: 2 times as long as on 2 x 8 GPUs; 0% of pairs" in rings.price(fabric)
+    assert "75% of pairs use a peer's NIC, over HB links (PXN)" in direct.price(fabric)

@@ -63,6 +63,7 @@ class SizedCollective(Task):
     peers: Peers = 1
     choice: str = ""
     missing: tuple[Slot, ...] = ()
+    gpus_per_nic: int = 1
 
     @property
     def collectives(self) -> tuple[Named, ...]:
@@ -93,7 +94,7 @@ class SizedCollective(Task):
     @property
     def job_grid(self) -> JobGrid:
         """The GPUs of the job."""
-        return JobGrid(*self.shape, self.missing)
+        return JobGrid(*self.shape, self.missing, self.gpus_per_nic)
 
     @property
     def how(self) -> Algorithm:
@@ -201,7 +202,9 @@ class SizedCollective(Task):
         parts, first, first_chunk = list[Transfers](), 0, 0
         for group, chunk_bytes in self._cuts(size_scale):
             parts_of = self.chunk_slices, self.phases, self.peers_at_once
-            builder = Builder(*group.shape, chunk_bytes, *parts_of, group.missing)
+            builder = Builder(
+                *group.shape, chunk_bytes, *parts_of, group.missing, group.gpus_per_nic
+            )
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -217,7 +220,11 @@ class SizedCollective(Task):
         nothing = np.empty(0, np.int64)
         for grid in dict.fromkeys(group.grid for group in self.groups):
             with suppress(_Begun):
-                self.how.build(_Trial(*grid.shape, nothing, missing=grid.missing))
+                self.how.build(
+                    _Trial(
+                        *grid.shape, nothing, missing=grid.missing, gpus_per_nic=grid.gpus_per_nic
+                    )
+                )
 
     @property
     def is_accepted(self) -> bool:
@@ -229,13 +236,26 @@ class SizedCollective(Task):
         return True
 
     def price(self, spec: FabricSpec) -> str:
-        """Say how much longer all GPUs of unequal domains need than whole domains would."""
-        if not self.missing or self.communicator != EVERYONE:
+        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
+        if (not self.missing and self.gpus_per_nic == 1) or self.communicator != EVERYONE:
             return ""
-        whole = replace(self, missing=()), replace(spec, missing=())
-        longer = self.full_s(spec) / whole[0].full_s(whole[1])
-        rails = f"{len(self.job_grid.shared_rails)} of {self.shape[1]} rails are in all of them"
-        return f"{self.job_grid}: {longer:.3g} times as long as on {whole[0].job_grid}; {rails}"
+        equipped = replace(spec, missing=(), nic=replace(spec.nic, per_domain=None))
+        whole = replace(self, missing=(), gpus_per_nic=1)
+        longer = self.full_s(spec) / whole.full_s(equipped)
+        told = f"{self.job_grid}: {longer:.3g} times as long as on {whole.job_grid}"
+        if self.missing:
+            rails = len(self.job_grid.shared_rails)
+            told += f"; {rails} of {self.shape[1]} rails are in all of them"
+        if self.gpus_per_nic > 1:
+            told += f"; {self._by_peers(spec):.0%} of pairs use a peer's NIC, over HB links (PXN)"
+        return told
+
+    def _by_peers(self, spec: FabricSpec) -> float:
+        """Return the share of the pairs between domains of which a GPU has no link of its own."""
+        domains, ranks = self.job_grid.places[:, self.pairs(spec)]
+        crosses = domains[0] != domains[1]
+        by_peer = (ranks % self.gpus_per_nic > 0).any(axis=0)
+        return float((crosses & by_peer).sum() / max(1, crosses.sum()))
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""

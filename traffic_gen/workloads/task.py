@@ -133,7 +133,7 @@ class Task(ABC):
 
     def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say how many pairs share neither domain nor rail; empty if all share one."""
-        (domains, others), (rails, other_rails) = grid.places[:, pairs]
+        (domains, others), (rails, other_rails) = grid.nics[:, pairs]
         crossed = int(((domains != others) & (rails != other_rails)).sum())
         if not crossed:
             return ""

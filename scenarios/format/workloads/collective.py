@@ -198,6 +198,7 @@ class CollectiveWork(Work):
             communicator=self.communicator,
             peers=self.peers or 1,
             missing=grid.missing,
+            gpus_per_nic=grid.gpus_per_nic,
         )
 
 

@@ -68,6 +68,7 @@ class Builder:
     phases: int = 1
     peers: int = 1
     missing: tuple[Slot, ...] = ()
+    gpus_per_nic: int = 1
     _columns: dict[str, Column] = field(default_factory=lambda: defaultdict(Column))
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class Builder:
     @cached_property
     def grid(self) -> JobGrid:
         """The grid of all ranks."""
-        return JobGrid(self.domains, self.domain_size, self.missing)
+        return JobGrid(self.domains, self.domain_size, self.missing, self.gpus_per_nic)
 
     @cached_property
     def _rank_at(self) -> Ints:
@@ -92,7 +93,7 @@ class Builder:
 
     @property
     def shared_rails(self) -> Ints:
-        """The rails on which every domain has a rank."""
+        """The rails on which every domain has a rank with the link of a NIC."""
         return np.array(self.grid.shared_rails)
 
     def require_whole(self) -> None:
@@ -293,11 +294,12 @@ def whole_ring(build: Builder) -> Ints:
 def rail_rings(build: Builder) -> Ints:
     """Return a ring of all ranks for each rail that all domains have: each on the next rail.
 
-    Every NIC on these rails sends for one ring and receives for one. A ring enters a domain on the
-    rail on which it left the one before, as NCCL's alternating rings do (since version 2.20).
+    Every NIC on these rails sends for one ring and receives for one, as for a channel of NCCL. A
+    ring enters a domain on the rail on which it left the one before, as NCCL's alternating rings do
+    (since version 2.20).
     """
     if not len(build.shared_rails):
-        raise ScheduleError("no rail has a GPU in every domain")
+        raise ScheduleError("no rail has a NIC in every domain")
     return _rings(build, len(build.shared_rails))
 
 

@@ -160,7 +160,7 @@ def double_tree_all_reduce(build: Builder) -> None:
     the rails are those that every domain has.
     """
     if not len(build.shared_rails):
-        raise ScheduleError("no rail has a GPU in every domain")
+        raise ScheduleError("no rail has a NIC in every domain")
     arrived = within_domains(
         build, lambda _own, peers: _of_rail(build, peers), build.nothing(), reduce=True
     )
