@@ -13,6 +13,9 @@ from model.measurement.pauses import PauseProfile
 
 # Step size and number of steps in the search for the cost of a wake-up.
 WAKE_STEP_S, WAKE_STEPS = 1e-6, 200
+# A packet of a queue pair takes the agents as long as so many transfers: at both ends it wakes the
+# agent, and is a system call and some Python (docs/explanation/roce.md, "What a packet costs").
+TRANSFERS_A_PACKET = 3
 
 
 class HopKind(StrEnum):
@@ -96,11 +99,10 @@ class Machine:
     def hop_cost(self, kind: HopKind) -> HopCost:
         """Total cost of one hop at high load, including the switches' thread.
 
-        A packet of a queue pair takes the agents about as long as a transfer: a system call at both
-        ends, and some Python. The check sum takes as long as a copy (docs/explanation/roce.md).
+        The check sum of a packet of a queue pair takes as long as a copy.
         """
         if kind is HopKind.QUEUE_PAIR:
-            return HopCost(self.transfer_s, self.hops[HopKind.ENDS].byte_s)
+            return HopCost(TRANSFERS_A_PACKET * self.transfer_s, self.hops[HopKind.ENDS].byte_s)
         cost, thread = self.hops[kind], self.threads.cost
         if kind is not HopKind.SWITCH:
             return cost
