@@ -43,6 +43,8 @@ def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
         return [link]
     crossbar = LiveLinks(topology, health).crossbar
     own = topology.gpu_by_name[link.lower.node]
+    if topology.spec.lanes > 1:
+        return [nic for nic in topology.nic_links(own) if health.is_live(nic)]
     gpus = [gpu for gpu in topology.domain(own.domain) if crossbar[gpu] == crossbar[own]]
     pairs = [topology.links_of(gpu.name) for gpu in gpus]
     live = [pair for pair in pairs if all(map(health.is_live, pair))]
