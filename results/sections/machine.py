@@ -1,6 +1,6 @@
 """The sections about the machine and its fabric: executions, headroom, links, paths, the clock."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -216,9 +216,10 @@ def _crossing(isolation: Result) -> Iterator[str]:
 
 def program_sections(result: Result) -> list[Section]:
     """The bytes of GPUs' links and of links between switches, and those of link probes."""
-    by_gpu: dict[str, dict[str, Any]] = {}
+    by_gpu: dict[str, dict[str, Counter[str]]] = {}
     for link in result["links"]:
-        by_gpu.setdefault(link["lower"], {})[link["kind"]] = link
+        of_kind = by_gpu.setdefault(link["lower"], {}).setdefault(link["kind"], Counter())
+        of_kind.update({way: link[way] for way in ("up_bytes", "down_bytes")})
     gpus = Section(
         "Bytes of GPUs",
         ("GPU", "HB out", "HB in", "NIC out", "NIC in"),
@@ -251,7 +252,7 @@ def _link_rows(links: Iterable[Result]) -> list[Row]:
     return [(link["link"], *_both(link)) for link in links]
 
 
-def _both(link: Result) -> tuple[str, str]:
+def _both(link: Mapping[str, Any]) -> tuple[str, str]:
     return human_bytes(link["up_bytes"]), human_bytes(link["down_bytes"])
 
 
