@@ -334,9 +334,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         ),
     ),
     "schedules": (
-        Table(
-            "collective algorithm fabric transfers schedule_and_proof_s prediction_s", of=_largest
-        ),
+        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
     ),
     "published": (Table("against gpus size algorithm unit published on_paper deviation date"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
@@ -362,14 +360,24 @@ def rendered(name: str, figure: Figure) -> str:
 
 
 def _origin(name: str, figure: Figure) -> str:
+    """What is known about the origin; of the machine, where it is not the usual one."""
     machine = figure.machine
-    cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
-    size = f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}"
-    data = f"../reference/figures/{name}.json"
-    where = f"commit {figure.commit}; {figure.date}; {size}"
+    parts = [f"`{figure.command}`", f"[data](../reference/figures/{name}.json)"]
+    if figure.commit != UNKNOWN:
+        parts.append(f"commit {figure.commit}")
+    parts.append(figure.date)
+    if not _is_usual(machine):
+        cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+        parts.append(f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}")
     if machine["steal"] != UNKNOWN:
-        where += f"; steal {_cell('steal', machine['steal'])}"
-    return f"`{figure.command}`; [data]({data}); {where}"
+        parts.append(f"steal {_cell('steal', machine['steal'])}")
+    return "; ".join(parts)
+
+
+def _is_usual(machine: Mapping[str, Any]) -> bool:
+    """Whether a machine is the one that measurements.md describes."""
+    size = machine["cores"], machine["memory_gib"]
+    return size == (2, 24) and machine["kernel"].startswith("6.18")
 
 
 def _has_changed(name: str, commit: str) -> bool:

@@ -17,7 +17,7 @@ RECORDS = ROOT / "docs" / "reference" / "long_runs.csv"
 HEADER = f"{TABLE} min:s | commit | date | machine |"
 RULE = "|---|---|---|---|---|---|"
 CHANGED = "code changed since"
-NOT_YET = "not executed yet"
+NOT_YET = "Not executed yet:"
 
 
 @dataclass(frozen=True)
@@ -114,27 +114,34 @@ def keep(record: Record) -> None:
 
 
 def table() -> list[str]:
-    """Return the lines of the page's table."""
-    records = known_records()
-    return [HEADER, RULE, *(_row(run, records.get(run.command)) for run in long_runs())]
+    """Return the lines of the page's table, and of the list of commands without a record."""
+    records, runs = known_records(), long_runs()
+    executed = [run for run in runs if run.command in records]
+    machines = [records[run.command].machine for run in executed]
+    rows = [
+        _row(run, records[run.command], "" if machine == above else machine)
+        for run, machine, above in zip(executed, machines, ["", *machines], strict=False)
+    ]
+    missing = [f"- {_code(run)}" for run in runs if run.command not in records]
+    return [HEADER, RULE, *rows, *(["", NOT_YET, "", *missing] if missing else [])]
 
 
-def _row(run: LongRun, record: Record | None) -> str:
-    command = "`{}`".format(run.command.replace("|", "\\|"))
-    if record is None:
-        return f"| {command} | {NOT_YET} | | | | |"
+def _code(run: LongRun) -> str:
+    return f"`{run.command}`"
+
+
+def _row(run: LongRun, record: Record, machine: str) -> str:
+    command = _code(run).replace("|", "\\|")
     outcome = record.outcome
     if record.digest != run.digest:
         outcome += f"; {CHANGED}"
     minutes, seconds = divmod(round(float(record.duration_s)), 60)
     time = f"{minutes}:{seconds:02d}"
-    cells = (command, outcome, time, f"`{record.commit}`", record.date, record.machine)
+    cells = (command, outcome, time, f"`{record.commit}`", record.date, machine)
     return f"| {' | '.join(cells)} |"
 
 
 def show() -> None:
-    """Renew the page's table."""
+    """Renew the page's table and list, with which it ends."""
     lines = OWN.read_text().splitlines()
-    first = lines.index(HEADER)
-    last = next((n for n in range(first, len(lines)) if not lines[n].startswith("|")), len(lines))
-    OWN.write_text("\n".join([*lines[:first], *table(), *lines[last:], ""]))
+    OWN.write_text("\n".join([*lines[: lines.index(HEADER)], *table(), ""]))

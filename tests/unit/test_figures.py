@@ -65,6 +65,15 @@ def test_a_recorded_benchmark_is_written_whole_or_not_at_all(
     assert UNKNOWN not in (figure.commit, figure.date, figure.machine["kernel"])
 
 
+def test_the_origin_names_a_machine_that_is_not_the_usual_one() -> None:
+    """Of the usual one, measurements.md says once what it has."""
+    usual = {"cores": 2, "memory_gib": 24, "kernel": "6.18.44-x", "steal": UNKNOWN}
+    for changed, named in (({}, ""), ({"kernel": "6.1"}, "; 2 cores, 24 GiB, 6.1")):
+        figure = Figure("./railbed bench fuzz", UNKNOWN, "2026-11-26", {**usual, **changed})
+        origin = rendered("fuzz", figure).splitlines()[-1]
+        assert origin.endswith(f"fuzz.json); 2026-11-26{named}*")
+
+
 def test_a_leading_cell_that_repeats_the_one_above_is_empty() -> None:
     rows = [{"fabric": "a", "gpus": n, "up_s": 0.5 + n, "down_s": 1} for n in (4, 16)]
     assert list(Table("fabric gpus up_s").lines([*rows, {"fabric": "b", "gpus": 4}])) == [
