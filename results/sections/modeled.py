@@ -179,6 +179,7 @@ def decision_sections(result: Result) -> list[Section]:
         Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT, pricing),
         *(_model(name, designs, index) for index, name in enumerate(names)),
         _spine_layer(designs),
+        _spares(result),
         _decision(result),
     ]
 
@@ -205,6 +206,22 @@ def _spine_layer(designs: Sequence[Case]) -> Section:
     ]
     headings = ("expert degree", "with spines", "without", "loss", "USD/10⁶ tokens", "without")
     return Section("What the spine layer is worth", ("model", *headings), rows)
+
+
+def _spares(result: Result) -> Section:
+    """What a lost GPU costs the answer without a spare and with one, and what the spare costs."""
+    rows = [
+        (
+            row["spare"],
+            f"{row['idle_gpus']}",
+            three_digits(row["network_usd"] / 1e6),
+            number_or_dash(row["lost_gpu_percent"], "+.2f", " %"),
+        )
+        for row in result["spares"]
+    ]
+    headings = ("spare", "idle GPUs", "network, 10⁶ USD", "lost GPU")
+    told = f"Of {result['answer']}; the GPUs themselves are not priced."
+    return Section("What a spare is worth", headings, rows, remarks=(told,))
 
 
 def _experts(*models: Result) -> str:

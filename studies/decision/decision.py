@@ -3,7 +3,7 @@
 The answer has every design with its figures, the efficient ones, and changes that alter it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
@@ -285,6 +285,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         "designs": [_design_object(decision, design) for design in evaluated],
         "answer": decision.answer().name,
         "sentence": _sentence(decision),
+        "spares": _spares(decision),
         "sensitivities": _sensitivities(decision),
     }
 
@@ -409,6 +410,59 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
         f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster; "
         "the cost of these domains is not counted."
     )
+
+
+def _spares(decision: Decision) -> list[dict[str, Any]]:
+    """What a lost GPU costs the answer, without a spare and with one, and what the spare costs.
+
+    Without a spare, the GPU's domain leaves the job, or goes on with a GPU and a rail less: at
+    best, as its tensor parallel degree must divide what is left. Idle GPUs have NICs and ports.
+    """
+    file, design = decision.file, decision.answer()
+    trained_at, gpus, size = decision.evaluated[design], file.gpus, design.domain_size
+    without = [training.losses["gpu"] for training in trained_at]
+    short = [_loss_of_one(training, size) for training in trained_at]
+    return [
+        _spare(decision, "none: the domain leaves the job", gpus, size, _most(without)),
+        _spare(decision, "none: the domain goes on with a GPU less", gpus, size, _most(short)),
+        _spare(decision, "a spare domain", gpus + size, size, 0.0),
+        _spare(decision, "a spare GPU in each domain", gpus + ceil(gpus / size), size + 1, 0.0),
+    ]
+
+
+def _loss_of_one(training: Training, domain_size: int) -> float | None:
+    """The least loss of an iteration whose domains use a rail less, on a GPU less."""
+    if domain_size == 1:
+        return None
+    job = training.job
+    slower = loss_with_nics(job, training.best, 1 - 1 / domain_size)
+    return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
+
+
+def _most(losses_of: Sequence[float | None]) -> float | None:
+    """The largest of some losses; `None`, all of it, if one is."""
+    known = [loss for loss in losses_of if loss is not None]
+    return max(known) if len(known) == len(losses_of) else None
+
+
+def _spare(
+    decision: Decision, name: str, gpus: int, domain_size: int, loss: float | None
+) -> dict[str, Any]:
+    """One way to meet the loss of a GPU, on a network for so many GPUs."""
+    file, design = decision.file, decision.answer()
+    larger = _design(
+        file.model_copy(update={"gpus": gpus}),
+        design.kind,
+        domain_size,
+        design.oversubscription,
+        design.nics,
+    )
+    return {
+        "spare": name,
+        "idle_gpus": gpus - file.gpus,
+        "network_usd": decision.usd(larger) - decision.usd(design) if gpus > file.gpus else 0.0,
+        "lost_gpu_percent": _percent(loss),
+    }
 
 
 def _sensitivities(decision: Decision) -> list[dict[str, Any]]:

@@ -68,6 +68,20 @@ def test_experts_pay_for_missing_and_for_oversubscribed_spines(found: dict[str, 
     assert slower == pytest.approx([0, 8.6, 90.9], abs=2)
 
 
+def test_a_spare_costs_idle_gpus_and_their_network_and_saves_the_loss(
+    found: dict[str, Any],
+) -> None:
+    leaves, short, domain, each = found["spares"]
+    assert leaves["idle_gpus"] == short["idle_gpus"] == 0
+    assert leaves["network_usd"] == short["network_usd"] == 0
+    assert (domain["idle_gpus"], each["idle_gpus"]) == (8, found["gpus"] // 8)
+    assert 0 < domain["network_usd"] < each["network_usd"]
+    assert domain["lost_gpu_percent"] == each["lost_gpu_percent"] == 0
+    losses = [one["losses_percent"]["gpu"] for one in design(found, found["answer"])["models"]]
+    assert leaves["lost_gpu_percent"] == max(losses) > 0
+    assert short["lost_gpu_percent"] > 0
+
+
 def test_no_network_beats_an_efficient_one(found: dict[str, Any]) -> None:
     efficient = [one for one in found["designs"] if one["efficient"]]
     assert efficient
