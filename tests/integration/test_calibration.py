@@ -30,7 +30,7 @@ from tests.unit.fabrics import with_hb_leaves
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
-RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
+RAIL_ONLY, RAIL_OPTIMIZED = FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED
 # Other traffic that may be on links: the controller's probes, for some seconds.
 A_FEW_PROBES_BYTES = 50_000
 ATTEMPTS = 3

@@ -32,7 +32,7 @@ from traffic_gen.probes.path_tracer import SOURCE_PORTS
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
-RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
+RAIL_ONLY, RAIL_OPTIMIZED = FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED
 SOURCE, SAME_RAIL, OTHER_RAIL = Gpu(0, 0), Gpu(1, 0), Gpu(1, 1)
 HIGHEST = "priority=60000,udp"
 ON_LINK = 4  # RTNH_F_ONLINK

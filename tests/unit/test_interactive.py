@@ -22,7 +22,7 @@ from results.verdicts.fault_impact import FaultTimes
 from tests.unit.fabrics import spec
 from traffic_gen.probes.blackout import Blackout
 
-RAIL_ONLY, RAIL_OPTIMIZED = FabricKind
+RAIL_ONLY, RAIL_OPTIMIZED = FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED
 TIMES = FaultTimes("d0g0--rail0 down", 0.0, None, 2.1, 3.0, 4.0, 7.4)
 BEGUN_NS = 10**12
 
@@ -68,7 +68,7 @@ def test_a_fault_is_what_a_scenario_would_call_it(
             "d0g0 kill",
             "mode of a gpu must be down, blackhole, got 'kill' (use a scenario for this mode)",
         ),
-        ("rail0 bent", "mode of a rail-switch must be down, blackhole, kill, got 'bent'"),
+        ("rail0 bent", "mode of a rail-switch must be down, blackhole, kill, upgrade, got 'bent'"),
         ("rail0 down now", "down takes no further arguments, got 'now'"),
         ("d0g0--rail0 degrade", "must be a number with a unit"),
         ("d0g0--rail0 degrade 1 kbit/s", "leaves 0.05 bit/s"),
