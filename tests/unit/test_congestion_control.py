@@ -89,17 +89,21 @@ def marked(queue_bytes: float) -> float:
     return min(1.0, max(0.0, (queue_bytes - 5e3) / 195e3 * 0.01)) if queue_bytes < 200e3 else 1.0
 
 
-@pytest.mark.parametrize("slowdown", [1.0, 20_000.0])
-def test_two_flows_by_dcqcn_become_fair_with_a_queue_at_the_thresholds(slowdown: float) -> None:
-    """A flow gets as many marks as are expected: chance alone would move shares for seconds."""
-    flows, step_ns = [dcqcn(slowdown), dcqcn(slowdown)], 4000
-    flows[0].notified(0)
-    flows[0].rate_bps /= 5
-    queue, queues, sent, marks, notified_ns = 0.0, [], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
-    for step in range(80_000):
-        now_ns, probability = round(step * step_ns * slowdown), marked(queue)
+STEPS, STEP_NS = 80_000, 4000
+
+
+def shared(flows: list[Dcqcn], slowdown: float = 1.0) -> tuple[list[float], float]:
+    """Share a link; return what each flow sent in the second half, and its mean queue, in bytes.
+
+    A flow gets as many marks as are expected: chance alone would move shares for seconds.
+    """
+    count = len(flows)
+    queue, queued, sent = 0.0, 0.0, [0.0] * count
+    marks, notified_ns = [number / count for number in range(count)], [0.0] * count
+    for step in range(STEPS):
+        now_ns, probability = round(step * STEP_NS * slowdown), marked(queue)
         for number, flow in enumerate(flows):
-            size = flow.rate_bps * step_ns * slowdown / 8e9
+            size = flow.rate_bps * STEP_NS * slowdown / 8e9
             unmarked = (1 - probability) ** (size * 8 / PACKET_BITS)
             marks[number] += 1 - unmarked
             if marks[number] >= 1 and now_ns - notified_ns[number] >= 50_000 * slowdown:
@@ -109,14 +113,33 @@ def test_two_flows_by_dcqcn_become_fair_with_a_queue_at_the_thresholds(slowdown:
             if now_ns >= flow.next_ns:
                 flow.tick(now_ns)
             queue += size
-            if step >= 40_000:
-                sent[number] += size
-        queue = max(0.0, queue - LINK_BPS * step_ns / 8e9)
-        queues.append(queue)
-    capacity = LINK_BPS * 40_000 * step_ns / 8e9
+            sent[number] += size * (step >= STEPS // 2)
+        queue = max(0.0, queue - LINK_BPS * STEP_NS / 8e9)
+        queued += queue * (step >= STEPS // 2)
+    return sent, queued / (STEPS // 2)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 20_000.0])
+def test_two_flows_by_dcqcn_become_fair_with_a_queue_at_the_thresholds(slowdown: float) -> None:
+    flows = [dcqcn(slowdown), dcqcn(slowdown)]
+    flows[0].notified(0)
+    flows[0].rate_bps /= 5
+    sent, queue = shared(flows, slowdown)
+    capacity = LINK_BPS * STEPS // 2 * STEP_NS / 8e9
     assert sent[0] / sent[1] == pytest.approx(1, abs=0.05)
     assert sum(sent) == pytest.approx(capacity, rel=0.05)
-    assert 5e3 < sum(queues[40_000:]) / 40_000 < 200e3
+    assert 5e3 < queue < 200e3
+
+
+@pytest.mark.parametrize("count", [2, 4, 10])
+def test_the_queue_is_at_the_fixed_point_of_dcqcn(count: int) -> None:
+    """Marks of the fluid model's fixed point (Zhu et al., CoNEXT 2016), and RED's queue for them."""
+    capacity, increase = LINK_BPS / PACKET_BITS, Dcqcn.ADDITIVE_BPS / PACKET_BITS
+    timer_s, counter = TIMER_NS / 1e9, Dcqcn.BYTE_COUNTER * 8 / PACKET_BITS
+    steps = 1 / counter + count / (timer_s * capacity)
+    marks = (increase * count**2 / (timer_s * capacity**2) * steps**2) ** (1 / 3)
+    _, queue = shared([dcqcn() for _ in range(count)])
+    assert queue == pytest.approx(5e3 + marks / 0.01 * 195e3, rel=0.25)
 
 
 def swift(window: float = MOST, slowdown: float = 1.0) -> Swift:
