@@ -8,6 +8,7 @@ import numpy as np
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import RankGpus, Topology
+from model.fabric.transport import Transport
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks, overlap, pairs_of
@@ -285,11 +286,17 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     for note in dict.fromkeys(note for repeat in repeats for note in repeat.notes):
         yield Verdict.PASS, note
     if again := measured.executions.retransmits:
-        yield Verdict.PASS, f"TCP retransmitted {again} segment{'' if again == 1 else 's'}"
+        yield Verdict.PASS, _retransmitted(again, measured.topology.spec.transport)
     if measured.dropped_packets:
         is_buffer = measured.topology.spec.nic.queue.buffer_bytes is not None
         kind = Verdict.PASS if is_buffer else Verdict.WARN
         yield kind, f"queues dropped {measured.dropped_packets} packets"
+
+
+def _retransmitted(again: int, transport: Transport) -> str:
+    if transport is Transport.TCP:
+        return f"TCP retransmitted {again} segment{'' if again == 1 else 's'}"
+    return f"RoCE and TCP retransmitted {again} packet{'' if again == 1 else 's'}"
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:

@@ -28,7 +28,7 @@ from model.fabric.spec import (
     SpineSelection,
     Spread,
 )
-from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Roce, Transport
+from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Congestion, Roce, Transport
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
 from scenarios.format.missing import missing_issues, missing_slots
@@ -122,6 +122,10 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "mtu"), what)
     if roce.timeout is not None and roce.timeout_seconds is not None:
         yield Issue((*place, "timeout"), "cannot be combined with timeout_seconds")
+    marks = fabric.switch_queue is not None and fabric.switch_queue.ecn
+    if roce.congestion is Congestion.DCQCN and not marks:
+        what = "dcqcn obeys marks, and no switch marks"
+        yield Issue((*place, "congestion"), what, "add switch_queue: {ecn: true}")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
 

@@ -133,7 +133,7 @@ def test_two_flows_by_dcqcn_become_fair_with_a_queue_at_the_thresholds(slowdown:
 
 @pytest.mark.parametrize("count", [2, 4, 10])
 def test_the_queue_is_at_the_fixed_point_of_dcqcn(count: int) -> None:
-    """Marks of the fluid model's fixed point (Zhu et al., CoNEXT 2016), and RED's queue for them."""
+    """Marks of the fluid model's fixed point (Zhu et al., CoNEXT 2016), and the queue for them."""
     capacity, increase = LINK_BPS / PACKET_BITS, Dcqcn.ADDITIVE_BPS / PACKET_BITS
     timer_s, counter = TIMER_NS / 1e9, Dcqcn.BYTE_COUNTER * 8 / PACKET_BITS
     steps = 1 / counter + count / (timer_s * capacity)

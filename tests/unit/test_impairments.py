@@ -84,6 +84,14 @@ def test_a_queue_through_which_nothing_passes_is_refused(queue: str, message: st
         load(QUICKSTART, [f"fabric.switch_queue={queue}", "fabric.grain=8"])
 
 
+def test_dcqcn_without_marks_is_refused() -> None:
+    roce = ["fabric.transport=roce", "fabric.roce={congestion: dcqcn}"]
+    load(QUICKSTART, [*roce, "fabric.switch_queue={ecn: true}"])
+    for queue in ([], ["fabric.switch_queue={buffer: 1 MB}"]):
+        with pytest.raises(InputError, match="dcqcn obeys marks, and no switch marks"):
+            load(QUICKSTART, [*roce, *queue])
+
+
 @pytest.mark.usefixtures("without_netem")
 @pytest.mark.parametrize(
     "command",
