@@ -30,15 +30,23 @@ def _case(proof: Proof) -> tuple[str, ...]:
 
 
 def table(proofs: Iterable[Proof]) -> list[str]:
-    """Return the lines of the guide's table."""
-    return [HEADER, RULE, *map(_row, proofs)]
+    """Return the lines of the guide's table; a host that repeats the one above is empty."""
+    known = list(proofs)
+    hosts = [_host(proof) for proof in known]
+    above = ["", *hosts]
+    shown = ["" if host == last else host for host, last in zip(hosts, above, strict=False)]
+    return [HEADER, RULE, *map(_row, shown, known)]
 
 
-def _row(proof: Proof) -> str:
+def _host(proof: Proof) -> str:
     host = f"{proof.distribution.capitalize()} {proof.version}, {proof.architecture}"
+    return f"{host}, Python {proof.python}"
+
+
+def _row(host: str, proof: Proof) -> str:
     minutes, seconds = divmod(round(float(proof.duration_s)), 60)
     cells = (
-        f"{host}, Python {proof.python}",
+        host,
         proof.kernel,
         f"`{proof.command}`",
         proof.result,
