@@ -103,11 +103,6 @@ class Roce:
         """Return the number of packets of each transfer."""
         return sum(-(-part // self.mtu) for part in self.parts(size_bytes))
 
-    def most_answers(self, size_bytes: Sizes) -> Sizes:
-        """Return the most acknowledgements of each transfer, whatever numbers its packets have."""
-        packets = [-(-part // self.mtu) for part in self.parts(size_bytes)]
-        return sum((some > 0) + some // ACKNOWLEDGED_EVERY for some in packets)
-
     def wire_bytes(self, size_bytes: Sizes) -> Sizes:
         """Return the bytes of all frames of each transfer, headers and padding included."""
         messages = sum(

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from scapy.contrib.roce import AETH, BTH, cnp
 from scapy.layers.inet import IP, UDP
 
+from model.fabric import transport
 from model.fabric.transport import MTUS, Roce
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Control, Window
 from traffic_gen.agents.roce.endpoint import Connection
 from traffic_gen.agents.roce.packets import Packet, is_intact, path_crc, read
 from traffic_gen.agents.roce.queue_pair import (
+    ACKNOWLEDGED_EVERY,
     EARLY_NS,
     Message,
     Receiver,
@@ -334,6 +336,7 @@ def test_the_model_counts_the_bytes_of_all_frames(
             frames.append(14 + 20 + 8 + len(sent(packet)))
     roce = Roce(mtu=mtu, queue_pairs=queue_pairs, split=split)
     assert roce.wire_bytes(size) == sum(frames)
+    assert ACKNOWLEDGED_EVERY == transport.ACKNOWLEDGED_EVERY
     assert roce.packets(size) == len(frames)
     assert max(frames) <= roce.link_mtu_bytes + 14
     if not split:
