@@ -233,7 +233,7 @@ def test_rings_cross_domains_by_the_gpus_that_have_the_links() -> None:
     assert (rank[rings[crosses]] % 2 == 0).all()
 
 
-@pytest.mark.parametrize("kind", FabricKind)
+@pytest.mark.parametrize("kind", COMPARED)
 def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
     fabric = spec(kind, 2, 8, spines=2)
     nic = replace(fabric.nic, per_domain=4)
