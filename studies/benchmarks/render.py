@@ -167,8 +167,6 @@ TITLES = {
     "nominal_gbit_per_s": "nominal, Gbit/s",
     "nic_mbps": "NIC, Mbit/s",
     "nic_mbit_per_s": "NIC, Mbit/s",
-    "up_s_ratio": "up ratio",
-    "up_s_to_connected_s_ratio": "up / connected",
     "updates_per_s": "updates / s",
     "server_share_of_a_core": "server, of a core",
 }
@@ -297,7 +295,6 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         ),
         Table("algorithm nic_mbit_per_s traffic error_ratio cpu_s_per_gigabyte_ratio"),
         Table("gpus fabric connected_s up_s"),
-        Table("gpus up_s_to_connected_s_ratio up_s_ratio"),
     ),
     "agents": (
         Table(
@@ -360,12 +357,13 @@ def rendered(name: str, figure: Figure) -> str:
 
 
 def _origin(name: str, figure: Figure) -> str:
-    """What is known about the origin; of the machine, where it is not the usual one."""
+    """What is known about the origin: commit, date; the machine where it is not the usual one."""
     machine = figure.machine
     parts = [f"`{figure.command}`", f"[data](../reference/figures/{name}.json)"]
     if figure.commit != UNKNOWN:
         parts.append(f"commit {figure.commit}")
-    parts.append(figure.date)
+    if figure.date[:1].isdigit():
+        parts.append(figure.date)
     if not _is_usual(machine):
         cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
         parts.append(f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}")
