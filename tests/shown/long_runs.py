@@ -6,8 +6,9 @@ A record whose code has changed since is marked there.
 
 import csv
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 
 from tests.shown.checks import How, checks
@@ -122,8 +123,19 @@ def table() -> list[str]:
         _row(run, records[run.command], "" if machine == above else machine)
         for run, machine, above in zip(executed, machines, ["", *machines], strict=False)
     ]
-    missing = [f"- {_code(run)}" for run in runs if run.command not in records]
+    missing = list(by_subcommand(run.command for run in runs if run.command not in records))
     return [HEADER, RULE, *rows, *(["", NOT_YET, "", *missing] if missing else [])]
+
+
+def by_subcommand(commands: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each command; one line for all arguments of a subcommand."""
+    for beginning, group in groupby(commands, lambda command: " ".join(command.split()[:2])):
+        several = list(group)
+        if len(several) == 1:
+            yield f"- `{several[0]}`"
+        else:
+            arguments = (f"`{command.removeprefix(beginning).strip()}`" for command in several)
+            yield f"- `{beginning}`: {', '.join(arguments)}"
 
 
 def _code(run: LongRun) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.playground import SWEEP, execute, playground
 from tests.shown.checks import THE_TEST_COMMAND, Check, How, checks, put_readers_files, with_values
-from tests.shown.long_runs import long_runs, table
+from tests.shown.long_runs import by_subcommand, long_runs, table
 from tests.shown.pages import OWN, ROOT, commands_of, shown
 from tests.unit.stored_runs import stored_run
 
@@ -43,6 +43,12 @@ def test_what_is_not_executed_has_a_reason() -> None:
 def test_the_table_shows_the_records() -> None:
     text = OWN.read_text()
     assert "\n".join(table()) in text, "renew it: .venv/bin/python -m tests.shown --table"
+
+
+def test_what_was_not_executed_is_listed_by_subcommand() -> None:
+    commands = ("railbed bench a", "railbed bench b --c", "railbed failures", "tests/prove.sh")
+    lines = ["- `railbed bench`: `a`, `b --c`", "- `railbed failures`", "- `tests/prove.sh`"]
+    assert list(by_subcommand(commands)) == lines
 
 
 def test_commands_are_read_from_blocks_and_sentences() -> None:
