@@ -345,6 +345,13 @@ class Topology:
         return (self.rail_switches, self.spine_switches)[: 2 if self.spine_switches else 1]
 
     @cached_property
+    def nic_numbers(self) -> dict[str, int]:
+        """A number for each NIC link, by its name: rail switch by rail switch, in their order."""
+        links = chain.from_iterable(map(self.links_below, self.rail_switches))
+        nics = (link.name for link in links if link.kind is LinkKind.NIC)
+        return {name: number for number, name in enumerate(nics)}
+
+    @cached_property
     def divisors(self) -> dict[str, int]:
         """Of a custom fabric's switches: see `model.fabric.wiring.divisors`."""
         return divisors(self.spec.nic.links, self.spec.gpu_names)

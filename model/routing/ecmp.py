@@ -104,17 +104,17 @@ class EcmpSelection:
     def _custom_place(
         self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, ports: Ports
     ) -> int:
-        """Deal out the destinations of each lowest switch to the uplinks of this tier.
+        """Deal out the destinations, lowest switch by lowest switch, to the uplinks of this tier.
 
         A next hop that the destination's lane is linked to comes first. While a packet's own uplink
         works, it keeps it; those of lost uplinks are dealt out to the others.
         """
         holder = self.topology.holder(destination)
-        last = self.topology.nic_links(holder)[destination.lane].upper
-        if ports.next_hops[0][-1].receiver == last.node:
+        last = self.topology.nic_links(holder)[destination.lane]
+        if ports.next_hops[0][-1].receiver == last.upper.node:
             return 0
         if origin is None:
-            number = last.number - 1 + self.topology.spec.seed
+            number = self.topology.nic_numbers[last.name] + self.topology.spec.seed
             number //= self.topology.divisors[here.name]
         elif self.topology.spec.nic.spine_selection is SpineSelection.HASH:
             number = self._hash(origin, destination)
