@@ -221,14 +221,14 @@ def require_datapaths(scenario: "Scenario") -> None:
 
 def _require_queues(scenario: "Scenario") -> None:
     """Refuse delay, loss and marks of links where the kernel has no queues for them."""
-    missing = []
-    if any(spec.is_impaired for spec in scenario.fabrics):
-        from testbed.fabric.shaping import missing_netem
+    from testbed.fabric.shaping import missing_netem
+    from testbed.fabric.switch_queues import forwards_in_kernel, missing_red
 
+    missing, queued = [], [spec for spec in scenario.fabrics if spec.nic.queue]
+    impaired = any(spec.is_impaired for spec in scenario.fabrics)
+    if impaired or any(forwards_in_kernel(spec) for spec in queued):
         missing.append(missing_netem())
-    if any(spec.nic.queue.ecn for spec in scenario.fabrics):
-        from testbed.fabric.switch_queues import missing_red
-
+    if any(spec.nic.queue.ecn for spec in queued):
         missing.append(missing_red())
     if problems := [Problem(f"{scenario.name}: fabric", what) for what in missing if what]:
         raise InputError(*problems)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from testbed.fabric.shaping import (
     impair,
     shape_requests,
 )
-from testbed.fabric.switch_queues import set_queue
+from testbed.fabric.switch_queues import RELEASED_S, forwards_in_kernel, set_queue
 from testbed.nodes.gpu_proxies import Proxy
 
 # If both ends of a veth pair have the same index, the kernel does not recognize the pair and
@@ -281,8 +281,11 @@ class Links:
         """Apply the link's delay and loss, and the switch's queue, to what this end sends."""
         is_port = end.node in self.topology.switch_by_name
         queue = self.topology.spec.nic.queue if is_port else LINUX_QUEUE
-        if link.impairment or queue:
-            self._impairments[end] = link.impairment, queue
+        impairment = link.impairment
+        if queue and forwards_in_kernel(self.topology.spec):
+            impairment = replace(impairment, delay_s=max(RELEASED_S, impairment.delay_s))
+        if impairment or queue:
+            self._impairments[end] = impairment, queue
             self.impair_again(end)
 
     def impair_again(self, end: Port) -> None:

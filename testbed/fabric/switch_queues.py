@@ -13,7 +13,9 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_choke, sched_pfifo
 from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError, RailbedError
 from model.fabric.shaping import SwitchQueue
+from model.fabric.spec import Datapath, FabricSpec
 from testbed.fabric.shaping import DATA_CLASS, trial_link
+from testbed.nodes.datapath import default_datapath
 
 BUFFER, MARKING = "bfifo", "red"
 # By default a packet in 1 / 2p is marked, not one in p: RED spaces marks evenly, at random up to
@@ -24,6 +26,10 @@ WEIGHT = 0
 # An average that idleness halves this often is none (Stab in linux/pkt_sched.h).
 FORGOTTEN, STEPS = 31, 256
 ECN = 1  # TC_RED_ECN
+# The kernel's datapath hands on a packet with its sender's socket, whose send buffer it fills until
+# it has left the last queue: no switch's queue would grow. A packet that netem delays is released
+# from it (skb_orphan_partial in net/sched/sch_netem.c). In user space, packets are copied.
+RELEASED_S = 1e-6
 
 
 class Red:
@@ -55,6 +61,11 @@ class Red:
 
 plugins.setdefault(BUFFER, sched_pfifo)
 plugins.setdefault(MARKING, Red)
+
+
+def forwards_in_kernel(spec: FabricSpec) -> bool:
+    """Whether switches forward packets in the kernel's datapath."""
+    return (spec.datapath or default_datapath()) is Datapath.KERNEL
 
 
 def set_queue(netlink: RouteSocket, interface: int, parent: int, queue: SwitchQueue) -> None:

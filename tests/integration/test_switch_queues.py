@@ -20,10 +20,10 @@ from testbed.fabric.shaping import (
     missing_netem,
     trial_link,
 )
-from testbed.fabric.switch_queues import missing_red, set_queue
+from testbed.fabric.switch_queues import RELEASED_S, missing_red, set_queue
 
 FRAME_BYTES, BURST_FRAMES, ROUNDS = 1000, 300, 4
-ROOM_BYTES = 2**24
+ROOM_BYTES, SO_SNDBUFFORCE, SO_RCVBUFFORCE = 2**24, 32, 33  # asm-generic/socket.h
 MOST_QUIET_S = 1.0
 # IPv4, version and header length; codepoints of RFC 3168 in the last bits of the type of service.
 FIRST_BYTE, ECN_CAPABLE, MARKED = 0x45, 2, 3
@@ -59,6 +59,14 @@ def test_marks_follow_the_length_of_the_queue(delay_s: float) -> None:
     assert marked / ROUNDS == pytest.approx(certain + ramp * PMAX / 2, abs=ramp * PMAX / 4)
 
 
+@pytest.mark.skipif(missing_netem() is not None, reason="kernel without netem")
+@pytest.mark.parametrize(("delay_s", "held"), [(0.0, False), (RELEASED_S, True)])
+def test_a_delayed_packet_leaves_its_senders_buffer(delay_s: float, *, held: bool) -> None:
+    """Without a delay, a small send buffer is full long before the switch's queue is."""
+    (arrived, *_) = bursts(SwitchQueue(BUFFER_BYTES), delay_s, room_bytes=8 * FRAME_BYTES)
+    assert (len(arrived) * FRAME_BYTES >= BUFFER_BYTES) is held
+
+
 def test_a_kernel_without_red_is_told() -> None:
     if missing_red() is None:
         return
@@ -71,7 +79,9 @@ def slack_bytes() -> int:
     return TRIAL_SHAPER.burst_bytes + round(0.015 * TRIAL_SHAPER.rate_bps / 8)
 
 
-def bursts(queue: SwitchQueue, delay_s: float = 0.0) -> Iterator[list[int]]:
+def bursts(
+    queue: SwitchQueue, delay_s: float = 0.0, room_bytes: int = ROOM_BYTES
+) -> Iterator[list[int]]:
     """Send bursts over a trial link; yield the codepoints of the packets that arrive of each."""
     frame = ANY_ADDRESSES + struct.pack("!HBBHHHBBHII", TYPE_IPV4, *header())
     frame += bytes(FRAME_BYTES - len(frame))
@@ -81,6 +91,8 @@ def bursts(queue: SwitchQueue, delay_s: float = 0.0) -> Iterator[list[int]]:
         parent = impair(netlink, index, Impairment(delay_s)) if delay_s else DATA_CLASS
         set_queue(netlink, index, parent, queue)
         with packet_socket(TRIAL_NAME) as sender, packet_socket(f"{TRIAL_NAME}-peer") as receiver:
+            sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, room_bytes)
+            sender.setblocking(False)
             for _ in range(ROUNDS):
                 for _ in range(BURST_FRAMES):
                     send(sender, frame)
@@ -97,8 +109,7 @@ def packet_socket(interface: str) -> socket.socket:
     """Return a packet socket with room for all bursts."""
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(TYPE_IPV4))
     sock.bind((interface, TYPE_IPV4))
-    for room in (socket.SO_SNDBUF + 25, socket.SO_RCVBUF + 25):  # SO_SNDBUFFORCE, SO_RCVBUFFORCE
-        sock.setsockopt(socket.SOL_SOCKET, room, ROOM_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM_BYTES)
     sock.settimeout(MOST_QUIET_S)
     return sock
 

@@ -59,7 +59,7 @@ def test_a_run_ends_with_a_result(guest_checks: Path, ended_run: dict[str, Any])
     [
         ("unit/test_processor.py", 6),
         ("integration/test_impairments.py", 1),
-        ("integration/test_switch_queues.py", 4),
+        ("integration/test_switch_queues.py", 6),
         ("integration/test_ethertype_socket.py", 2),
         ("integration/test_bridges.py", 2),
         ("integration/test_controller.py", 1),

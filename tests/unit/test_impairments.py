@@ -17,7 +17,7 @@ from testbed.fabric import shaping as impairments
 from testbed.fabric import switch_queues
 from testbed.nodes.gpu_proxies import ProxyKind
 
-QUICKSTART = LIBRARY / "quickstart.yaml"
+QUICKSTART, USER_SPACE = LIBRARY / "quickstart.yaml", "fabric.datapath=user-space"
 IMPAIRED = ["fabric.hb_delay=0.001", "fabric.nic_delay=0.005", "fabric.nic_loss=0.01"]
 
 
@@ -66,9 +66,9 @@ def test_a_kernel_without_netem_is_told() -> None:
 def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(switch_queues, "missing_red", lambda: "no RED here")
-    require_possible(load(QUICKSTART, ["fabric.switch_queue={buffer: 1 MB}"]))
+    require_possible(load(QUICKSTART, ["fabric.switch_queue={buffer: 1 MB}", USER_SPACE]))
     with pytest.raises(InputError, match="quickstart: fabric: no RED here"):
-        require_possible(load(QUICKSTART, ["fabric.switch_queue={ecn: true}"]))
+        require_possible(load(QUICKSTART, ["fabric.switch_queue={ecn: true}", USER_SPACE]))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,17 @@ def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyP
 def test_a_queue_through_which_nothing_passes_is_refused(queue: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(QUICKSTART, [f"fabric.switch_queue={queue}", "fabric.grain=8"])
+
+
+def test_a_queue_behind_the_kernels_datapath_needs_netem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, a packet in a switch's queue would fill its sender's buffer."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(impairments, "missing_netem", lambda: "no netem here")
+    monkeypatch.setattr("commands.options.require_datapaths", lambda _: None)
+    queue = "fabric.switch_queue={buffer: 1 MB}"
+    require_possible(load(QUICKSTART, [queue, USER_SPACE]))
+    with pytest.raises(InputError, match="no netem here"):
+        require_possible(load(QUICKSTART, [queue, "fabric.datapath=kernel"]))
 
 
 def test_dcqcn_without_marks_is_refused() -> None:
