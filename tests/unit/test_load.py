@@ -24,6 +24,7 @@ from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm
 from traffic_gen.workloads.algorithms.reductions import ring_all_gather
 from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import followed
 
 ALGORITHM = st.sampled_from(sorted(ALGORITHMS))
 KIND = st.sampled_from(COMPARED)
@@ -152,18 +153,16 @@ def test_a_larger_fabric_is_estimated_from_a_smaller_one(
     task = SizedCollective(*algorithm, (16, 4), 1e8)
     emulated = fabric_spec(kind, 16, 4)
     job = real_task(task, emulated)
-    topology, sent = build_topology(job.spec), task.transfers()
-    followed = profile(sent, *healthy_network(sent, topology), topology)
-    estimated = estimate(job)
-    assert estimated.steps == followed.steps
-    assert estimated.completion_s == pytest.approx(followed.completion_s, rel=0.05)
+    whole, estimated = followed(task, job.spec).profile, estimate(job)
+    assert estimated.steps == whole.steps
+    assert estimated.completion_s == pytest.approx(whole.completion_s, rel=0.05)
     # Load that ends sooner in the larger fabric may be counted for longer, but none is left out.
-    left = {k: totals(estimated)[k] / size for k, size in totals(followed).items() if size}
+    left = {k: totals(estimated)[k] / size for k, size in totals(whole).items() if size}
     too_small = {kind.value: f"{share:.0%}" for kind, share in left.items() if share < 0.95}
     assert not too_small, (
         f"the estimate has only so much of the bytes of a kind of hop: {too_small}"
     )
-    guess, truth = (needed_at_most(found, emulated) for found in (estimated, followed))
+    guess, truth = (needed_at_most(found, emulated) for found in (estimated, whole))
     assert guess.data >= 0.9 * truth.data, f"estimated {in_words(guess)}; it is {in_words(truth)}"
 
 
