@@ -233,7 +233,7 @@ class Planner:
         dealt = self._deal(gpu, number, inputs)
         if not dealt:
             return HostPart(frozenset(), (), {})
-        lane = self.topology.lane(0, number)
+        lane = self._lane(number)
         most = max(dealt, key=lambda chosen: dealt[chosen].bit_count())
         routes = {self._route(gpu, addressing.lane_network(lane), most, lane.lane)}
         for chosen in dealt.keys() - {most}:
@@ -273,6 +273,11 @@ class Planner:
         interface = self.topology.link_of(gpu, LinkKind.HB).lower.interface
         gateway = addressing.hb_address(self.topology.gpu(gpu.domain, rank))
         return Route(destination, gateway, interface, source)
+
+    def _lane(self, number: int) -> Gpu:
+        """The destination that stands for a lane's addresses; its GPU may be missing."""
+        rail, lane = divmod(number, self.topology.spec.lanes)
+        return Gpu(0, rail).by(lane)
 
     # Switches
 
@@ -331,7 +336,7 @@ class Planner:
         most = max(actions, key=lambda action: actions[action].bit_count(), default=None)
         for action, domains in actions.items():
             if action is most and action.suits_many and 2 * domains.bit_count() > self._domains:
-                yield action.rule(addressing.lane_network(self.topology.lane(0, number)))
+                yield action.rule(addressing.lane_network(self._lane(number)))
                 continue
             for domain in bits(domains):
                 yield action.rule(self._networks[self.topology.lane(domain, number)])

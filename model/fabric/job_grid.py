@@ -1,12 +1,13 @@
 """The grid of a job's GPUs: its slots by domain and rail, and the ranks of the GPUs there."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from model.arrays import Ints
+if TYPE_CHECKING:
+    from model.arrays import Ints
 
 # A place of a grid: the number of the domain, and the local rank there, which is the rail.
 Slot = tuple[int, int]
@@ -45,8 +46,11 @@ class JobGrid:
         return tuple(slot for slot in every if slot not in missing)
 
     @cached_property
-    def places(self) -> Ints:
+    def places(self) -> "Ints":
         """The domain of every rank, and its rail: a row for each."""
+        # Commands that only list scenarios or stored runs do without NumPy.
+        import numpy as np
+
         return np.array(self.slots, np.int64).reshape(-1, 2).T
 
     @cached_property
@@ -54,15 +58,17 @@ class JobGrid:
         """The rank at every slot that holds a GPU."""
         return {slot: rank for rank, slot in enumerate(self.slots)}
 
-    def nearest(self, domains: Ints, rails: Ints) -> Ints:
+    def nearest(self, domains: "Ints", rails: "Ints") -> "Ints":
         """Return the ranks at slots, or the next ones where GPUs are missing."""
-        found = np.searchsorted(self.places.T @ (self.size, 1), domains * self.size + rails)
+        slots = self.places.T @ (self.size, 1)
+        found = slots.searchsorted(domains * self.size + rails)
         return found % self.gpus
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of GPUs in each domain."""
-        return tuple(np.bincount(self.places[0], minlength=self.domains).tolist())
+        there = Counter(domain for domain, _ in self.slots)
+        return tuple(there[domain] for domain in range(self.domains))
 
     @cached_property
     def shared_rails(self) -> tuple[int, ...]:
@@ -71,9 +77,9 @@ class JobGrid:
         return tuple(rail for rail in range(0, self.size, self.gpus_per_nic) if rail not in gaps)
 
     @property
-    def nics(self) -> Ints:
+    def nics(self) -> "Ints":
         """The domain of every rank, and the number of its NIC there: a row for each."""
-        numbers: Ints = self.places // np.array([[1], [self.gpus_per_nic]])
+        numbers: Ints = self.places // ([1], [self.gpus_per_nic])
         return numbers
 
     def part(self, domains: range, rails: range) -> "JobGrid":

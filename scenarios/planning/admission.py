@@ -158,7 +158,13 @@ def estimated_end_s(case: Case, spec: FabricSpec) -> float:
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
     alone_s = max(estimate.completion_s, real_task(case.task, spec).full_s * scale)
     # In each step, a GPU may wait for the latency of a path to and fro.
-    return MARGIN * spec.nic.oversubscription * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
+    return MARGIN * _slowdown(spec) * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
+
+
+def _slowdown(spec: FabricSpec) -> float:
+    """How many times as long as on a NIC's link the same data takes on the slowest link above."""
+    slowest_bps = min((link.rate_bps for link in spec.nic.links), default=spec.nic.rate_bps)
+    return spec.nic.oversubscription * max(1, spec.nic.rate_bps / slowest_bps)
 
 
 def _slowest_path_s(spec: FabricSpec) -> float:

@@ -69,7 +69,6 @@ BENCHMARKS = {
     "capacity": Benchmark("capacity.capacity", Needs.CONTAINERS),
     "gate": _accuracy("gate", Needs.NOISE),
     "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS),
-    "ports": _accuracy("ports"),
     "noise": _accuracy("noise", Needs.NOISE),
     "buckets": _accuracy("buckets", Needs.NOISE),
     "calibration": Benchmark("accuracy.calibration"),

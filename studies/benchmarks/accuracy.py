@@ -76,21 +76,6 @@ def _by_spines(selection: str) -> Point:
     return Point("quickstart", changes, facts={"spine_selection": selection})
 
 
-# Fabrics of two ports a NIC, and of several NICs a GPU or GPUs a NIC.
-FABRICS = {
-    "dual ToR": ("nic_ports=2",),
-    "dual plane": ("nic_ports=2", "planes=separate"),
-    "dual ToR by hash": ("nic_ports=2", "spread=hash"),
-    "8 NICs": ("nics_per_domain=8",),
-    "2 NICs": ("nics_per_domain=2",),
-}
-
-
-def _with_ports(fabric: str) -> Point:
-    changes = (f"fabric.{change}" for change in FABRICS[fabric])
-    return Point("collectives", ("repeats=2", *changes), facts={"fabric": fabric})
-
-
 # Two domains of four GPUs that all send to all others at once; uplinks that pairs share by hash.
 UNIFORM = (
     "fabric.domains=2",
@@ -121,7 +106,6 @@ def _experiments() -> Iterator[Point]:
 POINTS: dict[str, Callable[[], Iterator[Point]]] = {
     "fidelity": lambda: map(Point, ("quickstart", "moe-dgx-a100")),
     "matrix": lambda: map(_of_size, SIZES),
-    "ports": lambda: map(_with_ports, FABRICS),
     "noise": lambda: (
         Point("quickstart", share=share, facts={"asked": share})
         for share in (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)

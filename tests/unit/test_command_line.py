@@ -289,8 +289,9 @@ def test_a_narrow_terminal_loses_no_column(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "30")
     ask = "from commands.cost import cost; cost(1024, 64, 8)"
     lines = executed(ask).stdout.splitlines()
-    assert lines[0].split() == ["network", "switches", "transceivers", "million", "USD", "MW"]
-    assert lines[1].split() == ["rail-optimized", "48", "4096", "2.95", "0.0913"]
+    columns = "network switches transceivers million USD MW GPUs cut off GPUs slowed"
+    assert lines[0].split() == columns.split()
+    assert lines[1].split() == ["rail-optimized", "48", "4096", "2.95", "0.0913", "32", "0"]
 
 
 def test_names_of_configurations_and_runs_are_completed() -> None:

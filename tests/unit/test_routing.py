@@ -102,6 +102,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     """No uplink has more than its even share of flows, rounded up, for any number of spines."""
     assume(topology.spec.nic.spine_selection is SpineSelection.DESTINATION)
     y, x = topology.spec.domains, topology.spec.domain_size
+    assume(topology.spec.nics >= x)  # GPUs that share a NIC send several flows over it
     if topology.spec.kind is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
         return
     routing = Routing(topology)
