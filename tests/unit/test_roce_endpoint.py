@@ -1,9 +1,11 @@
 """The queue pairs of two ranks on real sockets, by which packets are lost."""
 
+import os
 import random
 import select
 import time
 from collections.abc import Callable
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from traffic_gen.agents.roce import endpoint
 from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import Send
 
-ADDRESSES = "127.0.0.2", "127.0.0.3"
+# Of this process alone, as others run these tests, too: process ids are below 2**22 (proc(5), pid_max).
+ADDRESSES = [str(IPv4Address("127.0.0.0") + 4 * os.getpid() + end) for end in (1, 2)]
 SETTINGS: dict[str, Any] = {
     "generation": 9,
     "keep": True,
