@@ -14,7 +14,7 @@ from traffic_gen.agents.roce import endpoint
 from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import Send
 
-# Of this process alone, as others run these tests, too: process ids are below 2**22 (proc(5), pid_max).
+# Of this process alone, as others run these tests, too: process ids are below 2**22 (proc(5)).
 ADDRESSES = [str(IPv4Address("127.0.0.0") + 4 * os.getpid() + end) for end in (1, 2)]
 SETTINGS: dict[str, Any] = {
     "generation": 9,
