@@ -180,7 +180,10 @@ def _changes(
     live: LiveLinks, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
 ) -> list[RuleChange]:
     def distance(address: IPv4Address) -> int:
-        return live.distances_to(addressing.gpu_at(address)).get(switch, UNREACHABLE)
+        gpu = addressing.gpu_at(address)
+        if (gpu.domain, gpu.rail) not in live.topology.gpu_at:
+            return UNREACHABLE  # a rule for a whole lane covers the addresses of missing GPUs, too
+        return live.distances_to(gpu).get(switch, UNREACHABLE)
 
     return rule_changes(installed, wanted, live.topology.spec.domains, distance)
 
