@@ -71,6 +71,14 @@ class JobGrid:
         return tuple(there[domain] for domain in range(self.domains))
 
     @cached_property
+    def holders(self) -> frozenset[Slot]:
+        """The slots whose GPUs have the link of a NIC: of those that share it, the first."""
+        first: dict[Slot, Slot] = {}
+        for domain, rail in self.slots:
+            first.setdefault((domain, rail // self.gpus_per_nic), (domain, rail))
+        return frozenset(first.values())
+
+    @cached_property
     def shared_rails(self) -> tuple[int, ...]:
         """The local ranks at which every domain has a GPU with the link of a NIC."""
         gaps = {rail for _, rail in self.missing}

@@ -218,9 +218,7 @@ class FabricSpec:
         """
         if self.roce.timeout_s is not None:
             return self.roce.timeout_s
-        slowest_bps = min(self.emulated_port_bps, self.emulated_hb_bps)
-        if self.has_spines:
-            slowest_bps = min(slowest_bps, self.emulated_uplink_bps)
+        slowest_bps = min(self.emulated_rates_bps.values())
         waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
         others = self.domains * self.domain_size - 1
         return max(USUAL_TIMEOUT_S, others * waiting_bytes * 8 / slowest_bps)

@@ -280,7 +280,8 @@ def networks(epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: Pairs) -> list
 
 def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Directions) -> Network:
     spec = epoch.topology.spec
-    by_roce = sources // spec.domain_size != destinations // (spec.domain_size * spec.lanes)
+    domain = np.array([gpu.domain for gpu in epoch.topology.gpus])
+    by_roce = domain[sources] != domain[destinations // spec.lanes]
     by_roce &= spec.transport is Transport.ROCE
     routing = Routing(epoch.topology, epoch.health)
     paths = PairPaths(routing, directions).rows(sources, destinations)

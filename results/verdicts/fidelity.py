@@ -353,7 +353,7 @@ def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reaso
     )
     yield (
         limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
-        f"TCP retransmitted {headroom.retransmits_per_s:.0f} segments a second",
+        f"senders retransmitted {headroom.retransmits_per_s:.0f} segments a second",
     )
     yield (
         limits.start_skew.verdict(headroom.start_skew),

@@ -31,7 +31,7 @@ from model.fabric.spec import (
 from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Congestion, Roce, Transport
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
-from scenarios.format.missing import missing_issues, missing_slots
+from scenarios.format.missing import LEAST_GPUS, missing_issues, missing_slots
 from scenarios.format.nics import nic_issues
 from scenarios.format.wiring import wiring, wiring_issues
 
@@ -39,7 +39,7 @@ from scenarios.format.wiring import wiring, wiring_issues
 # from 0xffffff00 on (section 7.2.1).
 MAX_SWITCH_PORTS = 0xFF00
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
-LEAST_GPUS, MAX_GPUS, MAX_UPLINKS = 2, 4096, 16384
+MAX_GPUS, MAX_UPLINKS = 4096, 16384
 # The largest fabric whose closed forms were computed.
 MAX_GPUS_ON_PAPER = 65536
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.

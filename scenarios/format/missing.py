@@ -11,6 +11,7 @@ from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
 
+# A transfer has two ends.
 LEAST_GPUS = 2
 # No closed form describes unequal domains: each transfer is followed.
 MOST_UNEQUAL_GPUS = 256

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
+from model.fabric.topology import Gpu
 from model.fabric.wiring import Wire, Wiring, neighbours, tiers, upward
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
@@ -36,14 +38,9 @@ def _ports(fabric: Fabric) -> dict[str, int]:
     """Return the number of NIC links of each GPU; none without a NIC of its own."""
     domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
     nics = fabric.nics_per_domain or size
-    holders = {nic * size // nics for nic in range(nics)}
     ports = fabric.nic_ports * max(1, nics // size)
-    missing = missing_slots(fabric)
-    return {
-        f"d{domain}g{rail}": ports if rail in holders else 0
-        for domain, rail in product(range(domains), range(size))
-        if (domain, rail) not in missing
-    }
+    grid = JobGrid(domains, size, missing_slots(fabric), max(1, size // nics))
+    return {Gpu(*slot).name: ports * (slot in grid.holders) for slot in grid.slots}
 
 
 def wiring_issues(fabric: Fabric) -> Iterator[Issue]:

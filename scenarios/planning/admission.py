@@ -162,9 +162,14 @@ def estimated_end_s(case: Case, spec: FabricSpec) -> float:
 
 
 def _slowdown(spec: FabricSpec) -> float:
-    """How many times as long as on a NIC's link the same data takes on the slowest link above."""
-    slowest_bps = min((link.rate_bps for link in spec.nic.links), default=spec.nic.rate_bps)
-    return spec.nic.oversubscription * max(1, spec.nic.rate_bps / slowest_bps)
+    """How many times as long as on a NIC's link the data of NICs takes on a link above, at most.
+
+    All NICs of a custom fabric may send over its slowest link.
+    """
+    if not spec.nic.links:
+        return spec.nic.oversubscription
+    slowest_bps = min(link.rate_bps for link in spec.nic.links)
+    return max(1.0, spec.domains * spec.nics * spec.nic.rate_bps / slowest_bps)
 
 
 def _slowest_path_s(spec: FabricSpec) -> float:

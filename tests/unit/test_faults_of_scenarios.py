@@ -19,7 +19,7 @@ from scenarios.load import load
 from scenarios.planning.admission import estimated_end_s, latest_end_s
 from scenarios.planning.plan import predicted_profile
 from scenarios.scenario import Case, Scenario
-from tests.unit.fabrics import assume_accepted, regular_topologies, spec
+from tests.unit.fabrics import assume_accepted, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
@@ -184,7 +184,7 @@ def test_large_fabrics_are_estimated_with_a_margin(file: Path) -> None:
 
 @given(
     st.sampled_from(sorted(ALGORITHMS)),
-    regular_topologies(5, 4),
+    topologies(5, 4),
     st.sampled_from([1.0, 4.0]),
     st.sampled_from([100, 400, 3600]),
     st.sampled_from([1e5, 1e8]),
