@@ -147,14 +147,17 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
 
 
 def latest_end_s(case: Case, spec: FabricSpec) -> float:
-    """Seconds after which an execution without faults has ended, by any prediction of a run."""
-    if spec.gpus > EXACT_UP_TO_GPUS:
+    """Seconds after which an execution without faults has ended, by any prediction of a run.
+
+    Where GPUs share NICs or ports, the order of flows matters too much for a margin.
+    """
+    if spec.gpus > EXACT_UP_TO_GPUS or not spec.has_whole_nics:
         return estimated_end_s(case, spec)
     return ORDER_MARGIN * predicted_profile(case, spec, _slowest_path_s(spec)).completion_s
 
 
 def estimated_end_s(case: Case, spec: FabricSpec) -> float:
-    """Upper bound of the completion time on a fabric too large for a prediction."""
+    """Upper bound of the completion time, without a prediction of the execution itself."""
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
     alone_s = max(estimate.completion_s, real_task(case.task, spec).full_s * scale)
     # In each step, a GPU may wait for the latency of a path to and fro.
