@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 
-from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.transport import Transport
 from model.faults import Fault
@@ -19,7 +18,7 @@ from scenarios.format.fabric import buffer_issues, fabric_issues, fabric_spec, r
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
-from scenarios.format.missing import missing_slots, unconnected_issues
+from scenarios.format.missing import job_grid, unconnected_issues
 from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
@@ -201,7 +200,7 @@ def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     for number, workload in enumerate(file.workloads):
         place = "workloads", number
         yield from _key_issues(file, place, workload)
-        yield from workload.early_issues(place, _grid(file), file.fabric.platform)
+        yield from workload.early_issues(place, job_grid(file.fabric), file.fabric.platform)
     excluded = {key: why for workload in file.workloads for key, why in workload.excludes.items()}
     yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
 
@@ -211,12 +210,6 @@ def _modeled_issues(file: ScenarioFile) -> Iterator[Issue]:
     spec = fabric_spec(file, file.fabric.kinds[0], 1.0)
     for number, workload in enumerate(file.workloads):
         yield from workload.modeled_issues(("workloads", number), spec)
-
-
-def _grid(file: ScenarioFile) -> JobGrid:
-    fabric = file.fabric
-    gpus_per_nic = max(1, fabric.domain_size // (fabric.nics_per_domain or fabric.domain_size))
-    return JobGrid(fabric.domains, fabric.domain_size, missing_slots(fabric), gpus_per_nic)
 
 
 def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iterator[Issue]:
@@ -241,14 +234,14 @@ def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Yield issues of sizes and scales that are both in the file."""
     for number, workload in enumerate(file.workloads):
         scale = _given_scale(file, workload)
-        for place, task in workload.given_sizes(("workloads", number), _grid(file)):
+        for place, task in workload.given_sizes(("workloads", number), job_grid(file.fabric)):
             yield from _size_issues(place, task.name, scale, task.largest_bytes / scale)
 
 
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Yield issues of all work on its grid of GPUs."""
     for number, workload in enumerate(file.workloads):
-        yield from workload.issues(("workloads", number), _grid(file))
+        yield from workload.issues(("workloads", number), job_grid(file.fabric))
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:

@@ -120,31 +120,92 @@ class Nics:
 NIC_PER_GPU = Nics()
 
 
-def equipment(
-    kind: FabricKind,
-    gpus: int,
-    radix: int,
-    domain_size: int,
-    oversubscription: float = 1.0,
-    nics: Nics = NIC_PER_GPU,
-) -> Equipment:
-    """The equipment of a fabric: one Clos network for all NICs, or one for each rail.
+@dataclass(frozen=True)
+class Network:
+    """A network for GPUs: one Clos network for all NICs, or one for each rail.
 
     Rails of which several fit on one switch share it, each with ports of its own. Only the network
     for all NICs may be oversubscribed. Switches have `radix` ports of a NIC's rate; transceivers
     are counted in this rate, too.
     """
-    sizes, of_switch = _rail_sizes(gpus, domain_size, nics), radix * nics.ports
-    endpoints = _endpoints(sizes)
-    is_whole = kind is FabricKind.RAIL_OPTIMIZED
-    several = (endpoints if is_whole else max(sizes)) > of_switch
-    joined = several and nics.planes is Planes.BONDED
-    ports, planes = (nics.ports, 1) if joined else (1, nics.ports)
-    if is_whole:
-        one = oversubscribed_clos(endpoints * ports, of_switch, oversubscription)
-    else:
-        one = _rails({size * ports: count for size, count in sizes.items()}, of_switch)
-    return Equipment(radix, planes * one.switches, ceil(planes * one.transceivers / nics.ports))
+
+    kind: FabricKind
+    gpus: int
+    radix: int
+    domain_size: int
+    oversubscription: float = 1.0
+    nics: Nics = NIC_PER_GPU
+
+    @property
+    def equipment(self) -> Equipment:
+        """Its switches and transceivers."""
+        ports, planes = (self.nics.ports, 1) if self._joins_planes else (1, self.nics.ports)
+        if self._is_whole:
+            endpoints = self._endpoints * ports
+            one = oversubscribed_clos(endpoints, self._of_switch, self.oversubscription)
+        else:
+            sizes = {size * ports: count for size, count in self._rail_sizes.items()}
+            one = _rails(sizes, self._of_switch)
+        transceivers = ceil(planes * one.transceivers / self.nics.ports)
+        return Equipment(self.radix, planes * one.switches, transceivers)
+
+    @property
+    def at_risk(self) -> dict[str, float]:
+        """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
+        ports, largest = self._ports_down, max(self._rail_sizes)
+        if not self._is_whole and ports >= largest:
+            ports -= ports % largest
+        hit = min(self.gpus, min(ports, self._endpoints) * self.nics.gpus_per_nic)
+        return {
+            "gpus_cut_off": hit if self.nics.ports == 1 else 0,
+            "gpus_slowed": hit if self.nics.ports > 1 else 0,
+        }
+
+    @property
+    def rails_on_a_switch(self) -> int:
+        """The number of rails that lose NIC links when a lowest switch fails.
+
+        All rails lose them where there is one switch. A rail of several switches loses only the
+        links of some HB domains, for which the others wait.
+        """
+        rails = self.nics.rails(self.domain_size)
+        return min(rails, max(1, self._ports_down // max(self._rail_sizes)))
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.kind is FabricKind.RAIL_OPTIMIZED
+
+    @property
+    def _of_switch(self) -> int:
+        """The ports of a switch at the rate of a NIC's port."""
+        return self.radix * self.nics.ports
+
+    @property
+    def _rail_sizes(self) -> dict[int, int]:
+        """The number of rails by their NICs; the last domain may have fewer than the others."""
+        domains, left = divmod(self.gpus, self.domain_size)
+        rails, rest = self.nics.rails(self.domain_size), self.nics.rails(left)
+        counts = ((domains + 1, rest), (domains, rails - rest))
+        return {size: count for size, count in counts if size and count}
+
+    @property
+    def _endpoints(self) -> int:
+        return _endpoints(self._rail_sizes)
+
+    @property
+    def _needs_tiers(self) -> bool:
+        """Whether one switch is too small for what is to be joined."""
+        return (self._endpoints if self._is_whole else max(self._rail_sizes)) > self._of_switch
+
+    @property
+    def _joins_planes(self) -> bool:
+        return self._needs_tiers and self.nics.planes is Planes.BONDED
+
+    @property
+    def _ports_down(self) -> int:
+        """The ports of a lowest switch that lead to NICs: all of a switch that needs no other."""
+        up = _ports_up(self._of_switch, self.oversubscription) if self._needs_tiers else 0
+        return self._of_switch - up
 
 
 def _rails(sizes: dict[int, int], radix: int) -> Equipment:
@@ -162,14 +223,13 @@ def networks(
 ) -> dict[str, dict[str, float]]:
     """Equipment, price, power and risk of both fabrics, and what rail-only saves."""
     kinds = (FabricKind.RAIL_OPTIMIZED, FabricKind.RAIL_ONLY)
-    of = [equipment(kind, gpus, radix, domain_size, nics=nics) for kind in kinds]
-    whole, rails = (_figures(one, prices) for one in of)
+    of = [Network(kind, gpus, radix, domain_size, nics=nics) for kind in kinds]
+    whole, rails = (_figures(one.equipment, prices) for one in of)
     saved = {key: whole[key] - rails[key] for key in whole}
     shares = {f"{key}_percent": 100 * saved[key] / whole[key] if whole[key] else 0 for key in whole}
-    risks = [at_risk(kind, gpus, radix, domain_size, nics=nics) for kind in kinds]
     return {
-        kinds[0].value: whole | risks[0],
-        kinds[1].value: rails | risks[1],
+        kinds[0].value: whole | of[0].at_risk,
+        kinds[1].value: rails | of[1].at_risk,
         "saved": saved | shares,
     }
 
@@ -181,60 +241,6 @@ def _figures(of: Equipment, prices: Prices) -> dict[str, float]:
         "usd": prices.usd(of),
         "watts": prices.watts(of),
     }
-
-
-def at_risk(
-    kind: FabricKind,
-    gpus: int,
-    radix: int,
-    domain_size: int,
-    oversubscription: float = 1.0,
-    nics: Nics = NIC_PER_GPU,
-) -> dict[str, float]:
-    """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
-    sizes = _rail_sizes(gpus, domain_size, nics)
-    ports = _ports_down(kind, sizes, radix * nics.ports, oversubscription)
-    if kind is FabricKind.RAIL_ONLY and ports >= max(sizes):
-        ports -= ports % max(sizes)
-    hit = min(gpus, min(ports, _endpoints(sizes)) * nics.gpus_per_nic)
-    return {
-        "gpus_cut_off": hit if nics.ports == 1 else 0,
-        "gpus_slowed": hit if nics.ports > 1 else 0,
-    }
-
-
-def _ports_down(
-    kind: FabricKind, sizes: dict[int, int], radix: int, oversubscription: float
-) -> int:
-    """The ports of a lowest switch that lead to NICs: all of a switch that needs no other."""
-    joined = _endpoints(sizes) if kind is FabricKind.RAIL_OPTIMIZED else max(sizes)
-    return radix if joined <= radix else radix - _ports_up(radix, oversubscription)
-
-
-def rails_on_a_switch(
-    kind: FabricKind,
-    gpus: int,
-    radix: int,
-    domain_size: int,
-    oversubscription: float = 1.0,
-    nics: Nics = NIC_PER_GPU,
-) -> int:
-    """Return the number of rails that lose NIC links when a lowest switch fails.
-
-    All rails lose them where there is one switch. A rail of several switches loses only the links
-    of some HB domains, for which the others wait.
-    """
-    sizes = _rail_sizes(gpus, domain_size, nics)
-    ports = _ports_down(kind, sizes, radix * nics.ports, oversubscription)
-    return min(nics.rails(domain_size), max(1, ports // max(sizes)))
-
-
-def _rail_sizes(gpus: int, domain_size: int, nics: Nics) -> dict[int, int]:
-    """The number of rails by their NICs; the last domain may have fewer NICs than the others."""
-    domains, left = divmod(gpus, domain_size)
-    rails, rest = nics.rails(domain_size), nics.rails(left)
-    counts = ((domains + 1, rest), (domains, rails - rest))
-    return {size: count for size, count in counts if size and count}
 
 
 def _endpoints(sizes: dict[int, int]) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from model.fabric.spec import FabricKind
-from model.training.job import Cluster, Job
+from model.training.job import Cluster, Job, Numbers
 from model.training.layer import (
     CONTEXT_COLLECTIVES,
     GRADIENT_BYTES,
@@ -23,7 +23,7 @@ from model.training.layer import (
     tensor_collectives,
 )
 from model.training.memory import memory_bytes
-from model.training.strategy import Numbers, Strategy, stage_layers
+from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Transformer
 
 # An Adam step for each parameter: reads gradient, weight and two moments of 32 bit, writes the
@@ -149,7 +149,7 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     shared, held = gradient_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, shared, strategy.data, strategy.data_inside)
     once = once + gather_s(job.cluster, held, strategy.copies, strategy.copies_inside)
-    reduces = microbatches if job.shares_gradients else 1
+    reduces = job.reductions(microbatches)
     if not job.shares_weights:
         forward, backward, gathers = once, once, 1
     else:

@@ -1,11 +1,14 @@
 """A training job: the model, its batch, and the GPUs that train it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.transformer import Recomputation, Transformer
 
 BITS_PER_BYTE = 8
+# One number, or one for each strategy.
+Numbers = Any
 # ZeRO's stages from which on gradients, or weights, are shared (arXiv 1910.02054).
 SHARES_GRADIENTS, SHARES_WEIGHTS = 2, 3
 # Share of the peak that large matrix products reach. Chosen so that a layer of the 22B model takes
@@ -79,8 +82,32 @@ class Cluster:
     oversubscription: float = 1.0
 
 
+class Sharded:
+    """What the stage of ZeRO, `sharding`, makes of gradients and weights (arXiv 1910.02054)."""
+
+    sharding: int
+
+    @property
+    def shares_gradients(self) -> bool:
+        """Whether the gradients of each microbatch are reduced, instead of their sum."""
+        return self.sharding >= SHARES_GRADIENTS
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether weights are gathered for each pass, instead of once."""
+        return self.sharding >= SHARES_WEIGHTS
+
+    def reductions(self, microbatches: Numbers) -> Numbers:
+        """How often gradients are reduced."""
+        return microbatches if self.shares_gradients else 1
+
+    def gathers(self, microbatches: Numbers) -> Numbers:
+        """How often weights are gathered."""
+        return 2 * microbatches if self.shares_weights else 1
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(Sharded):
     """An iteration over `batch` sequences on a cluster.
 
     Without sequence parallelism, all tensor-parallel ranks repeat layer norms and dropouts.
@@ -104,16 +131,6 @@ class Job:
     overlap_experts: bool = False
     offload: bool = False
     fp8: bool = False
-
-    @property
-    def shares_gradients(self) -> bool:
-        """Whether the gradients of each microbatch are reduced, instead of their sum."""
-        return self.sharding >= SHARES_GRADIENTS
-
-    @property
-    def shares_weights(self) -> bool:
-        """Whether weights are gathered for each pass, instead of once."""
-        return self.sharding >= SHARES_WEIGHTS
 
     @property
     def weights_speed(self) -> float:

@@ -3,8 +3,8 @@
 All are of a mean layer and a microbatch where nothing else is said.
 """
 
-from model.training.job import Job
-from model.training.strategy import Numbers, Strategy
+from model.training.job import Job, Numbers
+from model.training.strategy import Strategy
 from model.training.transformer import Recomputation, Transformer
 
 ACTIVATION_BYTES = GRADIENT_BYTES = 2
@@ -150,8 +150,7 @@ def gradient_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Num
 
 def exchanges(job: Job, microbatches: Numbers) -> Numbers:
     """How often gradients are reduced, and as many bytes of weights gathered, together."""
-    reductions = microbatches if job.shares_gradients else 1
-    return reductions + (2 * microbatches if job.shares_weights else 1)
+    return job.reductions(microbatches) + job.gathers(microbatches)
 
 
 def optimized_parameters(model: Transformer, strategy: Strategy) -> Numbers:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from model.training.job import Job
+from model.training.job import Job, Numbers
 from model.training.layer import gpu_parameters, optimized_parameters, outside_ranks, tokens_of
-from model.training.strategy import Numbers, Strategy, stage_layers
+from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Recomputation
 
 # Mixed-precision Adam (ZeRO, arXiv 1910.02054): 16-bit weights, 32-bit gradients; 32-bit weights

@@ -12,7 +12,7 @@ from math import gcd, inf
 from typing import Any
 
 from model.training.iteration import optimizer_s
-from model.training.job import SHARES_GRADIENTS, SHARES_WEIGHTS, Job
+from model.training.job import Job, Sharded
 from model.training.layer import (
     BLOCK_COLLECTIVES,
     PASS_ALL_TO_ALLS,
@@ -61,7 +61,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class ReducedIteration:
+class ReducedIteration(Sharded):
     """An iteration of `microbatches`, on as many ranks as the strategy's degrees multiply to.
 
     Seconds and bytes are the real platform's: of a layer's pass of a microbatch (`again_s`: its
@@ -97,21 +97,10 @@ class ReducedIteration:
         return int(self.strategy.tensor * self.strategy.pipeline * self.strategy.data)
 
     @property
-    def shares_gradients(self) -> bool:
-        """Whether the gradients of each microbatch are reduced, instead of their sum."""
-        return self.sharding >= SHARES_GRADIENTS
-
-    @property
-    def shares_weights(self) -> bool:
-        """Whether weights are gathered for each pass, instead of once."""
-        return self.sharding >= SHARES_WEIGHTS
-
-    @property
     def exchanges(self) -> float:
         """How often as many bytes as of the gradients are reduced or gathered."""
-        reductions = self.microbatches if self.shares_gradients else 1
-        gathers = 2 * self.microbatches if self.shares_weights else 1
-        return reductions + gathers * self.weights_part
+        gathers = self.gathers(self.microbatches) * self.weights_part
+        return float(self.reductions(self.microbatches) + gathers)
 
     @property
     def size_bytes(self) -> float:

@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from model.training.job import Job
-
-# One number, or one for each strategy.
-Numbers = Any
+from model.training.job import Job, Numbers
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,12 @@ def missing_slots(fabric: Fabric) -> tuple[Slot, ...]:
     return tuple(slot for slot in slots if Gpu(*slot).name in names)
 
 
+def job_grid(fabric: Fabric) -> JobGrid:
+    """Return the grid that a job uses, before the fabric is known to be right."""
+    gpus_per_nic = max(1, fabric.domain_size // (fabric.nics_per_domain or fabric.domain_size))
+    return JobGrid(fabric.domains, fabric.domain_size, missing_slots(fabric), gpus_per_nic)
+
+
 def missing_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of missing GPUs: unknown ones, or too many."""
     place = "fabric", "missing"
@@ -41,7 +47,7 @@ def missing_issues(fabric: Fabric) -> Iterator[Issue]:
     if fabric.spare_gpus:
         what = "cannot be combined with spare_gpus: a spare takes the place of a GPU that is lost"
         yield Issue(place, what, "use a smaller domain_size, or no spares")
-    grid = JobGrid(fabric.domains, fabric.domain_size, slots)
+    grid = job_grid(fabric)
     if fabric.domains * fabric.domain_size >= LEAST_GPUS and grid.gpus < LEAST_GPUS:
         yield Issue(place, f"must leave at least {LEAST_GPUS} GPUs, got {grid.gpus}")
     elif grid.gpus > MOST_UNEQUAL_GPUS:

@@ -17,12 +17,10 @@ from model.errors import InputError, Problem
 from model.fabric.network_cost import (
     NIC_PER_GPU,
     Equipment,
+    Network,
     Nics,
     Prices,
-    at_risk,
     built_oversubscription,
-    equipment,
-    rails_on_a_switch,
 )
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
@@ -167,9 +165,14 @@ def _design(
 ) -> Design:
     planes = _priced_ports(file.platform)
     split = replace(nics, ports=ceil(nics.ports / planes))
-    of = equipment(kind, file.gpus, file.radix, domain_size, ratio, split)
+    of = Network(kind, file.gpus, file.radix, domain_size, ratio, split).equipment
     of = replace(of, switches=planes * of.switches, transceivers=planes * of.transceivers)
     return Design(kind, domain_size, ratio, nics, of)
+
+
+def _network(file: ClusterFile, design: Design) -> Network:
+    ratio, nics = design.oversubscription, design.nics
+    return Network(design.kind, file.gpus, file.radix, design.domain_size, ratio, nics)
 
 
 def _priced_ports(platform: str) -> int:
@@ -200,14 +203,7 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         batch = configuration.batch
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
-    rails = rails_on_a_switch(
-        design.kind,
-        file.gpus,
-        file.radix,
-        design.domain_size,
-        design.oversubscription,
-        design.nics,
-    )
+    rails = _network(file, design).rails_on_a_switch
     name = configuration_name(Path(model.configuration))
     name += "" if model.search else ", the file's strategy"
     lost = losses(evaluation.job, evaluation, rails, design.nics)
@@ -357,14 +353,7 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
         "transceivers": design.equipment.transceivers,
         "usd": decision.usd(design),
         "watts": decision.prices.watts(design.equipment),
-        **at_risk(
-            design.kind,
-            decision.file.gpus,
-            decision.file.radix,
-            design.domain_size,
-            design.oversubscription,
-            design.nics,
-        ),
+        **_network(decision.file, design).at_risk,
         "models": [_training_object(*one) for one in trained_at],
         "efficient": decision.is_efficient(design),
     }

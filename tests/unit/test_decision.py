@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from commands.decide import decide
 from model.errors import InputError
 from model.fabric.network_cost import (
+    Network,
     Prices,
     built_oversubscription,
     folded_clos,
     oversubscribed_clos,
-    rails_on_a_switch,
 )
 from model.fabric.spec import FabricKind
 from studies.decision.decision import decide_object, load_cluster
@@ -142,7 +142,7 @@ def test_spines_are_oversubscribed_at_most_as_asked(endpoints: int, radix: int, 
     ("gpus", "radix", "rails"), [(128, 128, 8), (128, 64, 4), (512, 64, 1), (4096, 64, 1)]
 )
 def test_rails_that_fit_on_a_switch_are_lost_with_it(gpus: int, radix: int, rails: int) -> None:
-    assert rails_on_a_switch(FabricKind.RAIL_ONLY, gpus, radix, 8) == rails
+    assert Network(FabricKind.RAIL_ONLY, gpus, radix, 8).rails_on_a_switch == rails
 
 
 @given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 8))

@@ -12,11 +12,10 @@ from commands.cost import cost
 from model.errors import InputError
 from model.fabric.network_cost import (
     Equipment,
+    Network,
     Nics,
     Prices,
-    at_risk,
     capacity,
-    equipment,
     folded_clos,
     networks,
     tiers,
@@ -31,8 +30,8 @@ RADICES = st.integers(2, 256).map(lambda half: 2 * half)
 @pytest.mark.parametrize("row", published("switch_counts"), ids=lambda row: row["radix"])
 def test_every_count_of_table_2(row: dict[str, str]) -> None:
     gpus, radix, domain_size = (int(row[key]) for key in ("gpus", "radix", "hb_domain_gpus"))
-    clos = equipment(FabricKind.RAIL_OPTIMIZED, gpus, radix, domain_size)
-    rails = equipment(FabricKind.RAIL_ONLY, gpus, radix, domain_size)
+    clos = Network(FabricKind.RAIL_OPTIMIZED, gpus, radix, domain_size).equipment
+    rails = Network(FabricKind.RAIL_ONLY, gpus, radix, domain_size).equipment
     found = (clos.switches, clos.transceivers, rails.switches, rails.transceivers)
     assert found == tuple(
         int(row[f"{kind}_{what}"])
@@ -61,14 +60,17 @@ def test_a_full_clos_network_uses_every_port(half: int, count: int) -> None:
 @given(st.integers(1, 10**6), RADICES, st.data())
 def test_rails_never_need_more_tiers(gpus: int, radix: int, data: st.DataObject) -> None:
     domain_size = data.draw(st.integers(1, gpus))
-    rails = equipment(FabricKind.RAIL_ONLY, gpus, radix, domain_size)
-    assert rails.transceivers <= equipment(FabricKind.RAIL_OPTIMIZED, gpus, radix, 1).transceivers
+    rails = Network(FabricKind.RAIL_ONLY, gpus, radix, domain_size).equipment
+    assert (
+        rails.transceivers
+        <= Network(FabricKind.RAIL_OPTIMIZED, gpus, radix, 1).equipment.transceivers
+    )
     assert rails.ports >= rails.transceivers - gpus
 
 
 @given(st.integers(1, 10**5), RADICES)
 def test_one_gpu_domains_are_one_clos_network(gpus: int, radix: int) -> None:
-    kinds = (equipment(kind, gpus, radix, 1) for kind in COMPARED)
+    kinds = (Network(kind, gpus, radix, 1).equipment for kind in COMPARED)
     assert len(set(kinds)) == 1
 
 
@@ -119,20 +121,20 @@ def test_two_ports_need_no_more_tiers_and_two_switches(
     domain_size = data.draw(st.integers(1, gpus))
     for kind in (FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED):
         one, two = (
-            equipment(kind, gpus, radix, domain_size, nics=Nics(1, ports, planes))
+            Network(kind, gpus, radix, domain_size, nics=Nics(1, ports, planes)).equipment
             for ports in (1, 2)
         )
         assert two.transceivers <= one.transceivers
         assert two.switches >= 2
-        hit = at_risk(kind, gpus, radix, domain_size, nics=Nics(1, 2, planes))
+        hit = Network(kind, gpus, radix, domain_size, nics=Nics(1, 2, planes)).at_risk
         assert hit["gpus_cut_off"] == 0 < hit["gpus_slowed"] <= gpus
 
 
 @given(st.integers(1, 10**4), RADICES, st.sampled_from([1, 2, 4, 8]))
 def test_a_nic_for_several_gpus_is_a_smaller_cluster(nics: int, radix: int, shared: int) -> None:
     for kind in (FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED):
-        whole = equipment(kind, 8 * nics, radix, 8, nics=Nics(shared))
-        assert whole == equipment(kind, 8 // shared * nics, radix, 8 // shared)
+        whole = Network(kind, 8 * nics, radix, 8, nics=Nics(shared)).equipment
+        assert whole == Network(kind, 8 // shared * nics, radix, 8 // shared).equipment
 
 
 def test_nics_that_no_domain_has_are_refused() -> None:
