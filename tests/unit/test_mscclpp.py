@@ -244,6 +244,18 @@ def test_what_is_no_json_is_refused(text: str) -> None:
         trace_in([text.encode()], Defaults(4, SIZE))
 
 
+def test_a_key_that_stands_twice_is_refused() -> None:
+    text = json.dumps(plan("allreduce", reduced)).replace("{", '{"gpus": [], ', 1)
+    with pytest.raises(Malformed, match="key 'gpus' twice"):
+        trace_in([text.encode()], Defaults(4, SIZE))
+
+
+def test_alignment_is_said_to_be_left_out() -> None:
+    text = json.dumps({**plan("allreduce", reduced), "buffer_alignment": 16})
+    trace = trace_in([text.encode()], Defaults(4, SIZE))
+    assert any("alignment" in what for what in trace.left_out)
+
+
 def test_a_plan_without_a_size_is_refused() -> None:
     with pytest.raises(Malformed, match="needs a size"):
         trace_in([json.dumps(plan("allreduce", reduced)).encode()], Defaults(4))

@@ -23,6 +23,7 @@ from traffic_gen.agents.roce.packets import Packet, is_intact, path_crc, read
 from traffic_gen.agents.roce.queue_pair import (
     ACKNOWLEDGED_EVERY,
     EARLY_NS,
+    FRAME_BYTES,
     Message,
     Receiver,
     Reliability,
@@ -337,6 +338,7 @@ def test_the_model_counts_the_bytes_of_all_frames(
     roce = Roce(mtu=mtu, queue_pairs=queue_pairs, split=split)
     assert roce.wire_bytes(size) == sum(frames)
     assert ACKNOWLEDGED_EVERY == transport.ACKNOWLEDGED_EVERY
+    assert roce.frame_bytes == FRAME_BYTES + mtu
     assert roce.packets(size) == len(frames)
     assert max(frames) <= roce.link_mtu_bytes + 14
     if not split:

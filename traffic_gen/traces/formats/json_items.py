@@ -77,8 +77,17 @@ def parsed(text: str) -> Item:
     if len(text) > MOST_JSON_BYTES:
         raise Malformed(1, f"JSON must have at most {MOST_JSON_BYTES} bytes")
     try:
-        return Item(json.loads(text))
+        return Item(json.loads(text, object_pairs_hook=_distinct))
     except json.JSONDecodeError as error:
         raise Malformed(error.lineno, f"is not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
         raise Malformed(1, "is not JSON: a number is too long, or values are too deep") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, whose keys are all different (RFC 8259, section 4)."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        raise Malformed(1, f"an object has the key {twice[:40]!r} twice")
+    return found

@@ -107,7 +107,8 @@ class _Reader:
         self.parts = self._parts()
         self.algorithm = self._algorithm()
         self.chunk_bytes = require_bytes(-(-size_bytes // self._chunks()), 1)
-        self.nodes = Nodes(len(self.gpus), left_out=[])
+        unused = ["buffer_alignment: chunks are as long as their bytes"]
+        self.nodes = Nodes(len(self.gpus), left_out=unused * plan.has("buffer_alignment"))
         self.execution = Execution(self.algorithm, self.nodes)
         # Of each GPU: the peer of each channel, and the rank and letter of each remote buffer.
         self.peers: list[dict[Channel, int]] = []
