@@ -6,8 +6,9 @@ import resource
 from pathlib import Path
 
 from controller.journal import Journal
+from model.fabric.build import build_topology
 from model.fabric.spec import spec_of
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 
 OPENFLOW_PORT = 6653
 LOOPBACK = "127.0.0.1"

@@ -14,7 +14,8 @@ from linux.files.program_files import ROOT
 from linux.files.user_files import make_folder
 from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
 from model.errors import EmulationError, InputError, Problem
-from model.fabric.topology import Link, build_topology
+from model.fabric.build import build_topology
+from model.fabric.topology import Link
 from scenarios.scenario import Scenario
 
 NAME = "the capture"

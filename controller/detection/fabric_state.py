@@ -10,19 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from model.fabric.health import Health
-from model.fabric.link_probes import LOST_PROBES
-from model.fabric.topology import (
-    BETWEEN_SWITCHES,
+from model.fabric.build import (
     CrossConnects,
-    Link,
-    LinkKind,
-    Topology,
     build_topology,
     exchanged,
     ocs_port_at,
     straight_cross_connects,
 )
+from model.fabric.health import Health
+from model.fabric.link_probes import LOST_PROBES
+from model.fabric.topology import BETWEEN_SWITCHES, Link, LinkKind, Topology
 from model.routing.drain import drain
 
 Facts = dict[str, object]

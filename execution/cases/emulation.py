@@ -14,9 +14,10 @@ from statistics import median
 from linux.machine.resources import provide_files
 from linux.processes.run_lock import RunLock, live_run_ids, run_lock
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.link_probes import longest_detection_s, probe_interval_s
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.job.placement import Placement, job_placement
 from model.measurement.records import Repeat
 from model.prediction.fluid import Prediction, path_class, predict

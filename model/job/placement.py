@@ -8,17 +8,10 @@ from enum import StrEnum
 from functools import cached_property
 
 from model.fabric.addressing import address_of
+from model.fabric.build import CrossConnects, build_topology, exchanged, straight_cross_connects
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import (
-    CrossConnects,
-    Gpu,
-    RankGpus,
-    Topology,
-    build_topology,
-    exchanged,
-    straight_cross_connects,
-)
+from model.fabric.topology import Gpu, RankGpus, Topology
 from model.faults import Fault, domain_name
 
 Pair = tuple[Gpu, Gpu]

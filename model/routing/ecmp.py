@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
+from model.fabric.build import leaf_of_domain
 from model.fabric.spec import SpineSelection
-from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology, leaf_of_domain
+from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology
 
 # The hops to the next node: one link, or several over HB switches.
 NextHop = tuple[Hop, ...]

@@ -1,6 +1,7 @@
 """Check the fabric of a scenario file, and build its specification for one kind of fabric."""
 
 from collections.abc import Iterator
+from itertools import chain
 from math import ceil
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
@@ -33,7 +34,7 @@ from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
 from scenarios.format.missing import LEAST_GPUS, missing_issues, missing_slots
 from scenarios.format.nics import nic_issues
-from scenarios.format.wiring import wiring, wiring_issues
+from scenarios.format.wiring import GPU, wiring, wiring_issues
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
 # from 0xffffff00 on (section 7.2.1).
@@ -126,6 +127,10 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
     if roce.congestion is Congestion.DCQCN and not marks:
         what = "dcqcn obeys marks, and no switch marks"
         yield Issue((*place, "congestion"), what, "add switch_queue: {ecn: true}")
+    rated = (entry.from_ for entry in fabric.links if entry.rate is not None)
+    if roce.congestion is Congestion.DCQCN and any(map(GPU.fullmatch, chain(*rated))):
+        what = "dcqcn begins at the rate of a NIC port, nic_rate over nic_ports"
+        yield Issue((*place, "congestion"), what, "leave out the rates of links of GPUs")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.faults import (
     POSSIBLE,
     Component,

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from itertools import product
 
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY
 from model.fabric.job_grid import JobGrid, Slot
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import Gpu, build_topology
+from model.fabric.topology import Gpu
 from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from model.errors import InputError, Problem
+from model.fabric.build import build_topology
 from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
-from model.fabric.topology import LinkKind, build_topology
+from model.fabric.topology import LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
     USUAL_FRAMING,

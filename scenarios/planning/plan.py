@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, FabricSpec, Spares
-from model.fabric.topology import build_topology
 from model.job.concurrent_jobs import ConcurrentJobs
 from model.prediction.fluid import predict
 from model.prediction.load import REFUSED_ABOVE, Load, Need, Profile, need, profile, switch_ports

@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import median
 
 from controller.planner import DesiredState, Planner
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec
-from model.fabric.topology import LinkKind, Topology, build_topology
+from model.fabric.topology import LinkKind, Topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import ALL, PathClass, Terms
 from model.training.iteration import evaluate

@@ -17,9 +17,9 @@ from execution.cases.emulation import PlacedJob
 from linux.machine.processor import busy_s
 from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, PLATFORMS, FabricKind, FabricSpec, HbNetwork
-from model.fabric.topology import build_topology
 from model.prediction.closed_forms import RING_ALL_REDUCE, Grid
 from model.prediction.platform_time import (
     FRAMINGS,

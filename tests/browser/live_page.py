@@ -15,8 +15,9 @@ from playwright.sync_api import Page, expect
 from execution.live.feed import picture
 from execution.live.guard import LOOPBACK_NAMES
 from execution.live.server import LiveServer
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from tests.browser.chromium import WIDTHS, opened
 from tests.machine import wait_until
 from tests.unit.fabrics import spec

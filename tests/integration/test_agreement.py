@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from execution.cases.emulation import Experiment
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import build_topology
 from model.faults import FaultMode
 from model.prediction.fluid import Prediction, predict
 from model.workload.schedule import Schedule

@@ -3,8 +3,8 @@
 import pytest
 
 from linux.network.namespaces import private_namespace
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from testbed.fabric.links import BRIDGE_SETTINGS, open_links
 from testbed.host.preflight import checks
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -17,10 +17,11 @@ from controller.detection.fabric_state import HOLD_DOWN_S
 from execution.cases.emulation import Experiment
 from linux.network.namespaces import namespace_of
 from model.fabric import addressing
+from model.fabric.build import build_topology
 from model.fabric.health import Health, without
 from model.fabric.link_probes import LOST_PROBES, probe_interval_s
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
+from model.fabric.topology import Gpu, Link, LinkKind, Topology
 from model.faults import FaultMode
 from testbed.fabric.links import Links
 from testbed.fabric.mininet_network import build_network

@@ -9,8 +9,8 @@ import pytest
 
 from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.job.placement import job_placement
 from model.workload.transfers.collective import Collective
 from studies.benchmarks.plain_mininet import plain_job, plain_mininet

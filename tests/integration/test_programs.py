@@ -13,8 +13,9 @@ import pytest
 from execution.program import Program, execute, sentence
 from linux.network.namespaces import processes_beside
 from linux.processes.lifetime import wait_for
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import LinkKind, build_topology
+from model.fabric.topology import LinkKind
 from testbed.nodes.docker_engine import IMAGE_FILE
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.programs.ranks import Command, RanksResult, running_ranks

@@ -20,8 +20,9 @@ from linux.network.namespaces import namespace_of
 from linux.processes.lifetime import Watch, kill, output_of
 from linux.processes.run_lock import run_lock
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from testbed import testbed
 from testbed.fabric.links import Links, open_links
 from testbed.host.cleanup import clean

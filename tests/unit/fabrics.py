@@ -8,6 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from controller.planner import DesiredState, Planner
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import (
     COMPARED,
@@ -19,7 +20,7 @@ from model.fabric.spec import (
     Planes,
     SpineSelection,
 )
-from model.fabric.topology import Gpu, Topology, build_topology
+from model.fabric.topology import Gpu, Topology
 from model.fabric.wiring import Wire, upward
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError

@@ -7,9 +7,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.measurement.records import CaseExecutions, LinkSample, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule

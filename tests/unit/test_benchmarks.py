@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from commands.bench import bench
 from model.errors import EmulationError, OutOfTolerance
+from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, Datapath, FabricSpec
-from model.fabric.topology import build_topology
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

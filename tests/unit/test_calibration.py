@@ -19,10 +19,11 @@ from execution.link_check import (
     require_calibrated,
 )
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.link_probes import PROBE_BYTES, PROBES_SHARE, SHORTEST_INTERVAL_S
 from model.fabric.shaping import DEFAULT_DEPTH_S, LEAST_DEPTH_S, MIN_RATE_BPS, MOST_DEPTH_S, Shaper
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Hop, Link, LinkKind, Port, Topology, build_topology
+from model.fabric.topology import Hop, Link, LinkKind, Port, Topology
 from model.measurement.link_quality import (
     FRAME_BYTES,
     LATENCY_TOLERANCE_S,

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import build_topology
 from model.job.communicators import Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths

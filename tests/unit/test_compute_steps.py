@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.load import profile
 from model.prediction.network import healthy_network, networks, pairs_of

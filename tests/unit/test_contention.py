@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.network import healthy_network
 from model.workload.transfers.columns import Transfer, Transfers

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from controller.planner import Planner, difference
 from execution.path_check import rails_of
 from model.fabric import addressing
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import (
     desired_state,

@@ -15,8 +15,8 @@ from commands.options import (
 from commands.verify import verify
 from execution.cases.emulation import AGENT
 from model.errors import EmulationError, InputError, NotReady
+from model.fabric.build import build_topology
 from model.fabric.spec import Datapath, FabricKind
-from model.fabric.topology import build_topology
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Scenario

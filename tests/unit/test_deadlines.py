@@ -13,9 +13,10 @@ from execution.cases.emulation import PATIENCE, PATIENCE_S, longest_s
 from execution.faults import convergence
 from execution.faults.convergence import DEADLINE_S, wait_until_converged
 from linux.processes.lifetime import Watch
+from model.fabric.build import build_topology
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
 from tests.unit.fabrics import spec

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Gpu, Link, LinkKind, Topology, build_topology
+from model.fabric.topology import Gpu, Link, LinkKind, Topology
 from model.faults import Component, Fault, FaultMode, health_under
 from model.routing.drain import drain
 from model.routing.paths import LiveLinks, Routing, Unreachable

@@ -14,9 +14,9 @@ from commands.export import export as command
 from commands.export_nccl_tests import export_nccl_tests
 from commands.export_simulators import export_chakra, export_htsim
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
-from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Steps

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
 from linux.processes.lifetime import Watch
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective

@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, GBIT, FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.faults import Component, Fault, FaultMode, loses_links
 from model.job.placement import RecoveryStrategy
 from model.workload.transfers.collective import Collective

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Hop, Topology, build_topology
+from model.fabric.topology import Hop, Topology
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, Repeat

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import SEGMENT_PACKETS, least_timeout_s, send_buffer_bytes
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import build_topology
 from model.prediction.load import packet_bytes, profile
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective

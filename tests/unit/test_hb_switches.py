@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from execution.live.feed import picture
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import without
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
-from model.fabric.topology import Hop, LinkKind, Port, Topology, build_topology
+from model.fabric.topology import Hop, LinkKind, Port, Topology
 from model.faults import Component, components
 from model.prediction.fluid import path_class, predict
 from model.prediction.machine import Machine

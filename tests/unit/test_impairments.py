@@ -9,8 +9,9 @@ from commands.live import live
 from commands.options import require_possible
 from commands.up import up
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.shaping import Impairment
-from model.fabric.topology import LinkKind, build_topology
+from model.fabric.topology import LinkKind
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.fabric import shaping as impairments

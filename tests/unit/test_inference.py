@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import RequestSteps, Steps

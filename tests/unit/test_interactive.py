@@ -10,9 +10,10 @@ from execution.session.commands import fault_lines, load_lines, path_lines
 from execution.session.fault_words import modes, parse_fault, targets
 from execution.session.session import FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Hop, Topology, build_topology
+from model.fabric.topology import Hop, Topology
 from model.faults import Component, Fault, FaultMode, health_under, loses_links
 from model.job.placement import job_placement
 from model.job.probing import probed_pairs

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from commands.check import described
 from model.errors import InputError
-from model.fabric.topology import build_topology
+from model.fabric.build import build_topology
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import IterationSteps, begins_s

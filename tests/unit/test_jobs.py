@@ -11,10 +11,11 @@ from rich.console import Console
 
 from commands.check import described
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
-from model.fabric.topology import Hop, build_topology
+from model.fabric.topology import Hop
 from model.job.concurrent_jobs import ConcurrentJobs, Partition, PlacedSteps
 from model.measurement.records import CaseExecutions, Repeat, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths

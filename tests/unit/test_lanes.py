@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Planes, Spread
-from model.fabric.topology import Hop, Topology, build_topology
+from model.fabric.topology import Hop, Topology
 from model.prediction.fluid import predict
 from model.prediction.network import FIRST_LINK, Terms, networks
 from model.routing.paths import Routing

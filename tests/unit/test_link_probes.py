@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from controller.detection import probes
 from controller.detection.probes import LinkProbes
+from model.fabric.build import build_topology
 from model.fabric.link_probes import (
     DETECTION_ROUNDS,
     LOST_PROBES,
@@ -25,7 +26,7 @@ from model.fabric.link_probes import (
 )
 from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import GBIT, FabricKind
-from model.fabric.topology import Link, Port, Topology, build_topology
+from model.fabric.topology import Link, Port, Topology
 from tests.unit.fabrics import spec, topologies
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))

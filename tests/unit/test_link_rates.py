@@ -5,8 +5,9 @@ import pytest
 from controller.detection.fabric_state import ObservedFabric
 from controller.detection.kernel_notifications import root_rates
 from linux.network.netlink import messages_in
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from tests.unit.fabrics import spec
 
 # As Linux 6.18 sent them, of interface 3; statistics behind the options are left out.

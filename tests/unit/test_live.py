@@ -28,9 +28,9 @@ from execution.session.fault_words import parse_fault
 from execution.session.session import MOST_PROBED, FaultSeen
 from linux.network.counters import parse_carried
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import build_topology
 from model.faults import Component, Fault, FaultMode, health_under
 from tests.unit.fabrics import spec
 from tests.unit.test_interactive import BEGUN_NS, TIMES, blackouts

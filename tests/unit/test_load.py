@@ -6,10 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec
-from model.fabric.topology import Hop, Topology, build_topology
+from model.fabric.topology import Hop, Topology
 from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.load import Need, Profile, packet_bytes, profile, switch_ports

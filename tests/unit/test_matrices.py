@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid, Shape
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective

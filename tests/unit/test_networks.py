@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.fabric.topology import LinkKind, Topology, build_topology
+from model.fabric.build import build_topology
+from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
 from scenarios.format.networks.astra_sim import read_astra_sim
 from scenarios.format.networks.files import FORMATS, read_network

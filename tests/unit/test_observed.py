@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from controller.detection.fabric_state import HOLD_DOWN_S, ObservedFabric
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY
 from model.fabric.link_probes import LOST_PROBES
 from model.fabric.spec import FabricKind, Spares
-from model.fabric.topology import Gpu, LinkKind, build_topology
+from model.fabric.topology import Gpu, LinkKind
 from tests.unit.fabrics import spec
 
 # Two rails and a spare rail switch.

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from commands.app import app
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import LinkKind, build_topology
+from model.fabric.topology import LinkKind
 from model.prediction.platform_time import FRAMINGS, platform_time
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY, scenario_file

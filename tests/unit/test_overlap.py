@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.arrays import Floats
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import _both_s, networks, overlap, pairs_of
 from model.workload.transfers.collective import Collective

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.fabric.transport import Transport
 from model.prediction.network import FIRST_LINK, PADDING, Directions, PairPaths, networks
 from model.routing.paths import Routing

@@ -17,8 +17,9 @@ from rich.console import Console
 from commands.app import app
 from execution.path_check import judge_isolation, rails_of
 from model.fabric.addressing import nic_address, rail_network
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, Spares
-from model.fabric.topology import Gpu, Topology, build_topology
+from model.fabric.topology import Gpu, Topology
 from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.render.terminal import print_sections

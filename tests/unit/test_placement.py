@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
-from model.fabric.topology import Gpu, LinkKind, build_topology
+from model.fabric.topology import Gpu, LinkKind
 from model.faults import (
     POSSIBLE,
     Component,

@@ -10,10 +10,10 @@ import pytest
 from commands.app import main, plugins_first
 from commands.plugins import enter_installed, enter_plugins, require_built_in
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import build_topology
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective

@@ -4,8 +4,8 @@ import pytest
 
 from commands.options import require_possible
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.faults import (
     POSSIBLE,
     Component,

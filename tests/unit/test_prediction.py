@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.arrays import Floats, Ints
+from model.fabric.build import build_topology, switch_depth_s
 from model.fabric.health import Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import (
@@ -25,7 +26,7 @@ from model.fabric.shaping import (
     wire_bytes,
 )
 from model.fabric.spec import COMPARED, PLATFORMS, FabricKind
-from model.fabric.topology import LinkKind, Topology, build_topology, switch_depth_s
+from model.fabric.topology import LinkKind, Topology
 from model.prediction.closed_forms import DIRECT, TWO_STEP, Grid
 from model.prediction.fluid import (
     Prediction,

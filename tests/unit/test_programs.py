@@ -21,9 +21,10 @@ from execution.program import SCHEMA, ProgramResult, RankEnd, link_bytes, senten
 from linux.files.program_files import ROOT
 from linux.network.namespaces import processes_beside
 from model.fabric.addressing import nic_address
+from model.fabric.build import build_topology
 from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Hop, Topology, build_topology
+from model.fabric.topology import Hop, Topology
 from results.render.terminal import print_sections
 from results.sections.machine import program_sections
 from results.store.records import plain

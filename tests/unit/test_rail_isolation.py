@@ -14,8 +14,8 @@ from rich.console import Console
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment
 from execution.run import Run
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, FabricSpec
-from model.fabric.topology import build_topology
 from results.render.terminal import print_sections
 from results.report.run import run_article
 from results.report.run_data import read_run

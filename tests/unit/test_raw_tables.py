@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from results.report.run_data import read_run

@@ -19,9 +19,10 @@ from controller.reconciler import (
     REPAIR_BARRIER_TIMEOUT_S,
     Reconciler,
 )
+from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from tests.unit.fabrics import spec
 
 RAIL_ONLY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 3))

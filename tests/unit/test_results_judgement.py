@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective

@@ -6,8 +6,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.fabric import addressing
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, SpineSelection
-from model.fabric.topology import Gpu, LinkKind, Topology, build_topology, lane_of
+from model.fabric.topology import Gpu, LinkKind, Topology, lane_of
 from model.routing.paths import Routing
 from tests.unit.fabrics import destinations, regular_topologies, spec, topologies
 

@@ -7,9 +7,10 @@ from itertools import pairwise, permutations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import Health, without
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology, build_topology
+from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology
 from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks, Routing, Unreachable
 from tests.unit.fabrics import fabrics_with_failures, spec
 

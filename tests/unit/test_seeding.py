@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from execution.cases.emulation import seeding, unseeded
+from model.fabric.build import build_topology
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.sweep import CLOCK_VARIABLE
 from testbed.virtual_machine import seed
 from tests.unit.fabrics import spec

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import EmulationError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.transfers.collective import Collective
 from studies.benchmarks.mininet import (

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from model.fabric.build import build_topology
 from model.fabric.shaping import Impairment, SwitchQueue
 from model.fabric.spec import (
     PLACES,
@@ -22,7 +23,7 @@ from model.fabric.spec import (
     grouped,
     spec_of,
 )
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.fabric.transport import Congestion, Recovery, Roce, Transport
 from tests.unit.fabrics import topologies
 

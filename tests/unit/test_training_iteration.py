@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.training.job import Job, cluster_of
 from model.training.reduction import Change, NoReduction, ReducedIteration, Wanted, reduced

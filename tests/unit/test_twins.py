@@ -12,7 +12,7 @@ from rich.console import Console
 
 from execution.cases.progress import Lines
 from model.errors import InputError
-from model.fabric.topology import build_topology
+from model.fabric.build import build_topology
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from model.training.steps import DIMENSIONS, IterationSteps

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import build_topology
 from model.job.communicators import Communicator, communicators
 from model.job.concurrent_jobs import Partition
 from model.prediction.fluid import lower_bound_s, predict

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.arrays import Floats
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
-from model.fabric.topology import build_topology
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import Terms, networks, pairs_of
 from model.prediction.simulation import Simulation

@@ -8,9 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from model.arrays import Floats, Ints
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch, without
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Topology, build_topology
+from model.fabric.topology import Topology
 from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.network import Network, PathClass, networks, pairs_of
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s

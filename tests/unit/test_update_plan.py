@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from controller.planner import DesiredState
 from controller.rollout import immediate, make_before_break, transit_routes_to_remove
+from model.fabric.build import build_topology
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Gpu, Topology, build_topology
+from model.fabric.topology import Gpu, Topology
 from model.routing.paths import LiveLinks, Routing, Unreachable
 from tests.unit.fabrics import desired_state, fabrics_with_failures, spec
 from tests.unit.pipeline import Pipeline

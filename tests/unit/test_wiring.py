@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from model.errors import InputError
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch, Health
-from model.fabric.topology import LinkKind, build_topology
+from model.fabric.topology import LinkKind
 from model.prediction.fluid import predict
 from model.prediction.network import networks, pairs_of
 from model.routing.paths import Routing
@@ -101,6 +102,16 @@ def test_what_no_fabric_is_is_refused_in_words(
 ) -> None:
     (tmp_path / "x.yaml").write_text(fabric(change))
     with pytest.raises(InputError, match=re.escape(what)):
+        load(tmp_path / "x.yaml")
+
+
+def test_dcqcn_needs_nics_of_one_rate(tmp_path: Path) -> None:
+    marks = "transport: roce\n  roce: {congestion: dcqcn}\n  switch_queue: {ecn: true}"
+    (tmp_path / "x.yaml").write_text(fabric(("domains: 4", f"domains: 4\n  {marks}")))
+    load(tmp_path / "x.yaml")
+    text = (tmp_path / "x.yaml").read_text()
+    (tmp_path / "x.yaml").write_text(text.replace("to: edge0", "to: edge0, rate: 200 Gbit/s"))
+    with pytest.raises(InputError, match="dcqcn begins at the rate of a NIC port"):
         load(tmp_path / "x.yaml")
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from model.arrays import Ints
+from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import build_topology
 from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
 from model.prediction.network import Pairs, Terms, networks, pairs_of
