@@ -65,7 +65,7 @@ def test_a_step_that_a_peer_has_released_is_not_started_again() -> None:
     agent = Mock(sends=dict(enumerate(sends)), receives={}, open=0, aborted=False, roce=None)
     agent.queue_pairs_from = set
     agent.program, agent.incoming = {"receives": []}, {}
-    agent.start, agent.tcp_counts = started.append, lambda: [0, 0, 0]
+    agent.start, agent.transport_counts = started.append, lambda: [0, 0, 0]
     for send in sends:
         send.offset = send.id = send.started_ns = send.sent_ns = send.confirmed_ns = 0
     Agent.run(agent, {"start_ns": 1, "end_ns": 1})

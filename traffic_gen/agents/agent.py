@@ -175,7 +175,7 @@ class Agent:
         sources = {entry[1] for entry in self.program["receives"]} - self.queue_pairs_from()
         while not sources <= self.incoming.keys() and not self.aborted:
             self.poll(None)  # all have connected: accept the last ones
-        cpu_before_s, self.counts_before = time.process_time(), self.tcp_counts()
+        cpu_before_s, self.counts_before = time.process_time(), self.transport_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
@@ -195,7 +195,7 @@ class Agent:
     def report(self, _request: Message) -> Message:
         """Return the records of the execution, and reset the state for the next one."""
         self.wait_until_acknowledged()
-        before, now = self.counts_before, self.tcp_counts()
+        before, now = self.counts_before, self.transport_counts()
         answer = {
             "complete": self.complete,
             "begun_ns": self.begun_ns,
@@ -438,7 +438,7 @@ class Agent:
         """Return the sockets of TCP connections."""
         return [o.sock for o in self.outgoing.values()] + [i.sock for i in self.incoming.values()]
 
-    def tcp_counts(self) -> list[int]:
+    def transport_counts(self) -> list[int]:
         """Return this rank's segments in flight, retransmitted, and arrived out of order.
 
         Packets of queue pairs count among those.
@@ -450,7 +450,7 @@ class Agent:
     def wait_until_acknowledged(self) -> None:
         """If complete, wait until TCP has nothing to retransmit (RFC 8985): counts are final."""
         until_ns = time.monotonic_ns() + ACKNOWLEDGED_WITHIN_NS
-        while not self.open and self.tcp_counts()[0] and time.monotonic_ns() < until_ns:
+        while not self.open and self.transport_counts()[0] and time.monotonic_ns() < until_ns:
             self.poll(0.001)
 
 
