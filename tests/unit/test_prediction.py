@@ -182,9 +182,10 @@ def test_a_failure_counts_from_when_it_is(
     and another order of waiting transfers. Backup paths may even be faster for a moment.
     """
     topology, health = case
-    assume(not topology.spec.missing)  # the shape has a rank for every slot
-    assume_accepted(named, *topology.spec.job_shape)
-    schedule = SizedCollective(*named, topology.spec.job_shape, LARGE).steps()
+    missing = topology.spec.missing
+    task = SizedCollective(*named, topology.spec.job_shape, LARGE, missing=missing)
+    assume(task.is_accepted)
+    schedule = task.steps()
     healthy = through(schedule, Epoch(topology))
     end_s = healthy.completion_s
     after = through(schedule, Epoch(topology), Epoch(topology, health, end_s * 1.01))
