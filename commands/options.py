@@ -221,11 +221,14 @@ def require_datapaths(scenario: "Scenario") -> None:
 
 def _require_queues(scenario: "Scenario") -> None:
     """Refuse delay, loss and marks of links where the kernel has no queues for them."""
+    queued = [spec for spec in scenario.fabrics if spec.nic.queue]
+    impaired = any(spec.is_impaired for spec in scenario.fabrics)
+    if not queued and not impaired:
+        return
     from testbed.fabric.shaping import missing_netem
     from testbed.fabric.switch_queues import forwards_in_kernel, missing_red
 
-    missing, queued = [], [spec for spec in scenario.fabrics if spec.nic.queue]
-    impaired = any(spec.is_impaired for spec in scenario.fabrics)
+    missing = []
     if impaired or any(forwards_in_kernel(spec) for spec in queued):
         missing.append(missing_netem())
     if any(spec.nic.queue.ecn for spec in queued):

@@ -128,8 +128,9 @@ class Task(ABC):
         """Return a column for each pair of ranks that sends; none for too many GPUs to follow."""
         if spec.gpus > MOST_FOLLOWED_GPUS:
             return np.empty((2, 0), np.int64)
-        pairs = np.unique(np.stack(followed(self, spec).pairs[:2]), axis=1)
-        return pairs[:, pairs[0] != pairs[1]]
+        senders, receivers = followed(self, spec).pairs[:2]
+        codes = np.sort((senders * spec.gpus + receivers)[senders != receivers])
+        return np.stack(np.divmod(codes[np.diff(codes, prepend=-1) != 0], spec.gpus))
 
     def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say how many pairs share neither domain nor rail; empty if all share one."""
