@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 # Another program or package moves every phase, as another seed does: three seeds differed by
 # 0.03 %, four states of the program by 0.09 %.
 WITHIN = 0.002
+# What contends depends on phases more: 16 executions by four seeds lay within 0.6 %.
+CONTENDED_WITHIN = 0.01
 MODELED_WITHIN = 1e-4
 
 
@@ -91,7 +93,8 @@ def assert_alike(found: dict[str, Any], known: dict[str, Any]) -> None:
     for case, other in zip(found["cases"], known["cases"], strict=True):
         assert (case["case"], case["bytes"]) == (other["case"], other["bytes"])
         assert case["modeled_s"] == pytest.approx(other["modeled_s"], rel=MODELED_WITHIN)
-        assert case["measured_s"] == pytest.approx(other["measured_s"], rel=WITHIN), case["case"]
+        within = CONTENDED_WITHIN if case["case"].endswith("peers-all") else WITHIN
+        assert case["measured_s"] == pytest.approx(other["measured_s"], rel=within), case["case"]
     assert found["paths"] == known["paths"]
 
 
