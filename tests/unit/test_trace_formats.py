@@ -107,8 +107,6 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
         ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
         ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),
         ('{"name": "x", "collective": "allreduce", "gpus": []}', ":1", "needs a size"),
-        ('{"schema": "1.1.0-chakra.0.0.4", "nodes": []}', ":1", "is an execution trace of PyTorch"),
-        ('{"schemaVersion": 1, "traceEvents": []}', ":1", "is a Kineto trace"),
         ("print\n<algo coll='x'/>", ":1", "is not XML"),
         ("0 1\n1 x\n", ":2", "must be numbers of bytes"),
         ("0 x\n1 0\n", ":1", "must be numbers of bytes"),

@@ -1,13 +1,12 @@
 """A trace from a file: its content tells the format.
 
-A Chakra execution trace has a file for each rank, such as `NAME.RANK.et`, `NAME_rankRANK.et` or
-`NAME_RANK.et`; the folder or any one of the files names the trace.
+Traces of Chakra and PyTorch have a file for each rank, such as `NAME.RANK.et`, `NAME_rankRANK.et`
+or `NAME_RANK.json`; the folder or any one of the files names the trace.
 """
 
 import gc
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,14 @@ from model.workload.trace import Trace
 from traffic_gen.traces.formats.aicb import is_aicb, read_aicb
 from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
 from traffic_gen.traces.formats.byte_matrix import is_byte_matrix, read_byte_matrix
-from traffic_gen.traces.formats.chakra import begin_of, is_chakra, read_chakra
+from traffic_gen.traces.formats.chakra import is_chakra, read_chakra
 from traffic_gen.traces.formats.chakra_json import is_chakra_json, read_chakra_json
+from traffic_gen.traces.formats.execution_trace import FORMAT as OPERATORS
+from traffic_gen.traces.formats.execution_trace import is_execution_trace, read_execution_trace
 from traffic_gen.traces.formats.goal import is_goal, read_goal
 from traffic_gen.traces.formats.htsim import is_htsim, read_htsim
+from traffic_gen.traces.formats.kineto import FORMAT as KINETO
+from traffic_gen.traces.formats.kineto import is_kineto, read_kineto
 from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
 from traffic_gen.traces.formats.msccl import is_msccl, read_msccl
 from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
@@ -41,13 +44,14 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     PLAN: (is_plan, read_plan),
     MATRIX: (is_byte_matrix, read_byte_matrix),
 }
-FORMATS = ("Chakra execution trace", *TEXT_FORMATS)
-# What PyTorch writes, by a key at its begin.
-OF_PYTORCH = {
-    b'"schemaVersion"': "a Kineto trace",
-    b'"traceEvents"': "a Kineto trace",
-    b'"schema":': "an execution trace of PyTorch",
-}
+FORMATS = ("Chakra execution trace", KINETO, OPERATORS, *TEXT_FORMATS)
+JSON_FORMATS = (
+    (is_kineto, read_kineto),
+    (is_execution_trace, read_execution_trace),
+    (is_chakra_json, read_chakra_json),
+)
+# Name of a profile, as PyTorch's `tensorboard_trace_handler` ends it; each has its rank inside.
+PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
 )
@@ -94,11 +98,15 @@ def files_of(path: Path) -> list[Path]:
     """
     if os.path.isdir(path):
         sets = _sets(path)
+        if not sets and (profiles := _profiles(path)):
+            return profiles
         binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
         if len(chosen := binary or sets) != 1:
             what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
             raise InputError(Problem(str(path), what))
         return _in_order(path, *chosen.values())
+    if PROFILE.fullmatch(path.name) and os.path.exists(path):
+        return _profiles(path.parent)
     named = OF_A_RANK.fullmatch(path.name)
     if named is None or not os.path.exists(path):
         return [path]
@@ -111,11 +119,7 @@ def files_of(path: Path) -> list[Path]:
 def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:
     """Return the files of each name and form in a folder, by rank."""
     sets: dict[tuple[str, str], dict[int, Path]] = {}
-    try:
-        names = os.listdir(folder)
-    except OSError as error:
-        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
-    for file in sorted(names):
+    for file in _names(folder):
         if named := OF_A_RANK.fullmatch(file):
             ranks = sets.setdefault((named["name"], named["form"]), {})
             if (rank := int(named["rank"])) in ranks:
@@ -123,6 +127,18 @@ def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:
                 raise InputError(Problem(str(folder / file), what, "leave one of them out"))
             ranks[rank] = folder / file
     return sets
+
+
+def _profiles(folder: Path) -> list[Path]:
+    """Return the profiles in a folder, which say themselves of which rank they are."""
+    return [folder / name for name in _names(folder) if PROFILE.fullmatch(name)]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
 
 
 def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
@@ -141,9 +157,9 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
     if is_chakra(contents[0]):
         return read_chakra(contents, defaults)
-    _refuse_pytorch(contents[0])
-    if is_chakra_json(contents[0]):
-        return read_chakra_json(contents, defaults)
+    for is_one_of, read_all in JSON_FORMATS:
+        if is_one_of(contents[0]):
+            return read_all(contents, defaults)
     try:
         text = contents[0].decode()
     except UnicodeDecodeError as error:
@@ -154,15 +170,3 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
         if is_one(text):
             return read(text, defaults)
     raise Malformed(1, "unknown format of trace", f"known: {', '.join(FORMATS)}")
-
-
-def _refuse_pytorch(content: bytes) -> None:
-    """Raise `Malformed` for what PyTorch writes, of which MLCommons' programs make Chakra."""
-    try:
-        begin = begin_of(content).lstrip()
-    except zlib.error:
-        return
-    for key, name in OF_PYTORCH.items():
-        if begin.startswith(b"{") and key in begin:
-            hint = "make Chakra of it with chakra_trace_link and chakra_converter of MLCommons"
-            raise Malformed(1, f"is {name}, which cannot be replayed", hint)

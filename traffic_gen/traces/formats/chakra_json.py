@@ -19,7 +19,7 @@ from model.workload.trace import Trace
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
 from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
-from traffic_gen.traces.formats.chakra_trace import COMM_TYPES, Assembly
+from traffic_gen.traces.formats.chakra_trace import COMM_TYPES, Assembly, Source
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
 
 # Objects take several times the memory of their text.
@@ -59,13 +59,13 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
         nodes += of_file
         counts.append(len(of_file))
         require_nodes(len(nodes), ": node 0", file=file)
-    source = Source(np.repeat(np.arange(len(files)), counts))
+    source = _Files(np.repeat(np.arange(len(files)), counts))
     flat = [_flat(node) for node in nodes]
-    return Assembly(source, _Reading(source, flat).columns(), len(files), given).trace()
+    return Assembly(source, columns_of(source, flat), len(files), given).trace()
 
 
 @dataclass(frozen=True)
-class Source:
+class _Files:
     """The rank of each node; a node's place is its number in the file."""
 
     rank: Ints
@@ -88,9 +88,6 @@ def _nodes_in(content: bytes, file: int) -> list[dict[str, Any]]:
     nodes = first.get("workloadgraph", first.get("nodes", objects[1:]))
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         raise Malformed(1, "nodes of a Chakra trace must be objects", file=file)
-    if "schema" in first and "nodes" in first:
-        hint = "link and convert it with MLCommons' chakra_trace_link and chakra_converter"
-        raise Malformed(1, "is a trace of PyTorch, not yet one of Chakra", hint, file=file)
     return nodes
 
 
@@ -120,6 +117,11 @@ def _flat(node: dict[str, Any]) -> dict[str, Any]:
             values = [one[key] for key in one if _plain(key) not in ("name", "docstring")]
             flat[_plain(one.get("name"))] = values[0] if values else None
     return flat
+
+
+def columns_of(source: Source, nodes: Sequence[dict[str, Any]]) -> NodeColumns:
+    """Return the columns of nodes whose fields and attributes have plain names."""
+    return _Reading(source, nodes).columns()
 
 
 class _Reading:

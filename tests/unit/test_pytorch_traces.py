@@ -1,0 +1,303 @@
+"""Traces that PyTorch records: Kineto's, with times, and execution traces, without."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.job_grid import JobGrid
+from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.transfers.collective import Collective
+from tests.unit.pytorch_files import (
+    Event,
+    attributes,
+    call,
+    communication,
+    kernel,
+    kineto,
+    operators,
+)
+from tests.unit.test_traces import damaged, read_or_refused
+from traffic_gen.traces.formats.nodes import Defaults, Malformed
+from traffic_gen.traces.reading import read_trace, trace_in
+from traffic_gen.traces.replay import Replay
+
+BOTH = (0, 1)
+LACKS_ORDER = (
+    "dependencies of kernels, which Kineto lacks: each waits for what ended before it began"
+)
+
+
+def recorded(*events: Event, ranks: int = 2, **info: object) -> Trace:
+    """The trace of ranks that record the same."""
+    return trace_in([kineto(rank, *events, ranks=ranks, **info) for rank in range(ranks)])
+
+
+def executed(*nodes: Any, ranks: int = 2, **options: Any) -> Trace:
+    return trace_in([operators(*nodes, **options)] * ranks)
+
+
+def finish_s(trace: Trace, recorded_s: float) -> float:
+    """When the last node of rank 0 ends if each collective operation takes as long as recorded."""
+    ends: dict[int, float] = {}
+    for node in trace.order:
+        lasts = recorded_s if trace.kind[node] == NodeKind.COLLECTIVE else trace.seconds[node]
+        ends[node] = max([ends[before] for before in trace.after_lists[node]], default=0.0) + lasts
+    return max(end for node, end in ends.items() if trace.rank[node] == 0)
+
+
+def sent(trace: Trace) -> dict[tuple[int, int], int]:
+    sends = np.flatnonzero(trace.kind == NodeKind.SEND).tolist()
+    return {(int(trace.rank[n]), int(trace.peer[n])): int(trace.size_bytes[n]) for n in sends}
+
+
+# Kineto: kernels compute and communicate.
+def test_a_step_of_data_parallel_training() -> None:
+    trace = recorded(
+        kernel(1000.25, 100),
+        communication(1050.25, 60, "allreduce", 1024),
+        kernel(1100.25, 5),
+        kernel(1130.25, 20, "Memcpy DtoD"),
+        ranks=2,
+    )
+    assert trace.format == "Kineto"
+    assert trace.operations == (Operation(Collective.ALL_REDUCE, 4096, BOTH),)
+    assert trace.left_out == (LACKS_ORDER,)
+    of_rank = trace.rank == 0
+    # Before the operation, while it runs, and after it, with the time in which nothing ran.
+    assert trace.seconds[of_rank & (trace.seconds > 0)].tolist() == [50e-6, 55e-6, 40e-6]
+    assert finish_s(trace, 60e-6) == pytest.approx(150e-6)
+    assert finish_s(trace, 1.0) == pytest.approx(1 + 90e-6)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(1, 30)), max_size=6),
+    st.integers(0, 999),
+)
+def test_with_the_recorded_times_of_communication_a_trace_takes_its_recorded_time(
+    gaps: list[tuple[int, int]], computing: list[tuple[int, int]], fraction: int
+) -> None:
+    """One communication at a time takes 50 us; computing is anywhere."""
+    begins = np.cumsum([gap + 50 for gap, _ in gaps]).tolist()
+    shift = 1e9 + fraction / 1000
+    events = [communication(shift + begin, 50, "allreduce", 8) for begin in begins]
+    events += [kernel(shift + begin, lasts) for begin, lasts in computing]
+    first = min([begins[0], *(begin for begin, _ in computing)])
+    last = max([begins[-1] + 50, *(begin + lasts for begin, lasts in computing)])
+    assert finish_s(recorded(*events), 50e-6) == pytest.approx((last - first) / 1e6, abs=2e-6)
+
+
+def test_what_a_kernel_lacks_its_call_on_the_cpu_has() -> None:
+    on_cpu = {
+        "cat": "cpu_op",
+        "name": "record_param_comms",
+        "args": {**attributes("broadcast", 8), "Rank": 1, "External id": 7},
+    }
+    waits = {**on_cpu, "args": {**attributes("wait", 0), "External id": 8}}
+    lost = {**on_cpu, "args": {**attributes("allreduce", 8), "External id": 9}}
+    kernel_ = communication(0, 5, "broadcast", 8)
+    kernel_["args"]["External id"] = 7
+    trace = recorded(on_cpu, waits, lost, kernel_)
+    assert trace.operations == (Operation(Collective.BROADCAST, 32, (1, 0)),)
+    said = "2 communications on the CPU that no kernel of their file executes"
+    assert trace.left_out == (LACKS_ORDER, said)
+    rootless = recorded(kernel_)
+    assert rootless.operations[0].ranks == BOTH
+    assert rootless.left_out[1].startswith("roots of 2 calls, which the files lack")
+
+
+def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:
+    pairs = ("[0, 2]", "[1, 3]")
+    files = [
+        kineto(rank, communication(0, 5, "allreduce", 8, ranks=pairs[rank % 2]), ranks=4)
+        for rank in range(4)
+    ]
+    assert {one.ranks for one in trace_in(files).operations} == {(0, 2), (1, 3)}
+    shortened = communication(0, 5, "allreduce", 8, ranks="[0, ..., 4]")
+    shortened["args"].update({"Group size": 3, "Process Group Name": "9"})
+    steps = {**shortened, "args": {**shortened["args"], "Global rank start": 0}}
+    steps["args"]["Global rank stride"] = 2
+    evens = [kineto(rank, steps, ranks=5) for rank in (0, 2, 4)]
+    files = [evens[0], kineto(1, ranks=5), evens[1], kineto(3, ranks=5), evens[2]]
+    assert trace_in(files).operations[0].ranks == (0, 2, 4)
+    listed = [{"pg_name": "9", "ranks": "[0, 1, 4]"}]
+    of_three = [kineto(rank, shortened, ranks=5, pg_config=listed) for rank in (0, 1, 4)]
+    files = [*of_three[:2], kineto(2, ranks=5), kineto(3, ranks=5), of_three[2]]
+    assert trace_in(files).operations[0].ranks == (0, 1, 4)
+
+
+# Execution traces: what PARAM replays, in the order of its calls.
+def test_an_execution_trace_has_the_bytes_and_no_times() -> None:
+    nodes = call("allreduce", 1024), call("_allgather_base", 8, dtype="BFloat16", request=1)
+    trace = executed(*nodes)
+    assert trace.format == "execution trace of PyTorch"
+    assert trace.operations == (
+        Operation(Collective.ALL_REDUCE, 4096, BOTH),
+        Operation(Collective.ALL_GATHER, 32, BOTH),
+    )
+    assert not trace.seconds.any()
+    assert trace.left_out == ("2 operators: execution traces have no times",)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "size_bytes"),
+    [
+        ("allreduce_coalesced", Collective.ALL_REDUCE, 64),
+        ("all_gather", Collective.ALL_GATHER, 128),
+        ("allgather_into_tensor_coalesced", Collective.ALL_GATHER, 128),
+        ("_reduce_scatter_base", Collective.REDUCE_SCATTER, 64),
+        ("reduce_scatter_tensor_coalesced", Collective.REDUCE_SCATTER, 64),
+        ("_broadcast_oop", Collective.BROADCAST, 64),
+        ("_reduce_oop", Collective.REDUCE, 64),
+        ("all_to_all", Collective.ALL_TO_ALL, 64),
+        ("gather", Collective.GATHER, 128),
+        ("scatter", Collective.SCATTER, 64),
+        ("barrier", Collective.ALL_REDUCE, 0),
+    ],
+)
+def test_names_of_calls(name: str, expected: Collective, size_bytes: int) -> None:
+    (operation,) = executed(call(name, 16, rank=1)).operations
+    root = (1, 0) if expected.has_root else BOTH
+    assert operation == Operation(expected, size_bytes, root)
+
+
+def test_messages_and_uneven_exchanges_go_to_ranks_of_their_group() -> None:
+    group = {"pg_name": "5", "ranks": [1, 3], "group_size": 2}
+
+    def of(rank: int) -> bytes:
+        if rank % 2 == 0:
+            return operators()
+        first = "send" if rank == 1 else "recv"
+        splits = "[1, 3]" if rank == 1 else "[2, 2]"
+        uneven = call("all_to_allv", 4, pg_name="5", in_split_size=splits, request=1)
+        return operators(call(first, 6, pg_name="5", rank=int(rank == 1)), uneven, groups=[group])
+
+    trace = trace_in([of(rank) for rank in range(4)])
+    sizes = trace.size_bytes[(trace.kind == NodeKind.SEND) & (trace.rank == 1)]
+    assert sizes.tolist() == [24, 12]
+    assert sent(trace)[3, 1] == 8
+    steps = Replay(trace, "x", np.arange(4), JobGrid(4, 1)).steps()
+    assert steps.size_bytes == 24 + 12 + 8
+
+
+def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
+    other = {"pg_name": "1", "ranks": [0, 1], "group_size": 2}
+    trace = executed(
+        call("allreduce", 8, request=[1, False]),
+        call("allreduce", 8, request=[2, False], pg_name="1"),
+        call("allreduce", 8, request=[3, False]),
+        call("wait", 0, request=[2, False]),
+        call("allreduce", 8, request=[4, False]),
+        call("wait", 0, request=[99, False]),
+        call("barrier", 0, request=[5, False], pg_name="1"),
+        groups=[{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other],
+    )
+    before: dict[int, set[int]] = {}
+    for node in np.flatnonzero(trace.rank == 0).tolist():
+        direct = set(trace.after_lists[node])
+        before[node] = direct.union(*(before[one] for one in direct))
+    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE)).tolist()
+    found = [[calls.index(one) for one in sorted(before[node]) if one in calls] for node in calls]
+    assert found == [[], [], [0], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
+    other = {"pg_name": "1", "ranks": [0, 1], "group_size": 2}
+    both = [{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other]
+    for said, expected in (("true", 0), ("false", 1)):
+        first = call("allreduce", 8, is_asynchronized_op=said)
+        trace = executed(first, call("allreduce", 8, request=1, pg_name="1"), groups=both)
+        second = np.flatnonzero(trace.kind == NodeKind.COLLECTIVE)[1]
+        assert len(trace.after_lists[second]) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "what"),
+    [
+        (kineto(0, ranks=1).replace(b"distributedInfo", b"other"), ":1", "has no distributedInfo"),
+        (kineto(0), ":1", "needs the files of 2 ranks, got 1"),
+        (kineto(0, kernel(-1, 5), ranks=1), ": traceEvents[0]", "ts and dur must be 0 to"),
+        (kineto(0, kernel(0, float("nan")), ranks=1), ": traceEvents[0]", "ts and dur must be"),
+        (
+            kineto(0, kernel(0, 5, "ncclKernel_AllReduce"), ranks=1),
+            ": traceEvents[0]",
+            "kernel of NCCL without 'Collective name'",
+        ),
+        (operators(call("allreduce", 8)), ": node 4", "has ranks up to 1, got 1 files"),
+        (operators(call("allreduce", 8, dtype="Odd"), groups=[]), ": node 4", "has ranks up to"),
+        (operators(schema="1.0.1"), ":1", "schema '1.0.1' has no sizes of communications"),
+        (operators(("record_param_comms", [], {})), ": node 4", "needs the key 'collective_name'"),
+        (b'{"schema": "1.1.1", "nodes": [1]}', ": nodes[0]", "needs the key 'id'"),
+        (b'{"schema": "1.1.1", "nodes": ', ":1", "is not JSON"),
+        (b'{"schemaVersion": 1', ":1", "is not JSON"),
+    ],
+)
+def test_a_wrong_file_is_refused_at_its_place(content: bytes, place: str, what: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        trace_in([content])
+    assert (refused.value.place, refused.value.what[: len(what)]) == (place, what)
+
+
+def test_calls_that_cannot_be_are_refused() -> None:
+    for name, options, what in (
+        ("teleport", {}, "unknown communication 'teleport'"),
+        ("allreduce", {"dtype": "Odd"}, "unknown dtype 'odd'"),
+        ("send", {"rank": 2}, "must be 0 to 1, got '2'"),
+        ("all_to_allv", {"in_split_size": "[1]"}, "needs a split for each of 2 ranks, got 1"),
+    ):
+        with pytest.raises(Malformed, match=what) as refused:
+            executed(call(name, 8, **options))
+        assert refused.value.place.startswith(": node 4")
+    with pytest.raises(Malformed, match="rank 0 takes no part") as missing:
+        trace_in([operators(), operators(call("allreduce", 8))])
+    assert (missing.value.file, missing.value.place) == (1, ": node 4")
+
+
+def test_cut_off_splits_are_equal_ones_and_named() -> None:
+    trace = executed(call("all_to_allv", 8, in_split_size="[1, 2, ..., 3]"))
+    assert set(sent(trace).values()) == {16}
+    assert any(said.startswith("sizes by peer of 2 calls") for said in trace.left_out)
+
+
+@settings(max_examples=60)
+@given(st.booleans(), st.data())
+def test_a_damaged_file_is_refused_or_read(is_kineto: bool, data: st.DataObject) -> None:
+    events = kernel(5, 10), communication(10, 5, "allreduce", 8), communication(20, 2, "gather", 8)
+    whole = [
+        kineto(rank, *events) if is_kineto else operators(call("send", 8), call("all_to_allv", 8))
+        for rank in BOTH
+    ]
+    read_or_refused([data.draw(damaged(whole[0])), whole[1]], Defaults(2))
+
+
+# Files: profiles say themselves of which rank they are.
+def test_profiles_of_a_folder_in_any_order(tmp_path: Path) -> None:
+    event = communication(0, 5, "allreduce", 8)
+    names = [f"host{rank}_17.{rank}.pt.trace.json.gz" for rank in BOTH]
+    for name, rank in zip(names, (1, 0), strict=True):
+        (tmp_path / name).write_bytes(gzip.compress(kineto(rank, event)))
+    for place in (tmp_path, tmp_path / names[1]):
+        assert read_trace(place).operations == (Operation(Collective.ALL_REDUCE, 32, BOTH),)
+    (tmp_path / names[0]).write_bytes(kineto(0, event))
+    with pytest.raises(InputError, match="duplicate rank 0") as refused:
+        read_trace(tmp_path)
+    assert names[1] in str(refused.value)
+
+
+def test_a_file_for_each_rank_by_name(tmp_path: Path) -> None:
+    for rank in BOTH:
+        (tmp_path / f"host_{rank}.json").write_bytes(operators(call("allreduce", 8)))
+        (tmp_path / f"device_{rank}.json").write_bytes(
+            kineto(rank, communication(0, 5, "allreduce", 8))
+        )
+    assert read_trace(tmp_path / "host_1.json").total_bytes == 32
+    assert read_trace(tmp_path / "device_0.json").total_bytes == 32
+    with pytest.raises(InputError, match="got 2 traces"):
+        read_trace(tmp_path)

@@ -1,0 +1,105 @@
+"""Execution traces of PyTorch (`ExecutionTraceObserver`), a file for each rank.
+
+A file has the operators of a rank in the order of their ids; `record_param_comms` are its
+communications, which PARAM replays. There are no times. Collectives of a process group follow each
+other; all that comes after a `wait` waits for the call with its request, or else for all calls.
+"""
+
+import re
+from collections.abc import Sequence
+
+from model.workload.trace import Trace
+from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF
+from traffic_gen.traces.formats.json_items import Item
+from traffic_gen.traces.formats.nodes import Defaults
+from traffic_gen.traces.formats.pytorch import (
+    RankNodes,
+    begin_of_object,
+    called,
+    decoded,
+    trace_of,
+)
+
+FORMAT = "execution trace of PyTorch"
+OLDEST = (1, 1)
+COMMUNICATION, GROUPS = "record_param_comms", "## process_group:init ##"
+# The inputs of other calls begin with the tensors; a request, the group and a rank follow.
+WITHOUT_TENSORS = ("wait", "barrier", "init")
+COMPUTE = "{} operators: execution traces have no times"
+LINKED = "times that chakra_trace_link added: chakra_converter makes Chakra of them"
+
+
+def is_execution_trace(content: bytes) -> bool:
+    """Whether a file begins as an execution trace does; it may be gzipped."""
+    begin = begin_of_object(content)
+    return b'"schema":' in begin and b'"nodes"' in begin
+
+
+def read_execution_trace(files: Sequence[bytes], given: Defaults) -> Trace:
+    """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
+    return trace_of(FORMAT, files, given, _read)
+
+
+def _read(whole: Item, rank: int, ranks: int) -> RankNodes:
+    """Return the nodes of a file."""
+    schema = str(whole.of("schema").value)
+    version = re.match(r"([0-9]{1,9})\.([0-9]{1,9})", schema)
+    if version is None or tuple(map(int, version.groups())) < OLDEST:
+        hint = "record with PyTorch 2.4 or later, which writes schema 1.1.0 or later"
+        whole.refuse(f"schema {schema[:40]!r} has no sizes of communications", hint)
+    nodes = RankNodes(rank, ranks)
+    order, operators = _Order(nodes), 0
+    listed = whole.each("nodes")
+    for node in sorted(listed, key=lambda node: node.number("id", 0, 2**63)):
+        name, at = node.value.get("name"), Item(node.value, f"node {node.value['id']}")
+        if name == GROUPS:
+            nodes.define(decoded(*[one.value for one in at.of("inputs").each("values")[:1]]))
+        elif name == COMMUNICATION:
+            order.add(_call(at))
+        else:
+            operators += 1
+        nodes.left_out[LINKED] |= "dur" in node.value
+    nodes.left_out[COMPUTE] += operators
+    return nodes
+
+
+def _call(node: Item) -> Item:
+    """Return the attributes of a communication, with its request, and its root or peer."""
+    call = {str(one.of("name").value): one.of("value").value for one in node.each("attrs")}
+    inputs = [one.value for one in node.of("inputs").each("values")]
+    begin = called(Item(call, node.place)) not in WITHOUT_TENSORS
+    call["request"] = str(inputs[begin : begin + 1])
+    if len(inputs) > begin + 2:
+        call["rank"] = inputs[begin + 2]
+    return Item(call, node.place)
+
+
+class _Order:
+    """The order of a rank's calls: `after` is what all later ones wait for.
+
+    `last` has the last collective of each group, `begun` the calls that nobody waited for.
+    """
+
+    def __init__(self, nodes: RankNodes) -> None:
+        self.nodes, self.after = nodes, list[int]()
+        self.last: dict[str, int] = {}
+        self.begun: dict[str, int] = {}
+
+    def add(self, call: Item) -> None:
+        """Add a call, or a wait for one."""
+        name, request = called(call), call.value["request"]
+        if name == "wait":
+            known = request in self.begun
+            self._wait(call, [request] if known else list(self.begun))
+        elif name != "init":
+            group = str(call.value.get("pg_name")) if name in COMM_TYPE_OF else ""
+            before = [self.last[group]] if group in self.last else []
+            end = self.begun[request] = self.nodes.call(call, [*self.after, *before])
+            if group:
+                self.last[group] = end
+            if str(call.value.get("is_asynchronized_op")).lower() == "false":
+                self._wait(call, [request])
+
+    def _wait(self, call: Item, requests: Sequence[str]) -> None:
+        ended = [self.begun.pop(request) for request in requests]
+        self.after = self.nodes.joined(call, [*self.after, *ended])

@@ -1,0 +1,145 @@
+"""Kineto's traces of PyTorch (`libkineto/src/output_json.cpp`), a file for each rank.
+
+Chrome's trace format: events that begin at `ts` and last `dur` microseconds. A kernel with a
+`Collective name` communicates; the call on the CPU with the same `External id` has what it lacks.
+All other kernels and copies compute. Dependencies are not recorded: computing waits for the
+communications that ended before it, a communication for all that ended before it. Time in which a
+GPU does nothing counts as computing, unless a communication runs.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from model.workload.trace import Trace
+from traffic_gen.traces.formats.json_items import Item
+from traffic_gen.traces.formats.nodes import MOST_RANKS, Defaults
+from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes, begin_of_object, trace_of
+
+FORMAT = "Kineto"
+# Attributes by their names in execution traces.
+NAMES = {
+    "Collective name": "collective_name",
+    "In msg nelems": "in_msg_nelems",
+    "Process Group Name": "pg_name",
+    "Group size": "pg_size",
+    "Process Group Ranks": "ranks",
+    "Global rank start": "global_rank_start",
+    "Global rank stride": "global_rank_stride",
+    "In split size": "in_split_size",
+    "Rank": "rank",
+}
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "External id"
+MOST_MICROS = 2**52
+ORDER = "dependencies of kernels, which Kineto lacks: each waits for what ended before it began"
+WITHOUT_KERNEL = "{} communications on the CPU that no kernel of their file executes"
+
+
+def is_kineto(content: bytes) -> bool:
+    """Whether a file begins as a Kineto trace does; it may be gzipped."""
+    begin = begin_of_object(content)
+    return b'"schemaVersion"' in begin or b'"traceEvents"' in begin
+
+
+def read_kineto(files: Sequence[bytes], given: Defaults) -> Trace:
+    """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
+    return trace_of(FORMAT, files, given, _read)
+
+
+def _read(whole: Item, _file: int, files: int) -> RankNodes:
+    """Return the nodes of a file."""
+    if not whole.has("distributedInfo"):
+        whole.refuse("has no distributedInfo", "record within torch.distributed")
+    info = whole.of("distributedInfo")
+    world = info.number("world_size", 1, MOST_RANKS)
+    if world != files:
+        whole.refuse(f"needs the files of {world} ranks, got {files}", "put all into a folder")
+    nodes = RankNodes(info.number("rank", 0, world - 1), world)
+    nodes.define(info.value.get("pg_config"))
+    _Timeline(nodes, whole.each("traceEvents")).add()
+    return nodes
+
+
+class _Timeline:
+    """The kernels of a rank, in nanoseconds: ends of calls by their begin, spans of computing."""
+
+    def __init__(self, nodes: RankNodes, events: Iterable[Item]) -> None:
+        self.nodes, computes = nodes, list[tuple[int, int]]()
+        self.calls: dict[int, list[tuple[int, Item]]] = defaultdict(list)
+        events = [event for event in events if isinstance(event.value, dict)]
+        calls = (_attributes(event) for event in events if event.value.get("name") == CALL)
+        on_cpu = {str(call.value.get(LINK)): call for call in calls}
+        for event in (event for event in events if event.value.get("cat") in ON_GPU):
+            begin, end = _span(event)
+            call = _attributes(event)
+            if call.has("collective_name") or OF_NCCL in str(event.value.get("name")).lower():
+                of_cpu = on_cpu.pop(str(call.value.get(LINK)), call)
+                whole = Item({**of_cpu.value, **call.value}, event.place)
+                if not whole.has("collective_name"):
+                    hint = "record with PyTorch 2.4 or later"
+                    event.refuse("kernel of NCCL without 'Collective name'", hint)
+                self.calls[begin].append((max(end, begin + 1), whole))
+            else:
+                computes.append((begin, end))
+        self.computes = _merged(computes)
+        missing = sum(call.value.get("in_msg_nelems", 0) != 0 for call in on_cpu.values())
+        nodes.left_out.update({ORDER: 1, WITHOUT_KERNEL: missing})
+
+    def add(self) -> None:
+        """Add what the rank does between all times at which communications begin or end."""
+        ends: dict[int, list[int]] = defaultdict(list)
+        running, after = 0, list[int]()
+        times = self._times()
+        for now, later in pairwise([*times, *times[-1:]]):
+            running -= len(ends[now])
+            after += ends.pop(now)
+            for end, call in self.calls[now]:
+                after = self.nodes.joined(call, after)
+                ends[end].append(self.nodes.call(call, after))
+                running += 1
+            if micros := self._computes(now, later, waits=running > 0):
+                place = Item(None, f"computing from {now // 1000} us")
+                after = [self.nodes.add(place, after, COMPUTE, durationmicros=micros)]
+
+    def _times(self) -> list[int]:
+        """Return when communications begin and end, and when everything does."""
+        times = {end for calls in self.calls.values() for end, _ in calls} | self.calls.keys()
+        if self.computes:
+            times |= {self.computes[0][0], self.computes[-1][1]}
+        return sorted(times)
+
+    def _computes(self, begin: int, end: int, *, waits: bool) -> int:
+        """Return the microseconds of computing: all, or up to the last kernel's end if it waits."""
+        if waits:
+            last = bisect_left(self.computes, (end,)) - 1
+            end = min(end, self.computes[last][1]) if last >= 0 else begin
+        return max(0, round(end / 1000) - round(begin / 1000))
+
+
+def _attributes(event: Item) -> Item:
+    """Return the arguments of an event by their names in execution traces."""
+    given = event.value.get("args")
+    named = given.items() if isinstance(given, dict) else ()
+    return Item({NAMES.get(key, key): value for key, value in named}, event.place)
+
+
+def _span(event: Item) -> tuple[int, int]:
+    """Return when an event begins and ends, in nanoseconds."""
+    begin, lasts = event.of("ts").value, event.of("dur").value
+    for one in (begin, lasts):
+        if type(one) not in (int, float) or not 0 <= one <= MOST_MICROS:
+            event.refuse(f"ts and dur must be 0 to {MOST_MICROS} us, got {str(one)[:40]!r}")
+    return round(1000 * begin), round(1000 * (begin + lasts))
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same time as spans in order, none of which touches another."""
+    merged = list[tuple[int, int]]()
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged

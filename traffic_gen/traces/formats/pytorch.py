@@ -1,0 +1,232 @@
+"""What PyTorch records of communication, a file for each rank, as nodes of a Chakra trace.
+
+Kineto's traces and execution traces have calls of `ProcessGroupNCCL`, with the same attributes
+(`torch/csrc/distributed/c10d/ParamCommsUtils.hpp`): elements of the input, peers and roots by their
+number in the process group. `rank` is that of the root or the peer.
+"""
+
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from model.arrays import Ints
+from model.workload.trace import Trace
+from traffic_gen.traces.formats.chakra import begin_of, unpacked
+from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, MOST_JSON_BYTES, columns_of
+from traffic_gen.traces.formats.chakra_trace import Assembly
+from traffic_gen.traces.formats.json_items import Item, parsed
+from traffic_gen.traces.formats.nodes import (
+    MOST_BYTES,
+    MOST_RANKS,
+    Defaults,
+    Malformed,
+    require_nodes,
+)
+
+# Parts of names of calls that mean the same as those without, as in `_allgather_base`.
+VARIANT = re.compile("into_tensor|tensor|base|oop|coalesced|[^a-z]")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+ALL_TO_ALL_V, SEND, RECEIVES = "alltoallv", "send", ("recv", "recvanysource")
+KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, SEND, *RECEIVES}
+# Bytes of an element of each `c10::ScalarType`.
+BYTES_OF = {
+    name: size_bytes
+    for size_bytes, names in (
+        (1, "byte char bool qint8 quint8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz"),
+        (1, "float8_e4m3fnuz float8_e8m0fnu"),
+        (2, "short uint16 half bfloat16"),
+        (4, "int uint32 float complexhalf qint32"),
+        (8, "long uint64 double complexfloat"),
+        (16, "complexdouble"),
+    )
+    for name in names.split()
+}
+COMPUTE, JUNCTION = "CompNode", "MetadataNode"
+NO_ROOTS = "roots of {} calls, which the files lack: the first ranks of their groups"
+NO_SPLITS = "sizes by peer of {} calls of all_to_allv, which Kineto cuts off: equal ones"
+
+
+@dataclass
+class RankNodes:
+    """Collects the nodes of a rank: `places` has the place of each in the file.
+
+    `groups` has the ranks of process groups, `left_out` sentences about what has no node.
+    """
+
+    rank: int
+    ranks: int
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    groups: dict[str, list[int]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def add(self, item: Item, after: Iterable[int], type_: str, **fields: object) -> int:
+        """Add a node that waits for others; return its number."""
+        number, place = len(self.nodes), f": {item.place}"
+        require_nodes(number + 1, place)
+        self.nodes.append({"id": number, "type": type_, "datadeps": list(after), **fields})
+        self.places.append(place)
+        return number
+
+    def joined(self, item: Item, nodes: Sequence[int]) -> list[int]:
+        """Return one node, without an action, in place of several to wait for."""
+        return list(nodes) if len(nodes) < 2 else [self.add(item, nodes, JUNCTION)]
+
+    def call(self, item: Item, after: Sequence[int]) -> int:
+        """Add the nodes of a call; return the one that ends it."""
+        name = called(item)
+        if name not in KNOWN:
+            item.refuse(f"unknown communication {name[:40]!r}")
+        group = str(item.of("pg_name").value) if item.has("pg_name") else ""
+        ranks = self._ranks(item, group)
+        dtype = str(item.of("dtype").value).lower()
+        if dtype not in BYTES_OF:
+            item.refuse(f"unknown dtype {dtype[:40]!r}")
+        size_bytes = item.number("in_msg_nelems", 0, MOST_BYTES) * BYTES_OF[dtype]
+        if name == ALL_TO_ALL_V:
+            return self._all_to_all_v(item, after, ranks, size_bytes)
+        if name not in COMM_TYPE_OF:
+            peer = ranks[item.number("rank", 0, len(ranks) - 1)]
+            return self._message(item, after, peer, size_bytes if name == SEND else None)
+        fields: dict[str, object] = {"commtype": name, "commsize": size_bytes, "pgname": group}
+        if name in ROOTED and item.has("rank"):
+            fields["commsrc"] = ranks[item.number("rank", 0, len(ranks) - 1)]
+        elif name in ROOTED:
+            self.left_out[NO_ROOTS] += 1
+        return self.add(item, after, "CommCollNode", **fields)
+
+    def _message(self, item: Item, after: Sequence[int], peer: int, sent: int | None) -> int:
+        """Add a send of some bytes, or a receive."""
+        if sent is None:
+            return self.add(item, after, "CommRecvNode", commsrc=peer)
+        return self.add(item, after, "CommSendNode", commdst=peer, commsize=sent)
+
+    def _all_to_all_v(
+        self, item: Item, after: Sequence[int], ranks: Sequence[int], size_bytes: int
+    ) -> int:
+        """Add a send to each other rank and a receive from each, with their shares of the input."""
+        splits = _integers(item.of("in_split_size").value)
+        self.left_out[NO_SPLITS] += splits is None
+        shares = splits or [1] * len(ranks)
+        if len(shares) != len(ranks) or min(shares) < 0:
+            item.refuse(f"needs a split for each of {len(ranks)} ranks, got {len(shares)}")
+        ends = list[int]()
+        for share, peer in zip(shares, ranks, strict=True):
+            if peer != self.rank:
+                sent = size_bytes * share // max(1, sum(shares))
+                ends += [self._message(item, after, peer, one) for one in (sent, None)]
+        return self.add(item, ends, JUNCTION)
+
+    def _ranks(self, item: Item, group: str) -> list[int]:
+        """Return the ranks of a call's group: as listed, or by their first one and stride."""
+        if group not in self.groups:
+            count = item.number("pg_size", 1, MOST_RANKS)
+            listed = _integers(item.value.get("ranks"))
+            if not listed and count == self.ranks:
+                listed = list(range(count))
+            if not listed:
+                stride = item.number("global_rank_stride", 0, MOST_RANKS)
+                first = item.number("global_rank_start", 0, MOST_RANKS)
+                listed = [first + stride * number for number in range(count)]
+            self.groups[group] = listed
+        ranks = self.groups[group]
+        if not 0 <= min(ranks) <= max(ranks) < self.ranks:
+            hint = "put the files of all ranks, and no others, into a folder"
+            item.refuse(f"has ranks up to {max(ranks)}, got {self.ranks} files", hint)
+        return ranks
+
+    def define(self, groups: object) -> None:
+        """Note the ranks of all groups that PyTorch lists; without ranks, it has the first ones."""
+        for one in groups if isinstance(groups, list) else ():
+            ranks = _integers(one.get("ranks")) if isinstance(one, dict) else None
+            if ranks is not None:
+                size = Item(one, "process groups").number("group_size", 1, MOST_RANKS, self.ranks)
+                self.groups[str(one.get("pg_name"))] = ranks or list(range(size))
+
+    def end(self) -> None:
+        """Add the node that lists all groups, as in Chakra."""
+        known = [(name, ranks) for name, ranks in self.groups.items() if max(ranks) < self.ranks]
+        listed = [{"pg_name": name, "ranks": ranks} for name, ranks in sorted(known)]
+        inputs = {"values": str([json.dumps(listed)])}
+        self.add(Item(None, "process groups"), (), JUNCTION, inputs=inputs)
+
+
+def called(item: Item) -> str:
+    """Return the name of a call, without what does not change its meaning."""
+    return VARIANT.sub("", str(item.of("collective_name").value).lower())
+
+
+def _integers(value: object) -> list[int] | None:
+    """Return a list of integers, also from a text; nothing for one that is cut off."""
+    if isinstance(value, str):
+        value = decoded(value)
+    listed = isinstance(value, list) and all(type(one) is int for one in value)
+    return value if listed else None  # type: ignore[return-value]
+
+
+def decoded(text: object) -> object:
+    """Return what a text has as JSON; nothing if it is none."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def begin_of_object(content: bytes) -> bytes:
+    """Return the first bytes of a file that has an object, and none of any other."""
+    try:
+        begin = begin_of(content).lstrip()
+    except zlib.error:
+        return b""
+    return begin if begin.startswith(b"{") else b""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The rank of each node, its place, and the file of each rank."""
+
+    rank: Ints
+    places: Sequence[str]
+    file_of: Sequence[int]
+
+    def at(self, node: int, what: str) -> Malformed:
+        """Return an error at a node."""
+        return Malformed(self.places[node], what, file=self.file_of[int(self.rank[node])])
+
+
+def trace_of(
+    form: str,
+    files: Sequence[bytes],
+    given: Defaults,
+    read: Callable[[Item, int, int], RankNodes],
+) -> Trace:
+    """Return the trace of all files, of which each is read with its number and that of all."""
+    of_rank: dict[int, tuple[int, RankNodes]] = {}
+    for file, content in enumerate(files):
+        plain = unpacked(content, MOST_JSON_BYTES, file, MOST_JSON_BYTES)
+        try:
+            nodes = read(parsed(plain.decode(errors="replace")), file, len(files))
+            if nodes.rank in of_rank:
+                hint = "leave one file for each rank in the folder"
+                raise Malformed(1, f"duplicate rank {nodes.rank}", hint)
+        except Malformed as error:
+            raise Malformed(error.place, error.what, error.hint, file=file) from None
+        nodes.end()
+        of_rank[nodes.rank] = file, nodes
+    ordered = [of_rank[rank] for rank in range(len(files))]
+    flat = [node for _, nodes in ordered for node in nodes.nodes]
+    source = _Source(
+        np.repeat(np.arange(len(files)), [len(nodes.nodes) for _, nodes in ordered]),
+        [place for _, nodes in ordered for place in nodes.places],
+        [file for file, _ in ordered],
+    )
+    trace = Assembly(source, columns_of(source, flat), len(files), given).trace()
+    left_out = sum((nodes.left_out for _, nodes in ordered), Counter[str]())
+    said = tuple(what.format(count) for what, count in sorted(left_out.items()))
+    return replace(trace, format=form, left_out=said + trace.left_out)
