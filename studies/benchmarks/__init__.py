@@ -69,6 +69,7 @@ BENCHMARKS = {
     "capacity": Benchmark("capacity.capacity", Needs.CONTAINERS),
     "gate": _accuracy("gate", Needs.NOISE),
     "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS),
+    "rooted": _accuracy("rooted", Needs.FABRIC),
     "noise": _accuracy("noise", Needs.NOISE),
     "buckets": _accuracy("buckets", Needs.NOISE),
     "calibration": Benchmark("accuracy.calibration"),

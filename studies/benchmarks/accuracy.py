@@ -17,6 +17,7 @@ from linux.machine.processor import stolen_s
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import FaultMode
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
+from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.machine_profile import known_machine
@@ -26,6 +27,7 @@ from studies.benchmarks.noise import noise
 from studies.benchmarks.rows import FAILED, SIXTEEN, Row, judged, part, seen
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ GATE: dict[float, tuple[int, ...]] = {
 # Steps of 0.2 s, and of 10 to 50 ms, where bursts at the start of a step show.
 DEPTHS = tuple(product((0.0, 0.3), (1, 5, 10, 20), ("self-check", "short-steps")))
 SIZES = ("2 MB", "4 MB", "8 MB")
+# Collectives with a root, of which `matrix` has Broadcast.
+ROOTED = (Collective.REDUCE, Collective.GATHER, Collective.SCATTER)
 
 
 def _at_rate(share: float, rate: int) -> Point:
@@ -69,6 +73,15 @@ def _of_size(size: str) -> Point:
     workloads = range(len(plain.cases) // len(plain.fabrics))
     sizes = (f"workloads.{number}.size={size}" for number in workloads)
     return Point("collectives", ("repeats=5", *sizes), facts={"size": size})
+
+
+def _rooted(size: str) -> Point:
+    workloads = ", ".join(
+        f"{{collective: {collective}, algorithm: {algorithm}, size: {size}}}"
+        for collective, algorithm in ALGORITHMS
+        if collective in ROOTED
+    )
+    return Point("collectives", ("repeats=5", f"workloads=[{workloads}]"), facts={"size": size})
 
 
 def _by_spines(selection: str) -> Point:
@@ -106,6 +119,7 @@ def _experiments() -> Iterator[Point]:
 POINTS: dict[str, Callable[[], Iterator[Point]]] = {
     "fidelity": lambda: map(Point, ("quickstart", "moe-dgx-a100")),
     "matrix": lambda: map(_of_size, SIZES),
+    "rooted": lambda: map(_rooted, SIZES),
     "noise": lambda: (
         Point("quickstart", share=share, facts={"asked": share})
         for share in (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)

@@ -266,6 +266,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("scenario measured modeled"),
     ),
     "matrix": (Table("collective algorithm ratio", across="fabric size"),),
+    "rooted": (Table("collective algorithm ratio", across="fabric size"),),
     "capacity": (
         Table("gpus proxies collective algorithm measured_s modeled_s ratio verdict"),
         Table("collective carried_gbit_per_s nominal_gbit_per_s"),
@@ -293,7 +294,6 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table(
             "algorithm nic_mbit_per_s traffic fabric measured_s modeled_s error cpu_s_per_gigabyte"
         ),
-        Table("algorithm nic_mbit_per_s traffic error_ratio cpu_s_per_gigabyte_ratio"),
         Table("gpus fabric connected_s up_s"),
     ),
     "agents": (

@@ -53,7 +53,8 @@ def _read(whole: Item, rank: int, ranks: int) -> RankNodes:
     for node in sorted(listed, key=lambda node: node.number("id", 0, 2**63)):
         name, at = node.value.get("name"), Item(node.value, f"node {node.value['id']}")
         if name == GROUPS:
-            nodes.define(decoded(*[one.value for one in at.of("inputs").each("values")[:1]]))
+            for groups in at.of("inputs").each("values"):
+                nodes.define(decoded(groups.value))
         elif name == COMMUNICATION:
             order.add(_call(at))
         else:
