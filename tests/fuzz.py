@@ -42,6 +42,7 @@ from tests.playground import (
     end_of,
     playground,
 )
+from tests.unit.pytorch_files import call, communication, kernel, kineto, operators
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -292,7 +293,11 @@ def _samples(name: str) -> list[bytes]:
     return [path.read_bytes() for path in paths if path.is_file()]
 
 
-TRACES, NETWORKS = _samples("traces"), _samples("networks")
+OF_PYTORCH = [
+    kineto(0, kernel(5, 10), communication(10, 5, "allreduce", 8, ranks="[0]"), ranks=1),
+    operators(call("all_to_allv", 8, pg_size=1), groups=[{"pg_name": "0", "ranks": [0]}]),
+]
+TRACES, NETWORKS = [*_samples("traces"), *OF_PYTORCH], _samples("networks")
 
 
 @st.composite

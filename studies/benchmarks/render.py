@@ -249,6 +249,15 @@ def _contending(rows: Sequence[Row]) -> Iterator[Row]:
     return (row for row in contended if (row["shape"], row["fabric"]) != same)
 
 
+def _extremes(rows: Sequence[Row]) -> Iterator[Row]:
+    """Put the least and the largest ratio of an algorithm into one row."""
+    cases = [row for row in rows if "ratio" in row]
+    for place in dict.fromkeys((row["collective"], row["algorithm"]) for row in cases):
+        mine = [r["ratio"] for r in cases if (r["collective"], r["algorithm"]) == place]
+        named = dict(zip(("collective", "algorithm"), place, strict=True))
+        yield {**named, "ratio_least": min(mine), "ratio_most": max(mine)}
+
+
 def _by_source(rows: Sequence[Row]) -> Iterator[Row]:
     """Put the figures of a source into one row."""
     for source in dict.fromkeys(row["against"] for row in rows):
@@ -266,7 +275,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("scenario measured modeled"),
     ),
     "matrix": (Table("collective algorithm ratio", across="fabric size"),),
-    "rooted": (Table("collective algorithm ratio", across="fabric size"),),
+    "rooted": (Table("collective algorithm ratio_least ratio_most", of=_extremes),),
     "capacity": (
         Table("gpus proxies collective algorithm measured_s modeled_s ratio verdict"),
         Table("collective carried_gbit_per_s nominal_gbit_per_s"),
