@@ -4,7 +4,7 @@ import csv
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.fidelity import Observation
 from testbed.fabric.links import Reading
 from testbed.instruments.pauses import PauseWatch, watching_pauses
-from testbed.instruments.samplers import CpuMonitor, thread_times
+from testbed.instruments.samplers import CpuMonitor, sampling_queues, thread_times
 from traffic_gen.probes.blackout import PairRecord, crossed
 
 PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
@@ -151,7 +151,12 @@ def observing(
 
     `beside_agents`: other processes than the agents send, in the networks of the proxies.
     """
-    with CpuMonitor(fabric.bed.open_vswitch) as watching, watching_pauses() as watch:
+    links, has_queues = fabric.bed.links, fabric.topology.spec.nic.queue
+    with (
+        CpuMonitor(fabric.bed.open_vswitch) as watching,
+        watching_pauses() as watch,
+        sampling_queues(links.switch_ports(), folder) if has_queues else nullcontext(),
+    ):
         observer = Observer(fabric, watching, watch, beside_agents=beside_agents)
         try:
             yield observer

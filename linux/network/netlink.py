@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from linux.network.socket_options import SO_RCVBUFFORCE
@@ -26,12 +26,14 @@ HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 ERROR = struct.Struct("=i")
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
-TCA_KIND, TCA_STATS = 1, 3
+TCA_KIND, TCA_STATS, TCA_XSTATS = 1, 3, 4
 # struct tcmsg, struct tc_stats (linux/rtnetlink.h, gen_stats.h): bytes, packets, drops,
 # overlimits, bps, pps, qlen, backlog.
 TCMSG = struct.Struct("=BxxxiIII")
 TC_STATS = struct.Struct("=QIIIIIII")
-SHAPER = b"htb\0"
+# struct tc_red_xstats (linux/pkt_sched.h): early, pdrop, other, marked.
+RED_STATS = struct.Struct("=IIII")
+SHAPER, MARKING = b"htb\0", b"red\0"
 # The alias (ip-link(8)) of an interface that is to be taken out of use before it goes down.
 DRAINED = "railbed: drained"
 BUFFER_BYTES = 1 << 18
@@ -188,11 +190,12 @@ def aligned(length: int) -> int:
 
 @dataclass(frozen=True)
 class Queue:
-    """A shaper's queue at an interface: its backlog now, and its drops since creation."""
+    """A shaper's queue at an interface: its backlog now, its drops and marks since creation."""
 
     interface: int
     backlog_bytes: int
     dropped_packets: int
+    marked_packets: int = 0
 
 
 def read_queues(netlink: NetlinkSocket) -> list[Queue]:
@@ -202,16 +205,26 @@ def read_queues(netlink: NetlinkSocket) -> list[Queue]:
     measurement.
     """
     asked = request(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
-    return [queue for answer in netlink.dump(asked) for queue in parse_queues(answer)]
+    queues: dict[int, Queue] = {}
+    for answer in netlink.dump(asked):
+        for queue in parse_queues(answer):
+            # The queue that marks is within the shaper, which comes first.
+            if shaper := queues.get(queue.interface):
+                queue = replace(shaper, marked_packets=queue.marked_packets)
+            queues[queue.interface] = queue
+    return list(queues.values())
 
 
 def parse_queues(answer: bytes) -> Iterator[Queue]:
-    """Yield the shapers' queues in one part of the kernel's answer."""
+    """Yield the shapers' queues, and those that mark, in one part of the kernel's answer."""
     for kind, begin, end in places_in(answer):
         if kind == RTM_NEWQDISC:
             places = attribute_places(answer, begin + TCMSG.size, end)
             attributes = {kind: place for kind, place, _ in places}
-            if answer.startswith(SHAPER, attributes[TCA_KIND]) and TCA_STATS in attributes:
-                interface = TCMSG.unpack_from(answer, begin)[1]
+            interface, name = TCMSG.unpack_from(answer, begin)[1], attributes[TCA_KIND]
+            if answer.startswith(SHAPER, name) and TCA_STATS in attributes:
                 figures = TC_STATS.unpack_from(answer, attributes[TCA_STATS])
                 yield Queue(interface, backlog_bytes=figures[7], dropped_packets=figures[2])
+            elif answer.startswith(MARKING, name) and TCA_XSTATS in attributes:
+                *_, marked = RED_STATS.unpack_from(answer, attributes[TCA_XSTATS])
+                yield Queue(interface, 0, 0, marked)

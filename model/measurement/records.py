@@ -47,6 +47,29 @@ class TransferRecord:
 
 
 @dataclass(frozen=True)
+class QueuePairSample:
+    """A queue pair of RoCE at a moment, in ns since the repeat's start.
+
+    Bytes of frames, notifications of congestion and repeated packets count from the opening of the
+    queue pair. `rate_bps` is the most that its congestion control allows, if it has a rate,
+    `window` its most packets under way, `alpha` DCQCN's.
+    """
+
+    repeat: int
+    source: int
+    destination: int
+    lane: int
+    queue_pair: int
+    ns: int
+    sent_bytes: int
+    notifications: int
+    repeated: int
+    rate_bps: float | None
+    window: float
+    alpha: float | None
+
+
+@dataclass(frozen=True)
 class Repeat:
     """One execution of a schedule. `completion_s` counts until the last byte has arrived.
 
@@ -69,6 +92,7 @@ class Repeat:
     received_bytes: tuple[int, ...] = ()
     out_of_order: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    queue_pairs: tuple[QueuePairSample, ...] = ()
 
     @property
     def retransmits(self) -> int:
@@ -134,6 +158,21 @@ class LinkSample:
     ns: int
     sent_bytes: int
     received_bytes: int
+
+
+@dataclass(frozen=True)
+class QueueSample:
+    """The queue of a switch's port at a moment of CLOCK_MONOTONIC; packets count from its creation.
+
+    `receiver` is the node that the port leads to.
+    """
+
+    link: str
+    receiver: str
+    ns: int
+    backlog_bytes: int
+    dropped_packets: int
+    marked_packets: int
 
 
 @dataclass(frozen=True)

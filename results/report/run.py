@@ -20,6 +20,7 @@ from results.report.charts import (
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
+from results.report.transport_pictures import transport_picture
 from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import (
     cases_section,
@@ -134,8 +135,23 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
             for kind, cases in run.fabrics.items()
         ],
     )
+    yield _transport(run.cases.values())
     yield Part(fidelity_section(result))
     yield from map(Part, machine_sections(result))
+
+
+def _transport(cases: Iterable[CaseData]) -> Part:
+    text = (
+        "Queue pairs of the last execution, and ports of switches whose queues the scenario gives: "
+        "those that sent most, the longest queues, and how often packets were marked, dropped, "
+        "notified and repeated, at all of them. Sampled about ten times a second."
+    )
+    drawn = [
+        transport_picture(case, f"transport-{number}")
+        for number, case in enumerate(cases)
+        if len(case.queue_pairs["ns"])
+    ]
+    return Part(Section("Queue pairs and queues", text=text if drawn else ""), drawn)
 
 
 def _phases(phases: Sequence[Mapping[str, Any]]) -> Part:

@@ -27,6 +27,8 @@ from results.store.tables import (
     COUNTERS,
     EXECUTIONS,
     LINK_SAMPLES,
+    QUEUE_PAIRS,
+    QUEUES,
     TRANSFERS,
     RawTable,
     case_folders,
@@ -42,7 +44,7 @@ class CaseData:
     """A measured case, or a measured phase of a case with faults.
 
     Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
-    links are of the execution during the fault.
+    links are of the execution during the fault, those of switches' queues of the whole case.
     """
 
     name: str
@@ -52,6 +54,8 @@ class CaseData:
     transfers: Columns
     counters: Columns
     link_samples: Columns
+    queue_pairs: Columns
+    queues: Columns
 
     @property
     def kind(self) -> str:
@@ -132,9 +136,10 @@ def read_run(folder: Path) -> RunData:
     """Read a run; raise `InputError` if it is not complete, or damaged."""
     result = read_result(folder)
     _require_figures(folder, result)
-    executions, transfers, counters, link_samples = (
-        _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES)
+    executions, transfers, counters, link_samples, queues = (
+        _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES, QUEUES)
     )
+    queue_pairs = read_table(folder, QUEUE_PAIRS)
     with reading(folder):
         folders, order = case_folders(folder), _order(result)
         cases = {
@@ -145,6 +150,8 @@ def read_run(folder: Path) -> RunData:
                 transfers=_rows_of(folder, TRANSFERS, transfers, name),
                 counters=rows(counters, counters[CASE] == name),
                 link_samples=rows(link_samples, link_samples[CASE] == name),
+                queue_pairs=rows(queue_pairs, queue_pairs[CASE] == name),
+                queues=rows(queues, queues[CASE] == name),
             )
             for name in sorted(folders, key=order.index)
         }

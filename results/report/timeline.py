@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from model.arrays import Floats
+from model.arrays import Floats, Ints
 from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
 from results.report.analysis import (
@@ -25,6 +25,7 @@ from results.report.analysis import (
     throughput_bps,
 )
 from results.report.run_data import CaseData, Columns, RunData, rows
+from results.report.transport_pictures import ports, queue_pairs, rates_bps
 from results.store.records import read_record, reading
 from results.store.runs import DURING
 
@@ -67,6 +68,7 @@ def _events(run: RunData) -> Iterator[Event]:
         for row in range(len(case.executions["number"])):
             yield from _execution(case, row)
         yield from _sampled_use(case)
+        yield from _transport(case)
     yield from _faults(run)
     yield from _journals(run)
 
@@ -188,6 +190,27 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
         used = {to: throughput_bps(case, link, to, edges_s) / link.rate_bps for to in DIRECTIONS}
         shares = {to: [round(100 * float(u), 1) for u in use] for to, use in used.items()}
         yield from _use_of(link, shares, start_ns, slice_ns)
+
+
+def _transport(case: CaseData) -> Iterator[Event]:
+    """Yield the rate and the counts of each queue pair, and the queue of each port of a switch."""
+    starts_ns = zip(case.executions["number"], case.executions["start_ns"], strict=True)
+    for number, start_ns in starts_ns:
+        for name, of in queue_pairs(case, number):
+            process = FIRST_GPU + int(of["source"][0])
+            counts = {"Mbit/s": np.round(rates_bps(of) / 1e6, 3)}
+            counts |= {key: of[key] for key in ("notifications", "repeated")}
+            yield from _counter(process, name, of["ns"] + int(start_ns), counts)
+    for name, of in ports(case):
+        counts = {key: of[key] for key in ("backlog_bytes", "dropped_packets", "marked_packets")}
+        yield from _counter(LINKS, f"queue of {name}", of["ns"], counts)
+
+
+def _counter(process: int, name: str, ns: Ints, values: Columns) -> Iterator[Event]:
+    """Yield a counter of several values."""
+    for row, ts in enumerate(ns.tolist()):
+        args = {key: float(column[row]) for key, column in values.items()}
+        yield {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": ts, "args": args}
 
 
 def _use_of(

@@ -33,7 +33,7 @@ from linux.files.user_files import cleared, give, make_folder, sync, unfollowed
 from model.errors import InputError, Problem
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import QueuePairSample, Repeat, TransferRecord
 from model.sweep import REAL
 from results.store.records import read_json, reading, write_json, write_record
 
@@ -123,8 +123,9 @@ class RunFolder:
         write_json(folder / "topology.json", written)
         modeled = {**asdict(prediction), "arrival_s": list(prediction.arrival_s)}
         write_json(folder / "prediction.json", modeled)
-        with cleared(folder / "transfers.csv").open("x", newline="") as file:
-            csv.writer(file).writerow([field.name for field in fields(TransferRecord)])
+        for name, record in (("transfers", TransferRecord), ("queue-pairs", QueuePairSample)):
+            with cleared(folder / f"{name}.csv").open("x", newline="") as file:
+                csv.writer(file).writerow([field.name for field in fields(record)])
         return folder
 
     def folder_of(self, case: str) -> Path:
@@ -132,10 +133,11 @@ class RunFolder:
         return self.path / folder_name(case)
 
     def add_repeat(self, case: str, repeat: Repeat) -> None:
-        """Append the raw transfer records of an execution."""
-        place = self.folder_of(case) / "transfers.csv"
-        with open(place, "a", newline="", opener=unfollowed) as file:
-            csv.writer(file).writerows(vars(record).values() for record in repeat.records)
+        """Append the raw records of an execution: transfers, and samples of queue pairs."""
+        folder = self.folder_of(case)
+        for name, records in (("transfers", repeat.records), ("queue-pairs", repeat.queue_pairs)):
+            with open(folder / f"{name}.csv", "a", newline="", opener=unfollowed) as file:
+                csv.writer(file).writerows(vars(record).values() for record in records)
 
     def end_case(
         self,
@@ -161,7 +163,7 @@ class RunFolder:
             for repeat in repeats
         ]
         for row in rows:
-            del row["records"]
+            del row["records"], row["queue_pairs"]
         write_json(folder / "repeats.json", rows)
         links = {link: {"before": before[link], "after": after[link]} for link in before}
         write_json(folder / "counters.json", links)

@@ -29,7 +29,7 @@ from linux.files.user_files import (
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
-from model.measurement.records import LinkSample, TransferRecord
+from model.measurement.records import LinkSample, QueuePairSample, QueueSample, TransferRecord
 from results.store.records import HINT, read_json, read_record, reading
 from results.store.runs import PHASES, folder_name, read_result
 
@@ -86,6 +86,22 @@ LINK_SAMPLES = RawTable(
     "links.csv",
     {**dict.fromkeys(LinkSample.__dataclass_fields__, WHOLE), "link": TEXT},
 )
+QUEUE_PAIRS = RawTable(
+    "queue_pairs",
+    "queue-pairs.csv",
+    {
+        **dict.fromkeys(QueuePairSample.__dataclass_fields__, WHOLE),
+        **dict.fromkeys(("rate_bps", "window", "alpha"), REAL),
+    },
+)
+QUEUES = RawTable(
+    "queues",
+    "queues.csv",
+    {
+        **dict.fromkeys(QueueSample.__dataclass_fields__, WHOLE),
+        **dict.fromkeys(("link", "receiver"), TEXT),
+    },
+)
 CPU = RawTable(
     "cpu",
     "vitals.csv",
@@ -100,7 +116,17 @@ WAITS = RawTable("waits", "waits.csv", {"execution": WHOLE, "agent": WHOLE, "wai
 PAUSES = RawTable(
     "pauses", "pauses.csv", {"execution": WHOLE, **dict.fromkeys(Pause.__dataclass_fields__, WHOLE)}
 )
-RAW_TABLES = (TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, CPU, WAITS, PAUSES)
+RAW_TABLES = (
+    TRANSFERS,
+    EXECUTIONS,
+    COUNTERS,
+    LINK_SAMPLES,
+    QUEUE_PAIRS,
+    QUEUES,
+    CPU,
+    WAITS,
+    PAUSES,
+)
 CASES = {
     **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "verdict"), TEXT),
     **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),

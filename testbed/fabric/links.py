@@ -299,6 +299,14 @@ class Links:
                 if queue:
                     set_queue(netlink, interface, parent, queue)
 
+    def switch_ports(self) -> dict[int, tuple[str, str]]:
+        """Return links and the nodes they lead to by the index of a switch's interface."""
+        return {
+            self.index_of(link.port_of(node)): (link.name, link.other_end(node))
+            for node in self.topology.switch_by_name
+            for link in self.topology.links_of(node)
+        }
+
     def longest_queue_bytes(self) -> int:
         """Return the current backlog of the longest queue of any link end, in bytes."""
         queues = (queue for netlink in self.sockets.values() for queue in read_queues(netlink))

@@ -1,6 +1,6 @@
-"""Threads of the run that sample while a schedule is executed: CPU times, and bytes of links.
+"""Threads of the run that sample while a schedule is executed: CPU times, links, switches' queues.
 
-The run otherwise only waits. Queues are not read: that takes milliseconds, in which proxies wait.
+The run otherwise only waits. Queues are read where the scenario gives them a length.
 """
 
 import csv
@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Self
@@ -17,11 +17,12 @@ from typing import Self
 from linux.files.user_files import cleared
 from linux.machine.processor import idle_and_steal_s
 from linux.network.counters import parse_carried
+from linux.network.netlink import NetlinkSocket, Queue, read_queues
 from linux.processes.lifetime import BEFORE_PROXIES
 from model.errors import EmulationError
 from model.fabric.topology import Link
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
-from model.measurement.records import LinkSample
+from model.measurement.records import LinkSample, QueueSample
 from testbed.nodes.openvswitch import OpenVSwitch
 
 WINDOW_S = 0.1
@@ -156,15 +157,55 @@ class LinkSampler(_Sampler):
                     yield LinkSample(self._names[interface], ns, sent, received)
 
 
+class QueueSampler(_Sampler):
+    """Samples the queues of switches' ports, ten times a second; `ports` are by interface index.
+
+    A port is named by its link, and the node that the link leads to.
+    """
+
+    def __init__(self, ports: Mapping[int, tuple[str, str]]) -> None:
+        super().__init__()
+        self._ports, self._samples = ports, list[QueueSample]()
+
+    def _run(self) -> None:
+        before: dict[int, Queue] = {}
+        with closing(NetlinkSocket()) as netlink:
+            while not self._stopped.wait(WINDOW_S):
+                ns = time.monotonic_ns()
+                for queue in read_queues(netlink):
+                    if queue.interface in self._ports and queue != before.get(queue.interface):
+                        self._samples.append(self._sample(queue, ns))
+                        before[queue.interface] = queue
+
+    def _sample(self, queue: Queue, ns: int) -> QueueSample:
+        counts = queue.backlog_bytes, queue.dropped_packets, queue.marked_packets
+        return QueueSample(*self._ports[queue.interface], ns, *counts)
+
+    def samples(self) -> Iterator[QueueSample]:
+        """Yield the samples; one that repeats the one before of its port is left out."""
+        yield from self._samples
+
+
 @contextmanager
-def sampling_links(links: Sequence[Link], place: Path) -> Iterator[None]:
+def _kept(sampler: "LinkSampler | QueueSampler", record: type, file: Path) -> Iterator[None]:
     """Sample within the context; write the samples as a CSV file even after an error."""
-    sampler = LinkSampler(links)
     try:
         with sampler:
             yield
     finally:
-        with cleared(place / "links.csv").open("x", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow([field.name for field in fields(LinkSample)])
+        with cleared(file).open("x", newline="") as opened:
+            rows = csv.writer(opened)
+            rows.writerow([field.name for field in fields(record)])
             rows.writerows(vars(sample).values() for sample in sampler.samples())
+
+
+def sampling_links(links: Sequence[Link], place: Path) -> AbstractContextManager[None]:
+    """Sample links within the context; write the samples even after an error."""
+    return _kept(LinkSampler(links), LinkSample, place / "links.csv")
+
+
+def sampling_queues(
+    ports: Mapping[int, tuple[str, str]], place: Path
+) -> AbstractContextManager[None]:
+    """Sample the queues of ports within the context; write the samples even after an error."""
+    return _kept(QueueSampler(ports), QueueSample, place / "queues.csv")

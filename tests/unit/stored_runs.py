@@ -11,7 +11,14 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology
-from model.measurement.records import CaseExecutions, LinkSample, Repeat, TransferRecord
+from model.measurement.records import (
+    CaseExecutions,
+    LinkSample,
+    QueuePairSample,
+    QueueSample,
+    Repeat,
+    TransferRecord,
+)
 from model.prediction.fluid import Prediction, path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
@@ -93,6 +100,7 @@ def _case(
             folder.add_repeat(name + phase, done)
         before, after = _counters(topology, schedule, executions)
         folder.end_case(name + phase, 0, repeats, frozenset(), before, after)
+        _sample_queue(folder.folder_of(name + phase), topology, repeats[0].start_ns)
         if phase == "/during_fault":
             _sample(folder.folder_of(name + phase), topology, repeats[0].start_ns)
     measured = Measured(topology, schedule, CaseExecutions(repeats), epoch=Epoch(topology))
@@ -114,7 +122,12 @@ def _execution(
         for t, end in zip(schedule.transfers, ends, strict=True)
     )
     seconds = off * prediction.completion_s
-    return repeat(number, seconds, records=records, start_ns=start_ns)
+    samples = tuple(
+        QueuePairSample(number, *pair, 0, 0, ns, sent, 0, sent // 1000, None, 32.0, None)
+        for pair in sorted({(t.source, t.destination) for t in schedule.transfers})
+        for ns, sent in ((0, 0), (round(seconds * 5e8), 100_000), (round(seconds * 1e9), 100_000))
+    )
+    return repeat(number, seconds, records=records, start_ns=start_ns, queue_pairs=samples)
 
 
 def _sample(place: Path, topology: Topology, start_ns: int) -> None:
@@ -127,6 +140,17 @@ def _sample(place: Path, topology: Topology, start_ns: int) -> None:
                 seconds = min(1.0, tick * SAMPLED_EVERY_S)
                 ns = start_ns + round(tick * SAMPLED_EVERY_S * 1e9)
                 rows.writerow([link.name, ns, 0, round(link.rate_bps * seconds / 8)])
+
+
+def _sample_queue(place: Path, topology: Topology, start_ns: int) -> None:
+    """A port of the first rail switch marks and drops packets of a queue that grows."""
+    link = topology.links_of(topology.rail_switches[0])[0]
+    with (place / "queues.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow([field.name for field in fields(QueueSample)])
+        for tick in range(3):
+            ns = start_ns + round(tick * SAMPLED_EVERY_S * 1e9)
+            rows.writerow([link.name, link.lower.node, ns, 1000 * tick, tick, 2 * tick])
 
 
 def _counters(

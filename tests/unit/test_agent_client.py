@@ -25,6 +25,7 @@ REPORT: dict[str, Any] = {
     "cpu_s": 0.0,
     "retransmits": 0,
     "out_of_order": 0,
+    "queue_pairs": [],
 }
 REPORT |= {"sent_bytes": 8, "received_bytes": 8, "sends": [], "receives": [], "errors": []}
 

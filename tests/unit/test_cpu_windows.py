@@ -1,14 +1,23 @@
 """CPU samples: parsing of the kernel's text, and the arithmetic of windows."""
 
 import struct
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from linux.machine.processor import TICKS_PER_S, idle_and_steal_s
-from linux.network.netlink import HEADER, TC_STATS, TCMSG, Queue, parse_queues
+from linux.network.netlink import (
+    HEADER,
+    TC_STATS,
+    TCMSG,
+    NetlinkSocket,
+    Queue,
+    parse_queues,
+    read_queues,
+)
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, window, windows_of, within
 from testbed.instruments.samplers import stalled_s, thread_time
 
@@ -110,3 +119,12 @@ def test_queues_of_shapers_are_read_and_no_others(queues: list[tuple[str, int, i
     answer += HEADER.pack(HEADER.size + 4, 3, 2, 1, 0) + b"\0" * 4
     expected = [Queue(index, held, lost) for kind, index, held, lost in queues if kind == "htb"]
     assert list(parse_queues(answer)) == expected
+
+
+def test_marks_belong_to_the_shaper_around_the_queue_that_marks() -> None:
+    marking = message("red", 7, 500, 3)
+    stats = attribute(4, struct.pack("=IIII", 1, 2, 3, 44))
+    marking = HEADER.pack(len(marking) + len(stats), 36, 2, 1, 0) + marking[HEADER.size :] + stats
+    answers = [message("htb", 7, 900, 5) + message("htb", 8, 1, 0), marking]
+    netlink = cast(NetlinkSocket, SimpleNamespace(dump=lambda _: answers))
+    assert read_queues(netlink) == [Queue(7, 900, 5, 44), Queue(8, 1, 0)]

@@ -78,7 +78,7 @@ def test_a_link_in_the_place_of_a_record_is_replaced(
 
 
 def appended(folder: Path) -> None:
-    RunFolder(folder, 1).add_repeat(CASE, cast(Any, SimpleNamespace(records=())))
+    RunFolder(folder, 1).add_repeat(CASE, cast(Any, SimpleNamespace(records=(), queue_pairs=())))
 
 
 def logged(folder: Path) -> None:

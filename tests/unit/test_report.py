@@ -159,6 +159,7 @@ def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
         "Time by step, and the bottleneck link",
         "Bytes between GPUs",
         "Times of transfers",
+        "Queue pairs and queues",
         "Fidelity",
         "Executions, and pauses of the machine",
     ]

@@ -112,6 +112,7 @@ def test_all_transfers_arrive_over_sockets(
     sides = [Side(rank, settings) for rank in (0, 1)]
     sides[0].waiting = [transfer(number, content) for number, content in enumerate(contents)]
     sides[0].endpoint.start(sides[0].waiting.pop(0))
+    sides[0].endpoint.begin_samples()
     sides[1].endpoint.tell_ready(0, 77)
     until_s = time.monotonic() + 20
     while len(sides[0].done) < len(contents) or not sides[0].readies:
@@ -121,6 +122,7 @@ def test_all_transfers_arrive_over_sockets(
             break
     for side in sides:
         side.close()
+    assert_samples_count_all(sides[0].endpoint)
     assert sides[0].readies == [77]
     assert sorted(sides[0].done) == list(range(len(contents)))
     assert {number: bytes(whole) for number, whole in sides[1].got.items()} == dict(
@@ -128,6 +130,18 @@ def test_all_transfers_arrive_over_sockets(
     )
     if loss:
         assert sides[0].endpoint.counts()[0] > 0
+
+
+def assert_samples_count_all(sender: endpoint.Endpoint) -> None:
+    """Samples follow in time, counts only grow, and the last ones have everything."""
+    by_pair: dict[int, list[endpoint.Sample]] = {}
+    for _, number, sample in sender.samples():
+        by_pair.setdefault(number, []).append(sample)
+    assert by_pair
+    for samples in by_pair.values():
+        for column in list(zip(*samples, strict=True))[:4]:
+            assert list(column) == sorted(column)
+    assert sum(samples[-1][3] for samples in by_pair.values()) == sender.counts()[0]
 
 
 def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,20 @@ def test_slices_of_a_thread_do_not_overlap(events: list[dict[str, Any]]) -> None
             end = until
 
 
+def test_queue_pairs_and_queues_are_counters_true_to_their_samples(
+    run: RunData, events: list[dict[str, Any]]
+) -> None:
+    counters = [event for event in events if event["ph"] == "C"]
+    rates = [event["args"] for event in counters if "Mbit/s" in event["args"]]
+    samples = sum(len(case.queue_pairs["ns"]) for case in run.cases.values())
+    repeated = sum(int(case.queue_pairs["repeated"].sum()) for case in run.cases.values())
+    assert len(rates) == samples
+    assert sum(one["repeated"] for one in rates) == repeated > 0
+    assert all((one["Mbit/s"] > 0) == (one["repeated"] == 0) for one in rates)
+    queues = [event["args"] for event in counters if event["name"].startswith("queue of ")]
+    assert [one["backlog_bytes"] for one in queues] == [0, 1000, 2000] * len(run.cases)
+
+
 def test_every_transfer_is_sent_and_received(run: RunData, events: list[dict[str, Any]]) -> None:
     transfers = sum(len(case.transfers["transfer"]) for case in run.cases.values())
     names = [event["name"] for event in events if event["ph"] == "X"]
@@ -91,7 +105,7 @@ def test_the_controller_and_the_faults_are_there(
 
 
 def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, Any]]) -> None:
-    used = [event for event in events if event["ph"] == "C"]
+    used = [event for event in events if event["ph"] == "C" and "up" in event["args"]]
     shares = [share for event in used for share in event["args"].values()]
     assert {event["pid"] for event in used} == {LINKS}
     links = {link.name for case in run.cases.values() for link in case.topology.links}

@@ -179,6 +179,8 @@ class Agent:
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
+        if self.roce:
+            self.roce.begin_samples()
         # A peer that began earlier may have released and started some already.
         for send in [s for s in self.sends.values() if not s.missing and not s.released_ns]:
             send.released_ns = request["start_ns"]
@@ -207,6 +209,7 @@ class Agent:
             "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
             "receives": [[r.id, r.arrived_ns] for r in self.receives.values()],
             "errors": self.payloads.errors() if self.complete else [],
+            "queue_pairs": list(self.roce.samples()) if self.roce else [],
         }
         self.prepare()
         return answer

@@ -17,7 +17,7 @@ from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import send_buffer_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.transport import Recovery, Transport
-from model.measurement.records import Repeat, TransferRecord
+from model.measurement.records import QueuePairSample, Repeat, TransferRecord
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import EVERYONE, Demand
 from model.workload.transfers.columns import Transfer
@@ -153,8 +153,9 @@ class AgentClient:
             self._check, self._patience_s = (lambda: None), 0.0
             if not asked:
                 self._abort(ranks, ended, reports)
-            raise Incomplete(error, _repeat(transfers, ranks, number, start_ns, reports)) from error
-        return _repeat(transfers, ranks, number, start_ns, reports)
+            repeat = _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
+            raise Incomplete(error, repeat) from error
+        return _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
 
     def execute(
         self,
@@ -168,7 +169,7 @@ class AgentClient:
         start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
         self._wait(ranks, ended, start_ns / 1e9 + at_most_s + ANSWER_S, "finish a repeat")
         self._report(ended, reports, transfers)
-        repeat = _repeat(transfers, ranks, 0, start_ns, reports)
+        repeat = _repeat(transfers, ranks, 0, start_ns, reports, self._spec.lanes)
         if not repeat.complete:
             raise EmulationError("\n".join((f"did not end within {at_most_s:g} s", *repeat.errors)))
         return repeat
@@ -302,8 +303,10 @@ def _repeat(
     number: int,
     start_ns: int,
     answers: Answers,
+    lanes: int,
 ) -> Repeat:
     records = tuple(_records(transfers, number, start_ns, answers))
+    samples = tuple(_samples(number, start_ns, answers, lanes))
     values = answers.values()
     counts = {
         key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
@@ -324,7 +327,16 @@ def _repeat(
         start_ns=start_ns,
         sent_bytes=counts["sent_bytes"],
         received_bytes=counts["received_bytes"],
+        queue_pairs=samples,
     )
+
+
+def _samples(number: int, start_ns: int, answers: Answers, lanes: int) -> Iterator[QueuePairSample]:
+    """Yield the samples of all queue pairs, in ns since the common start."""
+    for rank, answer in answers.items():
+        for peer, pair, (ns, *state) in answer["queue_pairs"]:
+            destination, lane = divmod(peer, lanes)
+            yield QueuePairSample(number, rank, destination, lane, pair, ns - start_ns, *state)
 
 
 def _records(

@@ -58,12 +58,17 @@ PACKET_OVERHEAD_BYTES = 1024
 AT_ONCE = 32
 # A receiver notifies a sender at most this often (Zhu et al., SIGCOMM 2015, section 3.1).
 NOTIFICATION_INTERVAL_NS = 50_000
+# Queue pairs are sampled this often, while packets keep the agent awake.
+SAMPLE_NS = 100_000_000
 # Bits of a queue pair's number that tell connections from those before a reset.
 GENERATIONS, GENERATION_AT = 8, 21
 # Errors of a packet that is lost on the way out (ip(7)): no route, or no room in a queue.
 LOST = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ENOBUFS, errno.EPERM}
 Settings = dict[str, Any]
 Parts = tuple[bytes | memoryview, ...]
+# Time in ns; bytes sent, notifications, packets repeated so far; rate in bit/s, window in packets,
+# DCQCN's alpha.
+Sample = tuple[int, int, int, int, float | None, float, float | None]
 
 
 class Events(Protocol):
@@ -109,9 +114,21 @@ class QueuePair:
         self.waits = False
         self.due_ns = inf
         self.notified_ns = -inf
+        self.notifications = 0
+        self.samples: list[Sample] = []
         # The message that is arriving: where it begins, its bytes so far.
         self.offset = self.size = 0
         self.content: list[bytes | memoryview] = []
+
+    def sample(self, now_ns: int) -> None:
+        """Add a sample; of equal ones in a row, the first and the last are kept."""
+        sender, control, kept = self.sender, self.sender.control, self.samples
+        rate_bps = None if control.rate_bps == inf else control.rate_bps
+        counts = sender.sent_bytes, self.notifications, sender.repeated
+        sample = now_ns, *counts, rate_bps, control.window, getattr(control, "alpha", None)
+        if len(kept) > 1 and kept[-2][1:] == kept[-1][1:] == sample[1:]:
+            kept.pop()
+        kept.append(sample)
 
     def put(self, packet: Packet) -> None:
         """Send a packet; keep it if the socket's buffer is full."""
@@ -169,6 +186,7 @@ class Endpoint:
         self.under_way: dict[int, Send] = {}
         self.timers: list[tuple[float, int, QueuePair]] = []
         self.marks = 0
+        self.sample_ns = 0
 
     def _prepare(self, sock: socket.socket, address: tuple[str, int]) -> None:
         sock.setblocking(False)
@@ -261,7 +279,7 @@ class Endpoint:
     def sockets(self) -> Iterator[socket.socket]:
         """Yield all sockets."""
         yield self.sock
-        yield from (pair.sock for one in self.outgoing.values() for pair in one.pairs)
+        yield from (pair.sock for *_, pair in self.sending())
 
     def counts(self) -> tuple[int, int]:
         """Return how many packets were repeated, and how many arrived out of order."""
@@ -359,6 +377,7 @@ class Endpoint:
             for message in done:
                 self._confirm(message, now_ns)
         elif packet.opcode == CONGESTION_NOTIFICATION:
+            pair.notifications += 1
             pair.sender.control.notified(now_ns)
         else:
             if marked:
@@ -438,3 +457,33 @@ class Endpoint:
                     self.events.broken()
                     continue
                 self._pump(pair)
+        if time.monotonic_ns() >= self.sample_ns:
+            self.sample()
+
+    # Samples
+
+    def sending(self) -> Iterator[tuple[int, int, QueuePair]]:
+        """Yield the queue pairs that send data, each after its peer and its number."""
+        for peer, connection in self.outgoing.items():
+            for number, pair in enumerate(connection.pairs):
+                yield peer, number, pair
+
+    def begin_samples(self) -> None:
+        """Forget all samples, and take the first ones of an execution."""
+        for *_, pair in self.sending():
+            pair.samples = []
+        self.sample()
+
+    def sample(self) -> None:
+        """Sample all queue pairs that send data."""
+        now_ns = time.monotonic_ns()
+        self.sample_ns = now_ns + SAMPLE_NS
+        for *_, pair in self.sending():
+            pair.sample(now_ns)
+
+    def samples(self) -> Iterator[tuple[int, int, Sample]]:
+        """Yield the samples of each queue pair that has sent, after its peer and its number."""
+        self.sample()
+        for peer, number, pair in self.sending():
+            if pair.samples[0][1:] != pair.samples[-1][1:]:
+                yield from ((peer, number, sample) for sample in pair.samples)

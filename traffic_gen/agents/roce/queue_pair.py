@@ -89,7 +89,7 @@ class Sender:
         self.messages: collections.deque[Message] = collections.deque()
         self.deadline_ns: float = inf
         self.paced_ns = 0.0
-        self.tries = self.repeated = 0
+        self.tries = self.repeated = self.sent_bytes = 0
         # When packets left whose acknowledgement was requested, unless they were repeated.
         self.left_ns: dict[int, int] = {}
         # Selective repeat: what arrived out of order, the end of what is under recovery, the PSN
@@ -135,6 +135,7 @@ class Sender:
         packet = self._packet(psn)
         size_bytes = FRAME_BYTES + len(packet.payload)
         self.control.sent(size_bytes, now_ns)
+        self.sent_bytes += size_bytes
         self.paced_ns = max(self.paced_ns, now_ns - EARLY_NS)
         self.paced_ns += size_bytes * 8e9 / self.control.rate_bps
         if psn < self.sent:
