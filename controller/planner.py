@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from itertools import permutations
+from itertools import permutations, product
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from model.fabric import addressing
@@ -19,6 +19,9 @@ from model.fabric.topology import Gpu, Link, LinkKind, Topology, lane_of
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 from model.routing.paths import Routing, bits
 
+# A number, and the bits of a UDP source port that must have it.
+UdpSource = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -26,7 +29,8 @@ class Rule:
 
     The last switch before a GPU writes `hardware_address` into the Ethernet header. If `port` has
     no link, the switch itself uses `backup` (a fast-failover group). With `in_port`, the rule
-    matches only packets that arrive on that port.
+    matches only packets that arrive on that port; with `udp_source`, those of UDP whose source port
+    has the first number in the bits of the second.
     """
 
     destination: IPv4Network
@@ -34,11 +38,17 @@ class Rule:
     hardware_address: str | None = None
     backup: int | None = None
     in_port: int | None = None
+    udp_source: UdpSource | None = None
 
     @property
-    def place(self) -> tuple[IPv4Network, int | None]:
-        """The rule's key, destination and in-port: a switch has one rule for each."""
-        return self.destination, self.in_port
+    def place(self) -> tuple[IPv4Network, int | None, UdpSource | None]:
+        """The rule's key, all that it matches: a switch has one rule for each."""
+        return self.destination, self.in_port, self.udp_source
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether it matches all packets to its destination."""
+        return self.in_port is None and self.udp_source is None
 
 
 @dataclass(frozen=True)
@@ -75,11 +85,12 @@ class ForwardingAction(NamedTuple):
     hardware_address: str | None
     backup: int | None
     in_port: int | None
+    udp_source: UdpSource | None
 
     @property
     def suits_many(self) -> bool:
-        """Whether the action can serve many GPUs, from any in-port."""
-        return self.hardware_address is None and self.in_port is None
+        """Whether the action can serve many GPUs: all packets to them."""
+        return (self.hardware_address, self.in_port, self.udp_source) == (None, None, None)
 
     def rule(self, destination: IPv4Network) -> Rule:
         """The rule that applies this action to a destination."""
@@ -323,9 +334,10 @@ class Planner:
         for ports, domains in inputs:
             for some in _dealt(ports, domains):
                 gpu = self.topology.lane(next(bits(some)), number)
-                for origin in (None, *self._origins(switch, gpu, ports)):
-                    next_hops = self._next_hops(switch, gpu, ports, origin)
-                    actions[self._action(next_hops, origin)] |= some
+                origins = (None, *self._origins(switch, gpu, ports))
+                for origin, entropy in product(origins, range(ports.entropies)):
+                    next_hops = self._next_hops(switch, gpu, ports, origin, entropy)
+                    actions[self._action(next_hops, origin, entropy)] |= some
                     for (hop,) in next_hops:
                         onward[hop.receiver] |= some
         handed = {name: onward[name] for name in onward.keys() & self.topology.switch_by_name}
@@ -349,17 +361,20 @@ class Planner:
         return [link for link in nics if link.lower.node != gpu.name]
 
     def _next_hops(
-        self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None
+        self, switch: str, gpu: Gpu, ports: Ports, origin: Link | None, entropy: int = 0
     ) -> tuple[NextHop, ...]:
         """The selected next hop, and its backup if both are switches (no address rewrite)."""
         came_from = origin.lower.node if origin else ""
-        chosen = self._selection.port(switch, gpu, ports, came_from)
-        backup = self._selection.backup(switch, gpu, ports, came_from)
+        chosen = self._selection.port(switch, gpu, ports, came_from, entropy)
+        backup = self._selection.backup(switch, gpu, ports, came_from, entropy)
         next_hops = tuple(next_hop for next_hop in (chosen, backup) if next_hop is not None)
         to_gpu = any(next_hop[0].receiver in self.topology.gpu_by_name for next_hop in next_hops)
         return next_hops[:1] if to_gpu else next_hops
 
-    def _action(self, next_hops: tuple[NextHop, ...], origin: Link | None) -> ForwardingAction:
+    def _action(
+        self, next_hops: tuple[NextHop, ...], origin: Link | None, entropy: int = 0
+    ) -> ForwardingAction:
+        """The action for an origin and an entropy; that of entropy 0 is also for all others."""
         port, *backup = (hop.link.port_of(hop.sender).number for (hop,) in next_hops)
         link = next_hops[0][0].link
         last = self.topology.gpu_by_name.get(next_hops[0][0].receiver)
@@ -368,6 +383,7 @@ class Planner:
             addressing.nic_mac(last.by(lane_of(link))) if last else None,
             backup[0] if backup else None,
             origin.upper.number if origin else None,
+            (entropy, self.topology.spec.entropy_mask) if entropy else None,
         )
 
     # In a domain with a failed HB link, the HB addresses of affected pairs are routed, too.

@@ -72,19 +72,20 @@ class RuleChange:
         return frozenset(chain.from_iterable(mixed.values()))
 
     def _met(self, rules: ByDestination, host: IPv4Network) -> frozenset[Rule]:
-        """Return a host's own rules, and the rail's unless an own rule matches every in-port."""
+        """Return a host's own rules, and the rail's unless an own rule matches all packets."""
         alone = rules.get(host, frozenset())
-        if any(rule.in_port is None for rule in alone):
+        if any(rule.matches_all for rule in alone):
             return alone
         return alone | rules.get(self.network, frozenset())
 
 
 def _for_one(host: IPv4Network, rules: Iterable[Rule]) -> Iterator[Rule]:
-    """Narrow rules to one host; of two for the same in-port, keep the more specific one."""
-    by_port: dict[int | None, Rule] = {}
+    """Narrow rules to one host; of two for the same packets, keep the more specific one."""
+    narrowed: dict[object, Rule] = {}
     for rule in sorted(rules, key=lambda rule: rule.destination.prefixlen):
-        by_port[rule.in_port] = replace(rule, destination=host)
-    yield from by_port.values()
+        for_host = replace(rule, destination=host)
+        narrowed[for_host.place] = for_host
+    yield from narrowed.values()
 
 
 def rule_changes(

@@ -50,13 +50,15 @@ def check_paths(fabric: Experiment) -> tuple[int, list[Mismatch]]:
 
     Returns the number of pairs, and those with stray probes.
     """
-    routing, pairs = Routing(fabric.topology), 0
+    routing, pairs, spec = Routing(fabric.topology), 0, fabric.topology.spec
+    # The numbers that source ports of packets have; those without a rule of their own take path 0.
+    paths = [k if k < spec.entropies else 0 for k in range(spec.entropy_mask + 1)]
     mismatches = []
     with path_probes(fabric.topology, fabric.bed.process_ids) as probes:
         for source in fabric.topology.gpus:
             for destination, traces in probes.traces(source):
-                intended = routing.path(source, destination)
-                pair = PairCheck(source, destination, intended, traces)
+                by_port = tuple(routing.path(source, destination, path) for path in paths)
+                pair = PairCheck(source, destination, by_port, traces)
                 pairs += 1
                 if pair.stray:
                     mismatches.append(mismatch(pair))

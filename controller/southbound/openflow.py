@@ -13,9 +13,9 @@ COOKIE_MASK = 0xFFFFFFFF << 32
 # The longest prefix wins, as in a routing table: a rule for one GPU overrides the rule for its rail
 # while both are installed (OpenFlow leaves ties undefined, section 5.3).
 BASE_PRIORITY = 100
-# Of two rules with the same prefix length, the one with an in-port wins.
-IN_PORT_PRIORITY = 1
-ETHERTYPE_IPV4 = 0x0800
+# Of two rules with the same prefix length, the one with an in-port wins, then that with UDP's port.
+IN_PORT_PRIORITY, UDP_PRIORITY, PREFIX_PRIORITY = 2, 1, 4
+ETHERTYPE_IPV4, UDP = 0x0800, 17
 PERMANENT = 0
 APPLY_ACTIONS = 4  # OFPIT_APPLY_ACTIONS
 # No switch has this port, so a rule that outputs to it is never desired.
@@ -33,7 +33,8 @@ Groups = Difference[Group]
 def priority(rule: Rule) -> int:
     """The priority of a rule."""
     from_one_port = 0 if rule.in_port is None else IN_PORT_PRIORITY
-    return BASE_PRIORITY + 2 * rule.destination.prefixlen + from_one_port
+    of_some = 0 if rule.udp_source is None else UDP_PRIORITY
+    return BASE_PRIORITY + PREFIX_PRIORITY * rule.destination.prefixlen + from_one_port + of_some
 
 
 def group_id(port: int, backup: int) -> int:
@@ -130,8 +131,10 @@ def removal(datapath: Any, rule: Rule) -> Any:
 def _match(parser: Any, rule: Rule) -> Any:
     network = rule.destination
     destination = (str(network.network_address), str(network.netmask))
-    from_port = {} if rule.in_port is None else {"in_port": rule.in_port}
-    return parser.OFPMatch(eth_type=ETHERTYPE_IPV4, ipv4_dst=destination, **from_port)
+    some: dict[str, Any] = {} if rule.in_port is None else {"in_port": rule.in_port}
+    if rule.udp_source is not None:
+        some |= {"ip_proto": UDP, "udp_src": rule.udp_source}
+    return parser.OFPMatch(eth_type=ETHERTYPE_IPV4, ipv4_dst=destination, **some)
 
 
 def has_carrier(datapath: Any, port: Any) -> bool:
@@ -188,11 +191,13 @@ def installed_rules(entries: list[Any]) -> dict[Rule, int]:
 def _rule(entry: Any) -> Rule | None:
     """Parse a rule; `None` if the controller writes no such match or priority."""
     fields = dict(entry.match.items())
-    in_port = fields.pop("in_port", None)
+    in_port, udp_source = fields.pop("in_port", None), fields.pop("udp_src", None)
+    if (fields.pop("ip_proto", None) == UDP) != isinstance(udp_source, tuple):
+        return None
     if fields.keys() != {"eth_type", "ipv4_dst"} or fields["eth_type"] != ETHERTYPE_IPV4:
         return None
     port, address, backup = _actions(entry)
-    rule = Rule(_network(fields["ipv4_dst"]), port, address, backup, in_port)
+    rule = Rule(_network(fields["ipv4_dst"]), port, address, backup, in_port, udp_source)
     return rule if entry.priority == priority(rule) else None
 
 

@@ -19,7 +19,14 @@ from model.fabric.shaping import (
     Impairment,
     SwitchQueue,
 )
-from model.fabric.transport import DEFAULT_ROCE, Congestion, Recovery, Roce, Transport
+from model.fabric.transport import (
+    DEFAULT_ROCE,
+    MOST_ENTROPIES,
+    Congestion,
+    Recovery,
+    Roce,
+    Transport,
+)
 from model.fabric.wiring import Wire, Wiring
 
 GBIT = 1_000_000_000
@@ -51,6 +58,7 @@ class SpineSelection(StrEnum):
 
     DESTINATION = "destination"
     HASH = "hash"
+    SPRAY = "spray"
 
 
 class Planes(StrEnum):
@@ -227,6 +235,40 @@ class FabricSpec:
     def has_spines(self) -> bool:
         """Whether there are spine switches, for the whole fabric or for each rail."""
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
+
+    @property
+    def entropies(self) -> int:
+        """Paths over spine switches between two GPUs, by the UDP source ports of RoCE's packets.
+
+        By hash each queue pair has one; with packet spraying the packets take all in turn.
+        """
+        if self.transport is Transport.TCP or not self.has_spines:
+            return 1
+        by_selection = {
+            SpineSelection.HASH: self.roce.queue_pairs,
+            SpineSelection.SPRAY: min(self.nic.spines, MOST_ENTROPIES),
+        }
+        return by_selection.get(self.nic.spine_selection, 1)
+
+    @property
+    def sprays(self) -> bool:
+        """Whether the packets of a queue pair take several paths."""
+        return self.nic.spine_selection is SpineSelection.SPRAY and self.entropies > 1
+
+    @property
+    def ways(self) -> int:
+        """Paths over spine switches that a transfer takes at once."""
+        return self.entropies if self.sprays or self.roce.split else 1
+
+    @property
+    def turns(self) -> int:
+        """Paths over spine switches that the transfers of two GPUs take in turn."""
+        return self.entropies // self.ways
+
+    @property
+    def entropy_mask(self) -> int:
+        """The last bits of a UDP source port, in which the number of the path is."""
+        return (1 << (self.entropies - 1).bit_length()) - 1
 
     @property
     def is_impaired(self) -> bool:

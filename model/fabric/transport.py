@@ -22,7 +22,7 @@ ANSWER_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES + AETH_BYTES
 # A receiver answers this many packets at once, and the last one of a message.
 ACKNOWLEDGED_EVERY = 8
 MTUS = (1024, 2048, 4096)
-MOST_QUEUE_PAIRS = 16
+MOST_QUEUE_PAIRS = MOST_ENTROPIES = 16
 # Acknowledgements that are missing for 4.096 us times two to the power of `timeout` (section
 # 9.7.6.1.3; ibv_modify_qp(3)).
 TIMEOUT_UNIT_S, MOST_TIMEOUT, MOST_RETRIES = 4.096e-6, 31, 7

@@ -84,7 +84,7 @@ def predict_through(
     """
     gpus = gpus or epochs[0].topology.job_gpus
     transfers = schedule.transfers
-    pairs, pair = pairs_of(transfers, len(gpus))
+    pairs, pair = pairs_of(transfers, len(gpus), epochs[0].topology.spec.turns)
     fabric = networks(epochs, gpus, pairs)
     arrival_s = arrivals_s(transfers, pair, fabric, latency_s, terms, weight)
     return Prediction(

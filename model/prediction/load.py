@@ -220,8 +220,11 @@ def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, Flows], I
     The ends of a path are one hop of their kind, besides the nodes between them.
     """
     kinds = [None, None, *(_kind_of(hop.receiver, topology) for hop in net.hops)]
-    reached = {kind: np.array([one is kind for one in kinds]) for kind in HopKind}
-    times = {kind: of_kind[net.paths].sum(axis=1) for kind, of_kind in reached.items()}
+    reached = {kind: np.array([one is kind for one in kinds]) * net.share for kind in HopKind}
+    times = {
+        kind: of_kind[net.paths].sum(axis=1).round().astype(np.int64)
+        for kind, of_kind in reached.items()
+    }
     # The last node of a path is a GPU that forwards nothing.
     times[HopKind.ENDS] = (times[HopKind.TRANSIT] > 0).astype(np.int64)
     times[HopKind.TRANSIT] -= times[HopKind.ENDS]

@@ -18,16 +18,17 @@ from model.arrays import Bools, Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import PACKET_HEADER_BYTES, segment_bytes, wire_bytes
+from model.fabric.spec import FabricSpec
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.fabric.transport import Roce, Transport
 from model.routing.paths import Routing
 from model.workload.generator import TRANSFER_HEADER_BYTES
-from model.workload.transfers.columns import Transfers
+from model.workload.transfers.columns import NONE, Transfers
 from model.workload.transfers.dependencies import begins_s
 
 PathClass = tuple[LinkKind, ...]
-# Sources, destinations and lanes of pairs of ranks that send.
-Pairs = tuple[Ints, Ints, Ints]
+# Sources, destinations, lanes and entropies of pairs of ranks that send.
+Pairs = tuple[Ints, Ints, Ints, Ints]
 KINDS = tuple(LinkKind)
 
 # Placeholder links: `PADDING` fills short paths and never limits a flow; `NO_PATH` carries nothing.
@@ -67,7 +68,7 @@ class PairPaths:
 
     def __init__(self, routing: Routing, directions: Directions) -> None:
         self._routing = routing
-        self._directions = directions
+        self.directions = directions
         self._gpus = routing.topology.gpus
         spec = routing.topology.spec
         self._lanes, self._slots = spec.lanes, np.array(list(routing.topology.gpu_at)).T
@@ -94,7 +95,7 @@ class PairPaths:
         known[leaves] &= ends[:, 0] != UNKNOWN
         rows = np.hstack([rows, np.full((len(rows), ends.shape[1]), PADDING)])
         rows[leaves, 5:] = ends
-        return self._walked(rows, np.flatnonzero(~known), sources, destinations)
+        return self.walked(rows, np.flatnonzero(~known), sources, destinations)
 
     def _links(self) -> tuple[Ints, ...]:
         """Return each GPU's direction into its HB switch, and out of it.
@@ -107,8 +108,8 @@ class PairPaths:
         for gpu in self._gpus:
             hb = topology.link_of(gpu, LinkKind.HB)
             switch = hb.upper.node
-            nics = self._directions.row([Hop(nic, gpu.name) for nic in topology.nic_links(gpu)])
-            row = self._directions.row([Hop(hb, gpu.name), Hop(hb, switch)])
+            nics = self.directions.row([Hop(nic, gpu.name) for nic in topology.nic_links(gpu)])
+            row = self.directions.row([Hop(hb, gpu.name), Hop(hb, switch)])
             row += [switches.get(switch, gpu.domain), *self._trunk(switch)]
             numbers.append(row + (nics or [PADDING] * self._lanes))
         return tuple(np.array(numbers).T)
@@ -118,7 +119,7 @@ class PairPaths:
         trunk = self._routing.topology.trunks.get(switch)
         if trunk is None:
             return [PADDING, PADDING]
-        return self._directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
+        return self.directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
 
     def _egress(self, sources: Ints, destinations: Ints) -> tuple[Ints, Ints]:
         """Return the GPU that each source sends to, or itself, and the lane of its own port.
@@ -183,15 +184,20 @@ class PairPaths:
                 return [UNKNOWN]
             hops += next_hop
             node = next_hop[-1].receiver
-        return self._directions.row(hops)
+        return self.directions.row(hops)
 
-    def _walked(self, rows: Ints, places: Ints, sources: Ints, destinations: Ints) -> Ints:
+    def walked(
+        self, rows: Ints, places: Ints, sources: Ints, destinations: Ints, entropy: int = 0
+    ) -> Ints:
         """Return the rows, with those at `places` found hop by hop from source to destination."""
         if not len(places):
             return rows
         pairs = zip(sources[places].tolist(), destinations[places].tolist(), strict=True)
-        walks = [self._routing.path_if_any(self._gpus[a], self._destination(b)) for a, b in pairs]
-        walked = _table([self._directions.row(hops) for hops in walks])
+        walks = [
+            self._routing.path_if_any(self._gpus[a], self._destination(b), entropy)
+            for a, b in pairs
+        ]
+        walked = _table([self.directions.row(hops) for hops in walks])
         width = max(rows.shape[1], walked.shape[1])
         rows = np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=PADDING)
         rows[places] = PADDING
@@ -216,7 +222,9 @@ class Network:
     to the latency of its class, in seconds. `probes` is the rate of the controller's probes on
     each link, in bytes/s, `segment_bytes` the payload of a full segment, `window` the most
     transfers of a connection that are sent and not confirmed. `hops` are the link
-    directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE.
+    directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE. Packets
+    of a pair take `ways` paths over spine switches in turn: their uplinks stand in its row as often
+    as they are on one, and have their rates times the number of paths.
     """
 
     begin_s: float
@@ -231,12 +239,18 @@ class Network:
     hops: tuple[Hop, ...]
     roce: Roce
     by_roce: Bools
+    ways: int = 1
     added_s: Floats | float = 0.0
 
     @property
     def links(self) -> int:
         """The number of link directions, with the two placeholders."""
         return len(self.rate)
+
+    @property
+    def share(self) -> Floats:
+        """The part of a pair's packets that cross each link of its path, each time it stands."""
+        return 1 / _ways(self.hops, self.ways)
 
     def wire_bytes(self, payload_bytes: Ints, pair: Ints, header_bytes: int = 0) -> Floats:
         """Return the bytes that links count for each transfer of a pair, headers included.
@@ -275,36 +289,68 @@ def networks(epochs: Sequence[Epoch], gpus: Sequence[Gpu], pairs: Pairs) -> list
     numbers = {gpu: number for number, gpu in enumerate(topology.gpus)}
     number = np.array([numbers[gpu] for gpu in gpus])
     sources, destinations = number[pairs[0]], number[pairs[1]] * topology.spec.lanes + pairs[2]
-    return [_network(epoch, sources, destinations, directions) for epoch in epochs]
+    return [_network(epoch, sources, destinations, pairs[3], directions) for epoch in epochs]
 
 
-def _network(epoch: Epoch, sources: Ints, destinations: Ints, directions: Directions) -> Network:
+def _network(
+    epoch: Epoch, sources: Ints, destinations: Ints, entropy: Ints, directions: Directions
+) -> Network:
     spec = epoch.topology.spec
     domain = np.array([gpu.domain for gpu in epoch.topology.gpus])
     by_roce = domain[sources] != domain[destinations // spec.lanes]
     by_roce &= spec.transport is Transport.ROCE
     routing = Routing(epoch.topology, epoch.health)
-    paths = PairPaths(routing, directions).rows(sources, destinations)
-    paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
+    by_pair = PairPaths(routing, directions)
+    paths = by_pair.rows(sources, destinations)
     class_of, classes = _classes(paths, directions.hops)
+    added = np.array([0.0, 0.0, *(added_s(epoch.topology, hop) for hop in directions.hops)])
+    delay_s = added[paths].sum(axis=1)
+    paths = _spread(by_pair, paths, sources, destinations, np.where(by_roce, entropy, NONE), spec)
+    paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
     shapers = [epoch.health.shaper(hop) for hop in directions.hops]
+    ways = _ways(directions.hops, spec.ways)
     return Network(
         epoch.begin_s,
         paths[:, (paths != PADDING).any(axis=0)],
         class_of,
         classes,
-        rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]),
-        burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]),
+        rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]) * ways,
+        burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]) * ways,
         probes=PROBE_BYTES / probe_interval_s(epoch.topology),
         segment_bytes=segment_bytes(spec.grain_packets),
         window=spec.window,
         hops=tuple(directions.hops),
         roce=spec.roce,
         by_roce=by_roce,
-        added_s=np.array([0.0, 0.0, *(added_s(epoch.topology, hop) for hop in directions.hops)])[
-            paths
-        ].sum(axis=1),
+        ways=spec.ways,
+        added_s=delay_s,
     )
+
+
+def _spread(
+    by_pair: PairPaths,
+    paths: Ints,
+    sources: Ints,
+    destinations: Ints,
+    entropy: Ints,
+    spec: FabricSpec,
+) -> Ints:
+    """Return paths by their entropy, `NONE` for those of TCP; or all of them, one by one."""
+    spread = paths
+    for number in range(1, spec.entropies):
+        mine = entropy == number if spec.ways == 1 else entropy != NONE
+        walked = by_pair.walked(paths, np.flatnonzero(mine), sources, destinations, number)
+        if spec.ways == 1:
+            spread = paths = walked
+        else:
+            more = (_ways(by_pair.directions.hops, spec.ways)[walked] > 1) & mine[:, None]
+            spread = np.hstack([spread, np.where(more, walked, PADDING)])
+    return spread
+
+
+def _ways(hops: Sequence[Hop], ways: int) -> Floats:
+    """Return how many paths a flow on each link takes at once: several over uplinks."""
+    return np.array([1.0, 1.0, *(ways if h.link.kind is LinkKind.UPLINK else 1.0 for h in hops)])
 
 
 def added_s(topology: Topology, hop: Hop) -> float:
@@ -328,17 +374,30 @@ def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, .
 def healthy_network(transfers: Transfers, topology: Topology) -> tuple[Ints, Network]:
     """Return the pair of each transfer, and a fabric without faults for the pairs of its job."""
     gpus = topology.job_gpus
-    pairs, pair = pairs_of(transfers, len(gpus))
+    pairs, pair = pairs_of(transfers, len(gpus), topology.spec.turns)
     return pair, networks([Epoch(topology)], gpus, pairs)[0]
 
 
-def pairs_of(transfers: Transfers, ranks: int) -> tuple[Pairs, Ints]:
-    """Return sources, destinations and lanes of all pairs that send, and each transfer's pair."""
+def pairs_of(transfers: Transfers, ranks: int, turns: int = 1) -> tuple[Pairs, Ints]:
+    """Return sources, destinations, lanes and entropies of all pairs, and each transfer's pair.
+
+    Transfers that take the queue pairs of two ranks in `turns` have the entropy of theirs.
+    """
     lanes = int(transfers.lane.max(initial=0)) + 1
     keys = (transfers.source * ranks + transfers.destination) * lanes + transfers.lane
-    sends = np.bincount(keys, minlength=ranks * ranks * lanes) > 0
-    ends, lane = np.divmod(np.flatnonzero(sends), lanes)
-    return (*np.divmod(ends, ranks), lane), (np.cumsum(sends) - 1)[keys]
+    keys = keys * turns + _turn(keys) % turns
+    sends = np.bincount(keys, minlength=ranks * ranks * lanes * turns) > 0
+    ends, entropy = np.divmod(np.flatnonzero(sends), turns)
+    ends, lane = np.divmod(ends, lanes)
+    return (*np.divmod(ends, ranks), lane, entropy), (np.cumsum(sends) - 1)[keys]
+
+
+def _turn(keys: Ints) -> Ints:
+    """Number the elements of each value from 0."""
+    order = np.argsort(keys, kind="stable")
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
+    return numbers
 
 
 def sums(paths: Ints, amounts: Floats, links: int) -> Floats:

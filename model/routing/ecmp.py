@@ -31,12 +31,14 @@ class Ports:
 
     `spines` are the indices of the spine switches that they lead to, -1 for other nodes. With
     `by_origin`, the source GPU counts, too: in the hash of a flow, or to spread detoured packets,
-    which would all take one link by the address of their common destination alone.
+    which would all take one link by the address of their common destination alone. With several
+    `entropies`, its UDP source port counts.
     """
 
     next_hops: tuple[NextHop, ...]
     spines: tuple[int, ...]
     by_origin: bool = False
+    entropies: int = 1
 
     def without(self, place: int) -> "Ports":
         """Return the ports without the one at index `place`, whose link has failed."""
@@ -45,6 +47,7 @@ class Ports:
             next_hops[:place] + next_hops[place + 1 :],
             spines[:place] + spines[place + 1 :],
             self.by_origin,
+            self.entropies,
         )
 
 
@@ -69,41 +72,48 @@ class EcmpSelection:
         return (destination.domain - gpu.domain - 1) % self.topology.spec.domains
 
     def port(
-        self, switch: str, destination: Gpu, ports: Ports, came_from: str = ""
+        self, switch: str, destination: Gpu, ports: Ports, came_from: str = "", entropy: int = 0
     ) -> NextHop | None:
         """Choose one of these ports; `None` if there are none."""
         if not ports.next_hops:
             return None
-        return ports.next_hops[self._place(switch, destination, ports, came_from)]
+        return ports.next_hops[self._place(switch, destination, ports, came_from, entropy)]
 
     def backup(
-        self, switch: str, destination: Gpu, ports: Ports, came_from: str = ""
+        self, switch: str, destination: Gpu, ports: Ports, came_from: str = "", entropy: int = 0
     ) -> NextHop | None:
         """Choose the equal-cost port to use if the chosen one's link fails; `None` without one."""
         if len(ports.next_hops) < 2:
             return None
-        others = ports.without(self._place(switch, destination, ports, came_from))
-        return self.port(switch, destination, others, came_from)
+        others = ports.without(self._place(switch, destination, ports, came_from, entropy))
+        return self.port(switch, destination, others, came_from, entropy)
 
-    def _place(self, switch: str, destination: Gpu, ports: Ports, came_from: str) -> int:
+    def _place(
+        self, switch: str, destination: Gpu, ports: Ports, came_from: str, entropy: int
+    ) -> int:
         """Return the index of the next hop to the packet's spine switch, else of one by number."""
         here = self.topology.switch_by_name[switch]
         if len(ports.next_hops) < 2:
             return 0
         origin = self.topology.gpu_by_name.get(came_from) if ports.by_origin else None
         if self.topology.spec.nic.links:
-            return self._custom_place(here, origin, destination, ports)
+            return self._custom_place(here, origin, destination, ports, entropy)
         if here.kind is NodeKind.SPINE_SWITCH:
             if self.topology.spec.lanes > 1:
                 return 0
             return (here.index + destination.domain + destination.rail) % len(ports.next_hops)
-        own, number = self._own_spine(here, origin, destination)
+        own, number = self._own_spine(here, origin, destination, entropy)
         if own in ports.spines:
             return ports.spines.index(own)
         return number % len(ports.next_hops)
 
     def _custom_place(
-        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, ports: Ports
+        self,
+        here: OpenFlowSwitch,
+        origin: Gpu | None,
+        destination: Gpu,
+        ports: Ports,
+        entropy: int,
     ) -> int:
         """Deal out the destinations, lowest switch by lowest switch, to the uplinks of this tier.
 
@@ -118,7 +128,7 @@ class EcmpSelection:
             number = self.topology.nic_numbers[last.name] + self.topology.spec.seed
             number //= self.topology.divisors[here.name]
         elif self.topology.spec.nic.spine_selection is SpineSelection.HASH:
-            number = self._hash(origin, destination)
+            number = self._hash(origin, destination, entropy)
         else:
             number = self._domains_on(origin, destination)
         uplinks = self.topology.uplinks_of(here.name)
@@ -128,19 +138,21 @@ class EcmpSelection:
                 return place
         return number // max(1, len(uplinks)) % len(ports.next_hops)
 
-    def _hash(self, origin: Gpu, destination: Gpu) -> int:
+    def _hash(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
         ends = f"{origin.name} {destination.name}" + f" {destination.lane}" * destination.lane
+        ends += f" by {entropy}" * (entropy > 0)
         return crc32(f"{self.topology.spec.seed} {ends}".encode())
 
     def _own_spine(
-        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu
+        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, entropy: int
     ) -> tuple[int | None, int]:
         """The spine switch of a packet, if it has one, and a number to choose another one by."""
         spec = self.topology.spec
         if origin is None:
-            return self.spine_for(destination), self._displaced(here, destination)
+            own = (self.spine_for(destination) + entropy) % spec.nic.spines
+            return own, self._displaced(here, destination) + entropy
         if spec.nic.spine_selection is SpineSelection.HASH:
-            flow = self._hash(origin, destination)
+            flow = self._hash(origin, destination, entropy)
             return flow % spec.nic.spines, flow // spec.nic.spines
         return None, self._domains_on(origin, destination)
 

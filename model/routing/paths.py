@@ -11,6 +11,7 @@ equal-cost next hops, the selection is even and deterministic.
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from model.fabric.health import HEALTHY, Health
@@ -191,40 +192,48 @@ class Routing:
         self._known_egress_to_lane: dict[tuple[int, int, int], tuple[tuple[Egress, int], ...]] = {}
         self._known_uplinks: dict[tuple[str, Gpu], tuple[int, Ports]] = {}
 
-    def path(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
+    def path(self, source: Gpu, destination: Gpu, entropy: int = 0) -> tuple[Hop, ...]:
         """Return the hops from `source` to `destination`; raise `Unreachable` without a path."""
-        hops = self.path_if_any(source, destination)
+        hops = self.path_if_any(source, destination, entropy)
         if hops is None:
             raise Unreachable(f"{source.name} has no path to {destination.name}")
         return hops
 
-    def path_if_any(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...] | None:
+    def path_if_any(
+        self, source: Gpu, destination: Gpu, entropy: int = 0
+    ) -> tuple[Hop, ...] | None:
         """Return the hops from `source` to `destination`; `None` without a path."""
         hops: list[Hop] = []
-        for _, _, next_hop in self.walk(source, destination):
+        for _, _, next_hop in self.walk(source, destination, entropy):
             if next_hop is None:
                 return None
             hops += next_hop
         return tuple(hops)
 
-    def walk(self, source: Gpu, destination: Gpu) -> Iterator[tuple[str, str, NextHop | None]]:
+    def walk(
+        self, source: Gpu, destination: Gpu, entropy: int = 0
+    ) -> Iterator[tuple[str, str, NextHop | None]]:
         """Yield each forwarding node, the one before it and its next hop, `None` if it has none."""
         node, came_from = source.name, ""
         while node != destination.name:
-            next_hop = self.next_hop(node, destination, came_from)
+            next_hop = self.next_hop(node, destination, came_from, entropy)
             yield node, came_from, next_hop
             if next_hop is None:
                 return
             node, came_from = next_hop[-1].receiver, next_hop[-1].sender
 
-    def next_hop(self, node: str, destination: Gpu, came_from: str = "") -> NextHop | None:
+    def next_hop(
+        self, node: str, destination: Gpu, came_from: str = "", entropy: int = 0
+    ) -> NextHop | None:
         """Return the next hop of a packet at `node`, a GPU or an OpenFlow switch.
 
-        `came_from` is the node before (see `Ports`). `None` if there is no path.
+        `came_from` is the node before, `entropy` the number of the path that the packet's UDP
+        source port has (see `Ports`). `None` if there is no path.
         """
         gpu = self.topology.gpu_by_name.get(node)
         if gpu is None:
-            return self.selection.port(node, destination, self.ports(node, destination), came_from)
+            ports = self.ports(node, destination)
+            return self.selection.port(node, destination, ports, came_from, entropy)
         egress = self.egress(gpu, destination)
         chosen = self.selection.egress_gpu(gpu, destination, egress)
         return None if chosen is None else self._next_hop_by(gpu, chosen, egress.port)
@@ -346,7 +355,10 @@ class Routing:
             shortest = min((cost for cost, _ in costs), default=UNREACHABLE)
             hops = [hop for cost, hop in costs if cost == shortest < UNREACHABLE]
             hops.sort(key=lambda hop: self._lanes_on(hop.receiver, destination))
-            self._known_uplinks[key] = shortest, self._ports_over(hops, self._hashes(switch, hops))
+            ports = self._ports_over(hops, self._hashes(switch, hops))
+            if self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH and len(hops) > 1:
+                ports = replace(ports, entropies=self.topology.spec.entropies)
+            self._known_uplinks[key] = shortest, ports
         return self._known_uplinks[key]
 
     def _hashes(self, switch: str, uplinks: list[Hop]) -> bool:

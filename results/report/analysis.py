@@ -44,7 +44,7 @@ def steps(case: CaseData) -> list[Step]:
     every_step = []
     for step in range(int(number.max(initial=-1)) + 1):
         chosen = number == step
-        busiest, seconds = _busiest(paths, case.one, chosen)
+        busiest, seconds = _busiest(paths, case.one, chosen, case.topology.spec.entropies)
         ends = _last_by_execution(every["repeat"], arrived_s, step_of == step)
         modeled = float(modeled_s[chosen].max())
         every_step.append(Step(step + 1, int(chosen.sum()), ends, modeled, busiest, seconds))
@@ -69,23 +69,32 @@ def _last_by_execution(repeat: Ints, arrived_s: Floats, chosen: np.ndarray) -> f
 
 
 ENDS = ("source", "destination", "lane")
-Paths = Mapping[tuple[int, int, int], tuple[Hop, ...]]
+Paths = Mapping[tuple[int, int, int], list[Hop]]
 
 
 def paths_of(case: CaseData) -> Paths:
-    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults."""
+    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults.
+
+    Where packets or queue pairs take several, it has all of them, one behind the other.
+    """
     routing, gpus = Routing(case.topology), case.topology.job_gpus
     pairs = set(zip(*(case.one[name].tolist() for name in ENDS), strict=True))
-    return {(a, b, lane): routing.path(gpus[a], gpus[b].by(lane)) for a, b, lane in pairs}
+    each = range(case.topology.spec.entropies)
+    return {
+        (a, b, lane): [h for n in each for h in routing.path(gpus[a], gpus[b].by(lane), n)]
+        for a, b, lane in pairs
+    }
 
 
-def _busiest(paths: Paths, transfers: Columns, chosen: np.ndarray) -> tuple[str, float]:
+def _busiest(
+    paths: Paths, transfers: Columns, chosen: np.ndarray, several: int
+) -> tuple[str, float]:
     """The link direction that needs the longest for some transfers, and how long."""
     needs_s: dict[Hop, float] = {}
     columns = (transfers[name][chosen].tolist() for name in (*ENDS, "size_bytes"))
     for *pair, size_bytes in zip(*columns, strict=True):
         for hop in paths[tuple(pair)]:
-            needs_s[hop] = needs_s.get(hop, 0.0) + size_bytes * 8 / hop.link.rate_bps
+            needs_s[hop] = needs_s.get(hop, 0.0) + size_bytes * 8 / hop.link.rate_bps / several
     if not needs_s:
         return "none", 0.0
     busiest = max(needs_s, key=lambda hop: needs_s[hop])

@@ -174,6 +174,7 @@ def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) ->
     numbers = {hop: n for n, hop in enumerate(dict.fromkeys(h for path in hops for h in path))}
     row = np.array([numbers[hop] for path in hops for hop in path], int)
     rates = spread_rates(crossing, row, len(numbers), slice_ns / NS_PER_S, SLICES)
+    rates /= case.topology.spec.entropies
     for link in {hop.link: None for hop in numbers}:
         ends = {"up": link.lower.node, "down": link.upper.node}
         used = {to: _percent(rates, numbers, Hop(link, node)) for to, node in ends.items()}

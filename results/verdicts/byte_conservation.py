@@ -141,20 +141,31 @@ def spans(
     """Return for each link direction the bytes of payload that the routing puts on it.
 
     Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
-    it a range: connections may have been open before, each rank may have exchanged its irregular
+    it a range: packets take several paths evenly but for one of a message, transfers any of several
+    queue pairs, connections may have been open before, each rank may have exchanged its irregular
     packets with any other one, and a link may have counted a background probe before or after a
     reading. Link probes are as long as the header that is subtracted.
     """
     routing, ranks = Routing(epoch.topology, epoch.health), irregular.ranks
     sure, more = Counter[Hop](), Counter[Hop]()
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
-    sent, spare, opening = _exchanged(schedule, framing, epoch.topology.spec, gpus)
+    spec = epoch.topology.spec
+    sent, spare, opening, messages = _exchanged(schedule, framing, spec, gpus)
     each = _payload_bytes(epoch.topology)
     for way, size_bytes in sent.items():
         sender, receiver, lane = way
-        for hop in routing.path_if_any(gpus[sender], gpus[receiver].by(lane)) or ():
-            sure[hop] += executions * size_bytes
-            more[hop] += executions * spare[way] + opening[way]
+        paths = (
+            routing.path_if_any(gpus[sender], gpus[receiver].by(lane), number) or ()
+            for number in range(spec.entropies)
+        )
+        for hop, times in Counter(chain(*paths)).items():
+            whole, slack = executions * size_bytes, 0
+            if times < spec.entropies:
+                uneven = spec.roce.frame_bytes * messages[way] * executions
+                slack = uneven if spec.turns == 1 else whole
+            share = whole * times // spec.entropies
+            sure[hop] += max(0, share - slack)
+            more[hop] += min(share, slack) + slack + executions * spare[way] + opening[way]
             if sender in ranks or receiver in ranks:
                 senders[hop].add(sender)
                 receivers[hop].add(receiver)
@@ -178,9 +189,9 @@ def _exchanged(
     """Return the least bytes from each rank to each other, and the most beside these.
 
     The first two are of transfers in one execution, and of the answers to them; the third of
-    connections that open.
+    connections that open. The last counts transfers, and those that are answered.
     """
-    sent, spare, opening = (Counter[Way]() for _ in range(3))
+    sent, spare, opening, messages = (Counter[Way]() for _ in range(4))
     by_nic = QueuePairs(roce=spec.roce) if spec.transport is Transport.ROCE else framing
     framings = dict[Way, Framing]()
     for transfer in schedule.transfers:
@@ -193,10 +204,11 @@ def _exchanged(
         least, most = used.back(size_bytes, has_rendezvous=has_rendezvous)
         sent[back] += least
         spare[back] += most - least
+        messages.update((there, back))
     for (source, destination, lane), used in framings.items():
         opening[source, destination, lane] += used.opening
         opening[destination, source, lane] += used.answer
-    return sent, spare, opening
+    return sent, spare, opening, messages
 
 
 def link_reasons(

@@ -214,7 +214,7 @@ def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | 
         return None, None
     gpus = measured.gpus or measured.topology.job_gpus
     transfers, arrival_s = measured.schedule.transfers, np.array(prediction.arrival_s)
-    pairs, pair = pairs_of(transfers, len(gpus))
+    pairs, pair = pairs_of(transfers, len(gpus), measured.topology.spec.turns)
     (net,) = networks([measured.epoch], gpus, pairs)
     shared = None
     if measured.times_count:  # else, neither do rates

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from model.fabric.spec import FabricKind
@@ -17,17 +18,30 @@ NOT_APPLICABLE = "not applicable"
 
 @dataclass(frozen=True)
 class PairCheck:
-    """The probes of one ordered pair, and the hops that they should have taken."""
+    """The probes of one ordered pair, and the hops that each should have taken.
+
+    Probes of several UDP source ports take the paths `by_port` in turn.
+    """
 
     source: Gpu
     destination: Gpu
-    intended: tuple[Hop, ...]
+    by_port: tuple[tuple[Hop, ...], ...]
     traces: tuple[Trace, ...]
+
+    @property
+    def intended(self) -> tuple[Hop, ...]:
+        """The path of the first stray probe; of all if there are none."""
+        return self._strays[0][0] if self._strays else self.by_port[0]
 
     @property
     def stray(self) -> tuple[Trace, ...]:
         """The probes that took another path, or did not arrive."""
-        return tuple(trace for trace in self.traces if trace != Trace(self.intended, True))
+        return tuple(trace for _, trace in self._strays)
+
+    @property
+    def _strays(self) -> list[tuple[tuple[Hop, ...], Trace]]:
+        probes = zip(cycle(self.by_port), self.traces, strict=False)
+        return [(path, trace) for path, trace in probes if trace != Trace(path, True)]
 
     @property
     def found(self) -> tuple[Hop, ...]:

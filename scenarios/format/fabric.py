@@ -114,6 +114,10 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
 def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of RoCE."""
     place, roce = ("fabric", "roce"), fabric.roce
+    cannot_spray = fabric.transport is Transport.TCP or FabricKind.CUSTOM in fabric.kinds
+    if fabric.spine_selection is SpineSelection.SPRAY and cannot_spray:
+        what = "spray needs packets of RoCE, and rails"
+        yield Issue(("fabric", "spine_selection"), what, "add transport: roce")
     if roce is None:
         return
     if fabric.transport is Transport.TCP:
@@ -131,6 +135,9 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
     if roce.congestion is Congestion.DCQCN and any(map(GPU.fullmatch, chain(*rated))):
         what = "dcqcn begins at the rate of a NIC port, nic_rate over nic_ports"
         yield Issue((*place, "congestion"), what, "leave out the rates of links of GPUs")
+    if fabric.spine_selection is SpineSelection.SPRAY and roce.queue_pairs > 1:
+        what = "spray gives the packets of a queue pair all paths"
+        yield Issue((*place, "queue_pairs"), what, "use 1, or spine_selection: hash")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
 
@@ -146,8 +153,9 @@ def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
     if gpus > MAX_GPUS:
         what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
         yield Issue(("fabric", "domains"), what)
-    if fabric.spine_selection is SpineSelection.HASH and gpus > MOST_HASHED_GPUS:
-        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs, got {gpus}"
+    flows = gpus * (fabric.roce.queue_pairs if fabric.roce else 1)
+    if fabric.spine_selection is SpineSelection.HASH and flows > MOST_HASHED_GPUS:
+        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs times queue pairs, got {flows}"
         yield Issue(("fabric", "spine_selection"), what)
     if uplinks > MAX_UPLINKS:
         what = f"must have at most {MAX_UPLINKS} uplinks, got {uplinks}"

@@ -196,7 +196,8 @@ class Fabric(Strict):
     spine_selection: SpineSelection = Field(
         default=SpineSelection.DESTINATION,
         description="`destination`: the domains take the spine switches in turn; `hash`: each pair "
-        "of GPUs by a hash, with collisions",
+        "of GPUs, by RoCE each queue pair, by a hash, with collisions; `spray`: each packet of "
+        "RoCE the next one",
     )
     oversubscription: Oversubscription = Field(
         default=1.0, description="downlinks' rate over uplinks' rate of a rail switch"

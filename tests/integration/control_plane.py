@@ -74,7 +74,9 @@ def parse_rule(line: str) -> tuple[Rule, int]:
     match = dict(word.strip().partition("=")[::2] for word in head.split(","))
     port, backup, hardware_address = parse_actions(actions)
     in_port = int(match["in_port"]) if "in_port" in match else None
-    rule = Rule(IPv4Network(match["nw_dst"]), port, hardware_address, backup, in_port)
+    ports = match.get("tp_src", "").split("/")
+    udp_source = (int(ports[0], 0), int(ports[1], 0)) if len(ports) == 2 else None
+    rule = Rule(IPv4Network(match["nw_dst"]), port, hardware_address, backup, in_port, udp_source)
     return rule, int(match["cookie"], 16)
 
 

@@ -21,10 +21,19 @@ from model.fabric.spec import (
     SpineSelection,
 )
 from model.fabric.topology import Gpu, Topology
+from model.fabric.transport import Roce, Transport
 from model.fabric.wiring import Wire, upward
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.sized_collective import SizedCollective
+
+BY_TCP = SpineSelection.DESTINATION, SpineSelection.HASH
+
+
+def by_roce(fabric: Topology, queue_pairs: int, spine_selection: SpineSelection) -> Topology:
+    """The fabric with RoCE: spines selected by hash for some queue pairs, or for each packet."""
+    spec = replace(fabric.spec, transport=Transport.ROCE, roce=Roce(queue_pairs=queue_pairs))
+    return build_topology(replace(spec, nic=replace(spec.nic, spine_selection=spine_selection)))
 
 
 def spec(
@@ -101,7 +110,7 @@ def custom_topologies(draw: st.DrawFn, max_domains: int = 5, max_size: int = 4) 
     """Fabrics of up to three tiers of switches, with any links that join them."""
     ports = draw(st.sampled_from([1, 1, 2]))
     shape = draw(st.integers(2, max_domains)), draw(st.integers(1, max_size))
-    selection, seed = draw(st.sampled_from(SpineSelection)), draw(st.integers(0, 20))
+    selection, seed = draw(st.sampled_from(BY_TCP)), draw(st.integers(0, 20))
     fabric = spec(
         FabricKind.RAIL_OPTIMIZED, *shape, seed=seed, ports=ports, spine_selection=selection
     )
@@ -146,7 +155,7 @@ def regular_topologies(
         spines=st.integers(1, 6),
         seed=st.integers(0, 20),
         rail_leaves=st.sampled_from([1, 1, 2]),
-        spine_selection=st.sampled_from(SpineSelection),
+        spine_selection=st.sampled_from(BY_TCP),
         ports=st.sampled_from([1, 1, 2]),
         planes=st.sampled_from(Planes),
     ).flatmap(lambda fabric: _of_leaves(fabric, most_missing))

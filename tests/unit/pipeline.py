@@ -3,6 +3,7 @@
 from ipaddress import IPv4Address
 
 from controller.planner import DesiredState, Route, Rule
+from controller.southbound.openflow import priority
 from model.fabric import addressing
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Gpu, LinkKind, Topology, lane_of
@@ -23,8 +24,9 @@ class Pipeline:
         self.health = health
         self.state = state or desired_state(topology, health)
 
-    def nodes(self, source: Gpu, destination: Gpu) -> list[str]:
+    def nodes(self, source: Gpu, destination: Gpu, udp_source: int = 0) -> list[str]:
         """The nodes that a packet visits, from its source to its destination."""
+        self.udp_source = udp_source
         address = addressing.address_of(destination, source)
         visited, gpu = [source.name], source
         while gpu != destination.gpu:
@@ -73,7 +75,7 @@ class Pipeline:
         while True:
             links = self.topology.links_of(switch)
             came_in = next(k.port_of(switch).number for k in links if k.other_end(switch) == before)
-            rule = best_rule(self.state.rules[switch], address, came_in)
+            rule = best_rule(self.state.rules[switch], address, came_in, self.udp_source)
             link = next(k for k in links if k.port_of(switch).number == rule.port)
             following = self._crossed(switch, link.other_end(switch))
             visited.append(following)
@@ -91,12 +93,15 @@ def longest(entries: frozenset[Route], address: IPv4Address) -> Route:
     return max(matching, key=lambda entry: entry.destination.prefixlen)
 
 
-def best_rule(rules: frozenset[Rule], address: IPv4Address, in_port: int) -> Rule:
-    """Return the rule with the longest prefix, then with `in_port`; ties are undefined."""
+def best_rule(rules: frozenset[Rule], address: IPv4Address, in_port: int, udp_source: int) -> Rule:
+    """Return the rule of the highest priority; ties are undefined."""
     matching = [
-        rule for rule in rules if address in rule.destination and rule.in_port in (None, in_port)
+        rule
+        for rule in rules
+        if address in rule.destination
+        and rule.in_port in (None, in_port)
+        and (rule.udp_source is None or udp_source & rule.udp_source[1] == rule.udp_source[0])
     ]
     if not matching:
         raise Dropped(f"no rule for {address}")
-    ranked = sorted(matching, key=lambda r: (r.destination.prefixlen, r.in_port is not None))
-    return ranked[-1]
+    return max(matching, key=priority)

@@ -121,7 +121,18 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (GOOD.replace("platform", "spines: 9000\n  platform"), "uplinks, got 18000"),
         (
             GOOD.replace(": 4", ": 200").replace("platform", "spine_selection: hash\n  platform"),
-            "hash supports at most 256 GPUs, got",
+            "hash supports at most 256 GPUs times queue pairs, got 400",
+        ),
+        (
+            GOOD.replace("platform", "spine_selection: spray\n  platform"),
+            "spray needs packets of RoCE, and rails",
+        ),
+        (
+            GOOD.replace(
+                "platform",
+                "spine_selection: spray\n  transport: roce\n  roce: {queue_pairs: 2}\n  platform",
+            ),
+            "spray gives the packets of a queue pair all paths",
         ),
     ],
 )

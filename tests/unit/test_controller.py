@@ -8,10 +8,11 @@ from execution.path_check import rails_of
 from model.fabric import addressing
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, SpineSelection
 from model.fabric.topology import Topology
 from model.routing.paths import Routing, Unreachable
 from tests.unit.fabrics import (
+    by_roce,
     desired_state,
     destinations,
     fabrics_with_failures,
@@ -22,11 +23,25 @@ from tests.unit.pipeline import Pipeline
 
 
 @settings(deadline=None)
-@given(fabrics_with_failures())
+@given(
+    fabrics_with_failures(),
+    st.integers(1, 5),
+    st.sampled_from(SpineSelection),
+    st.integers(0, 7),
+)
 def test_rules_and_routes_give_exactly_the_paths_that_the_model_charges(
     case: tuple[Topology, Health],
+    queue_pairs: int,
+    selection: SpineSelection,
+    entropy: int,
 ) -> None:
-    topology, health = case
+    """Packets of RoCE, by the last bits of their UDP source ports; those without a path are 0."""
+    fabric, health = case
+    if selection is SpineSelection.SPRAY and fabric.spec.nic.links:
+        selection = fabric.spec.nic.spine_selection
+    topology = by_roce(fabric, queue_pairs, selection)
+    path = entropy & topology.spec.entropy_mask
+    path = path if path < topology.spec.entropies else 0
     pipeline, routing = Pipeline(topology, health), Routing(topology, health)
     cut_off = set(pipeline.state.cut_off)
     for source in topology.gpus:
@@ -36,13 +51,15 @@ def test_rules_and_routes_give_exactly_the_paths_that_the_model_charges(
             ):
                 continue  # within a domain, a GPU has one address
             try:
-                hops = routing.path(source, destination)
+                # Within a domain, packets are those of TCP.
+                by = path if source.domain != destination.domain else 0
+                hops = routing.path(source, destination, by)
             except Unreachable:
                 assert (source.name, destination.name) in cut_off
                 continue
             assert (source.name, destination.name) not in cut_off
             expected = [source.name, *(hop.receiver for hop in hops)]
-            assert pipeline.nodes(source, destination) == expected
+            assert pipeline.nodes(source, destination, by and 49152 + entropy) == expected
 
 
 @settings(deadline=None)

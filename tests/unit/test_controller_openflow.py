@@ -38,6 +38,7 @@ rules = st.builds(
     port=st.integers(1, protocol.OFPP_MAX),
     hardware_address=st.none() | st.builds(addressing.nic_mac, gpus),
     in_port=st.none() | st.integers(1, protocol.OFPP_MAX),
+    udp_source=st.none() | st.integers(1, 15).map(lambda number: (number, 15)),
 ) | st.builds(
     Rule,
     destination=networks,

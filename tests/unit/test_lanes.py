@@ -143,7 +143,7 @@ def test_the_model_charges_the_links_of_each_lane(topology: Topology, data: st.D
         for k in (0, topology.spec.lanes - 1)
     ]
     pairs = np.array(ends).T
-    (net,) = networks([Epoch(topology, health)], gpus, (pairs[0], pairs[1], pairs[2]))
+    (net,) = networks([Epoch(topology, health)], gpus, (*pairs, np.zeros_like(pairs[0])))
     for row, (source, to, lane) in zip(net.paths, ends, strict=True):
         hops = routing.path_if_any(gpus[source], gpus[to].by(lane))
         charged = [net.hops[n - FIRST_LINK] for n in row if n >= FIRST_LINK]

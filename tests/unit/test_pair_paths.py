@@ -1,18 +1,22 @@
 """Paths of many pairs at once are those that packets take hop by hop."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health
-from model.fabric.topology import Topology
+from model.fabric.spec import SpineSelection
+from model.fabric.topology import Hop, LinkKind, Topology
 from model.fabric.transport import Transport
 from model.prediction.network import FIRST_LINK, PADDING, Directions, PairPaths, networks
 from model.routing.paths import Routing
-from tests.unit.fabrics import fabrics_with_failures, topologies
+from tests.unit.fabrics import by_roce, fabrics_with_failures, regular_topologies, topologies
 
 
 @given(
@@ -30,11 +34,40 @@ def test_every_pair_has_the_path_of_its_packets(case: tuple[Topology, Health]) -
         assert hops == (routing.path_if_any(gpus[source], gpus[destination]) or ())
 
 
+@given(regular_topologies(4, 3), st.integers(1, 4), st.sampled_from(SpineSelection), st.booleans())
+def test_pairs_by_roce_have_the_uplinks_of_all_their_paths(
+    topology: Topology, queue_pairs: int, selection: SpineSelection, split: bool
+) -> None:
+    """Where packets take several at once, each uplink stands as often as a path has it."""
+    spec = by_roce(topology, queue_pairs, selection).spec
+    spec = replace(spec, roce=replace(spec.roce, split=split))
+    fabric, numbers = build_topology(spec), range(spec.entropies)
+    ends = [
+        (a, b, n)
+        for a, b in permutations(range(len(fabric.gpus)), 2)
+        for n in (numbers if spec.ways == 1 else [0])
+    ]
+    one, other, entropy = np.array(ends).T
+    (net,) = networks([Epoch(fabric)], fabric.gpus, (one, other, np.zeros_like(one), entropy))
+    routing, gpus = Routing(fabric), fabric.gpus
+    for row, (a, b, n) in zip(net.paths, ends, strict=True):
+        found = Counter(net.hops[number - FIRST_LINK] for number in row if number >= FIRST_LINK)
+        crosses = gpus[a].domain != gpus[b].domain
+        taken = numbers if spec.ways > 1 and crosses else [n]
+        paths = [Counter(routing.path(gpus[a], gpus[b], number)) for number in taken]
+        uplinks = sum(paths, Counter[Hop]())
+        wanted = {h: uplinks[h] if h.link.kind is LinkKind.UPLINK else 1 for h in uplinks}
+        assert found == wanted
+    for hop, rate in zip(net.hops, net.rate[FIRST_LINK:], strict=True):
+        several = spec.ways if hop.link.kind is LinkKind.UPLINK else 1
+        assert rate * 8 == pytest.approx(several * hop.link.rate_bps, abs=8 * several)
+
+
 @given(topologies(4, 4, most_missing=3))
 def test_pairs_of_different_domains_send_by_roce(topology: Topology) -> None:
     fabric = build_topology(replace(topology.spec, transport=Transport.ROCE))
     gpus = fabric.gpus
     one, other = np.nonzero(~np.eye(len(gpus), dtype=bool))
-    (net,) = networks([Epoch(fabric)], gpus, (one, other, np.zeros_like(one)))
+    (net,) = networks([Epoch(fabric)], gpus, (one, other, np.zeros_like(one), np.zeros_like(one)))
     crosses = [gpus[a].domain != gpus[b].domain for a, b in zip(one, other, strict=True)]
     assert net.by_roce.tolist() == crosses

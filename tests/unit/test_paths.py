@@ -51,7 +51,7 @@ ISOLATED = isolation_check(own_bytes=100, foreign_bytes=0)
 
 
 def pair(*traces: Trace) -> PairCheck:
-    return PairCheck(SOURCE, DESTINATION, INTENDED, traces)
+    return PairCheck(SOURCE, DESTINATION, (INTENDED,), traces)
 
 
 def checked(*pairs: PairCheck, isolation: IsolationCheck = ISOLATED) -> FabricCheck:

@@ -22,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "transfers": 2,
     "mtu": 1024,
     "queue_pairs": 3,
+    "ports": 1,
     "split": False,
     "selective": False,
     "timeout_ns": 20e6,
@@ -96,6 +97,7 @@ def transfer(number: int, content: bytes) -> Send:
         {"split": True, "selective": True},
         {"congestion": "swift", "slowdown": 1e4},
         {"congestion": "dcqcn"},
+        {"queue_pairs": 1, "ports": 4, "selective": True},
     ],
 )
 def test_all_transfers_arrive_over_sockets(
@@ -112,7 +114,7 @@ def test_all_transfers_arrive_over_sockets(
     sides = [Side(rank, settings) for rank in (0, 1)]
     sides[0].waiting = [transfer(number, content) for number, content in enumerate(contents)]
     sides[0].endpoint.start(sides[0].waiting.pop(0))
-    sides[0].endpoint.begin_samples()
+    sides[0].endpoint.begin()
     sides[1].endpoint.tell_ready(0, 77)
     until_s = time.monotonic() + 20
     while len(sides[0].done) < len(contents) or not sides[0].readies:

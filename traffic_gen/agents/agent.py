@@ -180,7 +180,7 @@ class Agent:
             time.sleep(left_ns / 1e9)
         self.begun_ns = time.monotonic_ns()
         if self.roce:
-            self.roce.begin_samples()
+            self.roce.begin()
         # A peer that began earlier may have released and started some already.
         for send in [s for s in self.sends.values() if not s.missing and not s.released_ns]:
             send.released_ns = request["start_ns"]

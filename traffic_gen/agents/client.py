@@ -443,6 +443,7 @@ def _queue_pairs(
         "transfers": spec.window,
         "mtu": roce.mtu,
         "queue_pairs": roce.queue_pairs,
+        "ports": spec.entropies if spec.sprays else 1,
         "split": roce.split,
         "selective": roce.recovery is Recovery.SELECTIVE_REPEAT,
         "timeout_ns": spec.retransmission_timeout_s * 1e9,

@@ -247,7 +247,8 @@ class _Execution:
         """Name the hops with more or fewer packets than intended."""
         ends = channel.queue_pair
         flow = Flow(ends.source, ends.destination, ends.source_port)
-        intended = self._replay.routing.path(*(self._replay.gpus[rank] for rank in channel.pair))
+        source, destination = (self._replay.gpus[rank] for rank in channel.pair)
+        intended = self._replay.routing.path(source, destination)
         wanted = dict.fromkeys(intended, channel.sent_packets)
         counts = {hop: count for (of, hop), count in self._seen.items() if of == flow}
         for hop in {**wanted, **counts}:

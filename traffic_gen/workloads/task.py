@@ -161,7 +161,7 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     """Follow each step of a task."""
     topology = build_topology(spec)
     sent, gpus = spread(task.transfers(), spec), topology.job_gpus
-    pairs, pair = pairs_of(sent, len(gpus))
+    pairs, pair = pairs_of(sent, len(gpus), spec.turns)
     (net,) = networks([Epoch(topology)], gpus, pairs)
     profiled = profile(sent, pair, net, topology)
     if profiled.is_contended and len(sent) <= MOST_SIMULATED:

@@ -67,8 +67,10 @@ class Dcqcn(Window):
     2), and the rate comes back in steps: one every time the timer or the byte counter ends. The
     first steps halve the distance to the target (equation 3); once one counter has ended more than
     `FAST_STEPS` times, the target grows by `ADDITIVE_BPS` at each (equation 4), and once both have,
-    by a multiple of `HYPER_BPS`: that of QCN (IEEE 802.1Qau, 32.2), from which it comes; the paper
-    gives no number, and ten additive steps are what adapters have (rpg_hai_rate, rpg_ai_rate).
+    by a multiple of `HYPER_BPS`, that of QCN (IEEE 802.1Qau, 32.2), from which it comes: so has
+    htsim (`DCQCNSrc::increaseRate` in dcqcn.cpp), by which each step was checked. Numbers differ:
+    the paper gives none for `HYPER_BPS`, adapters have ten additive steps (rpg_hai_rate,
+    rpg_ai_rate), htsim two.
     """
 
     GAIN, ALPHA_TIMER_NS, RATE_TIMER_NS = 1 / 256, 55_000, 55_000

@@ -9,6 +9,7 @@ needs only Python's standard library.
 import collections
 import errno
 import heapq
+import itertools
 import select
 import socket
 import time
@@ -102,16 +103,21 @@ def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
 
 
 class QueuePair:
-    """One end of a queue pair, with the address of the other."""
+    """One end of a queue pair, with the address of the other.
 
-    def __init__(self, sock: socket.socket, ends: tuple[str, str], port: int) -> None:
-        self.sock, self.port = sock, port
+    Its packets take the sockets, each with a source port, in turn: packet spraying if there are
+    several.
+    """
+
+    def __init__(self, socks: list[socket.socket], ends: tuple[str, str]) -> None:
         self.here, self.there = ends
+        self.turns = itertools.cycle([(sock, sock.getsockname()[1]) for sock in socks])
+        self.sock, self.port = next(self.turns)
         self.sender: Sender
         self.receiver: Receiver
-        # The packet that found no room, and whether the socket is polled for room.
+        # The packet that found no room, and the socket that is polled for room.
         self.pending: Parts = ()
-        self.waits = False
+        self.waits: socket.socket | None = None
         self.due_ns = inf
         self.notified_ns = -inf
         self.notifications = 0
@@ -131,7 +137,8 @@ class QueuePair:
         kept.append(sample)
 
     def put(self, packet: Packet) -> None:
-        """Send a packet; keep it if the socket's buffer is full."""
+        """Send a packet by the next socket; keep it if the socket's buffer is full."""
+        self.sock, self.port = next(self.turns)
         header, padding = packet.header(), -len(packet.payload) % 4
         size = len(header) + len(packet.payload) + padding + ICRC_BYTES
         self.pending = packet.parts(path_crc(self.here, self.there, self.port, size))
@@ -180,6 +187,7 @@ class Endpoint:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         self._prepare(self.sock, (address, PORT))
+        self.sending_sockets: list[socket.socket] = []
         self.outgoing: dict[int, Connection] = {}
         self.incoming: dict[int, Connection] = {}
         self.by_number: dict[int, QueuePair] = {}
@@ -224,23 +232,34 @@ class Endpoint:
         number: int,
         handlers: dict[int, Callable[[int], None]],
     ) -> QueuePair:
-        """Make the sending end of a queue pair, with a socket and a source port of its own."""
-        index = ends[1] * self.settings["queue_pairs"] + number
-        port = FIRST_SOURCE_PORT + index % SOURCE_PORTS
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        size = QUEUED_PACKETS // 2 * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)  # the kernel doubles it
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
-        self._prepare(sock, (here, port))
-        pair = QueuePair(sock, (here, there), port)
+        """Make the sending end of a queue pair, with sockets of its own.
+
+        The last bits of their source ports are the entropy: the number of the queue pair, or of its
+        port.
+        """
+        each, ports = self.settings["queue_pairs"], self.settings["ports"]
+        first = (ends[1] << (each * ports - 1).bit_length()) + number * ports
+        socks = [self._sending((here, first + port), ports) for port in range(ports)]
+        pair = QueuePair(socks, (here, there))
         self._number(pair, ends, number, incoming=False)
-        self.poller.register(sock, 0)
-        handlers[sock.fileno()] = lambda _events: self._pump(pair)
+        for sock in socks:
+            self.poller.register(sock, 0)
+            handlers[sock.fileno()] = lambda _events: self._pump(pair)
         return pair
+
+    def _sending(self, place: tuple[str, int], ports: int) -> socket.socket:
+        """Open a socket with a source port by its number, one of several of a queue pair."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        size = QUEUED_PACKETS * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES) // ports
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # the kernel doubles it
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
+        self._prepare(sock, (place[0], FIRST_SOURCE_PORT + place[1] % SOURCE_PORTS))
+        self.sending_sockets.append(sock)
+        return sock
 
     def _incoming(self, here: str, there: str, ends: tuple[int, int], number: int) -> QueuePair:
         """Make the receiving end of a queue pair, which answers by the socket of all."""
-        pair = QueuePair(self.sock, (here, there), PORT)
+        pair = QueuePair([self.sock], (here, there))
         self._number(pair, ends, number, incoming=True)
         return pair
 
@@ -279,7 +298,7 @@ class Endpoint:
     def sockets(self) -> Iterator[socket.socket]:
         """Yield all sockets."""
         yield self.sock
-        yield from (pair.sock for *_, pair in self.sending())
+        yield from self.sending_sockets
 
     def counts(self) -> tuple[int, int]:
         """Return how many packets were repeated, and how many arrived out of order."""
@@ -324,10 +343,12 @@ class Endpoint:
         while not pair.pending and (packet := pair.sender.take(time.monotonic_ns())):
             pair.put(packet)
             self._note_sent(packet)
-        waits = bool(pair.pending)
-        if waits != pair.waits and pair.sock is not self.sock:
-            self.poller.modify(pair.sock, select.EPOLLOUT if waits else 0)
-            pair.waits = waits
+        full = pair.sock if pair.pending and pair.sock is not self.sock else None
+        if full is not pair.waits:
+            for sock, events in ((pair.waits, 0), (full, select.EPOLLOUT)):
+                if sock is not None:
+                    self.poller.modify(sock, events)
+            pair.waits = full
         self._set_timer(pair)
 
     def _note_sent(self, packet: Packet) -> None:
@@ -468,8 +489,10 @@ class Endpoint:
             for number, pair in enumerate(connection.pairs):
                 yield peer, number, pair
 
-    def begin_samples(self) -> None:
-        """Forget all samples, and take the first ones of an execution."""
+    def begin(self) -> None:
+        """Begin an execution: with the first queue pairs, and without samples but the first."""
+        for connection in self.outgoing.values():
+            connection.turn = 0
         for *_, pair in self.sending():
             pair.samples = []
         self.sample()

@@ -215,7 +215,8 @@ class Sender:
 
     def _retry(self, now_ns: int) -> None:
         self.tries += 1
-        self.deadline_ns = now_ns + self.how.timeout_ns
+        # A paced packet has yet to leave: it cannot be late.
+        self.deadline_ns = max(now_ns, self.paced_ns) + self.how.timeout_ns
         self.control.lost(now_ns)
         if self.tries > self.how.retries:
             raise RetryExceeded(f"no progress after {self.how.retries} retries")
