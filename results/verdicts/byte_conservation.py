@@ -162,10 +162,9 @@ def spans(
             whole, slack = executions * size_bytes, 0
             if times < spec.entropies:
                 uneven = spec.roce.frame_bytes * messages[way] * executions
-                slack = uneven if spec.turns == 1 else whole
-            share = whole * times // spec.entropies
-            sure[hop] += max(0, share - slack)
-            more[hop] += min(share, slack) + slack + executions * spare[way] + opening[way]
+                slack = uneven if spec.turns == 1 else abs(whole)
+            sure[hop] += whole * times // spec.entropies - slack
+            more[hop] += 2 * slack + executions * spare[way] + opening[way]
             if sender in ranks or receiver in ranks:
                 senders[hop].add(sender)
                 receivers[hop].add(receiver)
