@@ -222,7 +222,8 @@ def _custom_links(spec: FabricSpec) -> Iterator[Link]:
         if wire.lower in gpus:
             kind, lower = LinkKind.NIC, Port(wire.lower, FIRST_NIC_PORT + lane, f"nic{lane}")
         own = spec.nic.impairment
-        impairment = replace(own, delay_s=own.delay_s + wire.delay_s)
+        loss = 1 - (1 - own.loss) * (1 - wire.loss)
+        impairment = replace(own, delay_s=own.delay_s + wire.delay_s, loss=loss)
         depth_s = switch_depth_s(spec.bucket_depth_s, rate_bps)
         yield Link(kind, lower, upper, rate_bps, depth_s, impairment)
 

@@ -273,8 +273,8 @@ class FabricSpec:
     @property
     def is_impaired(self) -> bool:
         """Whether links delay or lose packets."""
-        slower = any(link.delay_s for link in self.nic.links)
-        return bool(self.hb.impairment or self.nic.impairment or slower)
+        some = any(link.delay_s or link.loss for link in self.nic.links)
+        return bool(self.hb.impairment or self.nic.impairment or some)
 
     @property
     def gpu_names(self) -> tuple[str, ...]:

@@ -8,13 +8,15 @@ from typing import NamedTuple
 class Wire(NamedTuple):
     """A link: its lower end is a GPU, or the switch that is nearer to the GPUs.
 
-    `rate_bps` is the real platform's rate in bit/s, per direction; `delay_s` is added to packets.
+    `rate_bps` is the real platform's rate in bit/s, per direction; `delay_s` is added to packets,
+    of which the part `loss` is lost.
     """
 
     lower: str
     upper: str
     rate_bps: int
     delay_s: float = 0.0
+    loss: float = 0.0
 
 
 Wiring = tuple[Wire, ...]

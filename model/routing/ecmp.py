@@ -140,8 +140,9 @@ class EcmpSelection:
 
     def _hash(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
         ends = f"{origin.name} {destination.name}" + f" {destination.lane}" * destination.lane
-        ends += f" by {entropy}" * (entropy > 0)
-        return crc32(f"{self.topology.spec.seed} {ends}".encode())
+        flow = crc32(f"{self.topology.spec.seed} {ends}".encode())
+        # A CRC is linear: pairs that collide would do so by each of their queue pairs.
+        return crc32(f"{flow} {entropy}".encode()) if entropy else flow
 
     def _own_spine(
         self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, entropy: int

@@ -28,7 +28,7 @@ def wiring(fabric: Fabric, port_bps: float) -> Wiring:
 
 def _wires(fabric: Fabric, port_bps: float) -> Wiring:
     return tuple(
-        Wire(lower, upper, round(entry.rate or port_bps), entry.delay)
+        Wire(lower, upper, round(entry.rate or port_bps), entry.delay, entry.loss)
         for entry in fabric.links
         for lower, upper in product(entry.from_, entry.to)
     )

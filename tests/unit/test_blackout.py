@@ -55,7 +55,7 @@ RECORDS = FATES.map(record)
 def test_a_probe_is_a_roce_packet(
     source: IPv4Address, destination: IPv4Address, port: int, sequence: int
 ) -> None:
-    packet = probe_packet(source, destination, port, sequence)
+    packet = probe_packet(source, destination, port, sequence, port=ROCE_PORT)
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
 

@@ -39,7 +39,7 @@ from results.verdicts.verdict import Verdict
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import RuleCount, parse_rules
 from tests.unit.fabrics import regular_topologies, spec
-from traffic_gen.probes.packet import ROCE_PORT, probe_packet
+from traffic_gen.probes.packet import PROBE_PORT, probe_packet
 from traffic_gen.probes.path_tracer import Flow, parse_flow
 
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
@@ -194,8 +194,8 @@ def frame(packet: bytes, ethertype: int = 0x0800) -> bytes:
 def test_the_flow_of_a_probe_is_read_from_its_frame(source: int, target: int, port: int) -> None:
     flow = Flow(IPv4Address(source), IPv4Address(target), port)
     whole = frame(probe_packet(*flow))
-    assert parse_flow(whole, ROCE_PORT) == flow
-    assert parse_flow(whole[:38], ROCE_PORT) == flow
+    assert parse_flow(whole, PROBE_PORT) == flow
+    assert parse_flow(whole[:38], PROBE_PORT) == flow
 
 
 def test_other_frames_have_no_flow() -> None:
@@ -203,8 +203,8 @@ def test_other_frames_have_no_flow() -> None:
     tcp = packet[:9] + b"\6" + packet[10:]
     with_options = b"\x46" + packet[1:]
     others = [frame(packet, 0x88B5), frame(tcp), frame(with_options), frame(packet)[:37], b""]
-    assert [parse_flow(other, ROCE_PORT) for other in others] == [None] * len(others)
-    assert parse_flow(frame(packet), ROCE_PORT + 1) is None
+    assert [parse_flow(other, PROBE_PORT) for other in others] == [None] * len(others)
+    assert parse_flow(frame(packet), PROBE_PORT + 1) is None
 
 
 # As ovs-ofctl 3.1.0 prints it.

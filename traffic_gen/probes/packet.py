@@ -1,4 +1,4 @@
-"""Packets of RoCEv2 shape: IPv4, UDP to port 4791, an InfiniBand base transport header (BTH).
+"""Packets of RoCEv2 shape: IPv4, UDP, an InfiniBand base transport header (BTH).
 
 They probe a fabric; no RDMA adapter receives them. Source: InfiniBand Architecture Specification,
 volume 1, annex A17 (RoCEv2), and its section 9.2 (BTH).
@@ -13,6 +13,8 @@ from model.fabric.transport import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_H
 
 # IANA, and annex A17: the UDP destination port of RoCEv2.
 ROCE_PORT = 4791
+# Agents receive at that one: probes have ports of their own, in the foreground and behind it.
+PROBE_PORT, BACKGROUND_PORT = ROCE_PORT + 1, ROCE_PORT + 2
 # The packet sequence number (PSN) is the BTH's last three bytes, in network order.
 PSN_BYTES = 3
 PSN_OFFSET = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES - PSN_BYTES
@@ -29,7 +31,7 @@ def probe_packet(
     source_port: int,
     sequence: int = 0,
     size_bytes: int = SHORTEST_BYTES,
-    port: int = ROCE_PORT,
+    port: int = PROBE_PORT,
 ) -> bytes:
     """Build an IPv4 packet to UDP `port` with `sequence`, modulo 2^24, as its PSN.
 

@@ -22,7 +22,7 @@ from model.fabric.addressing import HB_NETWORK, ends, gpu_at, hb_address, nic_ad
 from model.fabric.topology import BETWEEN_SWITCHES, Gpu, Hop, Topology
 from model.fabric.transport import IP_HEADER_BYTES
 from model.measurement.records import Trace
-from traffic_gen.probes.packet import ROCE_PORT, probe_packet
+from traffic_gen.probes.packet import PROBE_PORT, probe_packet
 
 # As with real RoCE, flows of a pair differ in their source ports, which reveals ECMP by hashing.
 SOURCE_PORTS = range(49152, 49168)
@@ -194,6 +194,6 @@ def path_probes(topology: Topology, process_ids: Mapping[str, int]) -> Iterator[
             senders[gpu] = stack.enter_context(sender)
             receivers[gpu] = stack.enter_context(receiver)
             receiver.setblocking(False)
-            receiver.bind(("", ROCE_PORT))
-        capture = stack.enter_context(port_capture(topology, ROCE_PORT))
+            receiver.bind(("", PROBE_PORT))
+        capture = stack.enter_context(port_capture(topology, PROBE_PORT))
         yield PathProbes(topology.spec.lanes, senders, receivers, capture)

@@ -18,9 +18,10 @@ from model.fabric.addressing import ends
 from model.fabric.topology import Gpu
 from traffic_gen.probes.blackout import PairRecord, Ticks, read_records
 from traffic_gen.probes.packet import (
+    BACKGROUND_PORT,
     DATA_CLASS_BYTES,
+    PROBE_PORT,
     PSN_OFFSET,
-    ROCE_PORT,
     SHORTEST_BYTES,
     probe_packet,
 )
@@ -73,7 +74,7 @@ class Cadence:
     tick_ns: int = 1_000_000
     groups: int = 1
     size_bytes: int = SHORTEST_BYTES
-    port: int = ROCE_PORT
+    port: int = PROBE_PORT
 
 
 # Short probes pass queues of data: they tell when a path works again, not how long its queue is.
@@ -89,7 +90,7 @@ def background(interval_s: float) -> Cadence:
     These probes wait in queues of data, and are lost where data is.
     """
     groups = max(1, math.ceil(interval_s * 1e9 / BACKGROUND_TICK_NS))
-    return Cadence(BACKGROUND_TICK_NS, groups, DATA_CLASS_BYTES, ROCE_PORT + 1)
+    return Cadence(BACKGROUND_TICK_NS, groups, DATA_CLASS_BYTES, BACKGROUND_PORT)
 
 
 @contextmanager

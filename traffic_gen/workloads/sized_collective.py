@@ -259,8 +259,9 @@ class SizedCollective(Task):
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
-        small = self.stand_in() if self._is_regular_on(spec) else self
-        smaller = _smaller(spec, small.shape)
+        is_regular = self._is_regular_on(spec)
+        small = self.stand_in() if is_regular else self
+        smaller = _smaller(spec, small.shape) if is_regular else spec
         small_profile = followed(small, smaller).profile
         if (small, smaller) == (self, spec):
             return small_profile

@@ -15,7 +15,7 @@ from scenarios.format.document import FileKind, parse
 from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
 from scenarios.format.networks.mapping import MOST_BYTES, Keys, Unmapped
 from scenarios.format.networks.simai import is_simai, read_simai
-from scenarios.format.units import Count, Delay, Platform, Rate
+from scenarios.format.units import Count, Delay, Loss, Platform, Rate
 
 KIND = FileKind(
     "network", "docs/reference/scenarios.md has an example", "docs/reference/scenarios.md"
@@ -60,6 +60,7 @@ class LinkEntry(Strict):
         default=None, description="default: a NIC port's, `nic_rate` over `nic_ports`"
     )
     delay: Delay = Field(default=0.0, description="seconds that the link delays each packet")
+    loss: Loss = Field(default=0.0, description="part of all packets that the link loses")
 
 
 class NetworkFile(Strict):
