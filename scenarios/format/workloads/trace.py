@@ -41,8 +41,8 @@ class TraceWork(Work):
     excludes: ClassVar[Excludes] = no_result("a trace")
 
     trace: File = Field(
-        description="a file, its path from the scenario's folder; of a Chakra trace, the folder or "
-        "one of the files"
+        description="a file, its path from the scenario's folder; with a file for each rank, the "
+        "folder or one of them"
     )
     placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
         default=PlacementRule.WRAP,
