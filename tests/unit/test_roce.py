@@ -17,7 +17,7 @@ from scapy.layers.inet import IP, UDP
 from model.fabric import transport
 from model.fabric.transport import MTUS, Roce
 from traffic_gen.agents.roce import packets
-from traffic_gen.agents.roce.congestion import Control, Window
+from traffic_gen.agents.roce.congestion import Window
 from traffic_gen.agents.roce.endpoint import Connection
 from traffic_gen.agents.roce.packets import Packet, is_intact, path_crc, read
 from traffic_gen.agents.roce.queue_pair import (
@@ -174,7 +174,7 @@ def pair(
     back: Path,
     *,
     selective: bool,
-    control: Control | None = None,
+    control: Window | None = None,
     first: int = 0,
     timeout_ns: float = 100.0,
     retries: int = 10**9,

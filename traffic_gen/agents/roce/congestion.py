@@ -6,19 +6,19 @@ Python's standard library.
 """
 
 from math import inf, sqrt
-from typing import Protocol
 
 
-class Control(Protocol):
-    """What a queue pair asks and tells its congestion control; times in ns.
+class Window:
+    """What a queue pair asks and tells its congestion control; times in ns. Here, there is none.
 
     `window` is the most packets that are sent and not acknowledged, `rate_bps` the most bits per
     second. `next_ns` is when `tick` is due, infinity if never.
     """
 
-    window: float
-    rate_bps: float
-    next_ns: float
+    rate_bps = next_ns = inf
+
+    def __init__(self, window: float) -> None:
+        self.window = window
 
     def sent(self, size_bytes: int, now_ns: int) -> None:
         """Note a packet that leaves."""
@@ -34,30 +34,6 @@ class Control(Protocol):
 
     def tick(self, now_ns: int) -> None:
         """Do what is due."""
-
-
-class Window:
-    """No congestion control: a fixed window, at the rate of the link."""
-
-    rate_bps = next_ns = inf
-
-    def __init__(self, window: float) -> None:
-        self.window = window
-
-    def sent(self, size_bytes: int, now_ns: int) -> None:
-        """Do nothing, as in all that follow."""
-
-    def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
-        """Do nothing."""
-
-    def notified(self, now_ns: int) -> None:
-        """Do nothing."""
-
-    def lost(self, now_ns: int) -> None:
-        """Do nothing."""
-
-    def tick(self, now_ns: int) -> None:
-        """Do nothing."""
 
 
 class Dcqcn(Window):

@@ -18,7 +18,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
-from traffic_gen.agents.roce.congestion import Control, Dcqcn, Swift, Window
+from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
 from traffic_gen.agents.roce.packets import (
     ACKNOWLEDGE,
     CONGESTION_NOTIFICATION,
@@ -193,7 +193,6 @@ class Endpoint:
         self.by_number: dict[int, QueuePair] = {}
         self.under_way: dict[int, Send] = {}
         self.timers: list[tuple[float, int, QueuePair]] = []
-        self.marks = 0
         self.sample_ns = 0
 
     def _prepare(self, sock: socket.socket, address: tuple[str, int]) -> None:
@@ -285,7 +284,7 @@ class Endpoint:
         pair.receiver = Receiver(other, selective=how.selective, first=first)
         self.by_number[mine] = pair
 
-    def _control(self) -> Control:
+    def _control(self) -> Window:
         settings = self.settings
         window, slowdown = settings["window"], settings["slowdown"]
         match settings["congestion"]:
@@ -418,7 +417,6 @@ class Endpoint:
 
     def _notify(self, pair: QueuePair, now_ns: int) -> None:
         """Notify the sender of a marked packet, unless that was just done."""
-        self.marks += 1
         if now_ns - pair.notified_ns >= NOTIFICATION_INTERVAL_NS * self.settings["slowdown"]:
             pair.notified_ns = now_ns
             self._answer(pair, Packet(CONGESTION_NOTIFICATION, pair.receiver.queue_pair))

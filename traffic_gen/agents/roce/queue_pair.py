@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from traffic_gen.agents.roce.congestion import Control
+from traffic_gen.agents.roce.congestion import Window
 from traffic_gen.agents.roce.packets import (
     ACKNOWLEDGE,
     ACKNOWLEDGED,
@@ -83,7 +83,7 @@ class Sender:
     first one that never was, `end` the one after all messages.
     """
 
-    def __init__(self, queue_pair: int, how: Reliability, control: Control, first: int = 0) -> None:
+    def __init__(self, queue_pair: int, how: Reliability, control: Window, first: int = 0) -> None:
         self.queue_pair, self.how, self.control = queue_pair, how, control
         self.oldest = self.next = self.sent = self.end = first
         self.messages: collections.deque[Message] = collections.deque()
