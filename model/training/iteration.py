@@ -15,6 +15,7 @@ from model.training.layer import (
     context_bytes,
     expert_bytes,
     forward_s,
+    gpu_parameters,
     gradient_bytes,
     layer_s,
     logits_s,
@@ -26,9 +27,11 @@ from model.training.memory import memory_bytes
 from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Transformer
 
-# An Adam step for each parameter: reads gradient, weight and two moments of 32 bit, writes the
-# last three and the 16-bit weight.
-OPTIMIZER_STEP_BYTES = 30
+# An Adam step for each parameter: reads the gradient for its norm (4); reads gradient, weight and
+# two moments of 32 bits and writes the last three (28); makes the 16-bit weight of the other (6).
+# Before, copies divide all gradients by their number (8); behind, gradients become zero (4).
+# Operations: Megatron-LM, `optimizer` and `distributed/param_and_grad_buffer.py`.
+OPTIMIZER_STEP_BYTES, MEAN_BYTES, ZERO_BYTES = 38, 8, 4
 
 
 @dataclass(frozen=True)
@@ -163,15 +166,18 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
 
 
 def optimizer_s(job: Job, strategy: Strategy) -> Numbers:
-    """Seconds of an optimizer's step over a GPU's share of the parameters.
+    """Seconds of an optimizer's step over a GPU's share of the parameters, and of all gradients.
 
     Offloaded, gradients go to the host, which steps in its own memory, and weights return.
     """
     count, accelerator = optimized_parameters(job.transformer, strategy), job.cluster.accelerator
+    moved = ZERO_BYTES + MEAN_BYTES * (strategy.data > 1)
+    moved = moved * sum(gpu_parameters(job.transformer, strategy))
     if not job.offload:
-        return OPTIMIZER_STEP_BYTES * count / accelerator.streaming_bandwidth
+        return (OPTIMIZER_STEP_BYTES * count + moved) / accelerator.streaming_bandwidth
     host_s = OPTIMIZER_STEP_BYTES * count / accelerator.host_memory_bandwidth
-    return host_s + 2 * GRADIENT_BYTES * count / accelerator.host_link
+    host_s += 2 * GRADIENT_BYTES * count / accelerator.host_link
+    return host_s + moved / accelerator.streaming_bandwidth
 
 
 @dataclass(frozen=True)

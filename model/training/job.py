@@ -11,34 +11,39 @@ BITS_PER_BYTE = 8
 Numbers = Any
 # ZeRO's stages from which on gradients, or weights, are shared (arXiv 1910.02054).
 SHARES_GRADIENTS, SHARES_WEIGHTS = 2, 3
-# Share of the peak that large matrix products reach. Chosen so that a layer of the 22B model takes
-# the 20.3 ms of arXiv 2205.05198, table 4 (A100, selective recomputation with sequence
-# parallelism); used for every GPU and every model.
-PRODUCT_EFFICIENCY = 0.70
+# Share of a GPU's fastest product that all products of a layer reach. Chosen so that a layer of the
+# 22B model takes the 20.3 ms of arXiv 2205.05198, table 4 (A100, selective recomputation with
+# sequence parallelism); used for every GPU and every model.
+PRODUCT_EFFICIENCY = 0.805
 # Share of the memory's bandwidth that element-wise kernels reach (Calculon, arXiv 2211.03122:
 # 100 MB and more on an A100).
 MEMORY_EFFICIENCY = 0.9
+# Share of an H800's 132 multiprocessors that compute while 20 send tokens to experts (DeepSeek-V3,
+# arXiv 2412.19437, section 3.2.2).
+BESIDE_EXPERTS = 112 / 132
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """Peak 16-bit FLOP/s without sparsity, memory in bytes, and bandwidths in bytes/s.
+    """FLOP/s of 16 bits without sparsity, memory in bytes, and bandwidths in bytes/s.
 
-    Those of its memory, of its link to the host in each direction, and its part of the memory of
-    the host. `fp8_flops` is the peak in FP8, `None` without.
+    The peak, and of the fastest product that was measured; `fastest_fp8` in FP8, `None` without.
+    Bandwidths of its memory, of its link to the host in each direction, and its part of the memory
+    of the host.
     """
 
     peak_flops: float
+    fastest_flops: float
     memory_bytes: float
     memory_bandwidth: float
     host_link: float
     host_memory_bandwidth: float
-    fp8_flops: float | None = None
+    fastest_fp8: float | None = None
 
     @property
     def product_flops(self) -> float:
-        """FLOP/s of large matrix products."""
-        return PRODUCT_EFFICIENCY * self.peak_flops
+        """FLOP/s of the matrix products of a layer."""
+        return PRODUCT_EFFICIENCY * self.fastest_flops
 
     @property
     def streaming_bandwidth(self) -> float:
@@ -47,20 +52,22 @@ class Accelerator:
 
 
 # Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, H800 SXM, GH200 (96 GB HBM3), B200
-# (DGX, or one of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and MI355X. Host:
-# PCIe 4 or 5 x16, or NVLink-C2C, and the memory's channels over the host's GPUs: two EPYC 7742 (DGX
-# A100), two Xeon 8480C (DGX H100, H800 and MI300X servers) or 8570 (DGX B200), two EPYC 9575F
-# (MI355X servers), a Grace for one GPU (GH200) or for two (GB200, GB300).
+# (DGX, or one of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and MI355X. Fastest
+# products: by PyTorch, github.com/stas00/ml-engineering, compute/accelerator, 2026-08-22; of the
+# H800 those of the H100; of AMD in FP8, where none are, the same share of the peak as in 16 bits.
+# Host: PCIe 4 or 5 x16, or NVLink-C2C, and the memory's channels over the host's GPUs: two EPYC
+# 7742 (DGX A100), two Xeon 8480C (DGX H100, H800 and MI300X servers) or 8570 (DGX B200), two EPYC
+# 9575F (MI355X servers), a Grace for one GPU (GH200) or for two (GB200, GB300).
 ACCELERATORS = {
-    "dgx-a100": Accelerator(312e12, 80e9, 2.039e12, 32e9, 51e9),
-    "dgx-h100": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9, 1979e12),
-    "h800": Accelerator(989e12, 80e9, 3.35e12, 64e9, 77e9, 1979e12),
-    "mi300x": Accelerator(1307e12, 192e9, 5.3e12, 64e9, 77e9, 2615e12),
-    "gh200": Accelerator(989e12, 96e9, 4.0e12, 450e9, 500e9, 1979e12),
-    "gb200-nvl72": Accelerator(2500e12, 186e9, 8.0e12, 225e9, 256e9, 5000e12),
-    "dgx-b200": Accelerator(2250e12, 180e9, 8.0e12, 64e9, 90e9, 4500e12),
-    "gb300-nvl72": Accelerator(2500e12, 279e9, 8.0e12, 225e9, 256e9, 5000e12),
-    "mi355x": Accelerator(2517e12, 288e9, 8.0e12, 64e9, 144e9, 5033e12),
+    "dgx-a100": Accelerator(312e12, 271.2e12, 80e9, 2.039e12, 32e9, 51e9),
+    "dgx-h100": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 1402.6e12),
+    "h800": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 1402.6e12),
+    "mi300x": Accelerator(1307e12, 668.4e12, 192e9, 5.3e12, 64e9, 77e9, 1337e12),
+    "gh200": Accelerator(989e12, 828.6e12, 96e9, 4.0e12, 450e9, 500e9, 1535e12),
+    "gb200-nvl72": Accelerator(2500e12, 1822e12, 186e9, 8.0e12, 225e9, 256e9, 3615.6e12),
+    "dgx-b200": Accelerator(2250e12, 1745e12, 180e9, 8.0e12, 64e9, 90e9, 3432.5e12),
+    "gb300-nvl72": Accelerator(2500e12, 1769e12, 279e9, 8.0e12, 225e9, 256e9, 3353.3e12),
+    "mi355x": Accelerator(2517e12, 1565e12, 288e9, 8.0e12, 64e9, 144e9, 3129e12),
 }
 
 
@@ -114,10 +121,11 @@ class Job(Sharded):
     `fused_attention` keeps scores out of memory (FlashAttention, arXiv 2205.14135). `sharding` is
     ZeRO's stage (arXiv 1910.02054): 1, the optimizer's states; 2, gradients; 3, weights as well.
     With `overlap`, gradients and weights are sent while the GPU computes; with `overlap_experts`,
-    tokens to and from experts while it computes another microbatch (DeepSeek-V3, arXiv 2412.19437,
-    section 3.2.1). `offload` has the host keep the optimizer's states and step (ZeRO-Offload, arXiv
-    2101.06840). With `fp8`, products with weights are computed, activations stored, and tokens sent
-    to experts in FP8; all else is in 16 bits, or 32 (DeepSeek-V3, section 3.3).
+    tokens to and from experts while it computes another microbatch on the multiprocessors that do
+    not send (DeepSeek-V3, arXiv 2412.19437, section 3.2.1). `offload` has the host keep the
+    optimizer's states and step (ZeRO-Offload, arXiv 2101.06840). With `fp8`, products with weights
+    are computed, activations stored, and tokens sent to experts in FP8; all else is in 16 bits, or
+    32 (DeepSeek-V3, section 3.3).
     """
 
     transformer: Transformer
@@ -133,10 +141,16 @@ class Job(Sharded):
     fp8: bool = False
 
     @property
+    def product_flops(self) -> float:
+        """FLOP/s of the matrix products of a layer."""
+        overlaps = self.overlap_experts and self.transformer.experts is not None
+        return self.cluster.accelerator.product_flops * (BESIDE_EXPERTS if overlaps else 1.0)
+
+    @property
     def weights_speed(self) -> float:
         """How many times as fast as in 16 bits products with weights are computed."""
         gpu = self.cluster.accelerator
-        return (gpu.fp8_flops or gpu.peak_flops) / gpu.peak_flops if self.fp8 else 1.0
+        return (gpu.fastest_fp8 or gpu.fastest_flops) / gpu.fastest_flops if self.fp8 else 1.0
 
     @property
     def stored_bytes(self) -> int:

@@ -18,6 +18,10 @@ EXPERT_COPIES = 4
 # The same for each of attention's a s² b scores: written by the first product (2), scaled, masked
 # and normalized (4), dropped out with their mask (5), read by the second product (2).
 SCORE_BYTES = 13
+# The loss, for each logit: read in 16 bits, written in 32 (6); read for its maximum (4), reduced by
+# it, raised and divided in place (24), read for the sum (4); its gradient, scaled in place (8) and
+# in 16 bits again (6). Operations: Megatron-LM, `tensor_parallel/cross_entropy.py`.
+LOSS_BYTES = 52
 # A backward pass computes two products for each one of the forward pass.
 BACKWARD = 2
 # AllGather and ReduceScatter around attention or the feed-forward block, forward and backward;
@@ -32,9 +36,8 @@ CONTEXT_COLLECTIVES = 3
 
 def forward_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a forward pass is computed."""
-    accelerator, ranks = job.cluster.accelerator, strategy.tensor * strategy.context
-    flops = _equal_flops(job, strategy) / ranks
-    return flops / accelerator.product_flops + _moved(job, strategy) / _bandwidth(job)
+    flops = _equal_flops(job, strategy) / (strategy.tensor * strategy.context)
+    return flops / job.product_flops + _moved(job, strategy) / _bandwidth(job)
 
 
 def again_s(job: Job, strategy: Strategy) -> Numbers:
@@ -50,7 +53,9 @@ def again_s(job: Job, strategy: Strategy) -> Numbers:
         flops *= model.query_width / (model.query_width + model.value_width)
     elif job.recomputation is Recomputation.NONE:
         return 0.0
-    return flops / ranks / job.cluster.accelerator.product_flops + moved / _bandwidth(job)
+    if job.recomputation is Recomputation.SELECTIVE:
+        flops += model.widening_flops(strategy.microbatch) / job.weights_speed
+    return flops / ranks / job.product_flops + moved / _bandwidth(job)
 
 
 def layer_s(job: Job, strategy: Strategy) -> Numbers:
@@ -59,9 +64,11 @@ def layer_s(job: Job, strategy: Strategy) -> Numbers:
 
 
 def logits_s(job: Job, strategy: Strategy) -> Numbers:
-    """Seconds in which the last stage computes the logits, forward and backward."""
-    flops = job.transformer.head_flops(strategy.microbatch) / (strategy.tensor * strategy.context)
-    return flops / job.cluster.accelerator.product_flops
+    """Seconds in which the last stage computes the logits and the loss, forward and backward."""
+    model, ranks = job.transformer, strategy.tensor * strategy.context
+    flops = model.head_flops(strategy.microbatch) / ranks
+    logits = tokens_of(model, strategy) * model.vocabulary / strategy.tensor
+    return flops / job.product_flops + LOSS_BYTES * logits / _bandwidth(job)
 
 
 def _equal_flops(job: Job, strategy: Strategy) -> Numbers:

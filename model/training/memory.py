@@ -45,13 +45,16 @@ def layer_activations(job: Job, strategy: Strategy) -> Numbers:
     """Bytes of a layer's stored activations on a GPU: of GPT, bsh/t (34 + 5as/h).
 
     Inside of tensor parallelism: queries, keys, values, attention's result; the feed-forward
-    block's input to its activation function, and the output; tokens at experts.
+    block's input to its activation function, and the output; tokens at experts. With selective
+    recomputation, latent attention stores its narrower states (arXiv 2412.19437, section 3.2.3).
     """
     model, tokens = job.transformer, tokens_of(job.transformer, strategy)
     outside = model.hidden / outside_ranks(job, strategy)
     if job.recomputation is Recomputation.FULL:
         return INPUT_ACTIVATIONS * tokens * outside
-    width = model.query_width + model.key_value_width + model.value_width
+    is_selective = job.recomputation is Recomputation.SELECTIVE
+    width = model.narrow_width if is_selective else model.query_width + model.key_value_width
+    width += model.value_width
     width += (3 if model.gated else 2) * model.active_width + model.visits * model.hidden
     stored = job.stored_bytes * width
     if job.recomputation is Recomputation.NONE and not job.fused_attention:

@@ -111,6 +111,18 @@ class Transformer:
         return 2 * (self.key_value_heads or self.heads) * self._head_size
 
     @property
+    def narrow_width(self) -> float:
+        """Elements of a token's queries, keys and values as the hidden state makes them.
+
+        Of latent attention, those of its narrower states.
+        """
+        latent = self.latent
+        if latent is None:
+            return self.query_width + self.key_value_width
+        queries = latent.query_rank or self.query_width
+        return queries + latent.key_value_rank + latent.rotary_size
+
+    @property
     def cache_bytes(self) -> float:
         """Bytes of a token's keys and values of 16 bit in all layers, the KV cache.
 
@@ -187,6 +199,10 @@ class Transformer:
         """
         return 2 * sequences * self.sequence**2 * (self.query_width + self.value_width)
 
+    def widening_flops(self, sequences: float) -> float:
+        """FLOPs that make queries, keys and values of the narrower states of latent attention."""
+        return 2 * sequences * self.sequence * self._widening_weights
+
     def head_flops(self, sequences: float) -> float:
         """FLOPs of the logits' forward and backward pass: 6 b s h V."""
         return 6 * sequences * self.sequence * self.hidden * self.vocabulary
@@ -211,7 +227,7 @@ class Transformer:
         """
         again = {
             Recomputation.NONE: 0.0,
-            Recomputation.SELECTIVE: 3 * self.attention_flops(batch),
+            Recomputation.SELECTIVE: 3 * self.attention_flops(batch) + self.widening_flops(batch),
             Recomputation.FULL: self.layer_flops(batch),
         }
         return self.computed_flops(batch) + self.layers * again[recomputation]
@@ -236,15 +252,17 @@ class Transformer:
     @property
     def _attention_weights(self) -> float:
         """Elements of a layer's matrices of attention: 4 h² of a GPT."""
-        latent, out = self.latent, self.value_width * self.hidden
+        out = self.value_width * self.hidden
+        return self.hidden * self.narrow_width + self._widening_weights + out
+
+    @property
+    def _widening_weights(self) -> float:
+        """Elements of the matrices behind the narrower states of latent attention."""
+        latent = self.latent
         if latent is None:
-            return self.hidden * (self.query_width + self.key_value_width) + out
-        before, behind = latent.key_value_rank + latent.rotary_size, latent.plain_size
-        queries = self.hidden * self.query_width
-        if latent.query_rank:
-            queries = latent.query_rank * (self.hidden + self.query_width)
-        heads = self.heads * (behind + latent.value_size)
-        return queries + self.hidden * before + latent.key_value_rank * heads + out
+            return 0.0
+        heads = self.heads * (latent.plain_size + latent.value_size)
+        return latent.query_rank * self.query_width + latent.key_value_rank * heads
 
     @property
     def _attention_biases(self) -> float:

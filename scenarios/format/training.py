@@ -133,7 +133,7 @@ class Configuration(Strict):
 
     @model_validator(mode="after")
     def _has_its_precision(self) -> Self:
-        if self.precision == "fp8" and ACCELERATORS[self.platform].fp8_flops is None:
+        if self.precision == "fp8" and ACCELERATORS[self.platform].fastest_fp8 is None:
             raise ValueError(f"precision must be bf16, as {self.platform} has no FP8")
         return self
 

@@ -145,7 +145,7 @@ def _theirs() -> dict[str, float]:
 def _calculons(cluster: Cluster) -> Cluster:
     """Calculon's A100: shares of the peak for the largest matrices, of NVLink's and NIC's rates."""
     gpu = cluster.accelerator
-    faster = replace(gpu, peak_flops=gpu.peak_flops * 0.95 / PRODUCT_EFFICIENCY)
+    faster = replace(gpu, fastest_flops=gpu.peak_flops * 0.95 / PRODUCT_EFFICIENCY)
     return replace(cluster, accelerator=faster, hb=0.65 * 300e9 / 1.5, nic=0.9 * 25e9)
 
 

@@ -69,7 +69,7 @@ def iteration_s(
         known,
         hb=setting.links * (hb or known.hb),
         nic=setting.links * (nic or known.nic),
-        accelerator=replace(gpu, peak_flops=setting.compute * gpu.peak_flops),
+        accelerator=replace(gpu, fastest_flops=setting.compute * gpu.fastest_flops),
     )
     evaluation = best(Job(transformer(name), setting.batch, setting.recomputation, cluster), wish)
     if evaluation is None:
