@@ -8,6 +8,7 @@ gradients shrink with the microbatches, and so does the optimizer's step.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from math import gcd, inf
 from typing import Any
 
@@ -15,8 +16,10 @@ from model.training.iteration import optimizer_s
 from model.training.job import Job, Sharded
 from model.training.layer import (
     BLOCK_COLLECTIVES,
+    CONTEXT_COLLECTIVES,
     PASS_ALL_TO_ALLS,
     activation_bytes,
+    context_bytes,
     expert_bytes,
     forward_s,
     gradient_bytes,
@@ -66,10 +69,11 @@ class ReducedIteration(Sharded):
 
     Seconds and bytes are the real platform's: of a layer's pass of a microbatch (`again_s`: its
     forward pass, computed again before the backward pass), of the logits and the optimizer's step;
-    of one tensor-parallel collective around attention and around the feed-forward block, one
-    transfer between stages, one all-to-all, and of the gradients outside experts and of experts
-    that are reduced at once. Of the weights, `weights_part` times as many bytes are gathered at
-    once. `layers` is the number of a chunk's layers; `sharding` and `overlap` are the job's.
+    of one tensor-parallel collective around attention and around the feed-forward block, one gather
+    of keys and values, one transfer between stages, one all-to-all, and of the gradients outside
+    experts and of experts that are reduced at once. Of the weights, `weights_part` times as many
+    bytes are gathered at once. `layers` is the number of a chunk's layers; `sharding` and `overlap`
+    are the job's.
     """
 
     strategy: Strategy
@@ -82,6 +86,7 @@ class ReducedIteration(Sharded):
     optimizer_s: float
     tensor_bytes: float
     feed_forward_bytes: float
+    context_bytes: float
     hop_bytes: float
     expert_bytes: float
     gradient_bytes: float
@@ -108,8 +113,7 @@ class ReducedIteration(Sharded):
         layers = self.microbatches * self.strategy.interleave * self.layers
         hops = 2 * self.microbatches * self.strategy.interleave * self.hop_bytes
         gradients = self.exchanges * (self.gradient_bytes + self.expert_gradient_bytes)
-        of_tensor, of_experts = self._of_a_layer
-        inside = layers * (of_tensor + of_experts)
+        inside = layers * sum(self._of_a_layer)
         return float(inside + hops * (self.strategy.pipeline > 1) + gradients)
 
     @property
@@ -120,12 +124,13 @@ class ReducedIteration(Sharded):
         """
         strategy = self.strategy
         layers = self.microbatches * strategy.interleave * self.layers
-        of_tensor, of_experts = self._of_a_layer
+        of_tensor, of_context, of_experts = self._of_a_layer
         hops = 2 * self.microbatches * (strategy.pipeline * strategy.interleave - 1)
         shared = _to_others(self.gradient_bytes, strategy.data)
         of_copies = _to_others(self.expert_gradient_bytes, strategy.copies)
         of_a_rank = {
             Dimension.TENSOR: layers * _to_others(of_tensor, strategy.tensor),
+            Dimension.CONTEXT: layers * _to_others(of_context, strategy.context),
             Dimension.DATA: self.exchanges * (shared + of_copies),
             Dimension.PIPELINE: hops / strategy.pipeline * self.hop_bytes,
             Dimension.EXPERT: layers * _to_others(of_experts, strategy.expert),
@@ -133,22 +138,23 @@ class ReducedIteration(Sharded):
         return {dimension: self.gpus * size for dimension, size in of_a_rank.items()}
 
     @property
-    def _of_a_layer(self) -> tuple[float, float]:
-        """Data of a layer's tensor-parallel collectives and of its all-to-alls, all passes."""
+    def _of_a_layer(self) -> tuple[float, float, float]:
+        """Data of a layer in all passes: tensor parallel, keys and values, all-to-alls."""
         count = 3 if self.again_s else 2
         blocks = self.tensor_bytes + self.feed_forward_bytes
-        collectives = BLOCK_COLLECTIVES // 2 * count * blocks
-        return collectives, PASS_ALL_TO_ALLS * count * self.expert_bytes
+        return (
+            BLOCK_COLLECTIVES // 2 * count * blocks,
+            (CONTEXT_COLLECTIVES + count - 2) * self.context_bytes,
+            PASS_ALL_TO_ALLS * count * self.expert_bytes,
+        )
 
 
 def reduced(
     job: Job, full: Strategy, domains: int, domain_size: int, wanted: Wanted
 ) -> ReducedIteration:
     """Reduce an iteration to a grid of GPUs; raises `NoReduction` if it is impossible."""
-    if full.context > 1:
-        raise NoReduction(f"must have a context degree of 1, got {full.context}")
     strategy = _degrees(full, domains, domain_size, wanted)
-    microbatches = job.batch // (full.data * full.microbatch)
+    microbatches = job.batch // (full.replicas * full.microbatch)
     fewer = wanted.microbatches or _microbatches(full, strategy, microbatches)
     if strategy.interleave > 1 and fewer % strategy.pipeline:
         raise NoReduction(
@@ -161,7 +167,7 @@ def reduced(
             f"{strategy.interleave * wanted.layers} layers have {passes} layer passes; at most "
             f"{MOST_PASSES} are possible"
         )
-    executed = job if wanted.zero else replace(job, sharding=1)
+    executed = replace(job, overlap_experts=False, sharding=job.sharding if wanted.zero else 1)
     small = _Reduction(executed, full, strategy, fewer / microbatches, wanted.layers)
     changes = [*_changes(job, full, small, microbatches, fewer)]
     if not wanted.zero:
@@ -187,7 +193,7 @@ class _Reduction:
         job, full, fewer = self.job, self.full, self.strategy
         model, full_again = job.transformer, job.recomputation is Recomputation.FULL
         shared, held = gradient_bytes(model, full)
-        size = activation_bytes(model, full)
+        size, gathered = activation_bytes(model, full), context_bytes(model, full)
         tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
         once = 1.0 if job.shares_gradients else self.part
         at_experts = model.expert_layers / model.layers * expert_bytes(job, full)
@@ -203,6 +209,7 @@ class _Reduction:
             optimizer_s=self.part * optimizer_s(job, full),
             tensor_bytes=tensor,
             feed_forward_bytes=model.split_feed_forward * tensor,
+            context_bytes=self.merged * _same_bytes(gathered, full.context, fewer.context),
             hop_bytes=size / full.tensor,
             expert_bytes=self.merged * _same_bytes(at_experts, full.expert, fewer.expert),
             gradient_bytes=once * _same_bytes(shared, full.data, fewer.data),
@@ -241,7 +248,8 @@ def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> 
     if gpus < domains * domain_size:
         raise NoReduction(f"has {gpus} GPUs, fewer than the {fabric} of the fabric")
     of = f"tensor {full.tensor}, pipeline {full.pipeline}, data {full.data}"
-    of += f", expert {full.expert}" if full.expert > 1 else ""
+    rest = {"expert": full.expert, "context": full.context}
+    of += "".join(f", {name} {degree}" for name, degree in rest.items() if degree > 1)
     asked = [f"{key} {getattr(wanted, key)}" for key in ("tensor", "pipeline", "expert")]
     given = " and ".join(one for one in asked if "None" not in one)
     raise NoReduction(
@@ -268,9 +276,9 @@ def _possible(full: Strategy, gpus: int, domain_size: int, wanted: Wanted) -> It
             inside = _inside(tensor, data, pipeline, domain_size)
             if asked and inside is not None:
                 interleave = full.interleave if pipeline > 1 else 1
-                for expert in divisors(tensor * data):
-                    degrees = (tensor, pipeline, data, interleave, full.microbatch)
-                    one = Strategy(*degrees, *inside, expert)
+                degrees = (tensor, pipeline, data, interleave, full.microbatch)
+                for expert, context in product(divisors(tensor * data), divisors(data)):
+                    one = Strategy(*degrees, *inside, expert, context)
                     if wanted.expert in (None, expert) and _is_kept(full, one, wanted):
                         yield one
 
@@ -285,7 +293,7 @@ def _is_kept(full: Strategy, one: Strategy, wanted: Wanted) -> bool:
 
 def _pairs(full: Strategy, one: Strategy) -> Iterator[tuple[str, int, int]]:
     """Yield each dimension's name and degrees; copies of experts are one where there are some."""
-    names = ["tensor", "pipeline", "data", "expert"]
+    names = ["tensor", "pipeline", "data", "expert", "context"]
     for name in [*names, "copies"] if full.expert > 1 else names:
         yield name, int(getattr(full, name)), int(getattr(one, name))
 
@@ -337,6 +345,7 @@ def _changes(
     yield Change("pipeline", full.pipeline, strategy.pipeline)
     yield Change("data", full.data, strategy.data)
     yield Change("expert", full.expert, strategy.expert)
+    yield Change("context", full.context, strategy.context)
     # All-to-alls have no other microbatch's pass beside them.
     yield Change("overlap of experts", job.overlap_experts, 0)
     yield Change("microbatches", before, after)

@@ -146,6 +146,17 @@ class RankGrid:
         """GPUs by stage, data and tensor rank."""
         return self._turned().transpose(0, 3, 1, 4, 2, 5).reshape(self._degrees)
 
+    def sequences(self) -> Ints:
+        """GPUs by stage, sequence, and rank among those that share it, across and inside domains.
+
+        A row for each tensor-parallel rank.
+        """
+        strategy, stages = self._strategy, self.stages()
+        x, copies = int(strategy.context_inside), int(strategy.data_inside)
+        y = int(strategy.context) // x
+        split = stages.reshape(len(stages), -1, y, copies // x, x, int(strategy.tensor))
+        return split.transpose(0, 1, 3, 5, 2, 4).reshape(len(stages), -1, y * x)
+
     def groups(self) -> Ints:
         """GPUs by stage, place among copies of experts, in and across domains, and expert rank.
 

@@ -49,8 +49,9 @@ def iterations(draw: st.DrawFn) -> ReducedIteration:
     degrees = tensor, pipeline, data
     of_tensor, of_pipeline, of_data = (draw(st.sampled_from([1, one])) for one in degrees)
     expert = draw(st.sampled_from([1, data, tensor, tensor * data]))
+    others = expert, draw(st.sampled_from([1, data]))
     return ReducedIteration(
-        strategy=Strategy(*degrees, interleave, 1, of_tensor, of_pipeline, of_data, expert),
+        strategy=Strategy(*degrees, interleave, 1, of_tensor, of_pipeline, of_data, *others),
         microbatches=rounds * pipeline if interleave > 1 else rounds,
         layers=draw(st.integers(1, 2)),
         forward_s=1.0,
@@ -60,6 +61,7 @@ def iterations(draw: st.DrawFn) -> ReducedIteration:
         optimizer_s=0.5,
         tensor_bytes=1e3,
         feed_forward_bytes=draw(st.sampled_from([0.0, 1e3])),
+        context_bytes=1e3,
         hop_bytes=1e3,
         expert_bytes=1e3,
         gradient_bytes=1e3,
@@ -174,6 +176,7 @@ def two_stages() -> ReducedIteration:
         optimizer_s=0.0,
         tensor_bytes=0.0,
         feed_forward_bytes=0.0,
+        context_bytes=0.0,
         hop_bytes=1e3,
         expert_bytes=0.0,
         gradient_bytes=0.0,
@@ -238,7 +241,8 @@ def test_a_transfer_without_its_bytes_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("method", "dimension"), [("tensor", "tensor"), ("experts", "expert"), ("exchange", "data")]
+    ("method", "dimension"),
+    [("tensor", "tensor"), ("context", "context"), ("experts", "expert"), ("exchange", "data")],
 )
 @pytest.mark.parametrize("zero", [True, False])
 def test_a_builder_that_forgets_a_collective_is_found_out(
@@ -259,7 +263,8 @@ def job(experts: Experts | None = None, batch: int = 16) -> Job:
 WHOLE = (
     (job(), Strategy(2, 2, 4, 1, 1, 2, 1, 2)),
     (job(), Strategy(2, 2, 4, 2, 1, 2, 2, 1)),
-    (job(Experts(2, 8, 1)), Strategy(2, 1, 8, 1, 2, 1, 1, 4, 4)),
+    (job(), Strategy(2, 1, 8, 1, 1, 2, 1, 2, context=4)),
+    (job(Experts(2, 8, 1)), Strategy(2, 1, 8, 1, 2, 1, 1, 4, 4, 2)),
 )
 SHARDED = tuple(
     (replace(whole, sharding=stage, overlap=overlap), strategy)
@@ -273,7 +278,7 @@ def test_what_is_not_reduced_sends_what_the_model_of_traffic_counts(
     whole: Job, strategy: Strategy
 ) -> None:
     """Bytes by dimension, over all GPUs, with all microbatches and all layers."""
-    microbatches = whole.batch // (strategy.data * strategy.microbatch)
+    microbatches = whole.batch // (strategy.replicas * strategy.microbatch)
     layers = whole.transformer.layers // (strategy.pipeline * strategy.interleave)
     wanted = Wanted(strategy.tensor, strategy.pipeline, microbatches, layers)
     iteration = reduced(whole, strategy, 4, 4, wanted)
@@ -302,7 +307,7 @@ def test_a_reduced_gpu_computes_and_sends_as_much_for_a_microbatch(
         return
     small = reduced(job, full, *grid, Wanted())
     assert small.gpus == gpus
-    for degree in ("tensor", "pipeline", "data", "expert", "copies"):
+    for degree in ("tensor", "pipeline", "data", "expert", "copies", "context"):
         assert (getattr(small.strategy, degree) == 1) == (getattr(full, degree) == 1)
     counted = traffic(job, full).flows
     # A GPU of the reduced iteration has the layers of the largest stage.
@@ -406,6 +411,16 @@ def test_ranks_that_share_experts_are_a_rectangle(
     for group in groups.reshape(-1, *groups.shape[-2:]):
         assert (group // size == group[:, :1] // size).all()
         assert (group % size == group[:1] % size).all()
+
+
+def test_ranks_that_share_a_sequence_stay_as_many_rails() -> None:
+    """Of 64 tokens' keys and values, a rank sends as many bytes as among more ranks."""
+    model = Transformer(8, 1024, 8, 4096, 1000)
+    whole = Job(model, 8, Recomputation.NONE, cluster_of("dgx-h100", 64, 8))
+    small = reduced(whole, Strategy(2, 1, 32, 1, 1, 2, 1, 4, context=8), 4, 4, Wanted())
+    assert (small.strategy.data, small.strategy.context) == (8, 2)
+    with pytest.raises(NoReduction, match="data 2, context 2 cannot be reduced to 1 x 2 GPUs"):
+        reduced(whole, Strategy(2, 1, 2, 1, 1, 2, 1, 2, context=2), 1, 2, Wanted())
 
 
 def test_too_many_passes_are_refused() -> None:

@@ -1,15 +1,15 @@
 """A training iteration as steps: passes of microbatches through stages, then the gradients.
 
-A rank does its steps in the order of `stage_order`. Collectives within a tensor-parallel or an
-expert-parallel group are between two steps of compute; a transfer to another stage goes on while
-its sender computes. Gradients are summed after the last backward pass, or with ZeRO's stage 2 after
+A rank does its steps in the order of `stage_order`. Collectives of ranks that share tensors, a
+sequence or experts are between two steps of compute; a transfer to another stage goes on while its
+sender computes. Gradients are summed after the last backward pass, or with ZeRO's stage 2 after
 each one; weights are gathered after the optimizer's step, or with stage 3 before each pass. With
 overlap, those of a block (attention, or feed-forward) are summed from its backward pass on, and
 gathered from the end of the pass before, while the rank computes.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
@@ -115,7 +115,7 @@ class _Build:
         self.steps = StepColumns(iteration.gpus)
         strategy = iteration.strategy
         grid = RankGrid(strategy)
-        self.stages, self.groups = grid.stages(), grid.groups()
+        self.stages, self.groups, self.sequences = grid.stages(), grid.groups(), grid.sequences()
         self.inside = strategy.tensor_inside, strategy.data_inside
         self.last = strategy.pipeline * strategy.interleave - 1
         # A chunk's part of a stage's weights, and its blocks, whose collectives may overlap.
@@ -179,25 +179,22 @@ class _Build:
         """Add a layer's pass; with full recomputation, its forward pass comes again before."""
         iteration = self.iteration
         if one.forward:
-            self.blocks(stage, iteration.forward_s, weights)
+            self.blocks(stage, one, iteration.forward_s, weights)
             return
         if iteration.again_s:
-            self.blocks(stage, iteration.again_s, weights)
+            self.blocks(stage, replace(one, forward=True), iteration.again_s, weights)
             weights = iter(())
-        self.blocks(stage, iteration.backward_s, weights, reduces=self.reduces(one))
+        self.blocks(stage, one, iteration.backward_s, weights)
 
     def blocks(
-        self,
-        stage: int,
-        seconds: float,
-        weights: Iterator[list[Arrivals]],
-        *,
-        reduces: bool = False,
+        self, stage: int, one: Pass, seconds: float, weights: Iterator[list[Arrivals]]
     ) -> None:
         """Add attention and feed-forward block, half of the compute each.
 
         AllGather before and ReduceScatter after each block (arXiv 2205.05198, section 4.2.2);
-        experts are the feed-forward block, between two all-to-alls. Each waits for its weights.
+        experts are the feed-forward block, between two all-to-alls. Attention gathers keys and
+        values, and scatters their gradients (arXiv 2407.21783, section 3.3.2). Each waits for its
+        weights.
         """
         ranks, sizes = self.stages[stage].ravel(), self.iteration
         for size, is_feed_forward in (
@@ -209,11 +206,15 @@ class _Build:
             self.tensor(stage, Collective.ALL_GATHER, size)
             if is_feed_forward:
                 self.experts(stage)
+            else:
+                self.context(stage, Collective.ALL_GATHER)
             self.compute(ranks, seconds / 2)
             if is_feed_forward:
                 self.experts(stage)
+            elif not one.forward:
+                self.context(stage, Collective.REDUCE_SCATTER)
             self.tensor(stage, Collective.REDUCE_SCATTER, size)
-            if reduces and self.iteration.overlap:
+            if self.reduces(one) and self.iteration.overlap:
                 self.reduced += self.beside(stage, self.reduction, self.chunk / self.parts)
 
     def hand_over(self, stage: int, one: Pass, following: int) -> None:
@@ -234,6 +235,12 @@ class _Build:
         """Add a collective of every tensor-parallel group of a stage."""
         groups, how = self.stages[stage], (collective, "hierarchical")
         self.collective(Dimension.TENSOR, groups, self.inside[0], size, how)
+
+    def context(self, stage: int, collective: Collective) -> None:
+        """Add a collective of keys and values of every group of ranks that share a sequence."""
+        groups, how = self.sequences[stage], (collective, "hierarchical")
+        inside, size = int(self.iteration.strategy.context_inside), self.iteration.context_bytes
+        self.collective(Dimension.CONTEXT, groups, inside, size, how)
 
     def experts(self, stage: int) -> None:
         """Add an all-to-all of every group of ranks that share experts."""
