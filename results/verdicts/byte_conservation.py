@@ -27,11 +27,13 @@ from results.verdicts.verdict import Reason, Verdict
 # The ranks of source and destination, and the lane.
 Way = tuple[int, int, int]
 SHOWN = 3
-# Most bytes that an out-of-order packet adds to its acknowledgement (RFC 2018).
-SELECTIVE_BYTES = 36
-# Most bytes that a retransmitted segment adds beside itself: on the way back selective
-# acknowledgements of the data behind it, a send buffer of 128 KiB in packets of six segments.
-ACKNOWLEDGED_BYTES = SELECTIVE_BYTES * 15
+# Most bytes that selective acknowledgements add to a packet: three blocks beside timestamps (RFC
+# 2018, section 3).
+SELECTIVE_BYTES = 28
+# Most bytes that a retransmitted segment adds beside itself, or a packet that came before an
+# earlier one: on the way back selective acknowledgements of itself and of what it overtook, a send
+# buffer of 128 KiB in packets of six segments.
+ACKNOWLEDGED_BYTES = SELECTIVE_BYTES * 16
 
 
 @dataclass(frozen=True)
@@ -117,16 +119,17 @@ class Irregular:
         """The ranks with any."""
         return set(self.retransmitted + self.out_of_order)
 
-    def most_bytes(self, senders: Iterable[int], receivers: Iterable[int], each: int) -> int:
+    def most_bytes(
+        self, senders: Iterable[int], receivers: Iterable[int], each: int, packets: int
+    ) -> int:
         """Return the most bytes that they add on a link from these ranks to these.
 
-        `each` is the most payload of a packet.
+        `each` is the most payload of a packet, `packets` the number of packets on the link.
         """
-        return (
-            each * sum(self.retransmitted[rank] for rank in senders)
-            + ACKNOWLEDGED_BYTES * sum(self.retransmitted[rank] for rank in receivers)
-            + SELECTIVE_BYTES * sum(self.out_of_order[rank] for rank in senders)
-        )
+        again = sum(self.retransmitted[rank] for rank in senders)
+        missed = sum(self.retransmitted[rank] for rank in receivers)
+        missed += sum(self.out_of_order[rank] for rank in senders)
+        return each * again + min(ACKNOWLEDGED_BYTES * missed, SELECTIVE_BYTES * packets)
 
 
 def spans(
@@ -172,7 +175,8 @@ def spans(
     explained: dict[Hop, Span] = {}
     for hop in hops:
         probes = carried.probed.get(hop, NOTHING)
-        most = probes.most + more[hop] + irregular.most_bytes(senders[hop], receivers[hop], each)
+        odd = irregular.most_bytes(senders[hop], receivers[hop], each, carried.packets[hop])
+        most = probes.most + more[hop] + odd
         explained[hop] = Span(sure[hop] + probes.least, sure[hop] + most)
     return explained
 

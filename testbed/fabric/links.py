@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,15 @@ from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
-from model.fabric.shaping import LINUX_QUEUE, Impairment, SwitchQueue
+from model.fabric.shaping import (
+    LINUX_QUEUE,
+    Impairment,
+    SwitchQueue,
+    segment_bytes,
+    wire_bytes,
+)
 from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology, lane_of
+from testbed.fabric.nic_turns import other_senders, take_turns
 from testbed.fabric.shaping import (
     DATA_CLASS,
     QUEUE_PACKETS,
@@ -86,7 +93,7 @@ class Links:
     lost: set[str] = field(default_factory=set)
     _made: int = field(default=0, init=False)
     _asked: dict[str, list[Request]] = field(default_factory=dict, init=False)
-    _impairments: dict[Port, tuple[Impairment, SwitchQueue]] = field(
+    _impairments: dict[Port, tuple[Impairment, SwitchQueue, tuple[IPv4Network, ...]]] = field(
         default_factory=dict, init=False
     )
     _last_counters: dict[str, Counters] = field(default_factory=dict, init=False)
@@ -272,32 +279,36 @@ class Links:
                 check_shaped(netlink, self.index_of(port), name, link.shaper)
 
     def impair(self) -> None:
-        """Apply delays, losses and switches' queues to all links; called after calibration."""
+        """Apply delays, losses and queues beside Linux's to all links, after calibration."""
         for link in self.topology.links:
             for end in (link.lower, link.upper):
                 self.impair_end(link, end)
 
     def impair_end(self, link: Link, end: Port) -> None:
-        """Apply the link's delay and loss, and the switch's queue, to what this end sends."""
+        """Apply delay and loss, a switch's queue and a NIC's turns to what this end sends."""
         is_port = end.node in self.topology.switch_by_name
         queue = self.topology.spec.nic.queue if is_port else LINUX_QUEUE
         impairment = link.impairment
         if queue and forwards_in_kernel(self.topology.spec):
             impairment = replace(impairment, delay_s=max(RELEASED_S, impairment.delay_s))
-        if impairment or queue:
-            self._impairments[end] = impairment, queue
+        others = other_senders(self.topology, link, end)
+        if impairment or queue or others:
+            self._impairments[end] = impairment, queue, others
             self.impair_again(end)
 
     def impair_again(self, end: Port) -> None:
         """Restore an end's delay, loss and queue, if it had any, after its queues were replaced."""
         if end in self._impairments:
-            impairment, queue = self._impairments[end]
+            impairment, queue, others = self._impairments[end]
             parent, interface = DATA_CLASS, self.index_of(end)
             with self.netlink_of(end) as netlink:
                 if impairment:
                     parent = impair(netlink, interface, impairment)
                 if queue:
                     set_queue(netlink, interface, parent, queue)
+                if others:
+                    turn_bytes = segment_bytes(self.topology.spec.grain_packets)
+                    take_turns(netlink, interface, parent, others, round(wire_bytes(turn_bytes)))
 
     def switch_ports(self) -> dict[int, tuple[str, str]]:
         """Return links and the nodes they lead to by the index of a switch's interface."""

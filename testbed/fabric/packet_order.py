@@ -1,9 +1,9 @@
-"""Flows stay in order on the links of HB domains, also on a machine of several cores.
+"""Flows stay in order on links whose buckets let several segments leave at once.
 
-A bucket of such a link lets several segments leave at once, from different cores. If one of the
-cores is paused, the others' segments overtake its own; TCP takes these for lost, and sends them
-again. All links of an HB switch therefore have one core. NIC links need none: at 20 Mbit/s, a
-segment takes 26 ms, longer than usual pauses.
+These may leave from different cores. If one of the cores is paused, the others' segments overtake
+its own; TCP takes these for lost, and sends them again. All such links of a switch therefore have
+one core: those of HB domains, and others where segments are short. At 20 Mbit/s, a whole segment
+takes 26 ms on a NIC link, longer than usual pauses.
 
 An end of a veth pair gives each packet to the core that sent it. Receive packet steering
 (networking/scaling.rst of the kernel) gives all packets of an interface to one core.
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from linux.network.namespaces import checked, namespace_of
 from model.errors import EmulationError
+from model.fabric.shaping import segment_bytes, wire_bytes
 from model.fabric.topology import LinkKind, Topology
 
 LINKS = (LinkKind.HB, LinkKind.HB_TRUNK)
@@ -70,11 +71,11 @@ def core_mask(core: int) -> str:
 
 
 def keep_flows_in_order(topology: Topology, process_ids: Mapping[str, int], switches: int) -> None:
-    """Steer packets at both ends of HB links and of trunks to the core of their HB switch.
+    """Steer packets at both ends of links to the core of the switch at the upper end.
 
-    The cores that this process may use are given to the HB switches in turn. `process_ids` are
-    those of the GPU proxies by GPU name; `switches` is a process in the switches' network
-    namespace. Does nothing on a single core.
+    The cores that this process may use are given to the switches in turn. `process_ids` are those
+    of the GPU proxies by GPU name; `switches` is a process in the switches' network namespace. Does
+    nothing on a single core.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:
@@ -85,11 +86,12 @@ def _cores_of_interfaces(
     topology: Topology, process_ids: Mapping[str, int], switches: int, cores: list[int]
 ) -> dict[int, dict[str, int]]:
     """Return the core of each interface, by a process in its network namespace."""
-    hb_switches = (*topology.hb_leaves, *topology.hb_switches)
-    core_of = {name: cores[place % len(cores)] for place, name in enumerate(hb_switches)}
+    names = (*topology.hb_leaves, *topology.hb_switches, *topology.openflow_switches)
+    core_of = {name: cores[place % len(cores)] for place, name in enumerate(names)}
+    segment = wire_bytes(segment_bytes(topology.spec.grain_packets))
     chosen = defaultdict[int, dict[str, int]](dict)
     for link in topology.links:
-        if link.kind in LINKS:
+        if link.kind in LINKS or link.shaper.burst_bytes >= segment:
             for port in (link.lower, link.upper):
                 process_id = process_ids.get(port.node, switches)
                 chosen[process_id][port.interface] = core_of[link.upper.node]

@@ -160,7 +160,8 @@ def check_shaped(netlink: RouteSocket, interface: int, name: str, shaper: Shaper
 def _read_classes(netlink: RouteSocket, interface: int) -> dict[int, tuple[int, int, int]]:
     """Rate and ceiling in bytes/s and bucket depth in scheduler ticks, by class handle."""
     classes = {}
-    for message in netlink.get_classes(index=interface):
+    of_shaper = (m for m in netlink.get_classes(index=interface) if m["handle"] & ROOT)
+    for message in of_shaper:
         options = message.get_attr("TCA_OPTIONS")
         parameters = options.get_attr("TCA_HTB_PARMS")
         rate = options.get_attr("TCA_HTB_RATE64") or parameters["rate"]

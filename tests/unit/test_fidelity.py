@@ -404,7 +404,8 @@ def test_a_segment_more_is_explained_by_a_retransmission_of_who_sends_there(
         ({}, 12, False),
         ({}, 300, True),
         ({0: 9}, 300, False),
-        ({0: 1}, 300, True),
+        ({0: 1}, 448, False),
+        ({0: 1}, 449 + 12, True),
         ({1: 9}, 300, True),
     ],
 )
