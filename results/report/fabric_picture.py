@@ -106,8 +106,8 @@ def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[P
         return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
     gpu = topology.gpu_by_name[link.lower.node]
     if link.kind is LinkKind.NIC:
-        lanes = topology.spec.lanes
-        slot = (gpu.domain * lanes + lane_of(link) + 0.5) / (topology.spec.domains * lanes)
+        domains = topology.spec.domains
+        slot = (lane_of(link) * domains + gpu.domain + 0.5) / (topology.spec.lanes * domains)
         lane = x + 0.16 + 0.6 * slot
         return [(x, y), (lane, y + 0.12), (lane, to_y - 0.25), (to_x, to_y)]
     lane = y - 0.14 - 0.3 * (gpu.rail + 0.5) / topology.spec.domain_size

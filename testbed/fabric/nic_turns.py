@@ -1,4 +1,4 @@
-"""The turns of GPUs that share a NIC: each sends its part of the link's rate, as queue pairs do.
+"""The turns of GPUs that send by one NIC, where flows contend: each has its part of the rate.
 
 In one queue, packets that a GPU forwards for others would outnumber its own: TCP keeps two segments
 of a flow in its own queue, and as many as the flow's window has in that of another. So each sender
@@ -24,7 +24,7 @@ UNLIMITED, UNLIMITED_BURST = 1_000_000_000, 1 << 20
 def other_senders(topology: Topology, link: Link, end: Port) -> tuple[IPv4Network, ...]:
     """Return the addresses of the GPUs that send by a NIC which is not theirs, at this end."""
     gpu = topology.gpu_by_name.get(end.node)
-    if gpu is None or link.kind is not LinkKind.NIC or topology.spec.job_grid.gpus_per_nic == 1:
+    if gpu is None or link.kind is not LinkKind.NIC or not topology.spec.is_fine_grained:
         return ()
     peers = (peer for peer in topology.domain(gpu.domain) if peer != gpu)
     return tuple(rail_network(peer.rail) for peer in peers)

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -113,3 +114,18 @@ def test_a_receiver_is_woken_by_the_shortest_transfer_and_not_by_a_header(sizes:
     agent.expect = partial(Agent.expect, agent)
     Agent.prepare(agent)
     assert connection.batch == min(HEADER.size + min(sizes), RECEIVE_BATCH_BYTES)
+
+
+@given(st.lists(st.integers(1, 3), min_size=1), st.booleans())
+def test_only_sends_to_other_peers_wait_until_a_contending_one_is_confirmed(
+    peers: list[int], contended: bool
+) -> None:
+    sent = Send([0, 1, 8, [], 0, [], 0])
+    behind = [Send([number, peer, 8, [0], 0, [], 0]) for number, peer in enumerate(peers, 1)]
+    agent = Mock(program={"contended": contended}, waiting=defaultdict(list, {0: list(behind)}))
+    agent.release = lambda send, _ns: released.append(send)
+    released: list[Send] = []
+    Agent.buffered(agent, sent)
+    assert released == [send for send in behind if not contended or send.peer == sent.peer]
+    Agent.passed(agent, sent.id, 0)
+    assert sorted(send.id for send in released) == [send.id for send in behind]

@@ -1,6 +1,8 @@
 """Custom fabrics: what a file of links may say, what is refused, and how packets are spread."""
 
+import json
 import re
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch, Health
+from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.topology import LinkKind
 from model.prediction.fluid import predict
 from model.prediction.network import networks, pairs_of
@@ -17,6 +20,7 @@ from model.routing.paths import Routing
 from scenarios.format.networks.files import names_of
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.planning.auto import FINE_PACKETS
 
 FAT_TREE = LIBRARY / "fat-tree.yaml"
 
@@ -50,6 +54,25 @@ def test_a_shift_by_half_of_the_domains_loads_every_core_link_alike() -> None:
                 used[f"{hop.sender} {hop.link.name}"] += 1
     assert used == dict.fromkeys(used, 1)
     assert len(used) == 16  # each of eight links, in both directions
+
+
+@pytest.mark.parametrize("more", [{}, {"matrix": "hot-expert"}])
+def test_flows_that_share_the_uplinks_of_a_custom_fabric_contend(more: dict[str, str]) -> None:
+    (spec,) = load(FAT_TREE).fabrics
+    workload = {"collective": "all-to-all", "algorithm": "direct", "size": "4 MB", **more}
+    few = fabric().replace("agg[0-1]", "agg0").replace("agg[2-3]", "agg2")
+    few = few.replace('[agg1, agg3], to: "core[2-3]"', '[agg0, agg2], to: "core[2-3]"')
+    assert spec.grain_packets == SEGMENT_PACKETS
+    assert grain_of(few, workload) == FINE_PACKETS
+
+
+def grain_of(text: str, workload: dict[str, str]) -> int:
+    """The grain that is chosen for a workload on a fabric."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.yaml"
+        path.write_text(text)
+        (spec,) = load(path, [f"workloads=[{json.dumps(workload)}]"]).fabrics
+    return spec.grain_packets
 
 
 def test_packets_of_a_lost_uplink_alone_take_another_one() -> None:

@@ -302,12 +302,25 @@ class Agent:
             connection.queue.popleft()
             connection.unconfirmed += 1
             if self.program["window"] > 1:
-                self.passed(send.id, send.sent_ns)
+                self.buffered(send)
         is_full = connection.may_send(self.program["window"])
         if is_full != connection.is_full and connection.sock.fileno() in self.handlers:
             events = select.EPOLLIN | (select.EPOLLOUT if is_full else 0)
             self.poller.modify(connection.sock, events)
             connection.is_full = is_full
+
+    def buffered(self, send: Send) -> None:
+        """Release the sends behind a transfer that is whole in the socket's buffer.
+
+        Where flows contend, it may be there for long: those to other peers, which could overtake
+        it, wait for its confirmation.
+        """
+        contended = self.program["contended"]
+        for later in self.waiting.pop(send.id, ()):
+            if contended and later.peer != send.peer:
+                self.waiting[send.id].append(later)
+            else:
+                self.release(later, send.sent_ns)
 
     def write_one(self, connection: Outgoing, send: Send) -> bool:
         """Write a transfer; return whether all of it is in the socket's buffer."""

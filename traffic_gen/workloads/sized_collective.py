@@ -29,7 +29,7 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithm_of,
 )
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
-from traffic_gen.workloads.task import Task, followed
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, Task, followed
 
 Peers = int | Literal["all"]
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -160,7 +160,9 @@ class SizedCollective(Task):
         return whole and self.communicator in REGULAR
 
     def _is_regular_on(self, spec: FabricSpec) -> bool:
-        return self.is_regular and spec.has_whole_nics
+        """Whether this holds on a fabric; not on a custom one that is small enough to follow."""
+        is_custom = bool(spec.nic.links) and spec.gpus <= EXACT_UP_TO_GPUS
+        return self.is_regular and spec.has_whole_nics and not is_custom
 
     @property
     def largest_bytes(self) -> float:
@@ -259,9 +261,10 @@ class SizedCollective(Task):
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
-        is_regular = self._is_regular_on(spec)
-        small = self.stand_in() if is_regular else self
-        smaller = _smaller(spec, small.shape) if is_regular else spec
+        if not self._is_regular_on(spec):
+            return followed(self, spec).profile
+        small = self.stand_in()
+        smaller = _smaller(spec, small.shape)
         small_profile = followed(small, smaller).profile
         if (small, smaller) == (self, spec):
             return small_profile
