@@ -405,7 +405,7 @@ def test_a_segment_more_is_explained_by_a_retransmission_of_who_sends_there(
         ({}, 300, True),
         ({0: 9}, 300, False),
         ({0: 1}, 448, False),
-        ({0: 1}, 449 + 12, True),
+        ({0: 1}, 600, True),
         ({1: 9}, 300, True),
     ],
 )
