@@ -225,8 +225,8 @@ def _require_queues(scenario: "Scenario") -> None:
     impaired = any(spec.is_impaired for spec in scenario.fabrics)
     if not queued and not impaired:
         return
+    from testbed.fabric.queues import forwards_in_kernel, missing_red
     from testbed.fabric.shaping import missing_netem
-    from testbed.fabric.switch_queues import forwards_in_kernel, missing_red
 
     missing = []
     if impaired or any(forwards_in_kernel(spec) for spec in queued):

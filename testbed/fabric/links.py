@@ -30,7 +30,13 @@ from model.fabric.shaping import (
     wire_bytes,
 )
 from model.fabric.topology import Gpu, Link, LinkKind, Port, Topology, lane_of
-from testbed.fabric.nic_turns import other_senders, take_turns
+from testbed.fabric.queues import (
+    RELEASED_S,
+    forwards_in_kernel,
+    other_senders,
+    set_queue,
+    take_turns,
+)
 from testbed.fabric.shaping import (
     DATA_CLASS,
     QUEUE_PACKETS,
@@ -38,7 +44,6 @@ from testbed.fabric.shaping import (
     impair,
     shape_requests,
 )
-from testbed.fabric.switch_queues import RELEASED_S, forwards_in_kernel, set_queue
 from testbed.nodes.gpu_proxies import Proxy
 
 # If both ends of a veth pair have the same index, the kernel does not recognize the pair and

@@ -5,7 +5,7 @@ by half. A class of higher priority for packets too short to carry data keeps co
 within 1 % of the model. Both classes may borrow up to the link's rate, and data borrows all of it.
 
 Delay and loss are a netem queue (tc-netem(8)) under each class: a packet is held for its delay
-first, then waits for tokens, in the queue of a switch's port (`switch_queues.py`) if it has one.
+first, then waits for tokens, in the queue of a switch's port (`queues.py`) if it has one.
 """
 
 import struct

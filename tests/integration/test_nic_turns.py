@@ -8,7 +8,7 @@ import pytest
 from linux.network.socket_options import SO_SNDBUFFORCE
 from model.fabric.addressing import nic_address, rail_network
 from model.fabric.topology import Gpu
-from testbed.fabric.nic_turns import take_turns
+from testbed.fabric.queues import take_turns
 from testbed.fabric.shaping import DATA_CLASS, TRIAL_NAME, TRIAL_SHAPER, trial_link
 
 pytestmark = pytest.mark.integration

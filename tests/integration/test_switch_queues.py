@@ -12,6 +12,7 @@ from model.errors import InputError
 from model.fabric.shaping import Impairment, SwitchQueue
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from testbed.fabric.queues import RELEASED_S, missing_red, set_queue
 from testbed.fabric.shaping import (
     DATA_CLASS,
     TRIAL_NAME,
@@ -20,7 +21,6 @@ from testbed.fabric.shaping import (
     missing_netem,
     trial_link,
 )
-from testbed.fabric.switch_queues import RELEASED_S, missing_red, set_queue
 
 FRAME_BYTES, BURST_FRAMES, ROUNDS = 1000, 300, 4
 ROOM_BYTES, SO_SNDBUFFORCE, SO_RCVBUFFORCE = 2**24, 32, 33  # asm-generic/socket.h

@@ -14,8 +14,8 @@ from model.fabric.shaping import Impairment
 from model.fabric.topology import LinkKind
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from testbed.fabric import queues
 from testbed.fabric import shaping as impairments
-from testbed.fabric import switch_queues
 from testbed.nodes.gpu_proxies import ProxyKind
 
 QUICKSTART, USER_SPACE = LIBRARY / "quickstart.yaml", "fabric.datapath=user-space"
@@ -66,7 +66,7 @@ def test_a_kernel_without_netem_is_told() -> None:
 
 def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(switch_queues, "missing_red", lambda: "no RED here")
+    monkeypatch.setattr(queues, "missing_red", lambda: "no RED here")
     require_possible(load(QUICKSTART, ["fabric.switch_queue={buffer: 1 MB}", USER_SPACE]))
     with pytest.raises(InputError, match="quickstart: fabric: no RED here"):
         require_possible(load(QUICKSTART, ["fabric.switch_queue={ecn: true}", USER_SPACE]))
