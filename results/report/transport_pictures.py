@@ -64,16 +64,15 @@ def transport_picture(case: CaseData, name: str) -> Picture:
 
     The case must have samples of queue pairs.
     """
-    row = int(case.executions["number"].argmax())
-    number, start_ns, end_s = (
-        case.executions[column][row] for column in ("number", "start_ns", "completion_s")
-    )
+    number = int(case.queue_pairs["repeat"].max())
+    (row,) = np.flatnonzero(case.executions["number"] == number)
+    start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))
     pairs = list(queue_pairs(case, number))
     queues = [(port, {**of, "ns": of["ns"] - start_ns}) for port, of in ports(case)]
     rates = [(pair, of["ns"], rates_bps(of) / 1e6) for pair, of in pairs]
     lengths = [(port, of["ns"], of["backlog_bytes"] / 1e3) for port, of in queues]
     panels = {
-        "Mbit/s": _first(rates, np.sum),
+        "Mbit/s": _first(rates, np.sum) or rates,
         "queue (kB)": _first(lengths, np.max),
         "packets": list(_events([*pairs, *queues])),
     }
@@ -82,7 +81,7 @@ def transport_picture(case: CaseData, name: str) -> Picture:
         grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (label, lines) in zip(grid, shown.items(), strict=True):
             _draw(axes, label, lines)
-        grid[0].set_xlim(0, end_s)
+        grid[0].set_xlim(0, end_s or None)
         grid[-1].set_xlabel("emulated s since the execution's start")
     told = f"{len(pairs)} queue pairs of {case.name}: rates, queues of ports, events"
     return Picture(name, f"{told}.", figure)
