@@ -119,8 +119,6 @@ SEGMENT_PACKETS, LEAST_GRAIN_PACKETS = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES
 # Transfers that a connection sends before the first of them is confirmed. NCCL has as many buffers
 # for a connection (NCCL_STEPS, src/include/device.h of 2.20).
 DEFAULT_WINDOW = 8
-# Full segments in a connection's send buffer: one on the wire, and one that waits.
-BUFFERED_SEGMENTS = 2
 
 
 def segment_bytes(packets: int) -> int:
@@ -128,9 +126,20 @@ def segment_bytes(packets: int) -> int:
     return packets * PACKET_PAYLOAD_BYTES
 
 
+def buffered_segments(packets: int) -> int:
+    """Return the full segments of this many packets in a connection's send buffer.
+
+    Fine ones are as many as TCP lets wait at its own interface (tcp_small_queue_check in
+    net/ipv4/tcp_output.c): a queue serves packets in their order, so a flow that another GPU
+    forwards must not have more in that GPU's queue than the GPU's own flows. Of large ones, twice
+    as many leave no gap when an agent is late.
+    """
+    return 2 if packets < SEGMENT_PACKETS else 4
+
+
 def send_buffer_bytes(packets: int) -> int:
-    """Return the send buffer of a connection: small, so that queues and the grain are short."""
-    return BUFFERED_SEGMENTS * packets * MTU_BYTES
+    """Return the send buffer to ask for: the kernel grants twice as much (socket(7))."""
+    return buffered_segments(packets) * packets * MTU_BYTES // 2
 
 
 def least_timeout_s(
@@ -144,6 +153,7 @@ def least_timeout_s(
     """
     waiting_bytes = segment_bytes(SEGMENT_PACKETS) * max(TIMEOUT_SEGMENTS, domains - 1)
     if packets < SEGMENT_PACKETS:
-        waiting_bytes = max(waiting_bytes, send_buffer_bytes(packets) * (gpus - 1))
+        buffered_bytes = buffered_segments(packets) * segment_bytes(packets)
+        waiting_bytes = max(waiting_bytes, buffered_bytes * (gpus - 1))
     waiting_s = wire_bytes(waiting_bytes) * 8 / slowest_bps
     return min(LONGEST_TIMEOUT_S, max(USUAL_TIMEOUT_S, waiting_s))

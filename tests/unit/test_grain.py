@@ -11,12 +11,19 @@ from hypothesis import strategies as st
 
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid
-from model.fabric.shaping import SEGMENT_PACKETS, least_timeout_s, send_buffer_bytes
+from model.fabric.shaping import (
+    MTU_BYTES,
+    SEGMENT_PACKETS,
+    buffered_segments,
+    least_timeout_s,
+    send_buffer_bytes,
+)
 from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.load import packet_bytes, profile
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
+from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.auto import FINE_PACKETS, GRAINS, peak
 from scenarios.planning.plan import real_task
@@ -97,6 +104,12 @@ def test_a_program_sends_in_turns_with_buffers_of_the_grain(
         assert program["send_buffer"] == send_buffer_bytes(packets)
 
 
+@given(PACKETS)
+def test_the_kernel_doubles_a_send_buffer(packets: int) -> None:
+    granted = 2 * send_buffer_bytes(packets)
+    assert granted == buffered_segments(packets) * packets * MTU_BYTES
+
+
 @given(st.floats(1e5, 1e10), PACKETS, PACKETS)
 def test_finer_segments_are_more_packets(rate_bps: float, one: int, other: int) -> None:
     fine, coarse = sorted((one, other))
@@ -148,3 +161,30 @@ def test_a_grain_that_is_given_is_used(tmp_path: Path) -> None:
     scenario = matrix(tmp_path, "fabric.grain=3")
     assert scenario.fabrics[0].grain_packets == 3
     assert "grain" not in scenario.chosen
+
+
+DIRECT = (
+    "workloads.0.collective=all-to-all",
+    "workloads.0.algorithm=direct",
+    "workloads.0.size_scale=8",
+    "fabric.kinds=[rail-only]",
+)
+
+
+def grain_of(name: str, *settings: str) -> int:
+    """The grain that is chosen for an experiment of the library."""
+    return load(LIBRARY / f"{name}.yaml", settings).fabrics[0].grain_packets
+
+
+def test_a_fault_that_lets_flows_fall_out_of_step_asks_for_a_fine_grain() -> None:
+    scenario = load(LIBRARY / "nic-link-down.yaml", DIRECT)
+    assert scenario.fabrics[0].grain_packets == FINE_PACKETS
+    assert "uneven shares of links would change a time" in scenario.chosen["grain"].why
+
+
+def test_an_all_reduce_keeps_large_segments_on_a_degraded_fabric() -> None:
+    assert grain_of("nic-link-down", "fabric.kinds=[rail-only]") == SEGMENT_PACKETS
+
+
+def test_a_job_that_moves_keeps_large_segments() -> None:
+    assert grain_of("gpu-lost-spare", *DIRECT) == SEGMENT_PACKETS
