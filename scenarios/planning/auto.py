@@ -23,8 +23,10 @@ from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Ne
 from model.prediction.machine import Machine
 from model.workload.generator import Generator
 from scenarios.format.fabric import fabric_spec
+from scenarios.format.faults import WITHOUT_MOVE, faults_on
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
+from scenarios.planning.degraded import change_by_uneven_shares
 from scenarios.planning.plan import WINDOW_S, RealTask, estimate, heaviest, real_task
 from scenarios.scenario import Case, Chosen
 from traffic_gen.workloads.task import Task
@@ -39,6 +41,8 @@ TARGET_S = 3.0
 # the rates with it.
 FINE_PACKETS = 8
 GRAINS = (FINE_PACKETS, 12, 16, 24, SEGMENT_PACKETS)
+# Shares of links matter where uneven ones change a completion time by this part.
+MATTERS = 0.05
 
 # The fastest link whose shaped rate was checked: 0.98 to 1.00 of the nominal 450 Mbit/s.
 MAX_LINK_BPS = 450e6
@@ -51,15 +55,13 @@ NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
 def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
-    """The packets of a segment, as given or chosen: few only where flows contend."""
+    """The packets of a segment, as given or chosen: few only where shares of links matter."""
     given = file.fabric.grain
     if given != "auto":
         return Chosen(given)
-    profiles = [estimate(task) for task in _real_tasks(file, SEGMENT_PACKETS)]
-    if not any(profile.is_contended for profile in profiles):
+    why = _why_fine(file)
+    if not why:
         return Chosen(SEGMENT_PACKETS)
-    most = max(profile.contention for profile in profiles)
-    why = f"flows that could fall out of step would fill a link {most:.3g} times over"
     scale = file.fabric.bandwidth_scale
     if machine is None or scale == "auto":
         return Chosen(FINE_PACKETS, why)
@@ -71,6 +73,30 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
     )
     finer = "" if packets == FINE_PACKETS else "; finer ones are too many at this bandwidth_scale"
     return Chosen(packets, f"{why}{finer}")
+
+
+def _why_fine(file: ScenarioFile) -> str:
+    """Say why flows must share links in a fine grain; empty if they need not."""
+    profiles = [estimate(task) for task in _real_tasks(file, SEGMENT_PACKETS)]
+    if any(profile.is_contended for profile in profiles):
+        most = max(profile.contention for profile in profiles)
+        return f"flows that could fall out of step would fill a link {most:.3g} times over"
+    change = max(_changes_by_uneven_shares(file), default=0.0)
+    if change < MATTERS:
+        return ""
+    return f"with these faults, uneven shares of links would change a time by {change:.0%}"
+
+
+def _changes_by_uneven_shares(file: ScenarioFile) -> Iterator[float]:
+    """Yield how much uneven shares change each time on the degraded fabric, if the job stays."""
+    if not file.faults or file.job.strategy not in WITHOUT_MOVE:
+        return
+    for kind in dict.fromkeys(file.fabric.kinds):
+        spec = fabric_spec(file, kind, 1.0)
+        faults, issues = faults_on(file, spec)
+        for workload in file.workloads:
+            if kind in workload.kinds and not issues:
+                yield change_by_uneven_shares(workload.task(spec), spec, faults)
 
 
 def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
