@@ -14,11 +14,15 @@ from model.prediction.fluid import arrivals_s
 from model.prediction.load import is_contended
 from model.prediction.network import OF_HB, Network, PathClass, networks, pairs_of
 from model.workload.transfers.lanes import spread
-from traffic_gen.workloads.task import BANDWIDTH_ALONE, MOST_SIMULATED, Task
+from traffic_gen.workloads.task import (
+    BANDWIDTH_ALONE,
+    EXACT_UP_TO_GPUS,
+    MOST_SIMULATED,
+    Task,
+)
 
-# Share of a link that a forwarded flow gets against a GPU's own one, where sharing is uneven: in
-# twelve contests 1.1 to 1.5, up to 1.8 within a standard deviation
-# (docs/reference/measurements.md, "Shares of forwarded flows").
+# Rate of a forwarded flow over that of a GPU's own one where sharing is uneven: it has up to four
+# segments in the NIC's queue, the other two (`model.fabric.shaping.buffered_segments`).
 UNEVEN_WEIGHT = 2.0
 
 
@@ -27,8 +31,10 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
     """Return the part by which the time on a degraded fabric changes if shares are uneven.
 
     Forwarded flows then have twice the share of others. 0 without flows that contend, and for more
-    transfers than are simulated.
+    GPUs or transfers than are simulated.
     """
+    if spec.gpus > EXACT_UP_TO_GPUS:
+        return 0.0
     topology = build_topology(spec)
     sent, gpus = spread(task.transfers(), spec), topology.job_gpus
     if len(sent) > MOST_SIMULATED:
