@@ -26,8 +26,14 @@ from scenarios.format.fabric import fabric_spec
 from scenarios.format.faults import WITHOUT_MOVE, faults_on
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
-from scenarios.planning.degraded import change_by_uneven_shares
-from scenarios.planning.plan import WINDOW_S, RealTask, estimate, heaviest, real_task
+from scenarios.planning.plan import (
+    WINDOW_S,
+    RealTask,
+    change_by_uneven_shares,
+    estimate,
+    heaviest,
+    real_task,
+)
 from scenarios.scenario import Case, Chosen
 from traffic_gen.workloads.task import Task
 
