@@ -70,6 +70,8 @@ BENCHMARKS = {
     "gate": _accuracy("gate", Needs.NOISE),
     "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS),
     "rooted": _accuracy("rooted", Needs.FABRIC),
+    "ports": _accuracy("ports", Needs.FABRIC),
+    "shared-nics": _accuracy("shared-nics", Needs.FABRIC),
     "noise": _accuracy("noise", Needs.NOISE),
     "buckets": _accuracy("buckets", Needs.NOISE),
     "calibration": Benchmark("accuracy.calibration"),

@@ -68,11 +68,16 @@ def _at_depth(share: float, depth_ms: int, name: str) -> Point:
     return Point(name, (depth,), share, {"asked": share, "depth_ms": depth_ms}, fits=False)
 
 
-def _of_size(size: str) -> Point:
+def _collectives(repeats: int, size: str, /, *changes: str, **facts: str) -> Point:
     plain = load(LIBRARY / "collectives.yaml")
     workloads = range(len(plain.cases) // len(plain.fabrics))
     sizes = (f"workloads.{number}.size={size}" for number in workloads)
-    return Point("collectives", ("repeats=5", *sizes), facts={"size": size})
+    return Point("collectives", (f"repeats={repeats}", *sizes, *changes), facts=facts)
+
+
+def _once_on(**fabric: int) -> Iterator[Point]:
+    changes = [f"fabric.{key}={value}" for key, value in fabric.items()]
+    yield _collectives(1, "4 MB", "fabric.bandwidth_scale=40000", *changes)
 
 
 def _rooted(size: str) -> Point:
@@ -118,7 +123,9 @@ def _experiments() -> Iterator[Point]:
 # The points of each benchmark that is not one scenario as it stands in the library.
 POINTS: dict[str, Callable[[], Iterator[Point]]] = {
     "fidelity": lambda: map(Point, ("quickstart", "moe-dgx-a100")),
-    "matrix": lambda: map(_of_size, SIZES),
+    "matrix": lambda: (_collectives(5, size, size=size) for size in SIZES),
+    "ports": lambda: _once_on(nic_ports=2),
+    "shared-nics": lambda: _once_on(domains=2, domain_size=8, nics_per_domain=4),
     "rooted": lambda: map(_rooted, SIZES),
     "noise": lambda: (
         Point("quickstart", share=share, facts={"asked": share})

@@ -258,6 +258,22 @@ def _extremes(rows: Sequence[Row]) -> Iterator[Row]:
         yield {**named, "ratio_least": min(mine), "ratio_most": max(mine)}
 
 
+def _by_fabric(rows: Sequence[Row]) -> Iterator[Row]:
+    """Put the ratios of each fabric into one row."""
+    cases = [row for row in rows if "ratio" in row]
+    for fabric in dict.fromkeys(row["fabric"] for row in cases):
+        mine = [row for row in cases if row["fabric"] == fabric]
+        ratios = [row["ratio"] for row in mine]
+        yield {
+            "fabric": fabric,
+            "cases": len(mine),
+            "ratio_least": min(ratios),
+            "ratio_most": max(ratios),
+            "within_2_percent": sum(abs(ratio - 1) <= 0.02 for ratio in ratios),
+            "failed": sum(row["verdict"] == "fail" for row in mine),
+        }
+
+
 def _by_source(rows: Sequence[Row]) -> Iterator[Row]:
     """Put the figures of a source into one row."""
     for source in dict.fromkeys(row["against"] for row in rows):
@@ -268,6 +284,7 @@ def _by_source(rows: Sequence[Row]) -> Iterator[Row]:
         yield {"against": source, "unit": mine[0]["unit"], **figures}
 
 
+BY_FABRIC = (Table("fabric cases ratio_least ratio_most within_2_percent failed", of=_by_fabric),)
 CASES = (Table("case measured_s modeled_s ratio"),)
 TABLES: Mapping[str, tuple[Table, ...]] = {
     "fidelity": (
@@ -276,6 +293,8 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     ),
     "matrix": (Table("collective algorithm ratio", across="fabric size"),),
     "rooted": (Table("collective algorithm ratio_least ratio_most", of=_extremes),),
+    "ports": BY_FABRIC,
+    "shared-nics": BY_FABRIC,
     "capacity": (
         Table("gpus proxies collective algorithm measured_s modeled_s ratio verdict"),
         Table("collective carried_gbit_per_s nominal_gbit_per_s"),
