@@ -138,7 +138,7 @@ def test_what_a_recovery_strategy_needs(
     [
         (
             "[{what: nic-link, at: 50}]",
-            "x.yaml:9 faults.0.at: must be before the end of rail-only/all-to-all/direct, 1.25 s, "
+            "x.yaml:9 faults.0.at: must be before the end of rail-only/all-to-all/direct, 1.35 s, "
             "got 50 (start it earlier, or send more in workloads.0)",
         ),
         (
