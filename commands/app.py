@@ -45,7 +45,8 @@ class Listed(TyperCommand):
 
     def _loaded(self) -> Any:
         module = import_module(f"commands.{self.name}")
-        # `commands/__main__.py` has disabled it.
+        # `commands/__main__.py` has disabled it; modules stay, and need no search.
+        gc.freeze()
         gc.enable()
         alone = typer.Typer(add_completion=False)
         alone.command(

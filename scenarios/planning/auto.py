@@ -65,7 +65,7 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
     given = file.fabric.grain
     if given != "auto":
         return Chosen(given)
-    why = _why_fine(file)
+    why = _why_fine(file, machine)
     if not why:
         return Chosen(SEGMENT_PACKETS)
     scale = file.fabric.bandwidth_scale
@@ -75,15 +75,18 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
         packets
         for packets in GRAINS
         if packets == SEGMENT_PACKETS
-        or all(peak(task, machine, scale).is_within_budget for task in _real_tasks(file, packets))
+        or all(
+            peak(task, machine, scale).is_within_budget
+            for task in _real_tasks(file, machine, packets)
+        )
     )
     finer = "" if packets == FINE_PACKETS else "; finer ones are too many at this bandwidth_scale"
     return Chosen(packets, f"{why}{finer}")
 
 
-def _why_fine(file: ScenarioFile) -> str:
+def _why_fine(file: ScenarioFile, machine: Machine | None) -> str:
     """Say why flows must share links in a fine grain; empty if they need not."""
-    profiles = [estimate(task) for task in _real_tasks(file, SEGMENT_PACKETS)]
+    profiles = [estimate(task) for task in _real_tasks(file, machine, SEGMENT_PACKETS)]
     if any(profile.is_contended for profile in profiles):
         most = max(profile.contention for profile in profiles)
         return f"flows that could fall out of step would fill a link {most:.3g} times over"
@@ -114,13 +117,16 @@ def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
 def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chosen:
     """Choose the bandwidth scale for `auto`, with the grain that would be used."""
     packets = round(grain(file, machine).value)
-    return auto_bandwidth_scale(list(_real_tasks(file, packets)), machine)
+    return auto_bandwidth_scale(list(_real_tasks(file, machine, packets)), machine)
 
 
-def _real_tasks(file: ScenarioFile, grain_packets: int) -> Iterator[RealTask]:
+def _real_tasks(
+    file: ScenarioFile, machine: Machine | None, grain_packets: int
+) -> Iterator[RealTask]:
     """Yield each task on each kind of fabric, at real rates."""
+    depth_s = bucket_depth(file, machine).value
     for kind in dict.fromkeys(file.fabric.kinds):
-        spec = fabric_spec(file, kind, 1.0, grain_packets=grain_packets)
+        spec = fabric_spec(file, kind, 1.0, depth_s, grain_packets)
         for workload in file.workloads:
             if kind in workload.kinds:
                 yield real_task(workload.task(spec), spec)
