@@ -8,20 +8,20 @@ from model.fabric.spec import FabricKind
 from model.training.job import Cluster, Job, Numbers
 from model.training.layer import (
     CONTEXT_COLLECTIVES,
-    GRADIENT_BYTES,
     PASS_ALL_TO_ALLS,
+    WEIGHT_BYTES,
     activation_bytes,
     again_s,
     context_bytes,
     expert_bytes,
     forward_s,
     gpu_parameters,
-    gradient_bytes,
     layer_s,
     logits_s,
     optimized_parameters,
     passes,
     tensor_collectives,
+    weight_bytes,
 )
 from model.training.memory import memory_bytes
 from model.training.strategy import Strategy, stage_layers
@@ -149,20 +149,17 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     microbatch, stage 3 also gathers the weights for each pass. Overlapped traffic hides behind the
     stage's pass of a microbatch, but for one layer's.
     """
-    shared, held = gradient_bytes(job.transformer, strategy)
+    shared, held = weight_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, shared, strategy.data, strategy.data_inside)
     once = once + gather_s(job.cluster, held, strategy.copies, strategy.copies_inside)
-    reduces = job.reductions(microbatches)
-    if not job.shares_weights:
-        forward, backward, gathers = once, once, 1
-    else:
-        forward, backward, gathers = once, 2 * once, microbatches
+    forward, backward = once, (job.gradient_width + job.shares_weights) * once
+    gathers = microbatches if job.shares_weights else 1
     if job.overlap:
         layers = stage_layers(job.transformer.layers, strategy.pipeline)
         pass_s, again = layers * forward_s(job, strategy), layers * again_s(job, strategy)
         forward = np.maximum(forward - pass_s, forward / layers)
         backward = np.maximum(backward - 2 * pass_s - again, backward / layers)
-    return gathers * forward + reduces * backward
+    return gathers * forward + job.reductions(microbatches) * backward
 
 
 def optimizer_s(job: Job, strategy: Strategy) -> Numbers:
@@ -176,7 +173,7 @@ def optimizer_s(job: Job, strategy: Strategy) -> Numbers:
     if not job.offload:
         return (OPTIMIZER_STEP_BYTES * count + moved) / accelerator.streaming_bandwidth
     host_s = OPTIMIZER_STEP_BYTES * count / accelerator.host_memory_bandwidth
-    host_s += 2 * GRADIENT_BYTES * count / accelerator.host_link
+    host_s += 2 * WEIGHT_BYTES * count / accelerator.host_link
     return host_s + moved / accelerator.streaming_bandwidth
 
 

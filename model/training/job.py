@@ -125,7 +125,8 @@ class Job(Sharded):
     not send (DeepSeek-V3, arXiv 2412.19437, section 3.2.1). `offload` has the host keep the
     optimizer's states and step (ZeRO-Offload, arXiv 2101.06840). With `fp8`, products with weights
     are computed, activations stored, and tokens sent to experts in FP8; all else is in 16 bits, or
-    32 (DeepSeek-V3, section 3.3).
+    32 (DeepSeek-V3, section 3.3). `wide_gradients` are reduced in 32 bits (Llama 3, arXiv
+    2407.21783, section 3.3.2).
     """
 
     transformer: Transformer
@@ -139,6 +140,7 @@ class Job(Sharded):
     overlap_experts: bool = False
     offload: bool = False
     fp8: bool = False
+    wide_gradients: bool = False
 
     @property
     def product_flops(self) -> float:
@@ -151,6 +153,11 @@ class Job(Sharded):
         """How many times as fast as in 16 bits products with weights are computed."""
         gpu = self.cluster.accelerator
         return (gpu.fastest_fp8 or gpu.fastest_flops) / gpu.fastest_flops if self.fp8 else 1.0
+
+    @property
+    def gradient_width(self) -> int:
+        """How many times as many bytes as a weight a gradient has that is reduced."""
+        return 2 if self.wide_gradients else 1
 
     @property
     def stored_bytes(self) -> int:

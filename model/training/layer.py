@@ -7,7 +7,7 @@ from model.training.job import Job, Numbers
 from model.training.strategy import Strategy
 from model.training.transformer import Recomputation, Transformer
 
-ACTIVATION_BYTES = GRADIENT_BYTES = 2
+ACTIVATION_BYTES = WEIGHT_BYTES = 2
 # Bytes that a forward pass moves through memory outside matrix products, for each element: two
 # layer norms (read, write: 8) and two dropouts with residual (14) of the hidden state; biases or
 # rotation of queries, keys and values (read, write); an activation function reads its input, gated
@@ -149,15 +149,15 @@ def gpu_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Num
     return shared, model.expert_parameters / (strategy.expert * strategy.pipeline)
 
 
-def gradient_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
-    """Bytes of a GPU's gradients: those outside experts, and its experts'."""
+def weight_bytes(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
+    """Bytes of a GPU's weights: those outside experts, and its experts'."""
     shared, held = gpu_parameters(model, strategy)
-    return GRADIENT_BYTES * shared, GRADIENT_BYTES * held
+    return WEIGHT_BYTES * shared, WEIGHT_BYTES * held
 
 
 def exchanges(job: Job, microbatches: Numbers) -> Numbers:
-    """How often gradients are reduced, and as many bytes of weights gathered, together."""
-    return job.reductions(microbatches) + job.gathers(microbatches)
+    """How often as many bytes as of the weights are reduced or gathered."""
+    return job.gradient_width * job.reductions(microbatches) + job.gathers(microbatches)
 
 
 def optimized_parameters(model: Transformer, strategy: Strategy) -> Numbers:

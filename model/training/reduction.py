@@ -22,9 +22,9 @@ from model.training.layer import (
     context_bytes,
     expert_bytes,
     forward_s,
-    gradient_bytes,
     layer_s,
     logits_s,
+    weight_bytes,
 )
 from model.training.strategy import Strategy, divisors, stage_layers
 from model.training.traffic import Dimension
@@ -192,10 +192,10 @@ class _Reduction:
         """The reduced iteration."""
         job, full, fewer = self.job, self.full, self.strategy
         model, full_again = job.transformer, job.recomputation is Recomputation.FULL
-        shared, held = gradient_bytes(model, full)
+        shared, held = weight_bytes(model, full)
         size, gathered = activation_bytes(model, full), context_bytes(model, full)
         tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
-        once = 1.0 if job.shares_gradients else self.part
+        once = job.gradient_width * (1.0 if job.shares_gradients else self.part)
         at_experts = model.expert_layers / model.layers * expert_bytes(job, full)
         again = forward_s(job, full) if full_again else 0.0
         return ReducedIteration(
@@ -214,7 +214,7 @@ class _Reduction:
             expert_bytes=self.merged * _same_bytes(at_experts, full.expert, fewer.expert),
             gradient_bytes=once * _same_bytes(shared, full.data, fewer.data),
             expert_gradient_bytes=once * _same_bytes(held, full.copies, fewer.copies),
-            weights_part=1.0 if job.shares_weights else self.part / once,
+            weights_part=(1.0 if job.shares_weights else self.part) / once,
             sharding=job.sharding,
             overlap=job.overlap,
         )

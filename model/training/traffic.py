@@ -18,9 +18,9 @@ from model.training.layer import (
     context_bytes,
     exchanges,
     expert_bytes,
-    gradient_bytes,
     passes,
     tensor_collectives,
+    weight_bytes,
 )
 from model.training.strategy import Strategy
 
@@ -216,7 +216,7 @@ def _context(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) 
 def _data(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     """Gradients and weights outside experts, and those of an expert's copies."""
     count = exchanges(job, microbatches)
-    of_shared, of_experts = (count * size for size in gradient_bytes(job.transformer, strategy))
+    of_shared, of_experts = (count * size for size in weight_bytes(job.transformer, strategy))
     shared = _collective(grid.gpus, 4, 1, of_shared)
     if job.transformer.experts is None:
         return shared

@@ -120,8 +120,18 @@ class Configuration(Strict):
     overlap_experts: bool = False
     offload: bool = False
     precision: Literal["bf16", "fp8"] = "bf16"
+    gradients: Literal["bf16", "fp32"] = "bf16"
     weigh: tuple[Freedom, ...] = ()
     strategy: GivenStrategy = GivenStrategy()
+
+    @model_validator(mode="after")
+    def _has_whole_heads(self) -> Self:
+        shared = self.key_value_heads or 1
+        if self.heads % shared:
+            raise ValueError(f"heads must be a multiple of key_value_heads, {shared}")
+        if self.hidden % self.heads and not (self.head_size or self.latent):
+            raise ValueError(f"hidden must be a multiple of heads, {self.heads}, without head_size")
+        return self
 
     @model_validator(mode="after")
     def _has_expert_layers(self) -> Self:
@@ -178,6 +188,7 @@ class Configuration(Strict):
             self.overlap_experts,
             self.offload,
             self.precision == "fp8",
+            self.gradients == "fp32",
         )
 
     @property

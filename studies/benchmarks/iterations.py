@@ -7,11 +7,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from model.training.iteration import Evaluation
+from model.training.iteration import Evaluation, evaluate
 from model.training.job import PRODUCT_EFFICIENCY, Cluster, Job
 from model.training.layer import BACKWARD, again_s, forward_s
 from model.training.search import best
-from model.training.strategy import ANY, Wish, stage_layers
+from model.training.strategy import ANY, Strategy, Wish, stage_layers
 from model.training.transformer import Recomputation
 from scenarios.format.training import Configuration, evaluated, load_configuration
 from studies.benchmarks.rows import Row
@@ -75,12 +75,16 @@ def _degrees(row: dict[str, str]) -> Any:
 
 
 def _llama(row: dict[str, str]) -> Row:
-    given = {key: int(row[key]) for key in ("gpus", "batch", "sequence")}
-    strategy = load_configuration(Path("llama-3-405b")).strategy.model_dump()
-    strategy["context"] = int(row["context_parallel"])
-    ours = _modeled("llama-3-405b", {**given, "strategy": strategy})
-    published_mfu = float(row["mfu_percent"])
+    ours, published_mfu = llama(row), float(row["mfu_percent"])
     return _held(LLAMA_H100, "405B", ours, "MFU, %", published_mfu, 100 * ours.mfu)
+
+
+def llama(row: dict[str, str]) -> Evaluation:
+    """Llama 3 405B as published: tensor-parallel ranks fill a domain (section 3.3.2)."""
+    given = {key: int(row[key]) for key in ("gpus", "batch", "sequence")}
+    job = load_configuration(Path("llama-3-405b"), given).job
+    data = job.cluster.gpus // (8 * 16)
+    return evaluate(job, Strategy(8, 16, data, 8, 1, 8, 1, 1, 1, int(row["context_parallel"])))
 
 
 def _deepseek() -> Row:

@@ -26,7 +26,7 @@ from scenarios.format.training import (
     load_configuration,
     names,
 )
-from studies.benchmarks.iterations import calculon, throughput
+from studies.benchmarks.iterations import calculon, llama, throughput
 from studies.paper import published
 
 SMALL = Transformer(layers=8, hidden=1024, heads=16, sequence=1024, vocabulary=50000)
@@ -120,18 +120,13 @@ def test_published_iteration_times_are_met() -> None:
 
 
 @pytest.mark.parametrize("row", published("llama_3_405b"), ids=lambda row: row["mfu_percent"])
-def test_llama_3s_utilization_is_within_5_points(row: dict[str, str]) -> None:
+def test_llama_3s_utilization_is_within_2_points(row: dict[str, str]) -> None:
     """On H100, though the one constant is from a layer on A100.
 
     Of 131072 tokens, many documents load GPUs unequally, which the model leaves out.
     """
-    given = {key: int(row[key]) for key in ("gpus", "batch", "sequence")}
-    strategy = load_configuration(Path("llama-3-405b")).strategy.model_dump()
-    strategy["context"] = int(row["context_parallel"])
-    configuration = load_configuration(Path("llama-3-405b"), {**given, "strategy": strategy})
-    found = evaluated("llama-3-405b", configuration)
-    within = 5 if row["context_parallel"] == "1" else 8
-    assert 100 * found.mfu == pytest.approx(float(row["mfu_percent"]), abs=within)
+    within = 2 if row["context_parallel"] == "1" else 7
+    assert 100 * llama(row).mfu == pytest.approx(float(row["mfu_percent"]), abs=within)
 
 
 @pytest.mark.parametrize("row", published("published_models"), ids=lambda row: row["configuration"])
@@ -193,7 +188,7 @@ def test_published_throughputs_and_their_errors() -> None:
     }
     assert max(rows["Megatron-LM, H100"]) == rows["Megatron-LM, H100"][0] < 0.19
     assert max(rows["Megatron-LM, H100"][2:]) < 0.09
-    assert max(map(abs, rows["Llama 3, H100"][:2])) < 0.12
+    assert max(map(abs, rows["Llama 3, H100"][:2])) < 0.03
     assert abs(rows["DeepSeek-V3, H800"][0]) < 0.08
 
 
@@ -247,6 +242,17 @@ def test_overlap_hides_no_more_than_the_traffic(job: Job) -> None:
     assert (hidden.data <= plain.data).all()
     assert (hidden.data * job.transformer.layers >= plain.data * (1 - 1e-9)).all()
     assert hidden.total - hidden.data == pytest.approx(plain.total - plain.data)
+
+
+@pytest.mark.parametrize(("stage", "more"), [(1, 3 / 2), (2, 3 / 2), (3, 4 / 3)])
+def test_wide_gradients_are_reduced_by_twice_the_bytes(stage: int, more: float) -> None:
+    """Weights are gathered as before: once, or with stage 3 twice for each microbatch."""
+    job, strategy = job_of(SMALL, 16, 16), Strategy(1, 1, 16, 1, 1, 1, 1, 8)
+    plain, wide = (
+        iteration(replace(job, sharding=stage, wide_gradients=on), strategy).data
+        for on in (False, True)
+    )
+    assert wide == pytest.approx(more * plain)
 
 
 def test_context_parallel_ranks_share_a_sequence() -> None:

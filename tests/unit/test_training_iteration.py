@@ -267,9 +267,15 @@ WHOLE = (
     (job(Experts(2, 8, 1)), Strategy(2, 1, 8, 1, 2, 1, 1, 4, 4, 2)),
 )
 SHARDED = tuple(
-    (replace(whole, sharding=stage, overlap=overlap), strategy)
+    (replace(whole, sharding=stage, overlap=overlap, wide_gradients=wide), strategy)
     for whole, strategy in WHOLE
-    for stage, overlap in ((1, True), (2, False), (2, True), (3, False), (3, True))
+    for stage, overlap, wide in (
+        (1, True, True),
+        (2, False, False),
+        (2, True, True),
+        (3, False, True),
+        (3, True, False),
+    )
 )
 
 
