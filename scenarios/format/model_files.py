@@ -9,10 +9,12 @@ from typing import Any
 from model.errors import InputError, Problem
 from scenarios.format.document import Document
 
-# Activation functions that have no gate; all others of these files' models do.
+# Activation functions that are a gate, or have none.
+GATES = ("silu", "swish", "swiglu", "geglu")
 WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
-# A tanh-GELU is a gate in Gemma's models alone.
-GATED = "gemma"
+ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
+# In Gemma's models a tanh-GELU is a gate, and embeddings are tied if nothing else is said.
+GEMMA = "gemma"
 # The names of a size, in any of these files; each is required.
 REQUIRED = {
     "layers": ("num_hidden_layers", "num_layers", "n_layer", "num_blocks"),
@@ -22,7 +24,7 @@ REQUIRED = {
     "vocabulary": ("vocab_size",),
 }
 OPTIONAL = {
-    "key_value_heads": ("num_key_value_heads",),
+    "key_value_heads": ("num_key_value_heads", "num_kv_heads"),
     "head_size": ("head_dim", "attn_size"),
     "feed_forward": ("intermediate_size", "n_inner", "feedforward"),
 }
@@ -34,10 +36,26 @@ LATENT = {
     "value_size": "v_head_dim",
 }
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
+EVERY = ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step")
+# The width of Llama 4's dense layers; its experts have `intermediate_size`, one is shared.
+DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases and learned positions.
 OF_GPT = ("attn_heads", "n_head")
-# Parts of a model that its size here does not have.
-LEFT_OUT = ("vision_config", "audio_config", "num_nextn_predict_layers")
+# Parts of a model that its size here does not have; attention that reads some tokens alone.
+LEFT_OUT = ("vision_config", "audio_config", "num_nextn_predict_layers", "index_topk")
+WINDOWS = ("sliding_window", "attention_chunk_size")
+# Layers other than attention and a feed-forward block, experts by other keys, an encoder.
+UNKNOWN = (
+    "is_encoder_decoder",
+    "linear_num_value_heads",
+    "attn_type_list",
+    "mamba_d_state",
+    "ssm_state_size",
+    "hybrid_override_pattern",
+    "moe_num_experts",
+    "expert_layer_period",
+    "ffn_config",
+)
 # What these files never say.
 ASKED = {
     "batch": "sequences of an iteration",
@@ -52,16 +70,23 @@ def configuration_values(document: Document, given: Mapping[str, Any]) -> dict[s
     Raises `InputError` that names everything that is missing.
     """
     values = _of_text(document.values)
+    unknown = [
+        Problem(f"{document.path} {key}", "names a part of a model that is not modeled")
+        for key in UNKNOWN
+        if values.get(key)
+    ]
     missing = [*_missing_sizes(document, values, given), *_missing_job(document, given)]
-    if missing:
-        raise InputError(*missing)
+    if unknown or missing:
+        raise InputError(*(unknown or missing))
     found = {key: _value(values, names) for key, names in {**REQUIRED, **OPTIONAL}.items()}
     is_gpt = _value(values, OF_GPT) is not None
+    if DENSE_WIDTH in values:
+        found["feed_forward"] = values[DENSE_WIDTH]
     found |= {
         "gated": not is_gpt and _is_gated(values),
         "biases": is_gpt,
         "learned_positions": is_gpt,
-        "tied": bool(values.get("tie_word_embeddings", is_gpt)),
+        "tied": values.get("tie_word_embeddings", is_gpt or _is_gemma(values)),
         "fused_attention": True,
         "latent": _latent(values),
         "moe": _experts(values),
@@ -71,7 +96,9 @@ def configuration_values(document: Document, given: Mapping[str, Any]) -> dict[s
 
 def left_out(document: Document) -> list[str]:
     """The parts of the model in the file that its sizes here do not have."""
-    return [key for key in LEFT_OUT if document.values.get(key)]
+    values = {**document.values, **_of_text(document.values)}
+    windows = WINDOWS if values.get("use_sliding_window", True) else ()
+    return [key for key in (*LEFT_OUT, *windows) if values.get(key)]
 
 
 def _of_text(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -93,6 +120,16 @@ def _missing_sizes(
     if _value(values, EXPERTS) and values.get("num_experts_per_tok") is None:
         where = f"{document.path} num_experts_per_tok"
         yield Problem(where, "is required with experts", "add it to the file")
+    if values.get("kv_lora_rank"):
+        for name in LATENT.values():
+            if name not in values:
+                where = f"{document.path} {name}"
+                yield Problem(where, "is required with kv_lora_rank", "add it to the file")
+    act = _value(values, ACTIVATION)
+    if act not in (*GATES, *WITHOUT_GATE) and not _is_gemma(values) and not _value(values, OF_GPT):
+        problem = "is required" if act is None else f"is not known, got {act!r}"
+        hint = f"with a gate: {', '.join(GATES)}; without: {', '.join(WITHOUT_GATE)}"
+        yield Problem(f"{document.path} {ACTIVATION[0]}", problem, hint)
 
 
 def _missing_job(document: Document, given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -103,8 +140,11 @@ def _missing_job(document: Document, given: Mapping[str, Any]) -> Iterator[Probl
 
 
 def _is_gated(values: Mapping[str, Any]) -> bool:
-    act = _value(values, ("hidden_act", "hidden_activation", "activation_function")) or "silu"
-    return act not in WITHOUT_GATE or str(values.get("model_type", "")).startswith(GATED)
+    return _is_gemma(values) or _value(values, ACTIVATION) in GATES
+
+
+def _is_gemma(values: Mapping[str, Any]) -> bool:
+    return str(values.get("model_type")).startswith(GEMMA)
 
 
 def _latent(values: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -114,17 +154,29 @@ def _latent(values: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _experts(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Experts by the keys of Mixtral, Qwen and DeepSeek."""
+    """Experts by the keys of Mixtral, Qwen, DeepSeek and Llama 4.
+
+    A shared expert that is wider than the others counts as several.
+    """
     count = _value(values, EXPERTS)
     if not count:
         return None
-    dense = values.get("mlp_only_layers") or ()
+    dense, width = values.get("mlp_only_layers"), values.get("moe_intermediate_size")
+    shared, of_shared = (
+        values.get("n_shared_experts"),
+        values.get("shared_expert_intermediate_size"),
+    )
+    if DENSE_WIDTH in values:
+        shared, width = 1, values.get("intermediate_size")
+    elif of_shared and width:
+        shared = of_shared // width
     found = {
-        "every": _value(values, ("decoder_sparse_step", "moe_layer_freq")) or 1,
+        "every": _value(values, EVERY),
         "experts": count,
         "top_k": values["num_experts_per_tok"],
-        "width": values.get("moe_intermediate_size"),
-        "shared_experts": values.get("n_shared_experts") or 0,
-        "dense_layers": values.get("first_k_dense_replace") or len(dense),
+        "width": width,
+        "shared_experts": shared,
+        "dense_layers": values.get("first_k_dense_replace")
+        or (len(dense) if isinstance(dense, list) else dense),
     }
     return {key: value for key, value in found.items() if value is not None}

@@ -28,6 +28,7 @@ LLAMA = {
 MIXTRAL = {**LLAMA, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2}
 QWEN = {
     "head_dim": 128,
+    "hidden_act": "silu",
     "hidden_size": 4096,
     "intermediate_size": 12288,
     "max_position_embeddings": 40960,
@@ -42,6 +43,7 @@ QWEN = {
 }
 DEEPSEEK = {
     "first_k_dense_replace": 3,
+    "hidden_act": "silu",
     "hidden_size": 7168,
     "intermediate_size": 18432,
     "kv_lora_rank": 512,
@@ -100,6 +102,89 @@ def test_a_models_own_file_is_the_shipped_model(
     assert model.layer_flops(1) / model.sequence >= known.layer_flops(1) / known.sequence
 
 
+LLAMA_4 = {
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 5120,
+    "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384,
+    "interleave_moe_layer_step": 2,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 40,
+    "num_experts_per_tok": 1,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 8,
+    "num_local_experts": 128,
+    "vocab_size": 202048,
+}
+GEMMA = {
+    "head_dim": 256,
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
+    "model_type": "gemma2",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 42,
+    "num_key_value_heads": 8,
+    "sliding_window": 4096,
+    "vocab_size": 256000,
+}
+QWEN_2 = {
+    "decoder_sparse_step": 1,
+    "hidden_act": "silu",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 8192,
+    "moe_intermediate_size": 2560,
+    "num_attention_heads": 28,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "shared_expert_intermediate_size": 20480,
+    "vocab_size": 151936,
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "billions"),
+    [
+        ({"text_config": LLAMA_4}, (400.7, 17.2)),
+        (GEMMA, (9.24, 9.24)),
+        (QWEN_2, (57.4, 14.2)),
+    ],
+)
+def test_sizes_that_families_say_by_keys_of_their_own(
+    tmp_path: Path, values: dict[str, Any], billions: tuple[float, float]
+) -> None:
+    """Model cards: Llama 4 Maverick, Gemma 2 9B, Qwen 2 57B-A14B."""
+    model = model_of(tmp_path, values)
+    found = model.parameters / 1e9, model.active_parameters / 1e9
+    assert found == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"mamba_d_state": 16}, "mamba_d_state: names a part of a model that is not modeled"),
+        ({"hidden_act": "xielu"}, "hidden_act: is not known, got 'xielu'"),
+        ({"hidden_act": None}, "hidden_act: is required"),
+        ({"kv_lora_rank": 512}, "v_head_dim: is required with kv_lora_rank"),
+        ({"num_key_value_heads": 3}, "heads must be a multiple of key_value_heads, 3"),
+        ({"num_attention_heads": 24}, "hidden must be a multiple of heads, 24"),
+        ({"num_hidden_layers": -4}, "layers: must be at least 1, got -4"),
+        ({"hidden_size": "4096"}, "hidden: must be a whole number, got '4096'"),
+        ({"num_experts": 4, "num_experts_per_tok": 1, "mlp_only_layers": {}}, "moe.dense_layers"),
+    ],
+)
+def test_what_a_model_cannot_be_is_refused(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        model_of(tmp_path, {**LLAMA, **changes})
+    assert any(problem in str(one) for one in error.value.problems)
+
+
 def test_a_gelu_has_no_gate(tmp_path: Path) -> None:
     plain, gated = (model_of(tmp_path, {**LLAMA, "hidden_act": act}) for act in ("gelu", "silu"))
     assert gated.parameters - plain.parameters == 32 * 4096 * 14336
@@ -127,9 +212,11 @@ def test_experts_need_to_know_how_many_a_token_visits(tmp_path: Path) -> None:
 def test_what_is_left_out_of_a_model_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = file_of(tmp_path, {**LLAMA, "num_nextn_predict_layers": 1})
+    path = file_of(tmp_path, {**LLAMA, "num_nextn_predict_layers": 1, "sliding_window": 4096})
     train(path, gpus=64, batch=128, platform="dgx-h100")
-    assert "of the model, without num_nextn_predict_layers" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "of the model, without num_nextn_predict_layers" in printed
+    assert "of the model, without sliding_window" in printed
 
 
 def test_the_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
