@@ -113,5 +113,5 @@ def _steps(
             steps = replace(case, size_scale=size_scale).schedule(emulated)
             if steps.digest == noted:
                 return steps
-    what = f"{name}: this version of Railbed, or its trace, has other steps than those executed"
+    what = f"{name}: Railbed or the trace has changed since the run, and with it the steps"
     raise InputError(Problem(str(run), what))

@@ -58,7 +58,7 @@ def _enter_file(path: Path) -> None:
     except (Exception, SystemExit) as error:
         raise ValueError(f"raises {type(error).__name__}: {error}") from error
     if not hasattr(module, TABLE):
-        raise ValueError(f"needs a table {TABLE}")
+        raise ValueError(f"must define the dictionary {TABLE}")
     _enter(getattr(module, TABLE))
 
 
@@ -78,7 +78,7 @@ def _enter(table: Any) -> None:
     from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
     if not isinstance(table, Mapping):
-        raise ValueError(f"{TABLE} must be a table, got {type(table).__name__}")
+        raise ValueError(f"{TABLE} must be a dictionary, got {type(table).__name__}")
     for named, algorithm in table.items():
         _require_right(named, algorithm)
         known = ALGORITHMS.get(named)
@@ -108,5 +108,5 @@ def require_built_in(scenario: "Scenario") -> None:
     for case in scenario.cases:
         for named in case.task.collectives:
             if named not in BUILT_IN:
-                what = f"{named[1]!r} is a plugin's: the virtual clock has none"
+                what = f"{named[1]!r} is from a plugin, which the virtual clock cannot load"
                 raise InputError(Problem(case.where, what, "leave out --clock virtual"))

@@ -43,7 +43,7 @@ def timeline(run: RunData) -> dict[str, Any]:
     """Return the trace of a run; raise `InputError` if it has no executions."""
     begins = [int(case.executions["start_ns"].min()) for case in run.cases.values()]
     if not begins:
-        raise InputError(Problem(str(run.folder), "needs an execution"))
+        raise InputError(Problem(str(run.folder), "has no execution to show"))
     events = [_moved(event, min(begins)) for event in _events(run)]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": run.run_id}}
 

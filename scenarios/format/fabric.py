@@ -116,7 +116,7 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
     place, roce = ("fabric", "roce"), fabric.roce
     cannot_spray = fabric.transport is Transport.TCP or FabricKind.CUSTOM in fabric.kinds
     if fabric.spine_selection is SpineSelection.SPRAY and cannot_spray:
-        what = "spray needs packets of RoCE, and rails"
+        what = "spray needs transport: roce, and a fabric with rails"
         yield Issue(("fabric", "spine_selection"), what, "add transport: roce")
     if roce is None:
         return
@@ -129,14 +129,14 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "timeout"), "cannot be combined with timeout_seconds")
     marks = fabric.switch_queue is not None and fabric.switch_queue.ecn
     if roce.congestion is Congestion.DCQCN and not marks:
-        what = "dcqcn obeys marks, and no switch marks"
+        what = "dcqcn needs ECN marks, which no switch sets"
         yield Issue((*place, "congestion"), what, "add switch_queue: {ecn: true}")
     rated = (entry.from_ for entry in fabric.links if entry.rate is not None)
     if roce.congestion is Congestion.DCQCN and any(map(GPU.fullmatch, chain(*rated))):
-        what = "dcqcn begins at the rate of a NIC port, nic_rate over nic_ports"
+        what = "dcqcn needs NIC ports of one rate, nic_rate / nic_ports"
         yield Issue((*place, "congestion"), what, "leave out the rates of links of GPUs")
     if fabric.spine_selection is SpineSelection.SPRAY and roce.queue_pairs > 1:
-        what = "spray gives the packets of a queue pair all paths"
+        what = "spray uses all paths for each queue pair"
         yield Issue((*place, "queue_pairs"), what, "use 1, or spine_selection: hash")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")

@@ -102,7 +102,7 @@ def _graph_issues(wires: Wiring, ports: Mapping[str, int]) -> Iterator[Issue]:
             return
     reached = {switch for tier in tiers(wires, ports) for switch in tier}
     if lost := [node for node in near if node not in reached and node not in ports]:
-        yield Issue(PLACE, f"lead from {lost[0]} to no GPU", "join it, or leave it out")
+        yield Issue(PLACE, f"connect {lost[0]} to no GPU", "join it, or leave it out")
     yield from _parts(wires, tuple(ports))
 
 
@@ -116,4 +116,4 @@ def _parts(wires: Wiring, gpus: tuple[str, ...]) -> Iterator[Issue]:
         reached |= new
         waiting += new
     if lost := [gpu for gpu in gpus if gpu not in reached]:
-        yield Issue(PLACE, f"give {gpus[0]} no path to {lost[0]}", "join their switches")
+        yield Issue(PLACE, f"leave {gpus[0]} without a path to {lost[0]}", "join their switches")

@@ -60,7 +60,7 @@ def _rate_issues(
     )
     better = auto_bandwidth_scale_of(file, machine).value
     if _is_too_much(specs, cases, machine, better):
-        hint = "this machine carries this number of GPUs at no rate: use fewer"
+        hint = "no scale is large enough for this many GPUs on this machine: use fewer"
     else:
         scale = round_up(specs[case.kind].bandwidth_scale)
         least = smallest(scale, lambda s: not _is_too_much(specs, cases, machine, s))
@@ -103,9 +103,9 @@ def _step_issues(
     if not too_short and agents <= 1:
         return
     what = (
-        f"{case.name} would have steps of {step_s * 1e3:.2g} ms, of which {limit:.0%} must be more "
-        f"than the {machine.timer_median_s * 1e6:.0f} us that a timer is late; its agents would "
-        f"need {agents:.0%} of this machine's cores"
+        f"{case.name} would have steps of {step_s * 1e3:.2g} ms: timers here are late by "
+        f"{machine.timer_median_s * 1e6:.0f} us, which must be at most {limit:.0%} of a step; its "
+        f"agents would need {agents:.0%} of this machine's cores"
     )
     dilation, _ = least_dilation(real_task(case.task, spec), machine)
     workload = file.workloads[case.workload]

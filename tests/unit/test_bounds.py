@@ -125,14 +125,14 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         ),
         (
             GOOD.replace("platform", "spine_selection: spray\n  platform"),
-            "spray needs packets of RoCE, and rails",
+            "spray needs transport: roce, and a fabric with rails",
         ),
         (
             GOOD.replace(
                 "platform",
                 "spine_selection: spray\n  transport: roce\n  roce: {queue_pairs: 2}\n  platform",
             ),
-            "spray gives the packets of a queue pair all paths",
+            "spray uses all paths for each queue pair",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def test_dcqcn_without_marks_is_refused() -> None:
     roce = ["fabric.transport=roce", "fabric.roce={congestion: dcqcn}"]
     load(QUICKSTART, [*roce, "fabric.switch_queue={ecn: true}"])
     for queue in ([], ["fabric.switch_queue={buffer: 1 MB}"]):
-        with pytest.raises(InputError, match="dcqcn obeys marks, and no switch marks"):
+        with pytest.raises(InputError, match="dcqcn needs ECN marks, which no switch sets"):
             load(QUICKSTART, [*roce, *queue])
 
 

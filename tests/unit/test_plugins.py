@@ -115,7 +115,7 @@ def test_the_virtual_clock_refuses_a_plugins_algorithm(example: Path) -> None:
     scenario = example.parent / "x.yaml"
     scenario.write_text(SCENARIO)
     enter_plugins([example])
-    with pytest.raises(InputError, match=r"x.yaml:3 workloads.0: 'pairwise' is a plugin's"):
+    with pytest.raises(InputError, match=r"x.yaml:3 workloads.0: 'pairwise' is from a plugin"):
         require_built_in(load(scenario))
     require_built_in(load(LIBRARY / "quickstart.yaml"))
 
@@ -150,8 +150,8 @@ def test_an_entry_point_that_leads_nowhere_is_told(installed: Path) -> None:
         ("1 +", "raises SyntaxError: "),
         ("import nothing_of_the_kind", "raises ModuleNotFoundError: "),
         ("import sys; sys.exit(7)", "raises SystemExit: 7"),
-        ("x = 1", "needs a table ALGORITHMS"),
-        ("ALGORITHMS = [1]", "ALGORITHMS must be a table, got list"),
+        ("x = 1", "must define the dictionary ALGORITHMS"),
+        ("ALGORITHMS = [1]", "ALGORITHMS must be a dictionary, got list"),
         ("ALGORITHMS = {'ring': 1}", "the key 'ring' must be a collective and a name"),
         (
             "from model.workload.transfers.collective import Collective as C\n"

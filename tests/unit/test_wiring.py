@@ -111,7 +111,7 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
         (("to: edge0", "to: my-edge"), "'my-edge' must be a letter and at most 9 more"),
         (('from: "d3g[0-1]"', "from: d3g0"), "d3g1 must have 1 NIC links, got 0"),
         (("to: edge0", "to: [edge0, edge1]"), "d0g0 must have 1 NIC links, got 2"),
-        (('from: "edge[0-1]", to: "agg[0-1]"', "from: x, to: y"), "lead from x to no GPU"),
+        (('from: "edge[0-1]", to: "agg[0-1]"', "from: x, to: y"), "connect x to no GPU"),
         (('to: "agg[0-1]"', "to: [agg0, agg0]"), "edge0 and agg0 must be two nodes with one link"),
         (('"core[2-3]", rate', '"c[0-9999]", rate'), "must stand for 1 to 4096 names"),
         (("domains: 4", "domains: 4\n  spines: 2"), "spines: describes rails and spines"),
@@ -134,14 +134,14 @@ def test_dcqcn_needs_nics_of_one_rate(tmp_path: Path) -> None:
     load(tmp_path / "x.yaml")
     text = (tmp_path / "x.yaml").read_text()
     (tmp_path / "x.yaml").write_text(text.replace("to: edge0", "to: edge0, rate: 200 Gbit/s"))
-    with pytest.raises(InputError, match="dcqcn begins at the rate of a NIC port"):
+    with pytest.raises(InputError, match="dcqcn needs NIC ports of one rate"):
         load(tmp_path / "x.yaml")
 
 
 def test_parts_without_a_path_between_them_are_refused(tmp_path: Path) -> None:
     lines = [line for line in FAT_TREE.read_text().splitlines() if "core" not in line]
     (tmp_path / "x.yaml").write_text("\n".join(lines))
-    with pytest.raises(InputError, match="give d0g0 no path to d2g0"):
+    with pytest.raises(InputError, match="leave d0g0 without a path to d2g0"):
         load(tmp_path / "x.yaml")
 
 

@@ -312,7 +312,7 @@ class SizedCollective(Task):
                 smaller.require_accepted()
                 return smaller
         small = f"{domains} x {size} GPUs"
-        raise ScheduleError(f"no grid of up to {small} is accepted in its place")
+        raise ScheduleError(f"the algorithm accepts no grid of up to {small} to prove instead")
 
     def refusal(self, error: ScheduleError) -> tuple[str, str]:
         """Say that the schedule is wrong, and where the algorithm's function is."""

@@ -162,7 +162,7 @@ class CollectiveWork(Work):
     def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterator[Issue]:
         """Yield an issue if NCCL chooses for a platform that its tuning does not know."""
         if self.is_chosen and platform not in KNOWN:
-            what = f"{NCCL} chooses on {', '.join(KNOWN)} alone, got {platform or 'other rates'}"
+            what = f"{NCCL} needs platform {' or '.join(KNOWN)}, got {platform or 'other rates'}"
             yield Issue((*place, "algorithm"), what, "name the algorithm")
 
     def modeled_issues(self, place: Place, spec: FabricSpec) -> Iterator[Issue]:
@@ -170,7 +170,7 @@ class CollectiveWork(Work):
         task = self.task(spec)
         if task.is_modeled:
             why = f" ({task.choice})" if task.choice else ""
-            what = f"{task.algorithm} is only modeled: switches reduce, which packets cannot show"
+            what = f"{task.algorithm} is only modeled: switches reduce, which cannot be emulated"
             others = ", ".join(algorithms_of(task.collective))
             hint = f"use railbed predict, or another algorithm: {others}"
             yield Issue((*place, "algorithm"), f"{what}{why}", hint)
@@ -212,7 +212,7 @@ class CollectiveJob(CollectiveWork, JobPlace):
     @model_validator(mode="after")
     def _has_transfers(self) -> Self:
         if self.is_chosen or self._how.is_modeled:
-            raise ValueError(f"a job has one of {', '.join(algorithms_of(self.collective))}")
+            raise ValueError(f"algorithm must be {' or '.join(algorithms_of(self.collective))}")
         return self
 
 

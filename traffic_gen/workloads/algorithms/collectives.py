@@ -91,7 +91,7 @@ class Algorithm:
 
 def no_transfers(_build: Builder) -> None:
     """Refuse every grid: a switch that reduces cannot be shown with packets."""
-    raise ScheduleError("switches reduce, which no packets of GPUs can show")
+    raise ScheduleError("switches reduce, which cannot be emulated")
 
 
 def a_part_for_each_rail(grid: JobGrid) -> int:
