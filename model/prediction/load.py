@@ -191,16 +191,16 @@ def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> flo
 
     A flow alone fills the slowest link of its path. Flows that follow one another do not meet.
     """
-    paths = net.paths[pair]
-    rates = np.maximum(LEAST_RATE, net.rate[paths])
+    rates = np.maximum(LEAST_RATE, net.rate[net.paths])
     fills = rates.min(axis=1, keepdims=True) / rates
-    real = (paths >= FIRST_LINK) & (end_s - begin_s > SAME_TIME_S)[:, None]
-    links = np.tile(paths[real], 2)
-    moments_s = np.concatenate(
-        [np.broadcast_to(of[:, None], paths.shape)[real] for of in (begin_s, end_s - SAME_TIME_S)]
-    )
-    changes = np.concatenate([fills[real], -fills[real]])
-    order = np.lexsort((changes, moments_s, links))
+    lasting = np.flatnonzero(end_s - begin_s > SAME_TIME_S)
+    flow, hop = np.nonzero((net.paths >= FIRST_LINK)[pair[lasting]])
+    flow = lasting[flow]
+    links = net.paths.astype(np.min_scalar_type(net.links))[pair[flow], hop]
+    moments_s = np.concatenate([begin_s[flow], end_s[flow] - SAME_TIME_S])
+    fills = fills[pair[flow], hop]
+    changes = np.concatenate([fills, -fills])
+    order = np.lexsort((changes, moments_s, np.tile(links, 2)))
     # Each link's changes add up to nothing, so the sums begin anew at the next link.
     return float(np.cumsum(changes[order]).max(initial=1.0))
 

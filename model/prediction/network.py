@@ -385,7 +385,8 @@ def pairs_of(transfers: Transfers, ranks: int, turns: int = 1) -> tuple[Pairs, I
     """
     lanes = int(transfers.lane.max(initial=0)) + 1
     keys = (transfers.source * ranks + transfers.destination) * lanes + transfers.lane
-    keys = keys * turns + _turn(keys) % turns
+    if turns > 1:
+        keys = keys * turns + _turn(keys) % turns
     sends = np.bincount(keys, minlength=ranks * ranks * lanes * turns) > 0
     ends, entropy = np.divmod(np.flatnonzero(sends), turns)
     ends, lane = np.divmod(ends, lanes)

@@ -13,6 +13,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
+from model.fabric.shaping import DEFAULT_DEPTH_S, SEGMENT_PACKETS
 from model.fabric.spec import FabricKind, FabricSpec, Spares
 from model.fabric.topology import LinkKind
 from model.faults import Fault, health_under
@@ -76,6 +77,7 @@ def real_task(task: Task, spec: FabricSpec) -> RealTask:
         domain_size=spec.job_size,
         bandwidth_scale=1.0,
         spares=Spares(),
+        bucket_depth_s=DEFAULT_DEPTH_S,
     )
     return RealTask(task, unscaled)
 
@@ -86,10 +88,15 @@ def estimate_of(case: Case, spec: FabricSpec) -> Profile:
     return real.scaled(spec.bandwidth_scale, case.size_scale)
 
 
-@lru_cache(maxsize=64)
 def estimate(real: RealTask) -> Profile:
     """Profile without latencies, at the real platform's rates; only flows that contend share."""
-    return real.task.estimate(real.spec)
+    of_any_grain = _estimate(real.task, replace(real.spec, grain_packets=SEGMENT_PACKETS))
+    return replace(of_any_grain, grain_packets=real.spec.grain_packets)
+
+
+@lru_cache(maxsize=64)
+def _estimate(task: Task, spec: FabricSpec) -> Profile:
+    return task.estimate(spec)
 
 
 def heaviest(

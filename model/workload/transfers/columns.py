@@ -112,6 +112,33 @@ def starts_of(lengths: Sequence[int] | Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
+class Levels:
+    """Transfers by their level: one more than the highest level of what they wait for, or 0.
+
+    `order` has the transfers, those of level n from `bounds[n]` to `bounds[n + 1]`; `waits` has the
+    places in `order` that each of them waits for.
+    """
+
+    order: Ints
+    bounds: Ints
+    waits: Rows
+
+    @classmethod
+    def of(cls, waits: Rows) -> "Levels":
+        """Build from what each transfer waits for: transfers of lower numbers."""
+        level = [0] * len(waits.lengths)
+        for later, earlier in zip(waits.row.tolist(), waits.values.tolist(), strict=True):
+            if level[later] <= level[earlier]:
+                level[later] = level[earlier] + 1
+        levels = np.array(level, np.int64)
+        order = np.argsort(levels, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        placed = Rows.grouped(place[waits.values], place[waits.row], len(order))
+        return cls(order, starts_of(np.bincount(levels)), placed)
+
+
+@dataclass(frozen=True, eq=False)
 class Transfers(Sequence[Transfer]):
     """Transfers as columns: a transfer's number is its row; as a sequence, `Transfer` objects.
 
@@ -224,6 +251,11 @@ class Transfers(Sequence[Transfer]):
         """All dependencies of each transfer: those of `after`, and its rendezvous."""
         earlier, later, meeting = self.dependencies()
         return Rows.grouped(earlier, later, len(self)) if meeting.any() else self.after
+
+    @cached_property
+    def levels(self) -> Levels:
+        """The transfers by their level in `waits`."""
+        return Levels.of(self.waits)
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers; without lanes if all use the first one."""

@@ -110,25 +110,13 @@ def ends_s(transfers: Transfers, lasts_s: Floats) -> Floats:
 
     Seconds since the start. A rendezvous counts as a dependency.
     """
-    waits, end_s = transfers.waits, lasts_s.astype(np.float64)
-    starts, row = waits.starts.tolist(), waits.row
-    for first, end in pairwise(_rounds(transfers)):
-        values = slice(starts[first], starts[end])
-        begins = np.zeros(end - first)
-        np.maximum.at(begins, row[values] - first, end_s[waits.values[values]])
-        end_s[first:end] += begins
+    levels, end_s = transfers.levels, np.empty(len(transfers))
+    values, starts, ends = levels.waits.values, levels.waits.starts, lasts_s[levels.order]
+    for first, end in pairwise(levels.bounds[1:].tolist()):
+        begin, rows = starts[first], starts[first:end]
+        ends[first:end] += np.maximum.reduceat(ends[values[begin : starts[end]]], rows - begin)
+    end_s[levels.order] = ends
     return end_s
-
-
-def _rounds(transfers: Transfers) -> list[int]:
-    """Return the boundaries of rounds: no step waits for another step of its round."""
-    latest = np.full(len(transfers), NONE)
-    np.maximum.at(latest, transfers.waits.row, transfers.waits.values)
-    boundaries = [0]
-    for number, earlier in enumerate(latest.tolist()):
-        if earlier >= boundaries[-1]:
-            boundaries.append(number)
-    return [*boundaries, len(transfers)]
 
 
 def begins_s(transfers: Transfers, end_s: Floats) -> Floats:
@@ -140,4 +128,4 @@ def begins_s(transfers: Transfers, end_s: Floats) -> Floats:
 
 def longest_chain(transfers: Transfers) -> int:
     """Return the length of the longest chain of dependent steps."""
-    return int(ends_s(transfers, np.ones(len(transfers))).max())
+    return len(transfers.levels.bounds) - 1
