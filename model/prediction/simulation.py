@@ -1,6 +1,7 @@
 """Simulation of the fluid model: all flows that change at the same moment change together.
 
-Flows have max-min fair rates, and take tokens from the buckets of their links.
+Flows have max-min fair rates, and take tokens from the buckets of their links: a link limits them
+once its bucket is empty.
 
 Transfers that never share a link need no simulation: each has the rate of its slowest link from
 beginning to end, and its times follow from those of its dependencies. All transfers whose
@@ -15,7 +16,16 @@ from math import inf
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.prediction.network import ALL, FIRST_LINK, PADDING, Network, PathClass, Terms, sums
+from model.prediction.network import (
+    ALL,
+    FIRST_LINK,
+    PADDING,
+    UNLIMITED,
+    Network,
+    PathClass,
+    Terms,
+    sums,
+)
 from model.routing.paths import Unreachable
 from model.workload.transfers.columns import NONE, Transfers, starts_of
 
@@ -193,9 +203,10 @@ class Simulation:
         """Run the simulation; return the arrival times of all transfers in seconds."""
         while len(self._waiting) or len(self._flows.number) or len(self._held):
             self._advance(self._next_moment())
-            finished, entered, started = self._finish(), self._enter_epochs(), self._start()
-            if finished or entered or started:
-                self._share()
+            self._finish()
+            self._enter_epochs()
+            self._start()
+            self._share()
         return self._moment_s
 
     def _enter(self, net: Network) -> None:
@@ -209,22 +220,20 @@ class Simulation:
         fresh &= np.isnan(self._tokens)
         self._tokens[fresh] = net.burst[fresh[: net.links]]
 
-    def _enter_epochs(self) -> bool:
-        """Enter the epochs that are due, and reroute all flows; return whether any was due."""
-        entered = False
+    def _enter_epochs(self) -> None:
+        """Enter the epochs that are due, and reroute all flows."""
         while self._epochs and self._epochs[0].begin_s <= self._now_s + SAME_TIME_S:
             self._enter(self._epochs.pop(0))
             self._flows.path = self._net.paths[self._pair[self._flows.number]]
             held, self._held = self._held, self._held[:0]
             self._release(held, np.full(len(held), self._now_s))
-            entered = True
-        return entered
 
     def _next_moment(self) -> float:
         flows = self._flows
         moving, due = flows.rate > 0, flows.left - flows.credit
         moments = [
             self._now_s + (due[moving] / flows.rate[moving]).min(initial=inf),
+            self._now_s + self._until_empty_s().min(initial=inf),
             self._moment_s[self._waiting].min(initial=inf),
             *(epoch.begin_s for epoch in self._epochs[:1]),
         ]
@@ -232,6 +241,15 @@ class Simulation:
             stuck = sorted((*flows.number.tolist(), *self._releases.later[self._held].tolist()))
             raise Unreachable(f"transfers have no path: {stuck[:3]}")
         return max(self._now_s, float(min(moments)))
+
+    def _until_empty_s(self) -> Floats:
+        """Return when buckets of links in use run empty, or have paid their debts."""
+        net, tokens = self._net, self._tokens[: self._net.links]
+        used = sums(self._flows.path, self._flows.rate, net.links)
+        changing = np.abs(tokens) > net.rate * SAME_TIME_S
+        changing &= (used > 0) & (tokens * np.sign(net.rate - used) < 0)
+        until_s: Floats = tokens[changing] / (used - net.rate)[changing]
+        return until_s
 
     def _advance(self, moment_s: float) -> None:
         elapsed_s, net = moment_s - self._now_s, self._net
@@ -241,18 +259,17 @@ class Simulation:
         np.minimum(net.burst, tokens + spare * elapsed_s, out=tokens)
         self._now_s = moment_s
 
-    def _finish(self) -> bool:
-        """End flows whose last byte has left, and release others; return whether any ended.
+    def _finish(self) -> None:
+        """End flows whose last byte has left, and release others.
 
         Buckets are in debt for what left on credit.
         """
         ended = self._flows.left - self._flows.credit <= self._flows.rate * SAME_TIME_S
         if not ended.any():
-            return False
+            return
         done, self._flows = self._flows.kept(ended), self._flows.kept(~ended)
         self._tokens -= sums(done.path, np.maximum(0.0, done.left), len(self._tokens))
         self._end(done.number, self._now_s + self._latency_s[done.number])
-        return True
 
     def _end(self, numbers: Ints, moments_s: Floats) -> None:
         """Let transfers or steps of compute end at these moments, and release others."""
@@ -271,8 +288,8 @@ class Simulation:
         np.subtract.at(self._missing, later, 1)
         self._waiting = np.append(self._waiting, np.unique(later[self._missing[later] == 0]))
 
-    def _start(self) -> bool:
-        """Start the flows that are due; first bytes use tokens; return whether any started.
+    def _start(self) -> None:
+        """Start the flows that are due; first bytes use tokens.
 
         Nothing slows a step of compute: when it begins, its end is known.
         """
@@ -280,7 +297,7 @@ class Simulation:
         moments_s = self._moment_s[self._waiting]
         due = moments_s <= self._now_s + SAME_TIME_S
         if not due.any():
-            return False
+            return
         numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
         self._waiting = self._waiting[~due]
         computes = numbers[self._computes[numbers]]
@@ -289,7 +306,6 @@ class Simulation:
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
         passed = take_tokens(paths, sizes, self._tokens, FIRST_LINK)
         self._flows = self._flows.joined(numbers, sizes - passed, paths)
-        return True
 
     def _wait_for_credit(self) -> None:
         """Let flows that are due begin when the idle links on their paths have paid their debts."""
@@ -302,9 +318,18 @@ class Simulation:
         late = wait_s > SAME_TIME_S
         self._moment_s[numbers[late]] = self._now_s + wait_s[late]
 
+    def _has_tokens(self) -> Bools:
+        """Whether each link passes more than its rate until its bucket is empty."""
+        has_tokens: Bools = self._tokens[: self._net.links] > self._net.rate * SAME_TIME_S
+        return has_tokens
+
     def _share(self) -> None:
         flows, net = self._flows, self._net
-        flows.rate = fair_rates(flows.path, net.rate, self._weight[flows.number])
+        rate = np.where(self._has_tokens(), UNLIMITED, net.rate)
+        # After an interruption, buckets are full again, but TCP does not come back with a burst.
+        resumed = flows.path[(rate[flows.path] == UNLIMITED).all(axis=1)]
+        rate[resumed] = net.rate[resumed]
+        flows.rate = fair_rates(flows.path, rate, self._weight[flows.number])
         flows.credit = self._credit()
 
     def _credit(self) -> Floats:
@@ -314,7 +339,8 @@ class Simulation:
         and what it has given already counts.
         """
         flows, net = self._flows, self._net
-        share = (flows.rate[:, None] / np.maximum(net.rate, LEAST_RATE)[flows.path]).max(axis=1)
+        shares = flows.rate[:, None] / np.maximum(net.rate, LEAST_RATE)[flows.path]
+        share = np.minimum(1.0, shares.max(axis=1))
         debt = np.minimum(0.0, self._tokens[flows.path].min(axis=1))
         credit: Floats = np.maximum(0.0, self._last[flows.number] * share + debt)
         return credit
@@ -390,12 +416,11 @@ class _Links:
         tokens = np.minimum(burst, self._tokens.take(hops) + rate * idle_s)
         wait_s = np.maximum(0.0, (-tokens / rate).max(axis=0))
         tokens = np.minimum(burst, tokens + rate * wait_s)
-        slowest = rate.min(axis=0)
-        passed = np.minimum(sizes, np.maximum(0.0, tokens.min(axis=0)))
-        seconds = np.maximum(0.0, sizes - passed - last) / slowest
-        owed = sizes - passed - slowest * seconds
-        regained = (rate - slowest) * seconds
-        self._tokens[hops] = np.minimum(burst, tokens - passed + regained) - owed
+        # Each link passes its tokens at once, and the rest at its rate.
+        seconds = np.maximum(0.0, (sizes - last - tokens) / rate).max(axis=0)
+        tokens = tokens + rate * seconds
+        passed = np.minimum(sizes, tokens.min(axis=0))
+        self._tokens[hops] = np.minimum(burst, tokens - passed) - (sizes - passed)
         end_s: Floats = begin_s + wait_s + seconds
         self._free_s[hops] = end_s
         self._free_s[PADDING] = 0.0
