@@ -1,21 +1,24 @@
 """Fuzz the command line with scenarios, options, traces, networks, and folders of runs and sweeps.
 
-`python -m tests.fuzz --inputs 100000` tries as many inputs, and prints those that end with an exit
-code that the documentation does not name, with a traceback, or take more than 500 MB, 20 seconds of
-processor time, or two (`--most-s`) if they are refused: what is accepted takes as long as its work.
-Another `--seed` tries others; `--at-once` is the number of processes, in which the commands run.
-None brings a fabric up.
+`python -m tests.fuzz --inputs 100000` tries as many inputs, with `--files` traces and networks
+alone, and prints those that end with an exit code that the documentation does not name, with a
+traceback, or take more than 500 MB, 20 seconds of processor time, or two (`--most-s`) if they are
+refused: what is accepted takes as long as its work. Another `--seed` tries others; `--at-once` is
+the number of processes, in which the commands run. None brings a fabric up.
 """
 
 import argparse
 import ctypes
+import gzip
 import json
 import os
+import re
 import resource
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +45,7 @@ from tests.playground import (
     end_of,
     playground,
 )
+from tests.unit.chakra_bytes import fed, jsonized, symbolic_json
 from tests.unit.pytorch_files import call, communication, kernel, kineto, operators
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
@@ -274,16 +278,27 @@ ASKED = st.one_of(
 RARE = st.just(("list",))
 
 
-REPLAY = b"""\
-fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+TRACE, NETWORK = "x.0.et", "x.yml"
+# Scenarios that read a trace or a matrix, as far as this machine goes and beyond.
+REPLAYS = [
+    f"""\
+fabric: {{domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}}
 workloads:
-  - {trace: x.0.et, size_scale: 100}
-"""
-ON_NETWORK = b"""\
-fabric: {topology: x.yml, bandwidth_scale: 20000}
+  - {work}
+allow_overload: {overload}
+""".encode()
+    for overload in ("true", "false")
+    for work in (
+        f"{{trace: {TRACE}, placement: wrap}}",
+        f"{{trace: {TRACE}, placement: rails, size: 64 MB, size_scale: 100}}",
+        f"{{collective: all-to-all, algorithm: direct, matrix: {TRACE}, size: 64 MB}}",
+    )
+]
+ON_NETWORK = f"""\
+fabric: {{topology: {NETWORK}, bandwidth_scale: 20000}}
 workloads:
-  - {collective: all-reduce, algorithm: ring, size: 1 GB, size_scale: 100}
-"""
+  - {{collective: all-reduce, algorithm: ring, size: 1 GB, size_scale: 100}}
+""".encode()
 
 
 def _samples(name: str) -> list[bytes]:
@@ -293,25 +308,75 @@ def _samples(name: str) -> list[bytes]:
     return [path.read_bytes() for path in paths if path.is_file()]
 
 
-OF_PYTORCH = [
-    kineto(0, kernel(5, 10), communication(10, 5, "allreduce", 8, ranks="[0]"), ranks=1),
-    operators(call("all_to_allv", 8, pg_size=1), groups=[{"pg_name": "0", "ranks": [0]}]),
+def _of_ranks(write: Callable[[int], bytes | str], ranks: int = 4) -> tuple[bytes, ...]:
+    written = map(write, range(ranks))
+    return tuple(text.encode() if isinstance(text, str) else text for text in written)
+
+
+NETWORKS = _samples("networks")
+# The files of each trace, one for each rank or one alone.
+TRACES = [
+    *((content,) for content in _samples("traces")),
+    _of_ranks(lambda rank: (LIBRARY / f"traces/layer/layer.{rank}.et").read_bytes()),
+    *map(_of_ranks, (jsonized, fed, symbolic_json)),
+    (kineto(0, kernel(5, 10), communication(10, 5, "allreduce", 8, ranks="[0]"), ranks=1),),
+    _of_ranks(lambda rank: kineto(rank, kernel(5, 10), communication(9, 9, "allreduce", 8)), 2),
+    _of_ranks(lambda _: operators(call("all_to_allv", 8), call("wait", 0)), 2),
 ]
-TRACES, NETWORKS = [*_samples("traces"), *OF_PYTORCH], _samples("networks")
+NUMBERS = ("0", "1", "-1", "2", "3", "99", "1e9", "0.5", "nan", "9" * 18, "9" * 400, "x", "")
+NUMBER = re.compile(rb"[0-9]+")
 
 
 @st.composite
-def mutated(draw: st.DrawFn, samples: list[bytes]) -> bytes:
-    """A sample in which some bytes are others, missing, or there many times."""
-    content: bytes = draw(st.sampled_from(samples))
+def mutated(draw: st.DrawFn, content: bytes) -> bytes:
+    """A sample in which some bytes, numbers or lines are others, missing, or there many times."""
     for _ in range(draw(st.integers(1, 3))):
-        place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 20))
-        others = st.one_of(
-            st.binary(max_size=8), st.sampled_from(("1e9", "9" * 18, "99", "-1")).map(str.encode)
-        )
-        again = draw(st.sampled_from((0, 0, 1, 1, 2, 1000)))
-        content = content[:place] + draw(others) * again + content[place + length :]
+        content = draw(draw(st.sampled_from((_spliced, _renumbered, _rearranged)))(content))
     return content
+
+
+@st.composite
+def _spliced(draw: st.DrawFn, content: bytes) -> bytes:
+    place, length = draw(st.integers(0, len(content))), draw(st.integers(0, 20))
+    others = st.one_of(st.binary(max_size=8), st.sampled_from(NUMBERS).map(str.encode))
+    again = draw(st.sampled_from((0, 0, 1, 1, 2, 1000)))
+    return content[:place] + draw(others) * again + content[place + length :]
+
+
+@st.composite
+def _renumbered(draw: st.DrawFn, content: bytes) -> bytes:
+    if not (numbers := list(NUMBER.finditer(content))):
+        return content
+    begin, end = draw(st.sampled_from(numbers)).span()
+    return content[:begin] + draw(st.sampled_from(NUMBERS)).encode() + content[end:]
+
+
+@st.composite
+def _rearranged(draw: st.DrawFn, content: bytes) -> bytes:
+    lines = content.splitlines(keepends=True) or [b""]
+    line = lines.pop(draw(st.integers(0, len(lines) - 1)))
+    place, again = draw(st.integers(0, len(lines))), draw(st.sampled_from((0, 1, 2, 1000)))
+    return b"".join([*lines[:place], *[line] * again, *lines[place:]])
+
+
+@st.composite
+def of_files(draw: st.DrawFn) -> Input:
+    """A command that reads a changed trace or network, possibly gzipped."""
+    command = draw(st.sampled_from(("check", "check", "plan")))
+    if draw(st.integers(0, 2)) == 0:
+        network = draw(mutated(draw(st.sampled_from(NETWORKS))))
+        return Input((command, "x.yaml"), (("x.yaml", ON_NETWORK), (NETWORK, network)))
+    files = list(draw(st.sampled_from(TRACES)))
+    rank = draw(st.integers(0, len(files) - 1))
+    files[rank] = draw(mutated(files[rank]))
+    if draw(st.integers(0, 19)) == 0:
+        files[rank] = draw(mutated(gzip.compress(files[rank], mtime=0)))
+    named: list[tuple[str, Content]] = [(f"x.{n}.et", file) for n, file in enumerate(files)]
+    if draw(st.integers(0, 3)) == 0:
+        given = ("--set", "workloads.0.size=1 MB") if draw(st.booleans()) else ()
+        return Input(("predict", TRACE, *given), tuple(named))
+    scenario = draw(st.sampled_from(REPLAYS))
+    return Input((command, "x.yaml"), (("x.yaml", scenario), *named))
 
 
 @st.composite
@@ -326,10 +391,7 @@ def inputs(draw: st.DrawFn) -> Input:
         changes = (part for setting in chosen for part in ("--set", _argument(setting)))
         return Input((command, "x.yaml", *changes), (("x.yaml", GOOD.encode()),))
     if kind < 7 and draw(st.booleans()):
-        if draw(st.booleans()):
-            network = ("x.yml", draw(mutated(NETWORKS)))
-            return Input((command, "x.yaml"), (("x.yaml", ON_NETWORK), network))
-        return Input((command, "x.yaml"), (("x.yaml", REPLAY), ("x.0.et", draw(mutated(TRACES)))))
+        return draw(of_files())
     if kind < 7:
         values = draw(st.lists(VALUE, max_size=4))
         over = _argument(f"{draw(KEY)}={','.join(values)}")
@@ -365,6 +427,7 @@ def main() -> None:
     """Try as many inputs as asked for; print each that ends wrongly, and the sum of them all."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--files", action="store_true", help="traces and networks alone")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=os.cpu_count())
     parser.add_argument("--most-s", type=float, default=MOST_S)
@@ -374,7 +437,7 @@ def main() -> None:
     wrong, slow, longest_s, begun_s = 0, 0, 0.0, time.monotonic()
     with ProcessPoolExecutor(asked.at_once, initializer=_begin_worker) as pool:
         try:
-            for tried in pool.map(partial(_chunk, most_s=asked.most_s), chunks):
+            for tried in pool.map(partial(_chunk, files=asked.files, most_s=asked.most_s), chunks):
                 ends += tried.ends
                 wrong += bool(tried.wrong)
                 slow, longest_s = slow + tried.slow, max(longest_s, tried.longest_s)
@@ -400,7 +463,7 @@ def _begin_worker() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (3 * MOST_BYTES, 3 * MOST_BYTES))
 
 
-def _chunk(number: int, most_s: float) -> Tried:
+def _chunk(number: int, files: bool, most_s: float) -> Tried:
     """Try a chunk of inputs, chosen by its number; one is slow if it takes more than `most_s`."""
     tried = Tried(Counter())
 
@@ -412,7 +475,7 @@ def _chunk(number: int, most_s: float) -> Tried:
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    @given(inputs())
+    @given(of_files() if files else inputs())
     def chunk(one: Input) -> None:
         end = end_of(folder, one)
         tried.ends[end.exit_code] += 1

@@ -1,5 +1,6 @@
-"""Chakra execution traces as their writers encode them: fields of `et_def.proto`, by hand."""
+"""Chakra execution traces as their writers encode them: fields of `et_def.proto`, by hand; JSON."""
 
+import json
 from collections.abc import Sequence
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
@@ -72,3 +73,38 @@ def collective(
     """A collective operation with its type and size."""
     known = attribute("comm_type", comm_type), attribute("comm_size", size_bytes)
     return node(id_, COLLECTIVE, *known, *attributes, data=data, control=control)
+
+
+def jsonized(rank: int) -> str:
+    """A file in JSON as protobuf writes it."""
+    group = [{"name": "pg_name", "stringVal": str(rank % 2)}]
+    dims = {"name": "involved_dim", "boolList": {"values": [True, True]}}
+    size = {"name": "comm_size", "int64Val": "1024"}
+    nodes = [
+        {"id": "1", "type": "COMP_NODE", "durationMicros": "5", "ctrlDeps": ["7"]},
+        {
+            "id": "2", "name": "x", "type": "COMM_COLL_NODE", "dataDeps": ["1"],
+            "attr": [{"name": "comm_type", "int64Val": "7"}, size, dims, *group],
+        },
+    ]  # fmt: skip
+    metadata_ = {"attr": [{"name": "schema", "stringVal": "1.0"}]}
+    return "".join(json.dumps(one, indent=2) for one in (metadata_, *nodes))
+
+
+def fed(rank: int) -> str:
+    """A file in JSON for MLCommons' feeder."""
+    collective_ = {
+        "Id": 2, "Name": "y", "NodeType": COLLECTIVE, "is_cpu_op": False, "data_deps": [1],
+        "comm_type": 7, "comm_size": 1024, "pg_name": rank % 2,
+    }  # fmt: skip
+    compute = {"Id": 1, "Name": "x", "NodeType": COMPUTE, "runtime": 5.0, "ctrl_deps": [7]}
+    return json.dumps({"workload_graph": [compute, collective_]})
+
+
+def symbolic_json(rank: int) -> str:
+    """A file in JSON of the symbolic tensor graph."""
+    compute = {"id": 1, "node_type": "comp_node", "runtime": 5, "ctrl_deps": [7]}
+    both = {"node_type": "coll_comm_node", "comm_type": "REDUCE_SCATTER", "comm_size": 1024}
+    return json.dumps(
+        {"nodes": [compute, {"id": 2, **both, "comm_group": rank % 2, "data_deps": [1]}]}
+    )

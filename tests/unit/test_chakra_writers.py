@@ -5,7 +5,6 @@ ASTRA-sim's converter of MSCCL. What a writer leaves out or does its own way is 
 """
 
 import gzip
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +27,13 @@ from tests.unit.chakra_bytes import (
     attribute,
     collective,
     content,
+    fed,
     framed,
+    jsonized,
     metadata,
     node,
     number,
+    symbolic_json,
 )
 from traffic_gen.traces.formats import chakra_json
 from traffic_gen.traces.formats.chakra import is_chakra
@@ -454,39 +456,6 @@ def test_files_are_named_in_many_ways(tmp_path: Path, name: str) -> None:
     (tmp_path / "groups_8.json").write_text("{}")
     for path in (tmp_path, tmp_path / name.format(11)):
         assert read_trace(path).ranks == 12
-
-
-# JSON, in three forms: protobuf's, that of MLCommons' feeder, that of the symbolic tensor graph.
-def jsonized(rank: int) -> str:
-    group = [{"name": "pg_name", "stringVal": str(rank % 2)}]
-    dims = {"name": "involved_dim", "boolList": {"values": [True, True]}}
-    size = {"name": "comm_size", "int64Val": "1024"}
-    nodes = [
-        {"id": "1", "type": "COMP_NODE", "durationMicros": "5", "ctrlDeps": ["7"]},
-        {
-            "id": "2", "name": "x", "type": "COMM_COLL_NODE", "dataDeps": ["1"],
-            "attr": [{"name": "comm_type", "int64Val": "7"}, size, dims, *group],
-        },
-    ]  # fmt: skip
-    metadata_ = {"attr": [{"name": "schema", "stringVal": "1.0"}]}
-    return "".join(json.dumps(one, indent=2) for one in (metadata_, *nodes))
-
-
-def fed(rank: int) -> str:
-    collective_ = {
-        "Id": 2, "Name": "y", "NodeType": COLLECTIVE, "is_cpu_op": False, "data_deps": [1],
-        "comm_type": REDUCE_SCATTER, "comm_size": 1024, "pg_name": rank % 2,
-    }  # fmt: skip
-    compute = {"Id": 1, "Name": "x", "NodeType": COMPUTE, "runtime": 5.0, "ctrl_deps": [7]}
-    return json.dumps({"workload_graph": [compute, collective_]})
-
-
-def symbolic_json(rank: int) -> str:
-    compute = {"id": 1, "node_type": "comp_node", "runtime": 5, "ctrl_deps": [7]}
-    both = {"node_type": "coll_comm_node", "comm_type": "REDUCE_SCATTER", "comm_size": 1024}
-    return json.dumps(
-        {"nodes": [compute, {"id": 2, **both, "comm_group": rank % 2, "data_deps": [1]}]}
-    )
 
 
 @pytest.mark.parametrize("write", [jsonized, fed, symbolic_json])
