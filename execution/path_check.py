@@ -71,7 +71,7 @@ def check_isolation(fabric: Experiment) -> IsolationCheck:
     Traffic for the rail of a GPU that is missing crosses from another rail.
     """
     topology, spec = fabric.topology, fabric.topology.spec
-    if spec.kind is not FabricKind.RAIL_ONLY or spec.domains == 1 or spec.missing:
+    if spec.routed_as is not FabricKind.RAIL_ONLY or spec.domains == 1 or spec.missing:
         return IsolationCheck()
     return judge_isolation(
         topology, rule_counters(fabric.bed.open_vswitch, topology.openflow_switches)

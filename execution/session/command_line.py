@@ -62,7 +62,7 @@ def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
     execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
     return f"""
 The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} \
-GPUs{spec.lacking}, {len(topology.rail_switches)} rail switches, \
+GPUs{spec.remarks}, {len(topology.rail_switches)} rail switches, \
 {len(topology.spine_switches)} spine switches.
   {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
   {_span(topology.hb_switches):24} HB switches, one for each domain{_leaves(topology)}

@@ -105,7 +105,8 @@ class NicNetwork:
     collisions. `impairment` is that of NIC links and uplinks, `queue` that of the switches' ports.
 
     A NIC has `ports`, 1 or 2, which share its rate: port p leads to the rail's switch of plane p.
-    `per_domain` is the number of NICs of a domain; `None`: one for each GPU.
+    `per_domain` is the number of NICs of a domain; `None`: one for each GPU. With `pxn`, packets
+    to another rail leave by the NIC of the peer on that rail, as on rail-only.
 
     A custom fabric has these `links`, of GPUs and switches, instead of rails and spines.
     """
@@ -120,6 +121,7 @@ class NicNetwork:
     planes: Planes = Planes.BONDED
     spread: Spread = Spread.QUEUE_PAIRS
     per_domain: int | None = None
+    pxn: bool = False
     queue: SwitchQueue = LINUX_QUEUE
     links: Wiring = ()
 
@@ -194,9 +196,10 @@ class FabricSpec:
         return self.job_grid.gpus
 
     @property
-    def lacking(self) -> str:
-        """How many GPUs are missing, to be said after the sizes; empty if none."""
-        return f", {len(self.missing)} missing" if self.missing else ""
+    def remarks(self) -> str:
+        """How many GPUs are missing, and PXN, to be said after the sizes; empty if neither."""
+        lacking = f", {len(self.missing)} missing" if self.missing else ""
+        return lacking + ", PXN" * self.nic.pxn
 
     @property
     def nics(self) -> int:
@@ -240,6 +243,11 @@ class FabricSpec:
     def has_spines(self) -> bool:
         """Whether there are spine switches, for the whole fabric or for each rail."""
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
+
+    @property
+    def routed_as(self) -> FabricKind:
+        """The kind of fabric that has the same paths while nothing has failed."""
+        return FabricKind.RAIL_ONLY if self.nic.pxn else self.kind
 
     @property
     def entropies(self) -> int:
@@ -403,6 +411,7 @@ PLACES = {
     "planes": "nic.planes",
     "spread": "nic.spread",
     "nics_per_domain": "nic.per_domain",
+    "pxn": "nic.pxn",
     "transport": "transport",
     "mtu": "roce.mtu",
     "queue_pairs": "roce.queue_pairs",

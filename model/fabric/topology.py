@@ -385,6 +385,7 @@ USUAL: dict[str, object] = {
     "planes": NicNetwork.planes,
     "spread": NicNetwork.spread,
     "nics_per_domain": NicNetwork.per_domain,
+    "pxn": NicNetwork.pxn,
     "buffer_bytes": LINUX_QUEUE.buffer_bytes,
     "ecn": LINUX_QUEUE.ecn,
     "kmin_bytes": LINUX_QUEUE.kmin_bytes,

@@ -19,8 +19,10 @@ from model.fabric.spec import SpineSelection
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, NodeKind, Topology, lane_of
 from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 
-# Cost of a transit GPU, in links: more than the longest path over switches.
+# Cost of a transit GPU, in links: more than the longest path over switches; and with PXN that of
+# an uplink, more than any number of transit GPUs.
 GPU_TRANSIT = 1000
+LAST_RESORT = GPU_TRANSIT**2
 UNREACHABLE = 1 << 30
 
 
@@ -41,6 +43,7 @@ class LiveLinks:
     def __init__(self, topology: Topology, health: Health) -> None:
         self.topology = topology
         self.health = health
+        self.uplink_cost = LAST_RESORT if topology.spec.nic.pxn else 1
         self.crossbar = {gpu: self._crossbar(gpu) for gpu in topology.gpus}
         self.own_nics = {
             gpu: {lane_of(link): link for link in topology.nic_links(gpu) if health.is_live(link)}
@@ -173,7 +176,7 @@ class LiveLinks:
         """
         neighbours: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for switch, hops in self.uplinks.items():
-            neighbours[switch] += [(1, hop.receiver) for hop in hops]
+            neighbours[switch] += [(self.uplink_cost, hop.receiver) for hop in hops]
         for switch, crossbars in self.transit_gpus.items():
             for crossbar, gpus in crossbars.items():
                 neighbours[crossbar] += [(GPU_TRANSIT + 2, switch)] * len(gpus)
@@ -349,7 +352,7 @@ class Routing:
         if key not in self._known_uplinks:
             distances = self.live.distances_to(destination)
             costs = [
-                (1 + distances.get(hop.receiver, UNREACHABLE), hop)
+                (self.live.uplink_cost + distances.get(hop.receiver, UNREACHABLE), hop)
                 for hop in self.live.uplinks[switch]
             ]
             shortest = min((cost for cost, _ in costs), default=UNREACHABLE)

@@ -146,7 +146,7 @@ def _draw_nodes(
 
 def _sentence(topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str]) -> str:
     spec = topology.spec
-    told = f"{spec.kind.value}: {spec.domains} HB domains of {spec.domain_size} GPUs{spec.lacking}"
+    told = f"{spec.kind.value}: {spec.domains} HB domains of {spec.domain_size} GPUs{spec.remarks}"
     if use:
         busiest = max(use.values(), key=lambda link: link.share)
         told += f"; the busiest link, {busiest.name}, used {busiest.share:.0%} of its rate"

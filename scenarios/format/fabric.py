@@ -236,6 +236,7 @@ def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
         ports=fabric.nic_ports,
         planes=fabric.planes or Planes.BONDED,
         spread=fabric.spread or Spread.QUEUE_PAIRS,
+        pxn=bool(fabric.pxn) and kind is FabricKind.RAIL_OPTIMIZED,
         per_domain=None if fabric.nics_per_domain == fabric.domain_size else fabric.nics_per_domain,
         impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
         queue=_switch_queue(fabric),

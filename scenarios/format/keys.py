@@ -223,6 +223,11 @@ class Fabric(Strict):
         description="NICs of a domain, which GPUs share, or of which each has several; default: "
         "one a GPU",
     )
+    pxn: Flag | None = Field(
+        default=None,
+        description="rail-optimized: packets to another rail leave by the NIC of the peer on that "
+        "rail, not over spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false",
+    )
     links: tuple[LinkEntry, ...] = Field(
         default=(), max_length=MOST_ENTRIES, description="custom: the [links](#custom-fabrics)"
     )

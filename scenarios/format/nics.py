@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from model.fabric.addressing import MAX_LANES
-from model.fabric.spec import Planes, Spread
+from model.fabric.spec import FabricKind, Planes, Spread
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
 
@@ -19,6 +19,9 @@ def nic_issues(fabric: Fabric) -> Iterator[Issue]:
         what = "hash needs bonded ports; on separate planes, each transfer has a part on each"
         yield Issue(("fabric", "spread"), what, "use planes: bonded")
     yield from _number_issues(fabric)
+    if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
+        what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
+        yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
     if fabric.nic_ports > 1 or fabric.nics_per_domain not in (None, fabric.domain_size):
         for key, asked in _single_port_only(fabric):
             what = "needs one NIC of one port for each GPU"

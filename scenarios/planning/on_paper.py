@@ -34,7 +34,7 @@ MOST_FOLLOWED = 2**17
 MOST_GPUS = 1024
 # With more, its busiest link would take long to find, too.
 MOST_LOADED, MOST_LOADED_GPUS = 2**21, 2**12
-# Links of the two kinds of NIC fabric on a path to another rail of another domain.
+# Links of the two kinds of routing on a path to another rail of another domain.
 ACROSS = {
     FabricKind.RAIL_ONLY: (LinkKind.NIC, LinkKind.NIC, LinkKind.HB, LinkKind.HB),
     FabricKind.RAIL_OPTIMIZED: (LinkKind.NIC, LinkKind.UPLINK, LinkKind.UPLINK, LinkKind.NIC),
@@ -147,6 +147,7 @@ def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
         "platform": spec.platform,
         "domains": spec.job_domains,
         "domain_size": spec.job_size,
+        "pxn": spec.nic.pxn,
         "hb_rate_bps": spec.hb.rate_bps,
         "nic_rate_bps": spec.nic.rate_bps,
         "link_latency_s": {kind.value: latencies[kind] for kind in latencies},
@@ -207,10 +208,10 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         bare,
         hb_s=2 * latencies[LinkKind.HB],
         nic_s=2 * latencies[LinkKind.NIC],
-        across_s=sum(latencies[kind] for kind in ACROSS[spec.kind]),
+        across_s=sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
     )
     completion_s, bare_s = (
-        task.how.closed_form.completion_s(spec.kind, grid, task.scaled_bytes())
+        task.how.closed_form.completion_s(spec.routed_as, grid, task.scaled_bytes())
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import product, starmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -89,9 +89,11 @@ def _rooted(size: str) -> Point:
     return Point("collectives", ("repeats=5", f"workloads=[{workloads}]"), facts={"size": size})
 
 
-def _by_spines(selection: str) -> Point:
+def _by_spines(selection: str, pxn: str = "") -> Point:
     changes = (f"fabric.spine_selection={selection}", "fabric.kinds=[rail-optimized]")
-    return Point("quickstart", changes, facts={"spine_selection": selection})
+    if pxn:
+        changes += ("fabric.pxn=true",)
+    return Point("quickstart", changes, facts={"spine_selection": selection + pxn})
 
 
 # Two domains of four GPUs that all send to all others at once; uplinks that pairs share by hash.
@@ -133,7 +135,9 @@ POINTS: dict[str, Callable[[], Iterator[Point]]] = {
     ),
     "gate": lambda: (_at_rate(share, rate) for share, rates in GATE.items() for rate in rates),
     "buckets": lambda: (_at_depth(*place) for place in DEPTHS),
-    "spine-selection": lambda: map(_by_spines, ("destination", "hash")),
+    "spine-selection": lambda: starmap(
+        _by_spines, (("destination",), ("hash",), ("hash", ", PXN"))
+    ),
     "contention": _contended,
     "experiments": _experiments,
 }

@@ -1,6 +1,6 @@
 """The platform's time on paper, held against what others published; nothing is fitted.
 
-`published.csv` has bus bandwidths of AllReduces by nccl-tests, with the addresses of the reports.
+`published.csv` has bus bandwidths by nccl-tests, with the addresses of the reports.
 """
 
 import csv
@@ -119,9 +119,8 @@ def _reported(report: dict[str, str]) -> Row:
         nic=replace(of_dgx.nic, rate_bps=platform.nic_rate_bps),
     )
     size = report["size"]
-    work = SizedCollective(
-        Collective.ALL_REDUCE, report["algorithm"], spec.job_shape, size_in_bytes(size)
-    )
+    named = Collective(report["collective"]), report["algorithm"]
+    work = SizedCollective(*named, spec.job_shape, size_in_bytes(size))
     if report["algorithm"] == NCCL:
         work = work.chosen_by_nccl(spec)
     ours = work_on_paper(work.name, work, spec, FRAMINGS[report["framing"]](USUAL_MTU))

@@ -51,6 +51,10 @@ def with_rail_leaves(spines: int) -> FabricSpec:
     return replace(small, nic=replace(small.nic, leaves=2, spines=spines))
 
 
+def with_pxn(spec: FabricSpec) -> FabricSpec:
+    return replace(spec, nic=replace(spec.nic, pxn=True))
+
+
 def by_hash(spec: FabricSpec) -> FabricSpec:
     return replace(spec, nic=replace(spec.nic, spine_selection=SpineSelection.HASH))
 
@@ -64,6 +68,7 @@ def by_hash(spec: FabricSpec) -> FabricSpec:
         (small_spec(RAIL_ONLY, 3, 1), ProxyKind.PROCESS),
         (by_hash(small_spec(RAIL_OPTIMIZED, 3, 3)), ProxyKind.PROCESS),
         (by_hash(with_rail_leaves(spines=4)), ProxyKind.PROCESS),
+        (with_pxn(small_spec(RAIL_OPTIMIZED, 3, 3)), ProxyKind.PROCESS),
     ],
     ids=lambda value: value.value if isinstance(value, ProxyKind) else shape(value),
 )
@@ -76,7 +81,7 @@ def test_packets_go_as_intended_from_the_first_one_on(spec: FabricSpec, proxies:
     gpus = spec.domains * spec.domain_size
     assert found.pairs == gpus * (gpus - 1)
     own_bytes = found.rail_isolation.own_bytes
-    assert (own_bytes is None) == (spec.kind is RAIL_OPTIMIZED)
+    assert (own_bytes is None) == (spec.routed_as is RAIL_OPTIMIZED)
     if own_bytes is not None and spec.nic.leaves == 1:
         across_domains = gpus * (gpus - spec.domain_size)
         assert own_bytes >= 2 * across_domains * PROBES * PROBE_BYTES
@@ -103,7 +108,7 @@ def all_links_are_used(fabric: Experiment) -> bool:
 
 def shape(spec: FabricSpec) -> str:
     grid = f"{spec.kind}-{spec.domains}x{spec.domain_size}-{spec.nic.leaves}-{spec.spares.domains}"
-    return f"{grid}-{spec.nic.spine_selection}"
+    return f"{grid}-{spec.nic.spine_selection}" + "-pxn" * spec.nic.pxn
 
 
 def add_rule(fabric: Experiment, switch: str, rule: str) -> None:

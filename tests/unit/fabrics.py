@@ -47,6 +47,7 @@ def spec(
     ports: int = 1,
     planes: Planes = Planes.BONDED,
     nics: int | None = None,
+    pxn: bool = False,
 ) -> FabricSpec:
     """A fabric at DGX H100 rates, slowed down by 20 000."""
     return FabricSpec(
@@ -63,6 +64,7 @@ def spec(
             ports=ports,
             planes=planes,
             per_domain=nics,
+            pxn=pxn and kind is FabricKind.RAIL_OPTIMIZED,
         ),
         bandwidth_scale=20_000,
         seed=seed,
@@ -158,6 +160,7 @@ def regular_topologies(
         spine_selection=st.sampled_from(BY_TCP),
         ports=st.sampled_from([1, 1, 2]),
         planes=st.sampled_from(Planes),
+        pxn=st.booleans(),
     ).flatmap(lambda fabric: _of_leaves(fabric, most_missing))
 
 

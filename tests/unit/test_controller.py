@@ -89,8 +89,8 @@ def test_what_a_failure_does_not_change_stays_the_same_object() -> None:
 
 
 @given(topologies())
-def test_a_rail_only_fabric_has_no_rule_to_another_rail(topology: Topology) -> None:
-    if topology.spec.kind is FabricKind.RAIL_ONLY:
+def test_rail_only_and_pxn_have_no_rule_to_another_rail(topology: Topology) -> None:
+    if topology.spec.routed_as is FabricKind.RAIL_ONLY:
         state = desired_state(topology)
         for switch in topology.switches:
             own = [addressing.rail_network(rank) for rank in rails_of(topology, switch.name)]

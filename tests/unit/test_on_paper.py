@@ -50,6 +50,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     size=st.integers(1, 5),
     link_s=st.floats(0, 1e-3),
     peers=PEERS,
+    pxn=st.booleans(),
 )
 def test_a_closed_form_is_the_time_of_all_transfers_followed(
     named: tuple[Collective, str],
@@ -58,12 +59,13 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     size: int,
     link_s: float,
     peers: Peers,
+    pxn: bool,
 ) -> None:
     assume(domains * size > 1)
     assume_accepted(named, domains, size)
     at_once = peers if ALGORITHMS[named].takes_peers else 1
     task = SizedCollective(*named, (domains, size), SIZE, peers=at_once)
-    real = real_task(task, spec(kind, domains, size, spines=domains))
+    real = real_task(task, spec(kind, domains, size, spines=domains, pxn=pxn))
     latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
     topology = build_topology(real.spec)
     followed = platform_time(real.task.transfers(), topology, latencies, framing)

@@ -74,8 +74,8 @@ def test_packets_take_the_ports_of_their_lane(topology: Topology) -> None:
 
 
 @given(regular_topologies())
-def test_rail_only_never_crosses_rails_outside_the_hb_domains(topology: Topology) -> None:
-    if topology.spec.kind is FabricKind.RAIL_ONLY:
+def test_rail_only_and_pxn_never_cross_rails_outside_the_hb_domains(topology: Topology) -> None:
+    if topology.spec.routed_as is FabricKind.RAIL_ONLY:
         routing = Routing(topology)
         for source in topology.gpus:
             for destination in topology.gpus:
@@ -104,7 +104,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     assume(topology.spec.nic.spine_selection is SpineSelection.DESTINATION)
     y, x = topology.spec.domains, topology.spec.domain_size
     assume(topology.spec.nics >= x)  # GPUs that share a NIC send several flows over it
-    if topology.spec.kind is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
+    if topology.spec.routed_as is FabricKind.RAIL_ONLY or domains % y == 0 or rails % x == 0:
         return
     routing = Routing(topology)
     loads: Counter[object] = Counter()

@@ -11,7 +11,14 @@ from model.fabric.build import build_topology
 from model.fabric.health import Health, without
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology
-from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks, Routing, Unreachable
+from model.routing.paths import (
+    GPU_TRANSIT,
+    LAST_RESORT,
+    UNREACHABLE,
+    LiveLinks,
+    Routing,
+    Unreachable,
+)
 from tests.unit.fabrics import fabrics_with_failures, spec
 
 Case = tuple[Topology, Health]
@@ -90,8 +97,12 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
     """Dijkstra's algorithm over all nodes: a transit GPU costs more than all links together.
 
-    A transit GPU forwards between the HB domain and a NIC link, not between two NIC links.
+    A transit GPU forwards between the HB domain and a NIC link, not between two NIC links. With
+    PXN, an uplink costs more than all of that.
     """
+    of_kind = {LinkKind.HB_TRUNK: 0}
+    if topology.spec.nic.pxn:
+        of_kind[LinkKind.UPLINK] = LAST_RESORT
     settled: dict[str, int] = {}
     seen = set[tuple[str, bool]]()
     waiting = [(0, destination.name, False)]
@@ -105,7 +116,7 @@ def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str,
         for link in topology.links_of(node):
             is_nic = link.kind is LinkKind.NIC
             if health.is_live(link) and not (is_transit and by_nic and is_nic):
-                more = GPU_TRANSIT * is_transit + (link.kind is not LinkKind.HB_TRUNK)
+                more = GPU_TRANSIT * is_transit + of_kind.get(link.kind, 1)
                 heapq.heappush(waiting, (cost + more, link.other_end(node), is_nic))
     return settled
 
@@ -128,6 +139,25 @@ def test_distances_are_those_of_a_plain_search(case: Case) -> None:
         for gpu, crossbar in live.crossbar.items():
             expected = UNREACHABLE if crossbar is None else plain.get(crossbar, UNREACHABLE)
             assert live.distance_from_crossbar(gpu, destination) == expected
+
+
+@given(st.data(), st.integers(2, 4), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 2]))
+def test_pxn_has_the_paths_of_rail_only_and_spines_where_that_has_none(
+    data: st.DataObject, y: int, x: int, spines: int, ports: int
+) -> None:
+    plain = build_topology(spec(FabricKind.RAIL_ONLY, y, x, spines, ports=ports))
+    pxn = build_topology(spec(FabricKind.RAIL_OPTIMIZED, y, x, spines, ports=ports, pxn=True))
+    links = st.sampled_from([link.name for link in plain.links])
+    lost = data.draw(st.lists(links, max_size=6, unique=True))
+    by_rails, routing = (Routing(each, without(each, links=lost)) for each in (plain, pxn))
+    for source, destination in permutations(plain.gpus, 2):
+        expected = by_rails.path_if_any(source, destination)
+        hops = routing.path_if_any(source, destination) or ()
+        if expected is not None:
+            named = [[(hop.link.name, hop.sender) for hop in path] for path in (hops, expected)]
+            assert named[0] == named[1]
+        elif hops:
+            assert LinkKind.UPLINK in {hop.link.kind for hop in hops}
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:

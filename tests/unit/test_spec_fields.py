@@ -71,7 +71,7 @@ STORED = """\
 "hb_delay_s": 0.001, "hb_loss": 0.01, \
 "nic_delay_s": 0.005, "nic_loss": 0.02, "spine_selection": "hash", "hb_leaves": 4, \
 "hb_oversubscription": 3.0, "nic_ports": 1, "planes": "bonded", "spread": "queue-pairs", \
-"nics_per_domain": null, "transport": "roce", "mtu": 1024, "queue_pairs": 4, \
+"nics_per_domain": null, "pxn": false, "transport": "roce", "mtu": 1024, "queue_pairs": 4, \
 "split_data": true, "congestion": "dcqcn", "recovery": "selective-repeat", "packet_window": 64, \
 "retransmission_timeout_s": 0.5, "retries": 6, "buffer_bytes": 100000, "ecn": true, \
 "kmin_bytes": 1000, "kmax_bytes": 50000, "pmax": 0.1, "missing": [], "links": []}"""

@@ -286,7 +286,7 @@ class SizedCollective(Task):
         if not self._is_regular_on(spec):
             return self.estimate(spec).completion_s / wire_bytes(1)
         form, grid = self.how.closed_form, self.grid(spec)
-        return form.completion_s(spec.kind, grid, self.scaled_bytes())
+        return form.completion_s(spec.routed_as, grid, self.scaled_bytes())
 
     def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say which communicator no algorithm can serve along rails; else as of any work."""
