@@ -361,7 +361,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "schedules": (
         Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
     ),
-    "published": (Table("against gpus size algorithm unit published on_paper deviation date"),),
+    "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
     "throughput": (Table("against unit published modeled", of=_by_source),),
     "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
