@@ -90,9 +90,12 @@ def _rooted(size: str) -> Point:
 
 
 def _by_spines(selection: str, pxn: str = "") -> Point:
-    changes = (f"fabric.spine_selection={selection}", "fabric.kinds=[rail-optimized]")
-    if pxn:
-        changes += ("fabric.pxn=true",)
+    fabric = (
+        f"spine_selection={selection}",
+        f"pxn={str(bool(pxn)).lower()}",
+        "kinds=[rail-optimized]",
+    )
+    changes = tuple(f"fabric.{change}" for change in fabric)
     return Point("quickstart", changes, facts={"spine_selection": selection + pxn})
 
 
