@@ -1,5 +1,7 @@
 """A trace is replayed on a real fabric: every byte, in its order, in the time that is modeled."""
 
+from pathlib import Path
+
 import pytest
 
 from execution.cases.emulation import Experiment
@@ -9,6 +11,7 @@ from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up
+from tests.unit.pytorch_files import communication, kernel, kineto
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]
 
@@ -24,6 +27,32 @@ def test_traces_are_replayed_as_modeled() -> None:
         for case in scenario.cases[:2]:
             steps = case.schedule(spec)
             require_replayed(fabric, steps)
+        found = agreeing_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
+    assert found.agrees(AGREES_WITHIN), found
+
+
+def test_a_profile_of_pytorch_is_replayed_as_modeled(tmp_path: Path) -> None:
+    """Kernels compute while others communicate; two groups of two ranks, and all four."""
+    for rank in range(4):
+        pair = "[0, 1]" if rank < 2 else "[2, 3]"
+        events = (
+            kernel(0, 40),
+            communication(40, 30, "all_gather_into_tensor", 2_000_000, ranks="[0, 1, 2, 3]"),
+            kernel(40, 25),
+            communication(
+                70, 10, "allreduce", 1_000_000, ranks=pair, **{"Process Group Name": pair}
+            ),
+        )
+        (tmp_path / f"{rank}.pt.trace.json").write_bytes(kineto(rank, *events, ranks=4))
+    (tmp_path / "x.yaml").write_text(
+        "fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000, "
+        f"kinds: [rail-only]}}\nworkloads:\n  - {{trace: {tmp_path}, size_scale: 20}}\n"
+    )
+    scenario = load(tmp_path / "x.yaml")
+    (spec,), (case,) = scenario.fabrics, scenario.cases
+    with fabric_up(spec, ProxyKind.PROCESS) as fabric:
+        steps = case.schedule(spec)
+        require_replayed(fabric, steps)
         found = agreeing_attempt(fabric, steps, fabric.predict(steps), AGREES_WITHIN)
     assert found.agrees(AGREES_WITHIN), found
 
