@@ -325,6 +325,8 @@ TRACES = [
 ]
 NUMBERS = ("0", "1", "-1", "2", "3", "99", "1e9", "0.5", "nan", "9" * 18, "9" * 400, "x", "")
 NUMBER = re.compile(rb"[0-9]+")
+# Bytes by which a changed line grows at most.
+MOST_CHANGED = 2**20
 
 
 @st.composite
@@ -356,6 +358,7 @@ def _rearranged(draw: st.DrawFn, content: bytes) -> bytes:
     lines = content.splitlines(keepends=True) or [b""]
     line = lines.pop(draw(st.integers(0, len(lines) - 1)))
     place, again = draw(st.integers(0, len(lines))), draw(st.sampled_from((0, 1, 2, 1000)))
+    again = min(again, MOST_CHANGED // max(1, len(line)))
     return b"".join([*lines[:place], *[line] * again, *lines[place:]])
 
 

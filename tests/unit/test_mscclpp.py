@@ -163,12 +163,33 @@ def test_a_semaphore_orders_two_blocks() -> None:
 
     shape = {"there": "o", "chunks": (1, 2, 1)}
     assert sent(read(plan("allgather", blocks, **shape))) == [SIZE // 2] * 2  # type: ignore[arg-type]
-    with pytest.raises(Malformed, match=r"reads part 0 of buffer 's' of GPU 0 before|same time"):
+    with pytest.raises(Malformed, match=r"reads part 0 of buffer 's' of GPU 0 before|data race: "):
         read(plan("allgather", unordered, **shape))  # type: ignore[arg-type]
 
 
 def with_semaphore(name: str) -> Plan:
     return {"name": name, "semaphore_ids": [0]}
+
+
+def test_a_signal_of_another_block_of_a_group_orders_nothing() -> None:
+    """Of two chunks each block copies one; of one chunk each of them reads a half."""
+
+    def blocks(gpu: int) -> list[list[Plan]]:
+        def own(block: int) -> list[Plan]:
+            group = {"tbg_info": {"tb_id": block, "tbg_size": 2}}
+            copied, reduced = 2 - 2 * gpu, 2 * gpu
+            copy = moved("copy", [local("i", copied, 2)], [local("s", copied, 2)], **group)
+            both = [local("i", reduced), remote(reduced)]
+            return [copy, SIGNAL, WAIT, moved("rres", both, both, **group), SIGNAL, WAIT]
+
+        return [own(0), own(1)]
+
+    what = re.escape(
+        "data race: reads part 5 of buffer 's' of GPU 0, which gpus[0].threadblocks[0].ops[0] "
+        "writes, and no signal, barrier or semaphore orders the two"
+    )
+    with pytest.raises(Malformed, match=what):
+        read(plan("allreduce", blocks, there="s", chunks=(4, 4, 4)))
 
 
 def test_an_unknown_collective_is_told() -> None:

@@ -150,7 +150,7 @@ class _Memory:
         places = list(self.execution.places(one.cells))
         for place in places:
             if place not in self.values:
-                self._refuse(one, "reads", place, "before it is written")
+                self._refuse(one, "reads", place, " before it is written")
             self._require_order(one, place, [self.written[place]] if place in self.written else [])
             self.reading[place].append(one)
         self.slots[one.slot] = [self.values[place] for place in places]
@@ -181,7 +181,7 @@ class _Memory:
             ends = self.execution.ends[gpu]
             is_known = any((self.known[end] | 1 << end) >> one.end & 1 for end in ends)
             if name != "s" and not is_known:
-                self._refuse(one, "writes", place, "for which none of its blocks waits")
+                self._refuse(one, "writes", place, ", for which none of its blocks waits")
 
     def _require_order(self, one: Access, place: Place, earlier: Iterable[Access]) -> None:
         """Raise `Malformed` unless these accesses to a cell have ended before one begins.
@@ -192,11 +192,11 @@ class _Memory:
         for other in earlier:
             is_before = self.known[one.begin] >> other.end & 1
             if not is_before and items[other.end] is not items[one.begin]:
-                self._refuse(
-                    one, "accesses", place, f"at the same time as {items[other.end].place}"
-                )
+                does, did = ("writes" if access.is_write else "reads" for access in (one, other))
+                what = f"which {items[other.end].place} {did}, and no signal, barrier or semaphore"
+                self._refuse(one, f"data race: {does}", place, f", {what} orders the two")
 
     def _refuse(self, one: Access, does: str, place: Place, what: str) -> NoReturn:
         gpu, (name, offset) = place
         where = f"part {offset} of buffer {name!r} of GPU {gpu}"
-        self.execution.items[one.begin].refuse(f"{does} {where} {what}")
+        self.execution.items[one.begin].refuse(f"{does} {where}{what}")
