@@ -127,6 +127,12 @@ def test_a_message_without_a_peer_is_refused(type_: int, said: str) -> None:
     assert refused.value.place == ": byte 2"
 
 
+def test_a_communication_without_a_size_is_refused() -> None:
+    for type_, of in ((SEND, attribute("comm_dst", 0)), (COLLECTIVE, attribute("comm_type", 0))):
+        with pytest.raises(Malformed, match="communication without comm_size"):
+            read(*everywhere(node(0, type_, ON_GPU, of)))
+
+
 # The text converter writes no version, and the text itself among the metadata.
 def test_the_text_converter_of_mlcommons() -> None:
     text = "HYBRID_DATA_MODEL\n2\n" + "layer\t-1\t7\tALLREDUCE\t2048\n" * 500
@@ -218,6 +224,7 @@ def test_groups_of_the_same_ranks_are_told_apart() -> None:
     [
         ('[\'[{"pg_name": "1", "ranks": [0, 1\']', "process groups must be a list"),
         ('[\'[{"pg_name": "1", "ranks": [0, 4]}]\']', "must have some of the ranks 0 to 3"),
+        ("[{'pg_name': 1, 'ranks': [0]}, {'pg_name': 1, 'ranks': [1]}]", "'1' is defined twice"),
         ('[\'[{"pg_name": "1", "ranks": [1, 2]}]\']', "'1' does not have rank 0"),
         ("pg_name" + "(" * 10_000, "process groups must be a list"),
     ],

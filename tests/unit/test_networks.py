@@ -91,9 +91,15 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "change", "line", "what"),
     [
-        (ASTRA_SIM, ("[ Switch, Switch ]", "[ Switch ]"), 2, "must have one dimension"),
+        (
+            ASTRA_SIM,
+            ("[ Switch, Switch ]", "[ Switch ]"),
+            2,
+            "topology, npus_count, bandwidth must be",
+        ),
         (ASTRA_SIM, ("[ Switch, Switch ]", "[ Mesh, Switch ]"), 2, "an HB domain must be a switch"),
         (ASTRA_SIM, ("npus_count", "npus"), 1, "npus_count must be a list, got None"),
+        (ASTRA_SIM, ("latency", "latencies"), 5, "unknown key 'latencies'; known: topology, "),
         (ASTRA_SIM, ("[ Switch, Switch ]", "[ Ring, Switch ]"), 2, "an HB domain must be a switch"),
         (ASTRA_SIM, ("[ Switch, Switch ]", "[[Ring], Switch]"), 2, "an HB domain must be a switch"),
         (ASTRA_SIM, ("[ 4, 2 ]", "[ 4, x ]"), 3, "must be whole numbers, got 'x'"),

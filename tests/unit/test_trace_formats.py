@@ -295,7 +295,7 @@ def test_an_msccl_algorithm_needs_a_size() -> None:
 def test_an_msccl_algorithm_that_reduces_in_place() -> None:
     assert trace_in([REDUCE.encode()], GIVEN).total_bytes == 4 * 32_000_000
     twice = REDUCE.replace('"r" srcbuf="i" srcoff="1"', '"rrc" srcbuf="i" srcoff="1"')
-    with pytest.raises(Malformed, match="adds chunk 1 of the ranks 11 to 1 of 1"):
+    with pytest.raises(Malformed, match="adds chunk 1 of ranks 0, 1 to chunk 1 of ranks 0"):
         trace_in([twice.encode()], GIVEN)
 
 

@@ -103,7 +103,7 @@ def files_of(path: Path) -> list[Path]:
         binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
         if len(chosen := binary or sets) != 1:
             what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
-            raise InputError(Problem(str(path), what))
+            raise InputError(Problem(str(path), what, "name a file of one of them" * bool(chosen)))
         return _in_order(path, *chosen.values())
     if PROFILE.fullmatch(path.name) and os.path.exists(path):
         return _profiles(path.parent)

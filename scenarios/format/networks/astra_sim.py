@@ -51,10 +51,16 @@ def read_astra_sim(text: str) -> Keys:
     """Return the keys of a fabric; raise `Unmapped` for any other network."""
     document = _document(text)
     kinds, counts, rates = (_list(document, name) for name in DIMENSIONS)
-    if not len(kinds) == len(counts) == len(rates) <= PAIR:
+    if unknown := [key for key in document.values if key not in NETWORK_KEYS]:
+        what = f"unknown key {str(unknown[0])[:40]!r}; known: {', '.join(NETWORK_KEYS)}"
+        raise Unmapped(document.line((unknown[0],)), what)
+    if not len(kinds) == len(counts) == len(rates):
+        got = ", ".join(str(len(entries)) for entries in (kinds, counts, rates))
+        what = f"{', '.join(DIMENSIONS)} must be equally long, got {got}"
+        raise Unmapped(document.line(("topology",)), what)
+    if len(kinds) > PAIR:
         what = "must have one dimension, an HB domain, or two, HB domains and rails, got"
-        more = "" if len(kinds) <= PAIR else MORE
-        raise Unmapped(document.line(("topology",)), f"{what} {len(kinds)}{more}")
+        raise Unmapped(document.line(("topology",)), f"{what} {len(kinds)}{MORE}")
     _require_switches(document, kinds, counts)
     size, domains = _count(document, counts[0]), 1
     if len(counts) == PAIR:

@@ -89,7 +89,7 @@ def _strategy(given: dict[str, list[float]], defaults: Defaults, *, is_micro: bo
     """Return the sizes of a strategy; raise `Malformed` if they do not fit together."""
     for key in SINGLE:
         if key in given and len(given[key]) != 1:
-            raise Malformed(1, f"{key} must be one number, got {len(given[key])}")
+            raise Malformed(1, f"{key} must have one number, got {len(given[key])} numbers")
     size = {key: int(given.get(key, [1])[0]) for key in SIZES}
     if wrong := [key for key in SIZES if size[key] < 1]:
         raise Malformed(1, f"{wrong[0]} must be at least 1, got {size[wrong[0]]}")

@@ -97,13 +97,16 @@ class Groups:
         if "pg_name" not in inputs:
             return {}
         try:
-            found = {
-                str(one["pg_name"]): tuple(map(int, one["ranks"])) or self.everyone
+            listed = [
+                (str(one["pg_name"]), tuple(map(int, one["ranks"])) or self.everyone)
                 for one in _listed(inputs)
-            }
+            ]
         except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
             raise self.at(node, "process groups must be a list with pg_name and ranks") from None
-        for name, ranks in found.items():
+        found = dict(listed)
+        for name, ranks in listed:
+            if ranks != found[name]:
+                raise self.at(node, f"process group {name!r} is defined twice, with other ranks")
             if not set(ranks) <= set(self.everyone) or len(set(ranks)) < len(ranks):
                 what = f"process group {name!r} must have some of the ranks 0 to "
                 raise self.at(node, f"{what}{len(self.everyone) - 1}, each once")

@@ -171,6 +171,7 @@ class Assembly:
         return np.where(sends, size_bytes, 0)
 
     def _require_bytes(self, nodes: Bools, size_bytes: Ints) -> None:
+        self._require(~nodes | (size_bytes != NONE), "communication without comm_size")
         right = ~nodes | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
         self._require(right, f"comm_size must be 0 to {MOST_BYTES} bytes")
 
@@ -264,12 +265,12 @@ class Assembly:
         columns = self.columns
         types = columns.comm_type[together]
         roots = np.where(np.isin(types, ROOTED), columns.comm_src[together], NONE)
-        for values in (types, columns.comm_size[together], roots):
+        same = {"comm_type": types, "comm_size": columns.comm_size[together], "comm_src": roots}
+        for name, values in same.items():
             if (differs := values != values[0]).any():
                 wrong = int(together[:, differs.any(axis=0)][differs[:, differs.any(axis=0)]][0])
-                raise self.source.at(
-                    wrong, f"differs from the collective operation of rank {ranks[0]}"
-                )
+                what = f"differs from the collective operation of rank {ranks[0]} in {name}"
+                raise self.source.at(wrong, what)
         for node in together[0].tolist():
             type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
             collective = COLLECTIVES.get(type_)

@@ -17,6 +17,8 @@ from traffic_gen.traces.formats.nodes import Malformed, require_nodes
 
 # Limit of steps times blocks of their GPU, which take a gigabyte.
 MOST_ENDS = 2**28
+# Ranks that a message names.
+MOST_NAMED = 8
 # msccl-tools' name of a collective that a program defines for itself.
 CUSTOM = "custom"
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -106,7 +108,7 @@ class Algorithm:
             return held
         for (chunk, ranks), (other, others) in zip(held, more, strict=True):
             if chunk != other or ranks & others:
-                what = f"adds chunk {other} of the ranks {others:b} to {chunk} of {ranks:b}"
+                what = f"adds {_words((other, others))} to {_words((chunk, ranks))}"
                 raise ValueError(what)
         return [(one[0], one[1] | two[1]) for one, two in zip(held, more, strict=True)]
 
@@ -155,7 +157,12 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
 
 
 def _words(value: Value | None) -> str:
-    return "nothing" if value is None else f"chunk {value[0]} of the ranks {value[1]:b}"
+    if value is None:
+        return "nothing"
+    chunk, ranks = value
+    of = [str(rank) for rank in range(ranks.bit_length()) if ranks >> rank & 1]
+    more = f" and {len(of) - MOST_NAMED} more" if len(of) > MOST_NAMED else ""
+    return f"chunk {chunk} of ranks {', '.join(of[:MOST_NAMED])}{more}"
 
 
 def _require_inputs(algorithm: Algorithm) -> None:
@@ -289,7 +296,9 @@ class _Memory:
             if value is None:
                 buffer = f"buffer {name!r} of GPU {part.gpu}"
                 what = f"reads {offset + chunk} of {buffer} before it is written"
-                raise Malformed(part.step.place, what)
+                custom = self.algorithm.is_custom and self.algorithm.in_place
+                hint = "input of a custom collective is in buffer i alone" if custom else ""
+                raise Malformed(part.step.place, what, hint)
             self._require_order(part, self.written.get(place, []), (name, offset + chunk))
             self.reading.setdefault(place, []).append(part)
             read.append(value)
