@@ -5,9 +5,9 @@ It does not depend on the fabric's health, which has already determined the cand
 
 from dataclasses import dataclass
 from typing import NamedTuple
-from zlib import crc32
 
 from model.fabric.build import leaf_of_domain
+from model.fabric.flow_hash import flow_hash
 from model.fabric.spec import SpineSelection
 from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology
 
@@ -139,10 +139,8 @@ class EcmpSelection:
         return number // max(1, len(uplinks)) % len(ports.next_hops)
 
     def _hash(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
-        ends = f"{origin.name} {destination.name}" + f" {destination.lane}" * destination.lane
-        flow = crc32(f"{self.topology.spec.seed} {ends}".encode())
-        # A CRC is linear: pairs that collide would do so by each of their queue pairs.
-        return crc32(f"{flow} {entropy}".encode()) if entropy else flow
+        ends = origin.name, destination.name, destination.lane
+        return flow_hash(self.topology.spec.seed, *ends, entropy)
 
     def _own_spine(
         self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, entropy: int

@@ -1,7 +1,11 @@
 """Topology, addresses and paths, over many shapes."""
 
 from collections import Counter
+from itertools import permutations
+from random import Random
+from statistics import mean, stdev
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -151,6 +155,26 @@ def test_a_hash_keeps_each_flow_on_one_spine_and_spreads_flows_by_chance(
     # Far beyond what chance allows of independent flows (Chernoff), and not all on one.
     mean = flows / spines
     assert max(found.values()) <= mean + 6 * mean**0.5 + 6
+
+
+@pytest.mark.parametrize("spines", [2, 4, 8])
+def test_flows_by_hash_collide_as_balls_in_bins_do(spines: int) -> None:
+    """The busiest uplink of an all-to-all, over twenty seeds, beside random spines."""
+    hashed, random = [], []
+    for seed in range(20):
+        fabric = spec(FabricKind.RAIL_OPTIMIZED, 4, 4, spines, seed, 1, SpineSelection.HASH)
+        topology, dice = build_topology(fabric), Random(seed)
+        routing, by_hash, by_chance = Routing(topology), Counter[object](), Counter[object]()
+        for source, destination in permutations(topology.gpus, 2):
+            if source.domain != destination.domain and source.rail != destination.rail:
+                _, up, down, _ = routing.path(source, destination)
+                by_hash.update((up, down))
+                spine = dice.randrange(spines)
+                by_chance.update(((source.rail, spine), (spine, destination.rail, "down")))
+        hashed.append(max(by_hash.values()))
+        random.append(max(by_chance.values()))
+    # Twice the standard error of the difference of two means of twenty.
+    assert mean(hashed) == pytest.approx(mean(random), abs=2 * stdev(random) / 10**0.5)
 
 
 def test_flows_by_hash_collide_where_those_by_destination_do_not() -> None:

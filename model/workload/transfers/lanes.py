@@ -6,11 +6,11 @@ what waits for a transfer waits for all of its parts.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from zlib import crc32
 
 import numpy as np
 
 from model.arrays import Bools, Ints
+from model.fabric.flow_hash import flow_hash
 from model.fabric.spec import FabricSpec, Spread
 from model.workload.transfers.collective import Demand
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
@@ -91,7 +91,7 @@ class Lanes:
         keys = transfers.source * ranks + transfers.destination
         pairs, which = np.unique(keys, return_inverse=True)
         ends = zip(*(part.tolist() for part in np.divmod(pairs, ranks)), strict=True)
-        flows = [crc32(f"{self.seed} {source} {to}".encode()) for source, to in ends]
+        flows = [flow_hash(self.seed, source, to) for source, to in ends]
         return (np.array(flows, np.int64) % self.count)[which]
 
 
