@@ -24,7 +24,6 @@ from traffic_gen.agents.roce.packets import (
     CONGESTION_NOTIFICATION,
     FIRST_QUEUE_PAIR,
     FIRST_SOURCE_PORT,
-    ICRC_BYTES,
     PORT,
     PSN_COUNT,
     SEND_ONLY_IMMEDIATE,
@@ -109,12 +108,13 @@ class QueuePair:
     several.
     """
 
-    def __init__(self, socks: list[socket.socket], ends: tuple[str, str]) -> None:
+    def __init__(
+        self, socks: list[socket.socket], ends: tuple[str, str], sender: Sender, receiver: Receiver
+    ) -> None:
         self.here, self.there = ends
+        self.sender, self.receiver = sender, receiver
         self.turns = itertools.cycle([(sock, sock.getsockname()[1]) for sock in socks])
-        self.sock, self.port = next(self.turns)
-        self.sender: Sender
-        self.receiver: Receiver
+        self.sock = socks[0]
         # The packet that found no room, and the socket that is polled for room.
         self.pending: Parts = ()
         self.waits: socket.socket | None = None
@@ -138,10 +138,8 @@ class QueuePair:
 
     def put(self, packet: Packet) -> None:
         """Send a packet by the next socket; keep it if the socket's buffer is full."""
-        self.sock, self.port = next(self.turns)
-        header, padding = packet.header(), -len(packet.payload) % 4
-        size = len(header) + len(packet.payload) + padding + ICRC_BYTES
-        self.pending = packet.parts(path_crc(self.here, self.there, self.port, size))
+        self.sock, port = next(self.turns)
+        self.pending = packet.parts(self.here, self.there, port)
         self.flush()
 
     def flush(self) -> None:
@@ -205,29 +203,23 @@ class Endpoint:
 
     def connect(self, handlers: dict[int, Callable[[int], None]]) -> None:
         """Make the queue pairs to and from peers that are new; `handlers` serve their sockets."""
-        settings = self.settings
-        for peer, (there, here, me) in settings["outgoing"].items():
-            if int(peer) not in self.outgoing:
-                self.outgoing[int(peer)] = Connection(
-                    [
-                        self._outgoing(here, there, (me, int(peer)), number, handlers)
-                        for number in range(settings["queue_pairs"])
-                    ]
-                )
-        for peer, (there, here, me) in settings["incoming"].items():
-            if int(peer) not in self.incoming:
-                self.incoming[int(peer)] = Connection(
-                    [
-                        self._incoming(here, there, (int(peer), me), number)
-                        for number in range(settings["queue_pairs"])
-                    ]
-                )
+        numbers = range(self.settings["queue_pairs"])
+        for peer, (there, here, me) in self.settings["outgoing"].items():
+            if (to := int(peer)) not in self.outgoing:
+                ends = here, there
+                pairs = [self._outgoing(ends, (me, to), number, handlers) for number in numbers]
+                self.outgoing[to] = Connection(pairs)
+        for peer, (there, here, me) in self.settings["incoming"].items():
+            if (origin := int(peer)) not in self.incoming:
+                # The receiving end answers by the socket of all.
+                socks, ends = [self.sock], (here, there)
+                pairs = [self._pair(socks, ends, (origin, me), number, 1) for number in numbers]
+                self.incoming[origin] = Connection(pairs)
 
     def _outgoing(
         self,
-        here: str,
-        there: str,
-        ends: tuple[int, int],
+        ends: tuple[str, str],
+        ranks: tuple[int, int],
         number: int,
         handlers: dict[int, Callable[[int], None]],
     ) -> QueuePair:
@@ -237,52 +229,49 @@ class Endpoint:
         port.
         """
         each, ports = self.settings["queue_pairs"], self.settings["ports"]
-        first = (ends[1] << (each * ports - 1).bit_length()) + number * ports
-        socks = [self._sending((here, first + port), ports) for port in range(ports)]
-        pair = QueuePair(socks, (here, there))
-        self._number(pair, ends, number, incoming=False)
+        first = (ranks[1] << (each * ports - 1).bit_length()) + number * ports
+        socks = [self._sending(ends[0], first + port) for port in range(ports)]
+        pair = self._pair(socks, ends, ranks, number, 0)
         for sock in socks:
             self.poller.register(sock, 0)
             handlers[sock.fileno()] = lambda _events: self._pump(pair)
         return pair
 
-    def _sending(self, place: tuple[str, int], ports: int) -> socket.socket:
-        """Open a socket with a source port by its number, one of several of a queue pair."""
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        size = QUEUED_PACKETS * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES) // ports
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # the kernel doubles it
-        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
-        self._prepare(sock, (place[0], FIRST_SOURCE_PORT + place[1] % SOURCE_PORTS))
-        self.sending_sockets.append(sock)
-        return sock
+    def _pair(
+        self,
+        socks: list[socket.socket],
+        ends: tuple[str, str],
+        ranks: tuple[int, int],
+        number: int,
+        side: int,
+    ) -> QueuePair:
+        """Make an end of a queue pair between two `ranks`: 0 sends data, 1 receives it.
 
-    def _incoming(self, here: str, there: str, ends: tuple[int, int], number: int) -> QueuePair:
-        """Make the receiving end of a queue pair, which answers by the socket of all."""
-        pair = QueuePair([self.sock], (here, there))
-        self._number(pair, ends, number, incoming=True)
-        return pair
-
-    def _number(
-        self, pair: QueuePair, ends: tuple[int, int], number: int, *, incoming: bool
-    ) -> None:
-        """Give a queue pair its numbers; both ends know them, which real ones exchange first.
-
-        `ends` are the two ranks as peers, the sender of data first.
+        Both ends know the numbers of both, which real ones exchange first.
         """
         settings, each = self.settings, self.settings["queue_pairs"]
         base = settings["generation"] % GENERATIONS << GENERATION_AT | FIRST_QUEUE_PAIR
-        # The receiver knows the queue pair by the sender, and the sender by the receiver.
-        at_receiver, at_sender = (
-            base + 2 * (end * each + number) + side for side, end in enumerate(ends)
-        )
-        mine, other = (at_receiver, at_sender) if incoming else (at_sender, at_receiver)
-        first = (at_receiver * 7919 + at_sender * 104_729) % PSN_COUNT
+        # Each knows the queue pair by the other's rank.
+        at = [base + 2 * (rank * each + number) + 1 - end for end, rank in enumerate(ranks[::-1])]
+        first = (at[1] * 7919 + at[0] * 104_729) % PSN_COUNT
         how = Reliability(
             settings["mtu"], settings["selective"], settings["timeout_ns"], settings["retries"]
         )
-        pair.sender = Sender(other, how, self._control(), first)
-        pair.receiver = Receiver(other, selective=how.selective, first=first)
-        self.by_number[mine] = pair
+        sender = Sender(at[1 - side], how, self._control(), first)
+        receiver = Receiver(at[1 - side], selective=how.selective, first=first)
+        pair = self.by_number[at[side]] = QueuePair(socks, ends, sender, receiver)
+        return pair
+
+    def _sending(self, here: str, port: int) -> socket.socket:
+        """Open a socket with a source port by its number."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        size = QUEUED_PACKETS * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES)
+        size //= self.settings["ports"]
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # the kernel doubles it
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
+        self._prepare(sock, (here, FIRST_SOURCE_PORT + port % SOURCE_PORTS))
+        self.sending_sockets.append(sock)
+        return sock
 
     def _control(self) -> Window:
         settings = self.settings
@@ -410,10 +399,8 @@ class Endpoint:
 
     def _answer(self, pair: QueuePair, packet: Packet) -> None:
         """Send an answer at once, past the packets that wait for room; without room, it is lost."""
-        size = len(packet.header()) + ICRC_BYTES
-        parts = packet.parts(path_crc(pair.here, pair.there, PORT, size))
         with suppress(BlockingIOError):
-            send_parts(self.sock, parts, pair.there)
+            send_parts(self.sock, packet.parts(pair.here, pair.there, PORT), pair.there)
 
     def _notify(self, pair: QueuePair, now_ns: int) -> None:
         """Notify the sender of a marked packet, unless that was just done."""

@@ -81,10 +81,12 @@ class Packet:
             header += NOTIFICATION
         return header
 
-    def parts(self, headers_crc: int) -> tuple[bytes | memoryview, ...]:
-        """Return the bytes behind the UDP header, as parts to send."""
+    def parts(self, source: str, destination: str, port: int) -> tuple[bytes | memoryview, ...]:
+        """Return the bytes behind the UDP header, as parts to send from a source port."""
         header, padding = self.header(), PADDING[-len(self.payload) % 4]
-        return header, self.payload, padding + icrc(headers_crc, header, self.payload, padding)
+        size = len(header) + len(self.payload) + len(padding) + ICRC_BYTES
+        crc = icrc(path_crc(source, destination, port, size), header, self.payload, padding)
+        return header, self.payload, padding + crc
 
 
 def read(content: bytes) -> Packet | None:

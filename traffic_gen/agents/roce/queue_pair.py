@@ -176,7 +176,7 @@ class Sender:
             return self._acknowledge(psn + 1, now_ns)
         done = self._acknowledge(psn, now_ns)
         if answer.syndrome == SEQUENCE_ERROR and psn == self.oldest < self.sent:
-            self._go_back(unwrapped(answer.msn, self.oldest), now_ns)
+            self._refused(unwrapped(answer.msn, self.oldest), now_ns)
         return done
 
     def _acknowledge(self, until: int, now_ns: int) -> list[Message]:
@@ -197,40 +197,32 @@ class Sender:
             done.append(self.messages.popleft())
         return done
 
-    def _go_back(self, arrived: int, now_ns: int) -> None:
-        """Repeat from the oldest packet on, or selectively what is missing before `arrived`."""
-        if not self.how.selective:
-            self._retry(now_ns)
-            self.next = self.oldest
-            return
-        if self.oldest < arrived < self.sent:
+    def _refused(self, arrived: int, now_ns: int) -> None:
+        """Take a NAK, by which a PSN arrived out of order."""
+        if self.how.selective and self.oldest < arrived < self.sent:
             self.arrived.add(arrived)
-        if self.recovery <= self.oldest:
-            self._recover(now_ns)
+        if not self.how.selective or self.recovery <= self.oldest:
+            self._repeat(now_ns)
 
-    def _recover(self, now_ns: int) -> None:
-        """Begin to repeat selectively, until all that was sent before has arrived."""
-        self._retry(now_ns)
-        self.recovery, self.lost, self.repeat = self.next, self.oldest, self.oldest
-
-    def _retry(self, now_ns: int) -> None:
+    def _repeat(self, now_ns: int) -> None:
+        """Go back to the oldest packet, or repeat selectively until all that was sent arrived."""
         self.tries += 1
         # A paced packet has yet to leave: it cannot be late.
         self.deadline_ns = max(now_ns, self.paced_ns) + self.how.timeout_ns
         self.control.lost(now_ns)
         if self.tries > self.how.retries:
             raise RetryExceeded(f"no progress after {self.how.retries} retries")
+        if self.how.selective:
+            self.recovery, self.lost, self.repeat = self.next, self.oldest, self.oldest
+        else:
+            self.next = self.oldest
 
     def tick(self, now_ns: int) -> None:
         """Repeat after a timeout; raises `RetryExceeded` after too many in a row."""
         if now_ns >= self.control.next_ns:
             self.control.tick(now_ns)
         if now_ns >= self.deadline_ns:
-            if self.how.selective:
-                self._recover(now_ns)
-            else:
-                self._retry(now_ns)
-                self.next = self.oldest
+            self._repeat(now_ns)
 
     def tick_ns(self) -> float:
         """Return when `tick` is due."""
