@@ -251,11 +251,11 @@ class FabricSpec:
 
     @property
     def entropies(self) -> int:
-        """Paths over spine switches between two GPUs, by the UDP source ports of RoCE's packets.
+        """Paths over switches between two GPUs, by the UDP source ports of RoCE's packets.
 
         By hash each queue pair has one; with packet spraying the packets take all in turn.
         """
-        if self.transport is Transport.TCP or not self.has_spines:
+        if self.transport is Transport.TCP or not (self.has_spines or self.nic.links):
             return 1
         by_selection = {
             SpineSelection.HASH: self.roce.queue_pairs,
