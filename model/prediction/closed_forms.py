@@ -159,10 +159,12 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
 def _direct_scatter_s(kind: FabricKind, grid: Grid, size: float) -> float:
     """As a gather; on rail-only, the NICs of the root's domain share the data, its HB link has it.
 
-    The longer of (y-1)D/(n C_S) and (x-1)D/(x C_F).
+    The longer of (y-1)D/(n C_S) and (x-1)D/(x C_F); most of the latter is forwarded.
     """
     if kind is not FabricKind.RAIL_ONLY:
         return _direct_gather_s(kind, grid, size)
+    if grid.y > 1:
+        grid = replace(grid, hb_s=grid.across_s)
     return _at_once_s(grid, (grid.y - 1) * size / grid.n, (grid.x - 1) * size / grid.x)
 
 

@@ -47,7 +47,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     named=st.sampled_from(list(ALGORITHMS)),
     kind=st.sampled_from(COMPARED),
     domains=st.integers(1, 6),
-    size=st.integers(1, 5),
+    size=st.integers(1, 6),
     link_s=st.floats(0, 1e-3),
     peers=PEERS,
     pxn=st.booleans(),
