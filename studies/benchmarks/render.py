@@ -312,12 +312,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         ),
     ),
     "experiments": (Table("fault strategy fabric blackout_ms replay_ratio ratio verdict"),),
-    "sharing": (
-        Table(
-            "case fault forwarded weight spread ratio ratio_least ratio_most uneven_least "
-            "uneven_most uneven"
-        ),
-    ),
+    "sharing": (Table("case fault forwarded weight spread ratio ratio_least ratio_most uneven"),),
     "mininet": (
         Table(
             "algorithm nic_mbit_per_s traffic fabric measured_s modeled_s error cpu_s_per_gigabyte"
