@@ -1,4 +1,7 @@
-"""Benchmark the import of a trace of a million nodes, in each format that orders its nodes."""
+"""Benchmark the import of a trace of a million nodes, in each format that orders its nodes.
+
+Also, all that `check` does with a Chakra trace whose operations are of process groups.
+"""
 
 import resource
 import tempfile
@@ -10,6 +13,8 @@ from pathlib import Path
 
 from model.fabric.job_grid import JobGrid
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.collective import Collective
+from scenarios.load import load
 from studies.benchmarks.rows import Row
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import Defaults, Node, Nodes
@@ -22,6 +27,14 @@ DOMAINS, DOMAIN_SIZE = 8, 8
 SIZE_BYTES, COMPUTE_NS = 4096, 1000
 # AICB: layers, each of five nodes for a rank, and ranks of a tensor-parallel group.
 LAYERS, TENSOR = NODES // (5 * RANKS), 2
+# Chakra with process groups: layers, each of ten nodes for a rank; the scenario that replays it.
+GROUPED_LAYERS = 136
+CHECKED = f"""\
+fabric:
+  {{domains: {DOMAINS}, domain_size: {DOMAIN_SIZE}, platform: dgx-h100, bandwidth_scale: 20000}}
+workloads:
+  - {{trace: groups, size_scale: 2}}
+"""
 # MSCCL: thread blocks of a GPU, and chunks of a byte that each block sends once around the ring.
 BLOCKS, CHUNKS = 16, 8
 
@@ -32,6 +45,8 @@ def traces(_store: Path) -> Iterator[Row]:
         for path in written(Path(folder)):
             with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
                 yield fresh.submit(_imported, path).result()
+        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+            yield fresh.submit(_checked, _grouped(Path(folder))).result()
 
 
 def written(folder: Path) -> list[Path]:
@@ -62,6 +77,47 @@ def _rounds() -> Trace:
             nodes.wait(send, compute)
             last[rank] = [send, nodes.add(Node(NodeKind.RECEIVE, rank, 0, ends[1]))]
     return nodes.trace("rounds")
+
+
+def _grouped(folder: Path) -> Path:
+    """Write a trace of tensor-parallel groups, the domains, and data-parallel ones; its scenario.
+
+    In each layer, groups add up activations four times, then gradients are scattered along rails.
+    """
+    nodes, last = Nodes(RANKS), dict[int, int]()
+    domains = [tuple(range(first, first + DOMAIN_SIZE)) for first in range(0, RANKS, DOMAIN_SIZE)]
+    rails = [tuple(range(rail, RANKS, DOMAIN_SIZE)) for rail in range(DOMAIN_SIZE)]
+    activations = [(Collective.ALL_REDUCE, 4 * 2**20, domains)] * 4
+    for _ in range(GROUPED_LAYERS):
+        for collective, size, groups in (*activations, (Collective.REDUCE_SCATTER, 2**26, rails)):
+            for ranks in groups:
+                called = nodes.collective(collective, size, ranks, 0)
+                for rank, node in called.items():
+                    compute = nodes.add(Node(NodeKind.COMPUTE, rank, 0, seconds=3e-4))
+                    nodes.wait(node, compute)
+                    if rank in last:
+                        nodes.wait(compute, last[rank])
+                last |= called
+    (folder / "groups").mkdir()
+    for rank, content in enumerate(chakra_files(nodes.trace("groups"))):
+        (folder / "groups" / f"groups.{rank}.et").write_bytes(content)
+    scenario = folder / "groups.yaml"
+    scenario.write_text(CHECKED)
+    return scenario
+
+
+def _checked(scenario: Path) -> Row:
+    """Load a scenario of one trace on both fabrics, and describe it; return the costs."""
+    before_s = time.process_time()
+    case, *_ = load(scenario).cases
+    assert case.task.details
+    return {
+        "checked": case.task.origin.split(",")[0].removeprefix("of a trace: "),
+        "nodes": RANKS * GROUPED_LAYERS * 10,
+        "steps": len(case.task.transfers()),
+        "check_s": time.process_time() - before_s,
+        "check_gib": _most_bytes() / 2**30,
+    }
 
 
 def _goal(trace: Trace) -> Iterator[str]:

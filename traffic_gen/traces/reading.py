@@ -161,7 +161,7 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
         if is_one_of(contents[0]):
             return read_all(contents, defaults)
     try:
-        text = contents[0].decode()
+        text = contents[0].decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(f": byte {error.start}", "must be a Chakra trace or UTF-8 text") from None
     if (lines := text.count("\n")) > MOST_LINES:

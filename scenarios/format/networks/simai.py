@@ -121,7 +121,8 @@ def _add(network: _Network, number: int, line: str, nodes: int) -> None:
 
 def _only(rates: set[float], what: str) -> float:
     if len(rates) != 1:
-        raise Unmapped(FIRST_LINK, f"all {what} must have one rate, got {sorted(rates)[:5]} Gbit/s")
+        got = ", ".join(f"{rate:g}" for rate in sorted(rates)[:5])
+        raise Unmapped(FIRST_LINK, f"all {what} must have one rate, got {got} Gbit/s")
     return next(iter(rates))
 
 
@@ -143,10 +144,7 @@ def _hb_rate(network: _Network) -> float:
         if any(network.links[nvswitch].keys() != gpus for nvswitch in nvswitches):
             what = f"must share their NVSwitches, with no other GPU, got {sorted(nvswitches)}"
             raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
-    if len(rates) != 1:
-        what = "must have one rate, as all HB links here have, got"
-        raise Unmapped(FIRST_LINK, f"all NVLinks {what} {sorted(rates)[:5]} Gbit/s")
-    return rates.pop()
+    return _only(rates, "NVLinks")
 
 
 def _ports(network: _Network) -> int:

@@ -72,9 +72,10 @@ class TraceWork(Work):
         from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
 
         trace = self._read(grid)
-        if self.size is not None and trace.format not in (MSCCL, PLAN, FORMAT_OF_CHUNKS, MATRIX):
+        sizeless = MSCCL, PLAN, FORMAT_OF_CHUNKS, MATRIX
+        if self.size is not None and trace.format not in sizeless:
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
-            yield Issue((*place, "size"), what, f"only {MSCCL}, {PLAN} and {MATRIX} have one")
+            yield Issue((*place, "size"), what, f"formats without: {', '.join(sizeless)}")
         if trace.ranks > grid.gpus and "placement" not in self.model_fields_set:
             what = f"is required to put {trace.ranks} ranks on {grid.gpus} GPUs"
             yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")
