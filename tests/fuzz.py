@@ -33,7 +33,10 @@ from model.workload.transfers.collective import Collective
 from scenarios.format.keys import Expect, Fabric, FaultEntry, Job, ScenarioFile
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.library_files import LIBRARY, library
+from studies.benchmarks.render import recording
+from studies.benchmarks.rows import Row
 from tests.playground import (
+    DOCUMENTED,
     GOOD,
     MOST_BYTES,
     OTHER,
@@ -52,6 +55,7 @@ from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds of processor time in which an input must be refused.
 MOST_S = 2.0
+COMMAND = ".venv/bin/python -m tests.fuzz"
 # Inputs that hypothesis draws, shrinks and reports together.
 CHUNK = 1000
 # Values that are wrong in most places, as YAML.
@@ -434,11 +438,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=os.cpu_count())
     parser.add_argument("--most-s", type=float, default=MOST_S)
+    parser.add_argument("--record", action="store_true", help="write docs/reference/figures")
     asked = parser.parse_args()
     chunks = range(asked.seed, asked.seed + -(-asked.inputs // CHUNK))
     ends: Counter[int | None] = Counter()
+    rows: list[Row] = []
     wrong, slow, longest_s, begun_s = 0, 0, 0.0, time.monotonic()
-    with ProcessPoolExecutor(asked.at_once, initializer=_begin_worker) as pool:
+    name, command = ("fuzz-files", f"{COMMAND} --files") if asked.files else ("fuzz", COMMAND)
+    with (
+        recording(name, rows, record=asked.record, command=command),
+        ProcessPoolExecutor(asked.at_once, initializer=_begin_worker) as pool,
+    ):
         try:
             for tried in pool.map(partial(_chunk, files=asked.files, most_s=asked.most_s), chunks):
                 ends += tried.ends
@@ -448,6 +458,8 @@ def main() -> None:
                 print(f"{ends.total()} inputs, {dict(ends)}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             os._exit(130)  # without waiting for the workers, which the kernel ends
+        codes = {f"exit_{code}": ends[code] for code in DOCUMENTED}
+        rows.append({"inputs": ends.total(), **codes, "wrong": wrong, "slow": slow})
     most_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     print(f"{ends.total()} inputs in {time.monotonic() - begun_s:.0f} s, exit codes {dict(ends)}")
     print(f"{slow} took more than {asked.most_s:g} s of processor time, one {longest_s:.1f} s")

@@ -67,9 +67,12 @@ def read(name: str) -> Figure:
 
 @contextmanager
 def recording(
-    name: str, rows: Sequence[Row], *, record: bool, clock: str = "real"
+    name: str, rows: Sequence[Row], *, record: bool, clock: str = "real", command: str = ""
 ) -> Iterator[None]:
-    """Write the data file of a benchmark when its rows are complete, unless it fails."""
+    """Write the data file of a benchmark when its rows are complete, unless it fails.
+
+    `command` is the one that measures what is no benchmark.
+    """
     begun_s, before_s = time.monotonic(), stolen_s()
     yield
     if record:
@@ -78,7 +81,11 @@ def recording(
         commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
         date = datetime.now(UTC).date().isoformat()
         figure = Figure(
-            f"./railbed bench {name}", commit, date, machine, [_rounded(row) for row in rows]
+            command or f"./railbed bench {name}",
+            commit,
+            date,
+            machine,
+            [_rounded(row) for row in rows],
         )
         FOLDER.mkdir(parents=True, exist_ok=True)
         write_text(FOLDER / f"{name}.json", figure.text())
@@ -364,6 +371,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("checked nodes steps check_s check_gib"),
     ),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
+    "fuzz-files": (Table("inputs exit_0 exit_1 exit_2 wrong slow"),),
     "datapaths": (
         Table("fabric up_s", across="datapath"),
         Table("fabric cpu_s_per_gbyte", across="datapath"),

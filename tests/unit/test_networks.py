@@ -114,7 +114,12 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
         (SIMAI, ("16 4 2 6 24 H100", "16 4 2 6 24"), 1, "must have five numbers and the kind of"),
         (SIMAI, ("0 10 400Gbps", "0 10 fast"), 4, "must be two of 16 nodes, a rate"),
         (SIMAI, ("0 10 400Gbps", "0 8 400Gbps"), 4, "duplicate link of 0 and 8"),
-        (SIMAI, ("0 8 3600Gbps", "0 8 200Gbps"), 3, "all NVLinks must have one rate, got 200, 3600 G"),
+        (
+            SIMAI,
+            ("0 8 3600Gbps", "0 8 200Gbps"),
+            3,
+            "all NVLinks must have one rate, got 200, 3600 G",
+        ),
         (SIMAI, ("10 14 200Gbps", "0 14 200Gbps"), 3, "all GPUs must have equally many NIC ports"),
         (SIMAI, ("10 14 200Gbps", "10 14 0.0Gbps"), 19, "must have a rate above 0, got '0.0'"),
         (
