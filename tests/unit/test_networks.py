@@ -118,7 +118,7 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
             SIMAI,
             ("0 8 3600Gbps", "0 8 200Gbps"),
             3,
-            "all NVLinks must have one rate, got 200, 3600 G",
+            "all NVLinks must have one rate, got 200, 3600",
         ),
         (SIMAI, ("10 14 200Gbps", "0 14 200Gbps"), 3, "all GPUs must have equally many NIC ports"),
         (SIMAI, ("10 14 200Gbps", "10 14 0.0Gbps"), 19, "must have a rate above 0, got '0.0'"),
