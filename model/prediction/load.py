@@ -197,12 +197,22 @@ def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> flo
     flow, hop = np.nonzero((net.paths >= FIRST_LINK)[pair[lasting]])
     flow = lasting[flow]
     links = net.paths.astype(np.min_scalar_type(net.links))[pair[flow], hop]
+    if _follow_one_another(links, begin_s[flow], end_s[flow]):
+        return 1.0
     moments_s = np.concatenate([begin_s[flow], end_s[flow] - SAME_TIME_S])
     fills = fills[pair[flow], hop]
     changes = np.concatenate([fills, -fills])
     order = np.lexsort((changes, moments_s, np.tile(links, 2)))
     # Each link's changes add up to nothing, so the sums begin anew at the next link.
     return float(np.cumsum(changes[order]).max(initial=1.0))
+
+
+def _follow_one_another(links: Ints, begin_s: Floats, end_s: Floats) -> bool:
+    """Whether each flow on a link begins when the one before it has ended, in the order given."""
+    order = np.argsort(links, kind="stable")
+    links, begin_s, end_s = links[order], begin_s[order], end_s[order]
+    follows = begin_s[1:] >= end_s[:-1] - SAME_TIME_S
+    return bool((follows | (links[1:] != links[:-1])).all())
 
 
 def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
