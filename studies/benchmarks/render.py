@@ -366,12 +366,8 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
     "throughput": (Table("against unit published modeled", of=_by_source),),
-    "traces": (
-        Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),
-        Table("checked nodes steps check_s check_gib"),
-    ),
+    "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
-    "fuzz-files": (Table("inputs exit_0 exit_1 exit_2 wrong slow"),),
     "datapaths": (
         Table("fabric up_s", across="datapath"),
         Table("fabric cpu_s_per_gbyte", across="datapath"),
