@@ -16,6 +16,7 @@ from model.fabric.shaping import (
     MIN_RATE_BPS,
     MOST_DEPTH_S,
     SEGMENT_PACKETS,
+    segment_bytes,
     wire_bytes,
 )
 from model.fabric.spec import FabricSpec
@@ -70,7 +71,7 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
         return Chosen(SEGMENT_PACKETS)
     scale = file.fabric.bandwidth_scale
     if machine is None or scale == "auto":
-        return Chosen(FINE_PACKETS, why)
+        return _in_turns(FINE_PACKETS, why)
     packets = next(
         packets
         for packets in GRAINS
@@ -81,7 +82,12 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
         )
     )
     finer = "" if packets == FINE_PACKETS else "; finer ones are too many at this bandwidth_scale"
-    return Chosen(packets, f"{why}{finer}")
+    return _in_turns(packets, f"{why}{finer}")
+
+
+def _in_turns(packets: int, why: str) -> Chosen:
+    """A grain, with its bytes of a flow in words."""
+    return Chosen(packets, f"turns of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
 
 
 def _why_fine(file: ScenarioFile, machine: Machine | None) -> str:
