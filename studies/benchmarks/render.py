@@ -36,6 +36,7 @@ PAGES = (
     DOCS / "reference" / "measurements.md",
     DOCS / "reference" / "training.md",
     DOCS / "explanation" / "model.md",
+    DOCS / "explanation" / "roce.md",
 )
 MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
 # A line of code that imports nothing: modules that move change no figure.
@@ -183,7 +184,7 @@ SHARES = re.compile(
 )
 RATIOS = re.compile(r"(\w*ratio\w*|\w+_over_\w+|\w*interference|uneven\w*)")
 SIGNED = "deviation"
-UNITS = {"s": "s", "ms": "ms", "mib": "MiB", "gib": "GiB"}
+UNITS = {"s": "s", "ms": "ms", "us": "us", "mib": "MiB", "gib": "GiB"}
 
 
 def _title(key: str) -> str:
@@ -366,6 +367,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
     "throughput": (Table("against unit published modeled", of=_by_source),),
+    "htsim": (Table("matrix spines queue_pairs htsim_us unpaused_us modeled_us deviation ratio"),),
     "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
     "datapaths": (

@@ -1,0 +1,129 @@
+"""RoCE on a leaf-spine fabric with collisions of a hash, beside htsim's RoCE on the same matrices.
+
+`htsim.csv` has microseconds by github.com/Broadcom/csg-htsim, commit 841d9e7, of seeds from 1 on:
+
+    faketime -f '2026-01-01 00:00:00' htsim_roce -topo TOPO -tm MATRIX.cm -nodes 16 -mtu 4096
+        -linkspeed 400000 -strat ecmp_host -paths 64 -end 100000 -seed SEED
+
+The time is the seed of its path numbers. In TOPO, 4 leaf switches, the rails, have 4 hosts each and
+a link to each spine switch, all of 400 Gbit/s and 1 ns. No two GPUs of an HB domain send to each
+other; the ring here is on one rail of 16 GPUs. Ports with 15 packets pause their senders, in the
+column `unpaused` with 3500 (`-q 4000 -pfc_thresholds 3000 3500`). Queue pairs are connections.
+This writes the matrices:
+
+    python -m studies.benchmarks.htsim FOLDER
+"""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from pathlib import Path
+from statistics import mean, median_low
+
+from execution.cases.progress import SILENT
+from execution.run import run
+from linux.files.user_files import make_folder, write_text
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from scenarios.planning.plan import predicted_profile
+from scenarios.scenario import Scenario
+from studies.benchmarks.rows import Row
+from testbed.nodes.gpu_proxies import ProxyKind
+
+HOSTS, LEAF, SCALE, RING = 16, 4, 40_000, "ring"
+# What a NIC sends or receives: 78 us at 400 Gbit/s, with headers.
+NIC_BYTES, SENDERS, STEPS = 3_840_000, 8, range(2 * (HOSTS - 1))
+
+
+def _cases() -> list[dict[str, str]]:
+    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def matrix(case: dict[str, str]) -> Iterator[str]:
+    """Yield the lines of a connection matrix: all begin at once, but the steps of a ring."""
+    hosts = range(HOSTS)
+    pairs = {
+        RING: [((at + step) % HOSTS, (at + step + 1) % HOSTS) for at in hosts for step in STEPS],
+        "incast": [(host, 0) for host in hosts if host % LEAF][-SENDERS:],
+        "permutation": [
+            (host, (host + LEAF) % HOSTS // LEAF * LEAF + (host + 1) % LEAF) for host in hosts
+        ],
+        "all-to-all": [
+            (one, other) for one, other in permutations(hosts, 2) if (one - other) % LEAF
+        ],
+    }[case["matrix"]] * int(case["queue_pairs"])
+    size = NIC_BYTES // max(Counter(sink for _, sink in pairs).values())
+    triggers = (len(pairs) - HOSTS) * (case["matrix"] == RING)
+    yield from (f"Nodes {HOSTS}", f"Connections {len(pairs)}", f"Triggers {triggers}")
+    for number, (source, sink) in enumerate(pairs):
+        step, fired = number % len(STEPS), number - number // len(STEPS)
+        begin = f"trigger {fired}" if triggers and step else "start 0"
+        then = f" send_done_trigger {fired + 1}" if triggers and step + 1 < len(STEPS) else ""
+        yield f"{source}->{sink} id {number + 1} {begin} size {size}{then}"
+    yield from (f"trigger id {number + 1} oneshot" for number in range(triggers))
+
+
+def htsim(store: Path) -> Iterator[Row]:
+    """Yield a row for each case: of all seeds by htsim and the model, measured the median one."""
+    make_folder(store)
+    for case in _cases():
+        us, unpaused = ([float(us) for us in case[key].split()] for key in ("us", "unpaused"))
+        scenarios = [_scenario(case, seed, store) for seed, _ in enumerate(us, start=1)]
+        modeled = [
+            1e6 * predicted_profile(scenario.cases[0], scenario.fabrics[0]).completion_s / SCALE
+            for scenario in scenarios
+        ]
+        at = modeled.index(median_low(modeled))
+        (result,) = run(scenarios[at], ProxyKind.PROCESS, store, SILENT)["cases"]
+        yield {
+            "matrix": case["matrix"],
+            "spines": int(case["spines"]),
+            "queue_pairs": int(case["queue_pairs"]),
+            "seeds": len(us),
+            "htsim_us": _range(us),
+            "unpaused_us": mean(unpaused),
+            "modeled_us": _range(modeled),
+            "deviation": mean(modeled) / mean(us) - 1,
+            "measured_us": 1e6 * result["real_s"],
+            "repeated": result["fidelity"]["retransmits"],
+            "ratio": result["ratio"],
+        }
+
+
+def _range(times: Sequence[float]) -> str:
+    return f"{mean(times):.1f} ({min(times):.1f}-{max(times):.1f})"
+
+
+def _scenario(case: dict[str, str], seed: int, store: Path) -> Scenario:
+    """Load a case on the fabric of a seed."""
+    domains, domain_size = HOSTS // LEAF, LEAF
+    if case["matrix"] == RING:
+        domains, domain_size = HOSTS, 1
+        size = f"{NIC_BYTES * HOSTS // len(STEPS)} B"
+        work = f"collective: all-reduce, algorithm: ring, size: {size}"
+    else:
+        path = store / f"{case['matrix']}-{case['queue_pairs']}.cm"
+        write_text(path, "\n".join(matrix(case)))
+        work = f"trace: '{path.absolute()}', placement: rails"
+    changes = {
+        "seed": seed,
+        "workloads": f"[{{{work}}}]",
+        "fabric.domains": domains,
+        "fabric.domain_size": domain_size,
+        "fabric.spines": case["spines"],
+        "fabric.oversubscription": LEAF // int(case["spines"]),
+        "fabric.bandwidth_scale": SCALE,
+        "fabric.roce": f"{{queue_pairs: {case['queue_pairs']}}}",
+    }
+    return load(
+        LIBRARY / "roce-permutation.yaml", [f"{key}={value}" for key, value in changes.items()]
+    )
+
+
+if __name__ == "__main__":
+    for one in _cases():
+        path = Path(sys.argv[1]) / f"{one['matrix']}-{one['queue_pairs']}.cm"
+        write_text(path, "\n".join([*matrix(one), ""]))
