@@ -119,7 +119,7 @@ class RoceKeys(Strict):
         "`bandwidth_scale`; default: as long as the queues may be",
     )
     timeout_seconds: Seconds | None = Field(
-        default=None, description="instead: the same in emulated seconds"
+        default=None, gt=0, description="instead: the same in emulated seconds"
     )
     retries: Whole = Field(
         default=Roce.retries,

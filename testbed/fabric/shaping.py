@@ -222,6 +222,6 @@ def missing_netem() -> str | None:
     except (OSError, NetlinkError, RailbedError) as error:
         return (
             f"delay and loss of links need netem, which this kernel lacks ({error.args[-1]}); "
-            "load it with `sudo modprobe sch_netem`, or boot a kernel that has it"
+            "load it with `sudo modprobe sch_netem`, or add `--clock virtual`, whose kernel has it"
         )
     return None

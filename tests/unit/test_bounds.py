@@ -134,6 +134,10 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
             ),
             "spray uses all paths for each queue pair",
         ),
+        (
+            GOOD.replace("platform", "transport: roce\n  roce: {timeout_seconds: 0}\n  platform"),
+            "timeout_seconds: must be more than 0, got 0",
+        ),
     ],
 )
 def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -> None:
