@@ -1,6 +1,6 @@
 """The command `doctor`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -8,14 +8,12 @@ from rich.text import Text
 from commands.options import Proxies, proxy_kind
 from commands.output import err, out
 from model.errors import NotReady
+from model.prediction.machine import Machine
 from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
 from scenarios.planning.plan_table import machine_section
 from testbed.host import preflight
 from testbed.nodes.datapath import datapath_in_words, default_datapath
-
-if TYPE_CHECKING:
-    from model.prediction.machine import Machine
 
 
 def doctor(
@@ -37,7 +35,7 @@ def doctor(
     print_sections([machine_section(_measured(again=measure))], out)
 
 
-def _measured(*, again: bool) -> "Machine":
+def _measured(*, again: bool) -> Machine:
     """Return this machine's measured costs; measure them now if `again`, or if none are stored."""
     machine = None if again else machine_profile.known_machine()
     if machine is None:

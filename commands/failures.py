@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commands.options import (
     NEEDS_NO_ROOT,
@@ -27,10 +27,8 @@ from results.store.runs import DEFAULT_STORE
 from results.verdicts.fault_impact import lost_experiment
 from scenarios.library_files import library
 from scenarios.load import load
+from scenarios.scenario import Scenario
 from testbed.virtual_machine.program import program
-
-if TYPE_CHECKING:
-    from scenarios.scenario import Scenario
 
 
 def failures(
@@ -55,7 +53,7 @@ def failures(
 
 
 def _one_by_one(
-    experiments: Sequence["Scenario"], proxies: str | None, store: Path
+    experiments: Sequence[Scenario], proxies: str | None, store: Path
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments on this machine; yield the rows of each."""
     from execution.run import run
@@ -71,7 +69,7 @@ def _one_by_one(
 
 
 def _virtually(
-    experiments: Sequence["Scenario"], store: Path, *, fresh: bool
+    experiments: Sequence[Scenario], store: Path, *, fresh: bool
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; yield the rows of all."""
     program()

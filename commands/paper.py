@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -17,11 +17,8 @@ from results.store.runs import DEFAULT_STORE
 from studies.paper.claims import paper_object
 from studies.paper.values import TABLES
 from studies.twins.comparison import measured_object
-from studies.twins.plan import measure, planned, to_run
+from studies.twins.plan import Planned, measure, planned, to_run
 from studies.twins.points import TWINS
-
-if TYPE_CHECKING:
-    from studies.twins.plan import Planned
 
 # fmt: off
 Part = Literal[
@@ -77,7 +74,7 @@ def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_js
     return bool(result["verdict"] == "fail")
 
 
-def _print_plan(plan: "Sequence[Planned]") -> None:
+def _print_plan(plan: Sequence[Planned]) -> None:
     """Print the points that will be run, with their estimated times."""
     points = to_run(plan).values()
     for point in points:

@@ -2,20 +2,26 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from commands.compare import compared
 from commands.options import Store
 from commands.output import err, out, writing
 from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
-from results.render.page import render
+from results.figures.kit import FORMATS
+from results.render.page import Article, render
+from results.report.run import run_article
+from results.report.run_data import read_run
+from results.report.several_runs import comparison_article, sweep_article
 from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run
-
-if TYPE_CHECKING:
-    from results.render.page import Article
+from results.store.sweeps import find_sweep
+from results.store.tables import CASE, EXECUTIONS, case_folders, read_table
+from results.verdicts.sweep import sweep_object
+from traffic_gen.probes.blackout import read_records
 
 # Largest records of a prober, with a thousand probes a second and pair.
 MOST_BYTES = 2**28
@@ -61,15 +67,8 @@ def report(
                     out.print(file, soft_wrap=True)
 
 
-def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator["Article"]:
+def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator[Article]:
     """Yield the sweep's article, the comparison of two runs, and the articles of all runs."""
-    from commands.compare import compared
-    from results.report.run import run_article
-    from results.report.run_data import read_run
-    from results.report.several_runs import comparison_article, sweep_article
-    from results.store.sweeps import find_sweep
-    from results.verdicts.sweep import sweep_object
-
     if sweep is not None:
         folder = find_sweep(store, sweep)
         with reading(folder.path):
@@ -87,8 +86,6 @@ def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iter
 
 
 def _formats(figures: str) -> list[str]:
-    from results.figures.kit import FORMATS
-
     named = [form for form in figures.split(",") if form]
     if unknown := [form for form in named if form not in FORMATS]:
         what = f"must be among {', '.join(FORMATS)}, got {', '.join(unknown)}"
@@ -98,9 +95,6 @@ def _formats(figures: str) -> list[str]:
 
 def _lost_probes(run: Path) -> Mapping[str, Mapping[str, list[float]]]:
     """Seconds since the execution's start at which each affected pair lost a probe, by case."""
-    from results.store.tables import CASE, EXECUTIONS, case_folders, read_table
-    from traffic_gen.probes.blackout import read_records
-
     executions = read_table(run, EXECUTIONS)
     lost_s = {}
     for case, folder in case_folders(run).items():

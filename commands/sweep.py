@@ -4,7 +4,7 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,14 +23,20 @@ from commands.options import (
     scenario_names,
 )
 from commands.output import err, print_result
+from execution.sweep.executor import Executor, LocalExecutor
+from execution.sweep.points import SweepRequest, anything_elsewhere
+from execution.sweep.progress import sweep_listener
+from execution.sweep.runner import Sweeping
+from execution.virtual_clock.machines import machines_at_once
 from model.errors import InputError, Problem
 from model.sweep import REAL
+from results.sections.several_runs import sweep_section
 from results.store.runs import DEFAULT_STORE
+from results.store.sweeps import SweepFolder
+from results.verdicts.sweep import sweep_object
 from scenarios.library_files import scenario_file
-
-if TYPE_CHECKING:
-    from execution.sweep.executor import Executor
-    from results.store.sweeps import SweepFolder
+from scenarios.load import load
+from testbed.virtual_machine.program import program
 
 
 def sweep(
@@ -62,10 +68,6 @@ def sweep(
     ] = None,
 ) -> bool:
     """Begin or resume a sweep; return whether the verdict of all its points is fail."""
-    from execution.sweep.points import SweepRequest, anything_elsewhere
-    from results.sections.several_runs import sweep_section
-    from results.verdicts.sweep import sweep_object
-
     file = None if scenario is None else scenario_file(scenario)
     require_processes(clock, proxies)
     asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
@@ -101,21 +103,16 @@ def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
         raise InputError(Problem("--at-once", what, hint))
 
 
-def _local(folder: "SweepFolder", at_once: int | None) -> "Executor":
+def _local(folder: SweepFolder, at_once: int | None) -> Executor:
     """The executor on this machine, which is made ready; by the real clock, for single points."""
-    from execution.sweep.executor import LocalExecutor
-
     if folder.sweep.clock == REAL:
         ready(folder.sweep.proxies, NEEDS_NO_ROOT)
         return LocalExecutor()
-    from execution.virtual_clock.machines import machines_at_once
-    from testbed.virtual_machine.program import program
-
     program()
     return LocalExecutor(at_once or machines_at_once(_most_gpus(folder)))
 
 
-def _on_ray(address: str | None, folder: "SweepFolder", at_once: int | None) -> "Executor":
+def _on_ray(address: str | None, folder: SweepFolder, at_once: int | None) -> Executor:
     """The executor on a cluster's machines, each of which must be ready; by default, this one's."""
     from execution.sweep.ray_executor import RayExecutor
 
@@ -125,21 +122,16 @@ def _on_ray(address: str | None, folder: "SweepFolder", at_once: int | None) -> 
     return RayExecutor(address or "auto", folder.sweep.clock, _most_gpus(folder), at_once, say)
 
 
-def _most_gpus(folder: "SweepFolder") -> int:
+def _most_gpus(folder: SweepFolder) -> int:
     """The number of GPUs of the largest fabric among the points."""
-    from scenarios.load import load
-
     return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
 
 
-def _run_points(folder: "SweepFolder", executor: "Executor", store: Path, *, fresh: bool) -> None:
+def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: bool) -> None:
     """Run the points that have no result yet; if interrupted, print how to resume the sweep.
 
     Ray prints messages about its machines to standard output, which is for the result alone.
     """
-    from execution.sweep.progress import sweep_listener
-    from execution.sweep.runner import Sweeping
-
     again = ("--fresh",) if fresh else ()
     options = ("--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock, *again)
     try:

@@ -50,18 +50,16 @@ def captured(fabric: Experiment, names: Sequence[str], folder: Path) -> Iterator
 
 
 @contextmanager
-def capturing(
-    links: Sequence[Link], folder: Path, watch: Watch, most_bytes: int = MOST_BYTES
-) -> Iterator[None]:
+def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[None]:
     """Capture frames on links while the context lasts; call this in the switches' namespace.
 
-    Writes two pcap files a link of at most `most_bytes` each, and `capture.json`. A part that dies
+    Writes two pcap files a link of at most `MOST_BYTES` each, and `capture.json`. A part that dies
     meanwhile ends the run.
     """
     make_folder(folder)
     log = folder / "capture.log"
     named = [f"{link.name}={link.upper.interface}" for link in links]
-    command = [sys.executable, "-P", "-m", PROGRAM, str(folder), str(most_bytes), *named]
+    command = [sys.executable, "-P", "-m", PROGRAM, str(folder), str(MOST_BYTES), *named]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_until_begun(process, lambda: _has_begun(log), NAME, log, DEADLINE_S)
         watch.add(NAME, process.pid, log)

@@ -34,9 +34,9 @@ from model.prediction.machine import (
     solve_threads,
     with_ports,
 )
+from model.workload.transfers.columns import streams
 from testbed.instruments.pauses import watching_pauses
 from testbed.nodes.gpu_proxies import ProxyKind
-from traffic_gen.workloads.point_to_point import streams
 
 RATE_BPS = 150_000_000
 SMALL_SEGMENTS = 2  # full packets in one GSO segment of TCP, as at a low rate

@@ -16,8 +16,12 @@ from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import Hop, LinkKind, Topology
 from results.verdicts.verdict import Verdict
 from testbed.nodes.gpu_proxies import ProxyKind
-from testbed.programs.containers import create_containers, require_image
-from testbed.programs.environment import open_mpi_environment, rank_environment
+from testbed.programs.environment import (
+    create_containers,
+    open_mpi_environment,
+    rank_environment,
+    require_image,
+)
 from testbed.programs.ranks import Command, OnLine, RanksResult, running_ranks
 
 SCHEMA = "railbed.exec/1"

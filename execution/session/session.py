@@ -27,6 +27,7 @@ from model.job.probing import probed_pairs
 from model.measurement.records import FaultRecord, Repeat, Trace
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing, Unreachable, require_connected
+from model.workload.transfers.columns import streams
 from results.verdicts.fault_impact import FaultTimes
 from scenarios.scenario import Case
 from testbed.faults.injector import FaultInjector, Undo
@@ -36,7 +37,6 @@ from traffic_gen.agents.client import Aborted
 from traffic_gen.probes.blackout import Blackout, PairRecord, longest
 from traffic_gen.probes.path_tracer import path_probes
 from traffic_gen.probes.prober_process import probing
-from traffic_gen.workloads.point_to_point import streams
 
 # Affected pairs that are probed while a fault begins: each takes 1000 probes a second.
 MOST_PROBED = 8

@@ -12,6 +12,7 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import GBIT, FabricSpec
 from model.fabric.topology import LinkKind
 from model.measurement.records import Repeat
+from model.workload.transfers.columns import streams
 from results.verdicts.fidelity import machine_headroom, machine_reasons
 from results.verdicts.verdict import Reason, worst
 from scenarios.library_files import LIBRARY
@@ -21,7 +22,6 @@ from studies.benchmarks.rows import SIXTEEN, Row, part
 from testbed.instruments.pauses import watching_pauses
 from testbed.instruments.samplers import CpuMonitor
 from testbed.nodes.gpu_proxies import ProxyKind
-from traffic_gen.workloads.point_to_point import streams
 
 # 256 GPUs, NICs at 1 and HB links at 9 Mbit/s: an execution takes one to two minutes.
 LARGEST = (

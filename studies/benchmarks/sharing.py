@@ -27,12 +27,12 @@ from model.fabric.topology import Hop, LinkKind
 from model.faults import Fault, health_under
 from model.prediction.fluid import predict, transfer_paths
 from model.workload.schedule import Steps
+from model.workload.transfers.columns import streams
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from studies.benchmarks.fabrics import bench_fabric
 from studies.benchmarks.rows import Row, part
 from testbed.faults.injector import FaultInjector
-from traffic_gen.workloads.point_to_point import streams
 
 DIRECT = (
     "workloads.0.collective=all-to-all",

@@ -1,4 +1,4 @@
-"""The environments of a program: of a rank, as torchrun sets it; of Open MPI's own mpirun.
+"""Where a program's ranks run: their environments, as torchrun sets them; mpirun's; containers.
 
 mpirun starts a daemon on each host through a launch agent, which stands in for ssh: the agent here
 enters the network namespace of the proxy that has the host's address. Every proxy is a host with
@@ -7,12 +7,23 @@ mpirun(1) of Open MPI 4.1, and `ompi_info --all`.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+import docker
+from docker.errors import ImageNotFound
+
+from linux.processes.run_lock import RUN_LABEL, RunLock
+from linux.processes.threads import in_threads
+from model.errors import NotReady
 from model.fabric.addressing import nic_address
 from model.fabric.topology import Gpu
+from testbed.nodes.docker_engine import answering, docker_client
+from testbed.nodes.engine_processes import container_name
+from testbed.nodes.gpu_proxies import NOBODY
 
 # Hosts are told apart by their names, in a UTS namespace (namespaces(7)) for each.
 AGENT = """#!/bin/sh
@@ -28,6 +39,9 @@ exec nsenter --net=/proc/$process/ns/net unshare --uts \\
 # The port of rank 0 at which ranks meet; torchrun's default.
 MASTER_PORT = 29500
 NIC_INTERFACE = "nic0"
+# More than agents have: a program loads its libraries.
+LIMITS = {"mem_limit": "4g", "memswap_limit": "4g", "pids_limit": 512}
+TMPFS = {"/tmp": "size=256m,nosuid,nodev"}
 
 
 def rank_environment(rank: int, gpus: Sequence[Gpu]) -> dict[str, str]:
@@ -88,3 +102,66 @@ def open_mpi_environment(
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
+
+
+def require_image(image: str) -> None:
+    """Raise `NotReady` if the engine has no such image."""
+    with closing(docker_client()) as client, answering():
+        try:
+            client.images.get(image)
+        except ImageNotFound:
+            raise NotReady(
+                f"image {image}: not found in the Docker Engine; "
+                "`testbed/program_image.sh PACKAGE...` builds one of Debian packages"
+            ) from None
+
+
+def create_containers(
+    image: str,
+    lock: RunLock,
+    folder: Path,
+    arguments: Sequence[str],
+    environments: Mapping[str, Mapping[str, str]],
+    check: Callable[[], None],
+) -> dict[str, list[str]]:
+    """Create a container for each GPU that has an environment; return the commands that start them.
+
+    Each executes `arguments` as `nobody`, without capabilities; `folder` is mounted read-only under
+    the same path. By the label with the run's id, the containers are removed when the run ends.
+    `check` is called meanwhile, and raises an error if the engine hangs.
+    """
+    with closing(docker_client()) as client, answering():
+        create = partial(_create, client, image, lock, folder, arguments)
+        commands = in_threads(create, environments.items(), check)
+        return dict(zip(environments, commands, strict=True))
+
+
+def _create(
+    client: docker.DockerClient,
+    image: str,
+    lock: RunLock,
+    folder: Path,
+    arguments: Sequence[str],
+    of_gpu: tuple[str, Mapping[str, str]],
+) -> list[str]:
+    gpu, environment = of_gpu
+    proxy = container_name(lock.run_id, gpu)
+    container = client.containers.create(
+        image,
+        list(arguments),
+        name=f"{proxy}-program",
+        user=f"{NOBODY}:{NOBODY}",
+        labels={RUN_LABEL: lock.run_id},
+        network_mode=f"container:{proxy}",
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        read_only=True,
+        auto_remove=True,
+        tmpfs=TMPFS,
+        volumes={str(folder): {"bind": str(folder), "mode": "ro"}},
+        working_dir=str(folder),
+        environment={"HOME": "/tmp", **environment},
+        **LIMITS,
+    )
+    # The engine's own client passes on both outputs and the exit code.
+    return ["docker", "start", "--attach", str(container.name)]

@@ -25,7 +25,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from linux.files.user_files import work_folder
-from testbed.host.hosts import PROVED, Proof
+from testbed.host.preflight import PROVED, Proof
 from testbed.virtual_machine.cache import cached_part
 from testbed.virtual_machine.image import Suite
 from tests.hosts.proofs import GUIDE, note

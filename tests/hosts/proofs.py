@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 
-from testbed.host.hosts import PROVED, Proof, known_proofs
+from testbed.host.preflight import PROVED, Proof, known_proofs
 from tests.hosts.root import REPOSITORY
 
 GUIDE = REPOSITORY / "docs" / "guides" / "installing.md"

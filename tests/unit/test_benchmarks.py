@@ -17,6 +17,7 @@ from model.errors import EmulationError, OutOfTolerance
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, Datapath, FabricSpec
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import streams
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.scenario import Scenario
@@ -30,7 +31,6 @@ from tests.playground import SAMPLE
 from traffic_gen.agents.client import programs_of
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.reading import read_trace
-from traffic_gen.workloads.point_to_point import streams
 
 sizes = st.tuples(st.integers(2, 32), st.integers(2, 8))
 

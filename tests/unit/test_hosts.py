@@ -11,8 +11,8 @@ import pytest
 
 from linux.files.program_files import ROOT
 from model.errors import NotReady
-from testbed.host import hosts, preflight
-from testbed.host.hosts import Host, known_proofs, this_host
+from testbed.host import preflight
+from testbed.host.preflight import Host, known_proofs, this_host
 from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.virtual_machine import image
 from testbed.virtual_machine.image import Suite
@@ -71,7 +71,7 @@ def test_a_host_without_a_release_file_has_no_name(monkeypatch: pytest.MonkeyPat
         raise OSError
 
     monkeypatch.setattr(platform, "freedesktop_os_release", missing)
-    assert this_host().distribution == hosts.UNKNOWN
+    assert this_host().distribution == preflight.UNKNOWN
 
 
 def test_the_guide_has_the_table_of_what_was_shown() -> None:

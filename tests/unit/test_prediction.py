@@ -49,10 +49,9 @@ from model.routing.paths import Unreachable
 from model.workload.generator import TRANSFER_HEADER_BYTES
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.columns import Transfer, Transfers, streams
 from tests.unit.fabrics import accepts, assume_accepted, fabrics_with_failures, spec, topologies
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
-from traffic_gen.workloads.point_to_point import streams
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 NAMED = st.sampled_from(sorted(ALGORITHMS))

@@ -13,7 +13,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.network import Terms, networks, pairs_of
 from model.prediction.simulation import Simulation
 from model.workload.transfers.collective import Collective
-from model.workload.transfers.columns import Transfers
+from model.workload.transfers.columns import Transfers, streams
 from studies.benchmarks.sharing import (
     Shares,
     contests,
@@ -22,7 +22,6 @@ from studies.benchmarks.sharing import (
     weight_of,
 )
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.point_to_point import streams
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 FLUID = Terms(headers=False, bursts=False, last_segment=False, acknowledgements=False, probes=False)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import overload
 
 import numpy as np
@@ -43,6 +43,18 @@ class Transfer:
     def is_compute(self) -> bool:
         """Whether this is a step of compute."""
         return self.source == self.destination
+
+
+def streams(flows: Iterable[tuple[int, int, int]], rounds: int = 1) -> tuple[Transfer, ...]:
+    """Repeat each flow (source, destination, bytes) `rounds` times, each after the one before.
+
+    A transfer starts when its predecessor is confirmed. Numbers follow the order of the flows.
+    """
+    return tuple(
+        Transfer(number, *flow, chunks=(), after=(number - 1,) if number > first else ())
+        for first, flow in zip(count(0, rounds), flows)
+        for number in range(first, first + rounds)
+    )
 
 
 @dataclass(frozen=True, eq=False)
