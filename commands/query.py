@@ -49,7 +49,6 @@ def answer_section(answer: Answer) -> Section:
 
 
 def _cells(values: Sequence[object]) -> Sequence[Cell]:
-    """The cells of a column."""
     texts = [
         f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
         for value in values

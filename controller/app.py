@@ -161,7 +161,6 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _watch_rates(self) -> None:
-        """Watch the rates of the ports' shapers by netlink."""
         rates = LinkRates()
         changes = rates.present()
         while True:

@@ -169,6 +169,5 @@ def sentence(ended: RanksResult, ranks: Sequence[int], timeout_s: float) -> str:
 
 
 def _how(code: int) -> str:
-    """Say how a process ended."""
     names = {one.value: one.name for one in signal.Signals}
     return f"with exit code {code}" if code > 0 else f"by {names.get(-code, f'signal {-code}')}"

@@ -239,7 +239,6 @@ def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Yield issues of all work on its grid of GPUs."""
     for number, workload in enumerate(file.workloads):
         yield from workload.issues(("workloads", number), job_grid(file.fabric))
 

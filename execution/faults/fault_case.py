@@ -308,7 +308,6 @@ class FaultCase:
         return compare(name, measured, prediction, self.case.size_scale, limits)
 
     def _classes(self, epochs: Sequence[Epoch]) -> set[PathClass]:
-        """All classes of paths in any of these states."""
         return {
             path_class(hops)
             for epoch in epochs

@@ -229,8 +229,26 @@ class Session:
         Raises `InputError` if the agents are in use, if GPUs have no path, or if the controller is
         gone and has not answered all faults.
         """
-        with self._only_one("run"):
-            return self._execute(case, ends)
+        aborted = False
+        with self._only_one("run"), ExitStack() as connecting:
+            connecting.enter_context(self._connecting)
+            self._require_answered("run")
+            placement = replace(self.home, health=self.health)
+            _require_paths(placement.topology, placement.health)
+            schedule = case.schedule(self.topology.spec)
+            self.fabric.rearrange(placement)
+            prediction = self.fabric.predict(schedule)
+
+            def look(_since_start_s: float) -> float:
+                nonlocal aborted
+                connecting.close()
+                if ends():
+                    aborted = True
+                    raise Aborted
+                return LOOK_EVERY_S
+
+            (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
+        return None if aborted else Executed(case, repeat, prediction)
 
     @contextmanager
     def _only_one(self, command: str) -> Iterator[None]:
@@ -266,28 +284,6 @@ class Session:
         (record,) = done.records
         return size_bytes * 8e9 / (record.arrived_ns - record.started_ns)
 
-    def _execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
-        aborted = False
-        with ExitStack() as connecting:
-            connecting.enter_context(self._connecting)
-            self._require_answered("run")
-            placement = replace(self.home, health=self.health)
-            _require_paths(placement.topology, placement.health)
-            schedule = case.schedule(self.topology.spec)
-            self.fabric.rearrange(placement)
-            prediction = self.fabric.predict(schedule)
-
-            def look(_since_start_s: float) -> float:
-                nonlocal aborted
-                connecting.close()
-                if ends():
-                    aborted = True
-                    raise Aborted
-                return LOOK_EVERY_S
-
-            (repeat,) = self.fabric.repeats(schedule, prediction, 1, check_data=False, on_tick=look)
-        return None if aborted else Executed(case, repeat, prediction)
-
     @_by_operator
     def path(self, source: Gpu, destination: Gpu) -> PathSeen:
         """The intended path between two GPUs, and the paths that probes take."""
@@ -319,7 +315,6 @@ def link_loads(bed: Testbed, health: Health, seconds: float) -> list[LinkLoad]:
 
 
 def _backlogs(bed: Testbed) -> dict[Port, int]:
-    """Bytes in the queue of each end of a link."""
     ends = (end for link in bed.topology.links for end in (link.lower, link.upper))
     ports = {bed.links.key_of(end): end for end in ends if end.node not in bed.links.lost}
     return {

@@ -94,8 +94,6 @@ class LocalExecutor:
 
 
 class _Started:
-    """A run under way."""
-
     def __init__(self, order: Order) -> None:
         self.order = order
         order.log.unlink(missing_ok=True)

@@ -51,8 +51,6 @@ def connected(address: str) -> Any:
 
 @dataclass(frozen=True)
 class _Sent:
-    """A run on a machine of the cluster."""
-
     order: Order
     machine: str
     begun_s: float

@@ -134,7 +134,6 @@ def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[st
 
 
 def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
-    """A command whose argument is a scenario."""
     file, (text, copies) = f"{scenario.name}.yaml", with_files_in(FILES, scenario)
     return VirtualCommand(
         words=(name, f"$RAILBED_HANDED/{file}", *OPTIONS),

@@ -47,7 +47,6 @@ def connections(process_id: int, port: int) -> int:
 
 
 def _states(process_id: int, port: int) -> Iterator[str]:
-    """Yield the states of all sockets with this local port."""
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{process_id}/net/{name}").read_text().splitlines()[1:]:
             _, local_address, _, state, *_ = line.split()

@@ -101,7 +101,6 @@ def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
 
 
 def _spine_planes(spec: FabricSpec) -> int:
-    """The number of planes that have spine switches of their own."""
     return spec.nic.ports if spec.nic.planes is Planes.SEPARATE else 1
 
 

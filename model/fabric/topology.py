@@ -12,14 +12,12 @@ from typing import Any
 from model.fabric.job_grid import Slot
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
-    LINUX_QUEUE,
     UNIMPAIRED,
     Impairment,
     Shaper,
     least_timeout_s,
 )
-from model.fabric.spec import PLACES, FabricSpec, NicNetwork, flat
-from model.fabric.transport import Transport
+from model.fabric.spec import FabricSpec, flat
 from model.fabric.wiring import divisors, tiers
 
 
@@ -378,33 +376,7 @@ class Topology:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# What a fabric has that asks for nothing else; its digest has none of these.
-USUAL: dict[str, object] = {
-    "missing": FabricSpec.missing,
-    "nic_ports": NicNetwork.ports,
-    "planes": NicNetwork.planes,
-    "spread": NicNetwork.spread,
-    "nics_per_domain": NicNetwork.per_domain,
-    "pxn": NicNetwork.pxn,
-    "buffer_bytes": LINUX_QUEUE.buffer_bytes,
-    "ecn": LINUX_QUEUE.ecn,
-    "kmin_bytes": LINUX_QUEUE.kmin_bytes,
-    "kmax_bytes": LINUX_QUEUE.kmax_bytes,
-    "pmax": LINUX_QUEUE.pmax,
-    "links": NicNetwork.links,
-}
-ABSENT = object()
-# What only a fabric with RoCE has in its digest.
-BY_ROCE = {"transport", *(name for name, place in PLACES.items() if place.startswith("roce."))}
-
-
 def _fields_of(part: Any) -> dict[str, object]:
     if isinstance(part, FabricSpec):
-        fields_of = flat(part).items()
-        left_out = BY_ROCE if part.transport is Transport.TCP else set[str]()
-        return {
-            name: value
-            for name, value in fields_of
-            if value != USUAL.get(name, ABSENT) and name not in left_out
-        }
+        return flat(part)
     return {field.name: getattr(part, field.name) for field in fields(part)}

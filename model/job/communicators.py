@@ -123,7 +123,6 @@ def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
 
 
 def _gpu(name: str, grid: JobGrid) -> int:
-    """Return the rank of a GPU."""
     matched = _GPU.fullmatch(name)
     domain, rail = (int(part) for part in matched.groups()) if matched else grid.shape
     if (domain, rail) in grid.missing:

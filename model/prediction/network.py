@@ -361,7 +361,6 @@ def added_s(topology: Topology, hop: Hop) -> float:
 
 
 def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, ...]]:
-    """Return the index of each path's class, and the classes."""
     kinds = np.array([0, 0, *(1 + KINDS.index(hop.link.kind) for hop in hops)])
     codes = np.zeros(len(paths), np.int64)
     for column in kinds[paths].T:

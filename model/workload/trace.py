@@ -197,7 +197,6 @@ def _order(trace: Trace) -> list[int]:
 
 
 def _members(trace: Trace) -> list[list[int]]:
-    """Return the nodes of each collective operation."""
     members: list[list[int]] = [[] for _ in trace.operations]
     for node in np.flatnonzero(trace.operation != NONE).tolist():
         members[int(trace.operation[node])].append(node)

@@ -193,7 +193,6 @@ def bytes_per_execution(case: CaseData) -> dict[str, float]:
 
 
 def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:
-    """Draw both directions of a link."""
     for direction, words, colour, dash in (
         ("up", "up, away from the GPUs", SERIES[0], "-"),
         ("down", "down, towards the GPUs", SERIES[4], "--"),

@@ -208,7 +208,6 @@ def _transport(case: CaseData) -> Iterator[Event]:
 
 
 def _counter(process: int, name: str, ns: Ints, values: Columns) -> Iterator[Event]:
-    """Yield a counter of several values."""
     for row, ts in enumerate(ns.tolist()):
         args = {key: float(column[row]) for key, column in values.items()}
         yield {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": ts, "args": args}

@@ -154,7 +154,6 @@ def calibration_section(fabrics: Iterable[Result]) -> Section:
 
 
 def _worst(links: Sequence[Result]) -> Iterator[Cell]:
-    """Yield the worst values of links of one class."""
     yield f"{links[0]['nominal_bps'] / 1e6:.4g} Mbit/s"
     yield f"{max((link['rate_error'] for link in links), key=abs):+.2%}"
     yield f"{max(link['latency_s'] for link in links) * 1e6:.0f} µs"

@@ -89,7 +89,6 @@ def _differences(result: Result) -> Iterator[str]:
 
 
 def _reasons(cases: list[Case]) -> Iterator[Marked]:
-    """Yield a line for every reason, with its verdict."""
     for case in cases:
         for name, judged, why in zip(NAMES, case["verdicts"], case["reasons"], strict=True):
             for reason in why:

@@ -167,7 +167,6 @@ def _scalars(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
-    """Fill a table with the rows of all complete runs."""
     if name in runs.rows:
         insert(memory, name, TABLES[name], runs.rows[name])
         return

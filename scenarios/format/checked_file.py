@@ -150,7 +150,6 @@ def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseM
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models within a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

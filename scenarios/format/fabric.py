@@ -101,7 +101,6 @@ def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of HB switches on two levels."""
     size = fabric.domain_size + fabric.spare_gpus
     if size % fabric.hb_leaves:
         what = f"{fabric.hb_leaves} leaf HB switches must divide {size} GPUs, spares included"
@@ -112,7 +111,6 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of RoCE."""
     place, roce = ("fabric", "roce"), fabric.roce
     cannot_spray = fabric.transport is Transport.TCP or FabricKind.CUSTOM in fabric.kinds
     if fabric.spine_selection is SpineSelection.SPRAY and cannot_spray:

@@ -72,7 +72,6 @@ def _link_issues(fabric: Fabric, ports: dict[str, int]) -> Iterator[Issue]:
 def _entry_issues(
     lower: tuple[str, ...], upper: tuple[str, ...], gpus: Mapping[str, int]
 ) -> Iterator[str]:
-    """Say what is wrong with the names of an entry."""
     for name in dict.fromkeys((*lower, *upper)):
         if HB_SWITCH.fullmatch(name):
             yield f"{name} is an HB switch, whose links follow from hb_rate and hb_leaves"

@@ -209,7 +209,6 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
 
 
 def _weights(net: Network, pair: Ints) -> Floats:
-    """Return the weight of each transfer."""
     forwarded = np.array([_is_forwarded(kinds) for kinds in net.classes])
     return np.where(forwarded[net.class_of[pair]], UNEVEN_WEIGHT, 1.0)
 

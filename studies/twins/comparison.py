@@ -74,7 +74,6 @@ def measured_object(plan: Sequence[Planned], results: Sequence[Result]) -> Resul
 
 
 def _points(planned: Planned, result: Result) -> Iterator[Result]:
-    """Yield the cases of a twin's run."""
     planned_cases = {case.name: case for case in planned.scenario.cases}
     for case in result["cases"]:
         yield {

@@ -52,8 +52,6 @@ class RanksResult:
 
 @dataclass
 class _Stream:
-    """One of the two outputs of a rank."""
-
     rank: int
     is_error: bool
     pipe: FileIO

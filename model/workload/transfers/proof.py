@@ -56,7 +56,6 @@ def prove(gpus: int, demand: Demand, transfers: Transfers) -> None:
 
 
 def _cells(cells: Cells, chunks: int) -> Ints:
-    """Return the numbers of cells."""
     return cells.ranks * chunks + cells.chunks
 
 
@@ -332,7 +331,6 @@ class Contents:
         return overlaps
 
     def _ranks_of(self, sets: Ints) -> Ints:
-        """Return the number of different ranks in each set."""
         has = np.zeros((len(sets), self._gpus), bool)
         row = np.arange(len(sets))
         while len(sets):

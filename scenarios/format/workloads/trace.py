@@ -103,7 +103,6 @@ class TraceWork(Work):
         return _placed(timed, name, self.placement, grid)
 
     def _read(self, grid: JobGrid) -> Trace:
-        """Read the trace for a job on a grid of GPUs."""
         path = Path(self.trace)
         size_bytes = None if self.size is None else round(size_in_bytes(self.size))
         versions = tuple(map(_version, self.files(path)))

@@ -117,7 +117,6 @@ def _around_rails(build: Builder, ready: Arrivals, number: int, *, reduce: bool)
 
 
 def _gather_in_domains(build: Builder, ready: Arrivals, number: int) -> None:
-    """Gather a slice within every HB domain."""
     within_domains(build, lambda own, _to: build.parts(build.rail_ranks(own), number), ready)
 
 
