@@ -51,7 +51,7 @@ def resolve(
     datapath. A scenario `on_paper` may have more GPUs than any fabric.
     """
     _refuse_sections(document, file, on_paper)
-    if machine is not None and not _is_of(machine, file.fabric.datapath):
+    if machine and file.fabric.datapath not in (DatapathChoice.AUTO, machine.key.datapath):
         machine = None
     specs, chosen = _fabrics(document, file, machine, on_paper)
     faults = _faults(document, file, specs)
@@ -59,7 +59,9 @@ def resolve(
         # Proofs of schedules take longest, so all other checks come first.
         document.refuse(_schedule_issues(file))
     if not on_paper:
-        specs = _with_grain(file, specs, machine, chosen)
+        chosen["grain"] = grain(file, machine)
+        packets = round(chosen["grain"].value)
+        specs = {kind: replace(spec, grain_packets=packets) for kind, spec in specs.items()}
     document.refuse([issue for spec in specs.values() for issue in buffer_issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
     of_cases = _case_issues(file, specs, cases, machine)
@@ -67,11 +69,6 @@ def resolve(
     document.refuse(late_faults(file, specs, cases))
     chosen |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
     return _scenario(file, name, text, specs, cases, faults, chosen)
-
-
-def _is_of(machine: Machine, datapath: DatapathChoice) -> bool:
-    """Whether a machine's costs are of the datapath that a scenario asks for."""
-    return datapath in (DatapathChoice.AUTO, machine.key.datapath)
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
@@ -112,14 +109,6 @@ def _faults(
     return {kind: faults for kind, (faults, _) in broken.items()}
 
 
-def _with_grain(
-    file: ScenarioFile, specs: Specs, machine: Machine | None, chosen: dict[str, Chosen]
-) -> Specs:
-    """Return the fabrics with the grain of flows, which is noted."""
-    packets = chosen["grain"] = grain(file, machine)
-    return {kind: replace(spec, grain_packets=round(packets.value)) for kind, spec in specs.items()}
-
-
 def _cases(
     document: Document, file: ScenarioFile, specs: Specs, machine: Machine | None
 ) -> tuple[Case, ...]:
@@ -142,7 +131,7 @@ def _scenario(
     faults: Mapping[FabricKind, tuple[Fault, ...]],
     chosen: Mapping[str, Chosen],
 ) -> Scenario:
-    expect, count = file.expect, file.repeats
+    expect, count, network = file.expect, file.repeats, file.fabric.topology
     return Scenario(
         name=name,
         description=file.description,
@@ -161,14 +150,8 @@ def _scenario(
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
         chosen={key: value for key, value in chosen.items() if value.why},
-        left_out=_left_out(file),
+        left_out=(f"latencies and error rates of links in {network}",) if network else (),
     )
-
-
-def _left_out(file: ScenarioFile) -> tuple[str, ...]:
-    """Return what a network's file says and no fabric has."""
-    network = file.fabric.topology
-    return (f"latencies and error rates of links in {network}",) if network else ()
 
 
 def _case_issues(

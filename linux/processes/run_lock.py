@@ -89,16 +89,11 @@ def remove_dead() -> int:
     with _guarded():
         dead = [entry for entry in RUNS.iterdir() if not _is_alive(entry)]
     for entry in dead:
-        _remove(entry)
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)  # of a link, only the link
     return len(dead)
-
-
-def _remove(entry: Path) -> None:
-    """Remove a folder, or any other file; of a link, only the link."""
-    if entry.is_dir() and not entry.is_symlink():
-        shutil.rmtree(entry, ignore_errors=True)
-    else:
-        entry.unlink(missing_ok=True)
 
 
 def run_processes() -> Iterator[tuple[int, str]]:

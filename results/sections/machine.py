@@ -240,15 +240,15 @@ def program_sections(result: Result) -> list[Section]:
     return [
         gpus,
         *(
-            Section(f"Bytes of each {kind}", (str(kind), "up", "down"), _link_rows(some))
+            Section(
+                f"Bytes of each {kind}",
+                (str(kind), "up", "down"),
+                [(link["link"], *_both(link)) for link in some],
+            )
             for kind, some in links
             if some
         ),
     ]
-
-
-def _link_rows(links: Iterable[Result]) -> list[Row]:
-    return [(link["link"], *_both(link)) for link in links]
 
 
 def _both(link: Mapping[str, Any]) -> tuple[str, str]:

@@ -246,16 +246,12 @@ def insert(
     memory: "DuckDBPyConnection", name: str, columns: Mapping[str, str], rows: list[dict[str, Any]]
 ) -> None:
     """Insert rows of plain values; columns that a row lacks are NULL."""
-    form = json.dumps([{column: _form(kind) for column, kind in columns.items()}])
+    # `from_json` wants the type of a list as a list.
+    forms = {c: [k.removesuffix("[]")] if k.endswith("[]") else k for c, k in columns.items()}
     memory.execute(
         f"INSERT INTO {name} BY NAME SELECT unnest(from_json(?, ?), recursive := true)",
-        [json.dumps(rows, default=str), form],
+        [json.dumps(rows, default=str), json.dumps([forms])],
     )
-
-
-def _form(kind: str) -> str | list[str]:
-    """The type of a column, in the form that `from_json` wants."""
-    return [kind.removesuffix("[]")] if kind.endswith("[]") else kind
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
