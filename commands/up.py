@@ -31,7 +31,7 @@ def up(
     kind = ready(proxies)
     require_fabrics(loaded)
     from execution.cases.emulation import experiment
-    from execution.live.audience import PageAudience
+    from execution.live.feed import PageAudience
     from execution.session.command_line import Audience, serve
 
     run_id = f"up-{loaded.name}-{os.getpid()}"

@@ -1,4 +1,4 @@
-"""The run's side of the live view: starts the page's server, and sends it messages."""
+"""The run's side of the live view: starts the page's server, and tells it of runs and sessions."""
 
 import json
 import os
@@ -10,18 +10,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from math import isfinite
 from typing import Any
 
 from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
 from execution.live.guard import LOOPBACK_NAMES
+from execution.session.command_line import Audience
+from execution.session.commands import Commands
 from execution.session.fault_words import modes, targets
+from execution.session.session import FaultSeen, Session
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, RailbedError
 from model.fabric.topology import LinkKind, NodeKind, Topology, lane_of
 from model.faults import FaultMode
 from results.verdicts.verdict import Verdict
+from traffic_gen.probes.blackout import Blackout
 
 LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
 LOWEST_PRIORITY = 19
@@ -194,6 +199,77 @@ class LiveRun:
     def judged(self, case: str, verdict: Verdict, ratio: float | None) -> None:
         """Show the verdict of a case."""
         self._feed.tell({"verdict": {"case": case, "verdict": verdict.value, "ratio": ratio}})
+
+
+class PageAudience(Audience):
+    """The page as the audience of a session: it sees faults and answers, and gives commands."""
+
+    def __init__(self, feed: LiveFeed) -> None:
+        self._feed = feed
+
+    def follow(self, session: Session, commands: Commands) -> None:
+        """Show the fabric and its workloads, and begin to execute the page's commands."""
+        self._feed.show(session.fabric)
+        workloads = list(commands.workloads)
+        step = "The fabric is up, and takes commands from here and from its command line."
+        self._feed.tell_long({"interactive": True, "workloads": workloads, "step": step})
+        known: dict[str, Callable[[Sequence[str]], None]] = {
+            "fault": commands.fault,
+            "heal": commands.heal,
+            "stop": commands.stop,
+        }
+
+        def execute(words: Sequence[str]) -> None:
+            name, *rest = words
+            try:
+                if name == "run":
+                    commands.run([*rest, "&"])
+                else:
+                    known[name](rest)
+            except RailbedError as error:
+                self.said(str(error))
+            except Exception as error:
+                self.said(f"{name}: {type(error).__name__}: {error}")
+
+        self._feed.answer(execute)
+
+    def changed(self, session: Session) -> None:
+        """Show the faults that last, and the rates in bit/s of degraded links."""
+        broken = {fault.target: fault.mode.value for fault in session.faults}
+        self._feed.tell({"broken": broken, "degraded": dict(session.health.rates_bps)})
+
+    def saw(self, seen: FaultSeen) -> None:
+        """Show a fault's blackouts."""
+        self._feed.tell({"blackout": blackout_message(seen)})
+
+    def said(self, text: str) -> None:
+        """Show the answer of a command: as much of its beginning as one write can carry."""
+        while len(json.dumps({"said": text})) >= select.PIPE_BUF:
+            text = text[: len(text) * 3 // 4] + "…"
+        self._feed.tell({"said": text})
+
+
+def blackout_message(seen: FaultSeen) -> dict[str, Any]:
+    """Return the message of a fault: milliseconds since its begin, `None` for events not seen.
+
+    Each pair has the begin and the end of its longest blackout; both are `None` without one.
+    """
+    longest_ms = seen.blackout_ms
+    return {
+        "fault": seen.fault.name,
+        "detected_ms": seen.times.detected_ms,
+        "confirmed_ms": seen.times.confirmed_ms,
+        "probed": bool(seen.blackouts),
+        "blackout_ms": longest_ms if longest_ms is not None and isfinite(longest_ms) else None,
+        "pairs": [
+            _span(name, blackout, seen.begun_ns) for name, blackout in seen.blackouts.items()
+        ],
+    }
+
+
+def _span(name: str, blackout: Blackout | None, begun_ns: int) -> list[str | float | None]:
+    moments_ns = (blackout.begin_ns, blackout.end_ns) if blackout else (None, None)
+    return [name, *(None if ns is None else round((ns - begun_ns) / 1e6, 1) for ns in moments_ns)]
 
 
 def picture(topology: Topology) -> dict[str, Any]:

@@ -18,8 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands.run import refuse_outside
-from execution.live.audience import PageAudience, blackout_message
-from execution.live.feed import Address, LiveFeed, live_feed, parse_address, picture
+from execution.live.feed import (
+    Address,
+    LiveFeed,
+    PageAudience,
+    blackout_message,
+    live_feed,
+    parse_address,
+    picture,
+)
 from execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
 from execution.live.link_reader import Reading
 from execution.live.page_state import PageState, cpu_verdict, event_line, frame
