@@ -69,8 +69,8 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
-    yield from (_paper_issues if on_paper else _size_of_fabric_issues)(fabric)
-    yield from wiring_issues(fabric)
+    of_size = list((_paper_issues if on_paper else _size_of_fabric_issues)(fabric))
+    yield from of_size or wiring_issues(fabric)
 
 
 def _paper_issues(fabric: Fabric) -> Iterator[Issue]:

@@ -295,6 +295,16 @@ def test_a_claim_of_a_tebi_of_npus_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "x.yaml")
 
 
+def test_a_custom_network_of_too_many_gpus_is_refused_before_its_links(tmp_path: Path) -> None:
+    own = (
+        (OURS / "leaf-spine.yml").read_text().replace("domain_size: 2", "domain_size: 9" + 17 * "9")
+    )
+    (tmp_path / "n.yml").write_text(own)
+    (tmp_path / "x.yaml").write_text(f"fabric: {{topology: n.yml}}\n{WORKLOAD}")
+    with pytest.raises(InputError, match=r"domain_size.*: must be at most"):
+        load(tmp_path / "x.yaml")
+
+
 @settings(max_examples=60)
 @given(st.sampled_from([ASTRA_SIM, SIMAI, *OURS.iterdir()]), st.data())
 def test_a_damaged_file_is_refused_or_read(path: Path, data: st.DataObject) -> None:
