@@ -296,12 +296,10 @@ def test_a_claim_of_a_tebi_of_npus_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_custom_network_of_too_many_gpus_is_refused_before_its_links(tmp_path: Path) -> None:
-    own = (
-        (OURS / "leaf-spine.yml").read_text().replace("domain_size: 2", "domain_size: 9" + 17 * "9")
-    )
-    (tmp_path / "n.yml").write_text(own)
+    own = (OURS / "leaf-spine.yml").read_text()
+    (tmp_path / "n.yml").write_text(own.replace("domain_size: 2", f"domain_size: {10**18}"))
     (tmp_path / "x.yaml").write_text(f"fabric: {{topology: n.yml}}\n{WORKLOAD}")
-    with pytest.raises(InputError, match=r"domain_size.*: must be at most"):
+    with pytest.raises(InputError, match="must be at most 510"):
         load(tmp_path / "x.yaml")
 
 
