@@ -95,6 +95,7 @@ class EcmpSelection:
         here = self.topology.switch_by_name[switch]
         if len(ports.next_hops) < 2:
             return 0
+        entropy %= ports.entropies  # where rules do not match source ports, none counts
         origin = self.topology.gpu_by_name.get(came_from) if ports.by_origin else None
         if self.topology.spec.nic.links:
             return self._custom_place(here, origin, destination, ports, entropy)

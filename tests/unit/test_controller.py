@@ -1,6 +1,6 @@
 """The controller's pure functions, executed by a small multi-switch pipeline."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.planner import Planner, difference
@@ -21,6 +21,9 @@ from tests.unit.fabrics import (
 )
 from tests.unit.pipeline import Pipeline
 
+# Packets to a GPU without its NIC cross spine switches on the way to its peer.
+DETOURED = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, spines=2))
+
 
 @settings(deadline=None)
 @given(
@@ -29,6 +32,7 @@ from tests.unit.pipeline import Pipeline
     st.sampled_from(SpineSelection),
     st.integers(0, 7),
 )
+@example((DETOURED, Health(frozenset({"d0g0--rail0"}))), 3, SpineSelection.HASH, 1)
 def test_rules_and_routes_give_exactly_the_paths_that_the_model_charges(
     case: tuple[Topology, Health],
     queue_pairs: int,
