@@ -23,6 +23,7 @@ from linux.processes.lifetime import wait_for
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import (
+    ETHERNET_HEADER_BYTES,
     LINUX_QUEUE,
     Impairment,
     SwitchQueue,
@@ -50,6 +51,11 @@ from testbed.nodes.gpu_proxies import Proxy
 # reports their carrier up to a second late (linkwatch_urgent_event in net/core/link_watch.c).
 FIRST_INDEX = 1000
 UP_DEADLINE_S = 10
+# Open vSwitch in user space takes 54 bytes off a port's MTU for the payload of a segment's packets
+# (netdev_linux_prepend_vnet_hdr of 3.1): the Ethernet header, which no MTU counts, but none of the
+# 12 bytes of TCP's options. A GPU that hands the segment on to a peer would then count one packet
+# more than `gso_max_segs`, and cut it: a peer acknowledges packets, not segments.
+MISCOUNTED_BYTES = ETHERNET_HEADER_BYTES - 12
 # Settings of br_netfilter for the network namespace of the process that reads them.
 BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
@@ -111,7 +117,7 @@ class Links:
             self.interfaces[self._place(port), port.interface] = self._next_index()
         peer: list[tuple[str, str | int]] = [
             ("IFLA_IFNAME", lower.interface),
-            ("IFLA_MTU", self.topology.spec.link_mtu_bytes),
+            ("IFLA_MTU", self._mtu_bytes(lower)),
         ]
         if gpu:
             # Of a GPU's own segments: switches and peers hand on what they receive.
@@ -125,13 +131,17 @@ class Links:
                 "add",
                 index=self.index_of(upper),
                 ifname=upper.interface,
-                mtu=self.topology.spec.link_mtu_bytes,
+                mtu=self._mtu_bytes(upper),
                 txqlen=QUEUE_PACKETS,
                 IFLA_LINKINFO=_pair_with(self.index_of(lower), peer),
             )
         for port in (lower, upper):
             with self._asking(self._place(port), link.name) as netlink:
                 netlink.link("set", index=self.index_of(port), state="up")
+
+    def _mtu_bytes(self, port: Port) -> int:
+        is_port = port.node in self.topology.switch_by_name
+        return self.topology.spec.link_mtu_bytes + is_port * MISCOUNTED_BYTES
 
     @contextmanager
     def _asking(self, place: str, what: str) -> Iterator[RouteBatch]:
