@@ -205,6 +205,14 @@ class Topology:
         return tuple(s.name for s in self.switches if s.kind is NodeKind.SPINE_SWITCH)
 
     @cached_property
+    def spine_numbers(self) -> dict[str, int]:
+        """The index of each spine switch in its plane, by its name."""
+        return {
+            name: self.switch_by_name[name].index % self.spec.nic.spines
+            for name in self.spine_switches
+        }
+
+    @cached_property
     def switch_by_name(self) -> dict[str, OpenFlowSwitch]:
         """Rail and spine switches by their names."""
         return {switch.name: switch for switch in self.switches}
@@ -277,10 +285,7 @@ class Topology:
 
     def holder(self, gpu: Gpu) -> Gpu:
         """The GPU with the NIC that a GPU uses: itself, or the first of those that share it."""
-        shared = max(1, self.spec.domain_size // self.spec.nics)
-        first = gpu.rail - gpu.rail % shared
-        sharing = ((gpu.domain, first + place) for place in range(shared))
-        return next(self.gpu_at[slot] for slot in sharing if slot in self.gpu_at)
+        return self.gpu_at[self.spec.grid.holders[gpu.domain, gpu.rail]]
 
     def hb_hops(self, source: Gpu, destination: Gpu) -> tuple[Hop, ...]:
         """The hops between two GPUs of an HB domain, over the second level if leaves differ."""

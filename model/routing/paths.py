@@ -91,25 +91,27 @@ class LiveLinks:
 
     def representative(self, gpu: Gpu) -> Gpu:
         """The GPU of the same rail in the first equivalent domain, by the same lane."""
-        return self.topology.gpu(self.equivalent[gpu.domain], gpu.rail).by(gpu.lane)
-
-    def representatives(self, number: int) -> Iterator[tuple[Gpu, int]]:
-        """Yield each set of equivalent domains that have a lane, after the first domain's lane.
-
-        Bit d of a set stands for domain d.
-        """
-        for domains in self.equivalent_domains:
-            first = self.topology.lane_if_any(next(bits(domains)), number)
-            if first is not None:
-                yield first, domains
+        first = self.equivalent[gpu.domain]
+        return gpu if first == gpu.domain else self.topology.gpu(first, gpu.rail).by(gpu.lane)
 
     @cached_property
-    def equivalent_domains(self) -> list[int]:
-        """Sets of equivalent domains, bit d for domain d."""
+    def representatives(self) -> list[list[tuple[Gpu, int]]]:
+        """For every lane of a domain, each set of equivalent domains that have it.
+
+        It stands after the lane of the first of them. Bit d of a set stands for domain d.
+        """
         sets: dict[int, int] = defaultdict(int)
         for number, first in enumerate(self.equivalent):
             sets[first] |= 1 << number
-        return list(sets.values())
+        numbers = range(self.topology.spec.domain_size * self.topology.spec.lanes)
+        return [
+            [
+                (lane, domains)
+                for first, domains in sets.items()
+                if (lane := self.topology.lane_if_any(first, number))
+            ]
+            for number in numbers
+        ]
 
     @cached_property
     def equivalent(self) -> list[int]:
@@ -263,7 +265,7 @@ class Routing:
         key = self.live.equivalent[gpu.domain], gpu.rail, number
         if key not in self._known_egress_to_lane:
             domains_of: dict[Egress, int] = {}
-            for first, domains in self.live.representatives(number):
+            for first, domains in self.live.representatives[number]:
                 egress = self._nearest_egress(gpu, first)
                 domains_of[egress] = domains_of.get(egress, 0) | domains
             self._known_egress_to_lane[key] = tuple(domains_of.items())
@@ -272,16 +274,17 @@ class Routing:
     def _nearest_egress(self, gpu: Gpu, destination: Gpu) -> Egress:
         """Nearest egress GPUs: peers over the HB domain, or the holder of the GPU's own NIC."""
         own_cost, port = self._cost_by_nic(self.live.nics[gpu], destination)
-        domain = (peer for peer in self.topology.domain(gpu.domain) if peer != gpu)
-        peers = (peer for peer in domain if self.live.share_crossbar(gpu, peer))
-        costs = {
-            peer.rail: 2 + GPU_TRANSIT + self._cost_by_nic(self.live.own_nics[peer], destination)[0]
-            for peer in peers
-        }
-        shortest = min(own_cost, *costs.values(), UNREACHABLE)
-        ranks = tuple(rail for rail, cost in costs.items() if cost == shortest < UNREACHABLE)
-        if ranks or own_cost >= UNREACHABLE:
-            return Egress(ranks)
+        if own_cost > GPU_TRANSIT:
+            domain = (peer for peer in self.topology.domain(gpu.domain) if peer != gpu)
+            nics = {p: self.live.own_nics[p] for p in domain if self.live.share_crossbar(gpu, p)}
+            costs = {
+                peer.rail: 2 + GPU_TRANSIT + self._cost_by_nic(own, destination)[0]
+                for peer, own in nics.items()
+            }
+            shortest = min(own_cost, *costs.values(), UNREACHABLE)
+            ranks = tuple(rail for rail, cost in costs.items() if cost == shortest < UNREACHABLE)
+            if ranks or own_cost >= UNREACHABLE:
+                return Egress(ranks)
         holder = self.topology.holder(gpu)
         return Egress((holder.rail,), port if holder == gpu else 0)
 
@@ -315,7 +318,7 @@ class Routing:
     def ports_to_lane(self, switch: str, number: int, domains: int) -> list[tuple[Ports, int]]:
         """Ports to a lane in a set of domains, each with its subset of the domains."""
         groups: list[tuple[Ports, int]] = []
-        for first, equivalent in self.live.representatives(number):
+        for first, equivalent in self.live.representatives[number]:
             cost, ports = self._ports_up(switch, first)
             if cost < GPU_TRANSIT and not self._last_link(switch, first):
                 _add(groups, ports, equivalent & domains)
@@ -329,16 +332,10 @@ class Routing:
         nics = self.live.nics[destination.gpu].values()
         return next((nic for nic in nics if nic.upper.node == switch), None)
 
-    def _lanes_on(self, switch: str, destination: Gpu) -> int:
-        """Count the lanes from the destination's to the next one that ends at a switch."""
-        lanes, nics = self.topology.spec.lanes, self.live.nics[destination.gpu].items()
-        ends = ((n - destination.lane) % lanes for n, nic in nics if nic.upper.node == switch)
-        return min(ends, default=lanes)
-
     def below(self, spine_switch: str, number: int) -> int:
         """Set of domains whose lane with this number is two links down from a spine switch."""
         reached = 0
-        for first, equivalent in self.live.representatives(number):
+        for first, equivalent in self.live.representatives[number]:
             if self.live.distances_to(first).get(spine_switch) == 2:
                 reached |= equivalent
         return reached
@@ -357,7 +354,10 @@ class Routing:
             ]
             shortest = min((cost for cost, _ in costs), default=UNREACHABLE)
             hops = [hop for cost, hop in costs if cost == shortest < UNREACHABLE]
-            hops.sort(key=lambda hop: self._lanes_on(hop.receiver, destination))
+            lanes, nics = self.topology.spec.lanes, self.live.nics[destination.gpu].items()
+            # Lanes from the destination's on to the one that ends at a switch.
+            on = {nic.upper.node: (lane - destination.lane) % lanes for lane, nic in nics}
+            hops.sort(key=lambda hop: on.get(hop.receiver, lanes))
             ports = self._ports_over(hops, self._hashes(switch, hops))
             if self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH and len(hops) > 1:
                 ports = replace(ports, entropies=self.topology.spec.entropies)
@@ -371,13 +371,9 @@ class Routing:
         return by_hash and here.kind is NodeKind.RAIL_SWITCH and len(uplinks) > 1
 
     def _ports_over(self, hops: list[Hop], by_origin: bool = False) -> Ports:
-        spines = (self.topology.switch_by_name.get(hop.receiver) for hop in hops)
-        in_plane = self.topology.spec.nic.spines
-        numbers = (
-            s.index % in_plane if s is not None and s.kind is NodeKind.SPINE_SWITCH else -1
-            for s in spines
-        )
-        return Ports(tuple((hop,) for hop in hops), tuple(numbers), by_origin)
+        spines = self.topology.spine_numbers
+        numbers = tuple(spines.get(hop.receiver, -1) for hop in hops)
+        return Ports(tuple((hop,) for hop in hops), numbers, by_origin)
 
     def _over_transit_gpus(self, switch: str, destination: Gpu) -> Ports:
         """Ports on paths that need a transit GPU, at this switch or later."""
