@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, product
 
-from model.fabric.job_grid import Slot
 from model.fabric.shaping import SWITCH_BURST_BYTES
 from model.fabric.spec import FabricKind, FabricSpec, Planes
 from model.fabric.topology import (
@@ -52,8 +51,7 @@ def exchanged(cross_connects: CrossConnects, gpu: Gpu, ocs_port: OcsPort) -> Cro
 def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None) -> Topology:
     """Build the fabric of `spec` with these cross-connects, by default the initial ones."""
     cross_connects = cross_connects or straight_cross_connects(spec)
-    slots = product(range(spec.domains), range(spec.domain_size))
-    gpus = tuple(Gpu(*slot) for slot in slots if slot not in spec.missing)
+    gpus = tuple(Gpu(*slot) for slot in spec.grid.slots)
     switches = tuple(_switches(spec))
     return Topology(
         spec=spec,
@@ -66,7 +64,7 @@ def build_topology(spec: FabricSpec, cross_connects: CrossConnects | None = None
             *(
                 _custom_links(spec)
                 if spec.nic.links
-                else (*_nic_links(spec, gpus, cross_connects), *_uplinks(spec, switches))
+                else (*_nic_links(spec, cross_connects), *_uplinks(spec, switches))
             ),
         ),
     )
@@ -140,31 +138,19 @@ def _hb_links(spec: FabricSpec, gpus: tuple[Gpu, ...]) -> Iterator[Link]:
         yield Link(LinkKind.HB_TRUNK, lower, upper, trunk_bps, *shaping)
 
 
-def _nic_links(
-    spec: FabricSpec, gpus: tuple[Gpu, ...], cross_connects: CrossConnects
-) -> Iterator[Link]:
+def _nic_links(spec: FabricSpec, cross_connects: CrossConnects) -> Iterator[Link]:
     """Name the switch's interface for the GPU: an OCS may move the link to another switch."""
     rate_bps, ports = round(spec.emulated_port_bps), spec.nic.ports
     shaping = switch_depth_s(spec.bucket_depth_s, rate_bps), spec.nic.impairment
-    gpu_at = {(gpu.domain, gpu.rail): gpu for gpu in gpus}
-    for own, number in product(range(spec.domains), range(spec.nics * ports)):
-        sharing = [slot for slot in _sharing(spec, own, number // ports) if slot in gpu_at]
-        if not sharing:
-            continue
-        gpu = gpu_at[sharing[0]]
-        lane = number % spec.lanes
-        of_switch, domain = cross_connects[own][number]
+    for holder, lane in product(dict.fromkeys(spec.grid.holders.values()), range(spec.lanes)):
+        gpu = Gpu(*holder)
+        number = gpu.rail // spec.grid.gpus_per_nic * spec.lanes + lane
+        of_switch, domain = cross_connects[gpu.domain][number]
         rail, plane = divmod(of_switch, ports)
         switch = _leaf_name(spec, rail, plane + leaf_of_domain(spec, domain))
         upper = Port(switch, domain + 1, f"to-{gpu.name}" + (f"p{lane}" if spec.lanes > 1 else ""))
         lower = Port(gpu.name, FIRST_NIC_PORT + lane, f"nic{lane}")
         yield Link(LinkKind.NIC, lower, upper, rate_bps, *shaping)
-
-
-def _sharing(spec: FabricSpec, domain: int, nic: int) -> Iterator[Slot]:
-    """Yield the slots whose GPUs share a NIC; the first one that is there has its links."""
-    first = nic * spec.domain_size // spec.nics
-    yield from ((domain, first + place) for place in range(max(1, spec.domain_size // spec.nics)))
 
 
 def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator[Link]:

@@ -71,12 +71,11 @@ class JobGrid:
         return tuple(there[domain] for domain in range(self.domains))
 
     @cached_property
-    def holders(self) -> frozenset[Slot]:
-        """The slots whose GPUs have the link of a NIC: of those that share it, the first."""
+    def holders(self) -> dict[Slot, Slot]:
+        """For each GPU's slot, that of the GPU with its NIC: of those that share it, the first."""
         first: dict[Slot, Slot] = {}
-        for domain, rail in self.slots:
-            first.setdefault((domain, rail // self.gpus_per_nic), (domain, rail))
-        return frozenset(first.values())
+        shared = self.gpus_per_nic
+        return {(d, r): first.setdefault((d, r // shared), (d, r)) for d, r in self.slots}
 
     @cached_property
     def shared_rails(self) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """The specification of a fabric, as resolved from a scenario; its flat fields; known platforms."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import product
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -184,11 +184,16 @@ class FabricSpec:
         """The domains that a job uses, and the slots of each."""
         return self.job_domains, self.job_size
 
+    @cached_property
+    def grid(self) -> JobGrid:
+        """The grid of all GPUs, spares included."""
+        gpus_per_nic = max(1, self.domain_size // self.nics)
+        return JobGrid(self.domains, self.domain_size, self.missing, gpus_per_nic)
+
     @property
     def job_grid(self) -> JobGrid:
         """The grid that a job uses; only GPUs of a job can be missing."""
-        gpus_per_nic = max(1, self.domain_size // self.nics)
-        return JobGrid(*self.job_shape, self.missing, gpus_per_nic)
+        return replace(self.grid, domains=self.job_domains, size=self.job_size)
 
     @property
     def gpus(self) -> int:
@@ -292,10 +297,7 @@ class FabricSpec:
     @property
     def gpu_names(self) -> tuple[str, ...]:
         """The names of all GPUs, by domain and then by local rank."""
-        slots = product(range(self.domains), range(self.domain_size))
-        return tuple(
-            f"d{domain}g{rail}" for domain, rail in slots if (domain, rail) not in self.missing
-        )
+        return tuple(f"d{domain}g{rail}" for domain, rail in self.grid.slots)
 
     @property
     def emulated_hb_bps(self) -> float:

@@ -40,7 +40,7 @@ def _ports(fabric: Fabric) -> dict[str, int]:
     nics = fabric.nics_per_domain or size
     ports = fabric.nic_ports * max(1, nics // size)
     grid = JobGrid(domains, size, missing_slots(fabric), max(1, size // nics))
-    return {Gpu(*slot).name: ports * (slot in grid.holders) for slot in grid.slots}
+    return {Gpu(*slot).name: ports * (slot == holder) for slot, holder in grid.holders.items()}
 
 
 def wiring_issues(fabric: Fabric) -> Iterator[Issue]:
