@@ -68,16 +68,22 @@ def _at_depth(share: float, depth_ms: int, name: str) -> Point:
     return Point(name, (depth,), share, {"asked": share, "depth_ms": depth_ms}, fits=False)
 
 
-def _collectives(repeats: int, size: str, /, *changes: str, **facts: str) -> Point:
+def _workloads() -> range:
+    """Return the numbers of the workloads of `collectives`."""
     plain = load(LIBRARY / "collectives.yaml")
-    workloads = range(len(plain.cases) // len(plain.fabrics))
-    sizes = (f"workloads.{number}.size={size}" for number in workloads)
+    return range(len(plain.cases) // len(plain.fabrics))
+
+
+def _collectives(repeats: int, size: str, /, *changes: str, **facts: str) -> Point:
+    sizes = (f"workloads.{number}.size={size}" for number in _workloads())
     return Point("collectives", (f"repeats={repeats}", *sizes, *changes), facts=facts)
 
 
 def _once_on(**fabric: int) -> Iterator[Point]:
-    changes = [f"fabric.{key}={value}" for key, value in fabric.items()]
-    yield _collectives(1, "4 MB", "fabric.bandwidth_scale=40000", *changes)
+    """Yield each collective once, in a size that takes about as long as all others."""
+    keys = {"fabric.bandwidth_scale": 40000, **{f"fabric.{key}": fabric[key] for key in fabric}}
+    keys |= {f"workloads.{number}.size_scale": "auto" for number in _workloads()}
+    yield _collectives(1, "256 MB", *(f"{key}={value}" for key, value in keys.items()))
 
 
 def _rooted(size: str) -> Point:
