@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,16 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(params=WIDTHS)
+def two_ports(request: pytest.FixtureRequest) -> Iterator[tuple[Page, Topology]]:
+    """The page of a fabric whose NICs have two ports, at a width."""
+    plain = spec(FabricKind.RAIL_OPTIMIZED, 4, 4, spines=4)
+    found = Served(build_topology(replace(plain, nic=replace(plain.nic, ports=2))))
+    with opened(found.url, request.param) as page:
+        yield page, found.topology
+    found.stop()
+
+
+@pytest.fixture(params=WIDTHS)
 def page(request: pytest.FixtureRequest, served: Served) -> Iterator[Page]:
     """The page at a width."""
     with opened(served.url, request.param) as page:
@@ -120,6 +131,18 @@ def test_the_picture_shows_what_the_data_says(page: Page, served: Served, tmp_pa
     assert page.locator("#count").inner_text() == "11 of 36 executions"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.screenshot(path=str(tmp_path / "page.png"), full_page=True)
+
+
+def test_both_ports_of_a_nic_have_cables_of_their_own(two_ports: tuple[Page, Topology]) -> None:
+    page, topology = two_ports
+    page.wait_for_selector(".cable")
+    lines = page.locator(".cable .hit").evaluate_all("all => all.map(l => l.getAttribute('d'))")
+    assert len(set(lines)) == len(lines) == len(topology.links)
+    nodes = page.locator(".node rect").evaluate_all(
+        "all => all.map(box => box.getAttribute('x') + ' ' + box.getAttribute('y'))"
+    )
+    assert len(set(nodes)) == len(nodes)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_click_breaks_and_heals(page: Page, served: Served) -> None:
