@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import islice, product
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
@@ -64,7 +64,7 @@ def _link_issues(fabric: Fabric, ports: dict[str, int]) -> Iterator[Issue]:
     issues = [
         Issue((*PLACE, number), what)
         for number, entry in enumerate(fabric.links)
-        for what in _entry_issues(entry.from_, entry.to, ports)
+        for what in islice(_entry_issues(entry.from_, entry.to, ports), 1)
     ]
     yield from issues or _graph_issues(_wires(fabric, 0), ports)
 

@@ -32,10 +32,16 @@ def path_or_none(routing: Routing, source: Gpu, destination: Gpu) -> tuple[Hop, 
 
 
 def reached(topology: Topology, health: Health, source: Gpu) -> set[str]:
-    """All nodes with a path from `source` over live links, through any transit node."""
+    """All nodes with a path from `source` over live links.
+
+    It leads through any switch, and through GPUs whose HB link is live.
+    """
     found, waiting = {source.name}, [source.name]
     while waiting:
         node = waiting.pop()
+        gpu = topology.gpu_by_name.get(node, source)
+        if gpu != source and not health.is_live(topology.link_of(gpu, LinkKind.HB)):
+            continue
         for link in topology.links_of(node):
             neighbour = link.other_end(node)
             if health.is_live(link) and neighbour not in found:
