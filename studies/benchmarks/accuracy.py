@@ -20,6 +20,7 @@ from model.measurement.link_quality import DirectionCalibration, Outcome, repres
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
+from scenarios.planning.auto import FINE_PACKETS
 from scenarios.planning.machine_profile import known_machine
 from studies.benchmarks import BENCHMARKS, Needs
 from studies.benchmarks.fabrics import bench_fabric, containers
@@ -80,8 +81,12 @@ def _collectives(repeats: int, size: str, /, *changes: str, **facts: str) -> Poi
 
 
 def _once_on(**fabric: int) -> Iterator[Point]:
-    """Yield each collective once, in a size that takes about as long as all others."""
-    keys = {"fabric.bandwidth_scale": 40000, **{f"fabric.{key}": fabric[key] for key in fabric}}
+    """Yield each collective once, in a size that takes about as long as all others.
+
+    In large segments, a transfer may arrive 0.1 s earlier or later than modeled.
+    """
+    fabric = {"bandwidth_scale": 40000, "grain": FINE_PACKETS, **fabric}
+    keys: dict[str, int | str] = {f"fabric.{key}": value for key, value in fabric.items()}
     keys |= {f"workloads.{number}.size_scale": "auto" for number in _workloads()}
     yield _collectives(1, "256 MB", *(f"{key}={value}" for key, value in keys.items()))
 
