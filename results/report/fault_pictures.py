@@ -32,6 +32,7 @@ EVENTS = {
     "detected": ("--", SERIES[1], "the controller detects it"),
     "confirmed": (":", SERIES[2], "all new rules are confirmed"),
     "ends": ("-", SERIES[3], "the fault ends"),
+    "returned": (":", SERIES[3], "all use what returned"),
 }
 
 
@@ -103,6 +104,8 @@ def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
                 happened.append((event, begun_s + times[f"{event}_ms"] / 1e3))
         if times["ended_s"] is not None:
             happened.append(("ends", times["ended_s"]))
+            if times["returned_ms"] is not None:
+                happened.append(("returned", times["ended_s"] + times["returned_ms"] / 1e3))
     return happened
 
 

@@ -130,8 +130,25 @@ def failures_section(failures: Sequence[Case]) -> Section:
         "throughout, after it. Model, ratio: of the degraded phase. Lost: probes of unaffected "
         "pairs. Replay: no prediction, but a model that is told when the paths of this execution "
         "changed.",
-        (*_replays(failures), *reasons(worse, lambda row: f"{_heading(row)}: {row['fabric']}")),
+        (
+            *_responses(failures),
+            *_replays(failures),
+            *reasons(worse, lambda row: f"{_heading(row)}: {row['fabric']}"),
+        ),
     )
+
+
+def _responses(failures: Sequence[Case]) -> Iterator[Marked]:
+    """Yield a line for each fault that ended: when the controller answered its begin and end."""
+    for row in failures:
+        for times in row["times"]:
+            if times["returned_ms"] is not None:
+                steps = ("detected", "confirmed", "usable", "returned")
+                told = [number_or_dash(times[f"{step}_ms"], ".0f", " ms") for step in steps]
+                yield Marked(
+                    f"{row['fabric']}: {times['fault']}: detected after {told[0]}, new paths after "
+                    f"{told[1]}; after its end, usable after {told[2]}, used by all after {told[3]}"
+                )
 
 
 def _replays(failures: Sequence[Case]) -> Iterator[Marked]:
