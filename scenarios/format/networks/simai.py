@@ -119,6 +119,13 @@ def _add(network: _Network, number: int, line: str, nodes: int) -> None:
     network.links[one][other] = network.links[other][one] = rate
 
 
+def _only(rates: set[float], what: str) -> float:
+    if len(rates) != 1:
+        got = ", ".join(f"{rate:g}" for rate in sorted(rates)[:5])
+        raise Unmapped(FIRST_LINK, f"all {what} must have one rate, got {got} Gbit/s")
+    return next(iter(rates))
+
+
 def _hb_rate(network: _Network) -> float:
     """Return the rate of each GPU to its NVSwitches, which the GPUs of its server alone share."""
     rates: set[float] = set()
