@@ -55,12 +55,10 @@ class Outgoing:
         return bool(self.queue) and self.unconfirmed < window
 
     def send(self, payload: memoryview) -> int:
-        """Write what is left of the header, and payload; return how much of the payload.
-
-        The payload's end is that of a segment, if all of it is taken: no segment has bytes of two
-        transfers, as no packet of RDMA has those of two messages.
-        """
-        count = self.sock.sendmsg([self.header, payload], (), socket.MSG_EOR)
+        """Write what is left of the header, and payload; return how much of the payload."""
+        if not self.header:
+            return self.sock.send(payload)
+        count = self.sock.sendmsg([self.header, payload])
         written = max(0, count - len(self.header))
         self.header = self.header[count:]
         return written
