@@ -3,13 +3,14 @@
 It does not depend on the fabric's health, which has already determined the candidates.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from model.fabric.build import leaf_of_domain
 from model.fabric.flow_hash import flow_hash
 from model.fabric.spec import SpineSelection
-from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology
+from model.fabric.topology import Gpu, Hop, Link, NodeKind, OpenFlowSwitch, Topology
 
 # The hops to the next node: one link, or several over HB switches.
 NextHop = tuple[Hop, ...]
@@ -133,11 +134,9 @@ class EcmpSelection:
         else:
             number = self._domains_on(origin, destination)
         uplinks = self.topology.uplinks_of(here.name)
-        own = uplinks[number % len(uplinks)] if uplinks else None
-        for place, (hop, *_) in enumerate(ports.next_hops):
-            if hop.link == own:
-                return place
-        return number // max(1, len(uplinks)) % len(ports.next_hops)
+        places = {hop.link: place for place, (hop, *_) in enumerate(ports.next_hops)}
+        turns = (places[link] for link in _dealt(uplinks, number) if link in places)
+        return next(turns, number % len(ports.next_hops))
 
     def _hash(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
         ends = origin.name, destination.name, destination.lane
@@ -177,3 +176,12 @@ class EcmpSelection:
         rails = spec.domain_size
         rails_on = (destination.rail - (here.rail or 0) - 1) % rails
         return spine_round * (rails - 1) + rails_on
+
+
+def _dealt(uplinks: Sequence[Link], number: int) -> Iterator[Link]:
+    """Yield a packet's own uplink, then the others in its order, which no failure changes."""
+    if uplinks:
+        turn, own = divmod(number, len(uplinks))
+        others = [*uplinks[own + 1 :], *uplinks[:own]]
+        first = turn % max(1, len(others))
+        yield from (uplinks[own], *others[first:], *others[:first])

@@ -82,7 +82,14 @@ def test_a_pair_whose_path_works_keeps_it(case: Case) -> None:
     before, after = Routing(topology), Routing(topology, health)
     for source, destination in permutations(topology.gpus, 2):
         hops = before.path(source, destination)
-        if all(health.is_live(hop.link) for hop in hops):
+        # Where GPUs are missing, switches send to transit GPUs; such flows are dealt out anew.
+        by_transit = any(
+            hop.sender in topology.switch_by_name
+            and hop.receiver in topology.gpu_by_name
+            and hop.receiver != destination.name
+            for hop in hops
+        )
+        if not by_transit and all(health.is_live(hop.link) for hop in hops):
             assert after.path(source, destination) == hops
 
 
