@@ -83,8 +83,19 @@ def llama(row: dict[str, str]) -> Evaluation:
     """Llama 3 405B as published: tensor-parallel ranks fill a domain (section 3.3.2)."""
     given = {key: int(row[key]) for key in ("gpus", "batch", "sequence")}
     job = load_configuration(Path("llama-3-405b"), given).job
-    data = job.cluster.gpus // (8 * 16)
-    return evaluate(job, Strategy(8, 16, data, 8, 1, 8, 1, 1, 1, int(row["context_parallel"])))
+    tensor, pipeline = 8, 16
+    strategy = Strategy(
+        tensor,
+        pipeline,
+        data=job.cluster.gpus // (tensor * pipeline),
+        interleave=8,
+        microbatch=1,
+        tensor_inside=tensor,
+        pipeline_inside=1,
+        data_inside=1,
+        context=int(row["context_parallel"]),
+    )
+    return evaluate(job, strategy)
 
 
 def _deepseek() -> Row:
