@@ -416,8 +416,11 @@ def _has_changed(name: str, commit: str) -> bool:
         return False
     module = ROOT / "studies" / "benchmarks" / f"{BENCHMARKS[name].module}.py"
     files = [str(module), str(LIBRARY / f"{name}.yaml")]
-    log = ["git", "-C", str(ROOT), "log", "--oneline", "-G", CODE]
-    return bool(first_line(*log, f"{commit.removesuffix('-dirty')}..", "--", *files))
+    git, since = ("git", "-C", str(ROOT)), commit.removesuffix("-dirty")
+    # A commit that did not become a part of the history measured other code.
+    if not first_line(*git, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"):
+        return True
+    return bool(first_line(*git, "log", "--oneline", "-G", CODE, f"{since}..", "--", *files))
 
 
 def page(text: str) -> str:
