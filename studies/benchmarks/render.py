@@ -418,7 +418,7 @@ def _has_changed(name: str, commit: str) -> bool:
     files = [str(module), str(LIBRARY / f"{name}.yaml")]
     git, since = ("git", "-C", str(ROOT)), commit.removesuffix("-dirty")
     # A commit that did not become a part of the history measured other code.
-    if not first_line(*git, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"):
+    if not first_line(*git, "merge-base", since, "HEAD").startswith(since):
         return True
     return bool(first_line(*git, "log", "--oneline", "-G", CODE, f"{since}..", "--", *files))
 

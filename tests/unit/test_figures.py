@@ -101,20 +101,28 @@ def test_values_across_are_columns() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("in_history", "later", "marked"),
+    [(True, "", False), (True, "abc1234 Change it", True), (False, "", True)],
+)
 def test_a_table_whose_code_has_changed_since_its_commit_is_marked(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, in_history: bool, later: str, marked: bool
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def log(*command: str) -> str:
+    def git(*command: str) -> str:
         asked.append(command)
-        return "abc1234 Change it"
+        if "merge-base" in command:
+            return "0123abcdef" if in_history else "fedcba3210"
+        return later
 
-    monkeypatch.setattr("studies.benchmarks.render.first_line", log)
+    monkeypatch.setattr("studies.benchmarks.render.first_line", git)
     old = read("fidelity")
     assert CHANGED not in rendered("fidelity", old)
     assert not asked
     known = Figure(old.command, "0123abc-dirty", old.date, old.machine, old.rows)
-    assert CHANGED in rendered("fidelity", known)
-    assert asked[0][-4] == "0123abc.."
-    assert asked[0][-2].endswith("studies/benchmarks/accuracy.py")
+    assert (CHANGED in rendered("fidelity", known)) == marked
+    assert "0123abc" in asked[0]
+    if in_history:
+        assert asked[1][-4] == "0123abc.."
+        assert asked[1][-2].endswith("studies/benchmarks/accuracy.py")
