@@ -118,16 +118,17 @@ class Releases:
     """The transfers that wait for the end of each transfer, or for its rendezvous.
 
     A receiver learns of an arrival at once, another sender by the ready-to-receive message. The
-    sender goes on when all bytes have left, a latency before; but when a window of transfers to
-    the same peer is unconfirmed, by a confirmation. Without `confirmations`, it goes on with the
-    arrival.
+    sender sends on when all bytes have left, a latency before; but when a window of transfers to
+    the same peer is unconfirmed, by a confirmation. It computes by a confirmation. Without
+    `confirmations`, it goes on with the arrival.
     """
 
     def __init__(self, transfers: Transfers, net: Network, terms: Terms) -> None:
         earlier, later, readies = transfers.dependencies()
         here = transfers.source[later] == transfers.destination[earlier]
         travels = np.where(readies, later, np.where(here, NONE, earlier))
-        later_by = np.where(readies | here | (net.window == 1), 1.0, -1.0)
+        awaits = readies | here | transfers.is_compute[later] | (net.window == 1)
+        later_by = np.where(awaits, 1.0, -1.0)
         if not terms.confirmations:
             travels[:] = NONE
         elif net.window > 1:

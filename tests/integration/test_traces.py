@@ -61,9 +61,11 @@ def require_replayed(fabric: Experiment, steps: Steps) -> None:
     begun = {record.transfer: record.started_ns for record in repeat.records}
     arrived = {record.transfer: record.arrived_ns for record in repeat.records}
     sent = {record.transfer: record.sent_ns for record in repeat.records}
+    confirmed = {record.transfer: record.confirmed_ns for record in repeat.records}
     assert repeat.complete
     assert sum(repeat.sent_bytes) == sum(repeat.received_bytes) == steps.size_bytes
     for step in steps.transfers:
         here = steps.transfers.destination == step.source
-        done = (arrived[number] if here[number] else sent[number] for number in step.after)
+        left = confirmed if step.is_compute else sent
+        done = (arrived[number] if here[number] else left[number] for number in step.after)
         assert begun[step.id] >= max(done, default=0)

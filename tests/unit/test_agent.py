@@ -116,16 +116,23 @@ def test_a_receiver_is_woken_by_the_shortest_transfer_and_not_by_a_header(sizes:
     assert connection.batch == min(HEADER.size + min(sizes), RECEIVE_BATCH_BYTES)
 
 
-@given(st.lists(st.integers(1, 3), min_size=1), st.booleans())
-def test_only_sends_to_other_peers_wait_until_a_contending_one_is_confirmed(
-    peers: list[int], contended: bool
+@given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1), st.booleans())
+def test_compute_and_sends_that_could_overtake_wait_until_a_transfer_is_confirmed(
+    steps: list[tuple[int, bool]], may_be_overtaken: bool
 ) -> None:
     sent = Send([0, 1, 8, [], 0, [], 0])
-    behind = [Send([number, peer, 8, [0], 0, [], 0]) for number, peer in enumerate(peers, 1)]
-    agent = Mock(program={"contended": contended}, waiting=defaultdict(list, {0: list(behind)}))
+    behind = [
+        Send([number, peer, 8, [0], 0, [], 5 * computes])
+        for number, (peer, computes) in enumerate(steps, 1)
+    ]
+    agent = Mock(waiting=defaultdict(list, {0: list(behind)}), open=1)
     agent.release = lambda send, _ns: released.append(send)
     released: list[Send] = []
-    Agent.buffered(agent, sent)
-    assert released == [send for send in behind if not contended or send.peer == sent.peer]
-    Agent.passed(agent, sent.id, 0)
+    Agent.send_on(agent, sent, 7, may_be_overtaken=may_be_overtaken)
+    assert released == [
+        send
+        for send in behind
+        if not send.compute_ns and (send.peer == sent.peer or not may_be_overtaken)
+    ]
+    Agent.done(agent, sent.id, 9)
     assert sorted(send.id for send in released) == [send.id for send in behind]

@@ -270,12 +270,8 @@ class Agent:
         return 0
 
     def done(self, transfer_id: int, moment_ns: int) -> None:
-        """Note a confirmation or an arrival; release the sends that depend on the transfer."""
+        """Note a confirmation or an arrival; release what still waits for the transfer."""
         self.open -= 1
-        self.passed(transfer_id, moment_ns)
-
-    def passed(self, transfer_id: int, moment_ns: int) -> None:
-        """Release the sends that depend on a transfer, unless they were before."""
         for send in self.waiting.pop(transfer_id, ()):
             self.release(send, moment_ns)
 
@@ -302,25 +298,26 @@ class Agent:
             connection.queue.popleft()
             connection.unconfirmed += 1
             if self.program["window"] > 1:
-                self.buffered(send)
+                # Where flows contend, it may be in the socket's buffer for long.
+                overtaken = self.program["contended"]
+                self.send_on(send, send.sent_ns, may_be_overtaken=overtaken)
         is_full = connection.may_send(self.program["window"])
         if is_full != connection.is_full and connection.sock.fileno() in self.handlers:
             events = select.EPOLLIN | (select.EPOLLOUT if is_full else 0)
             self.poller.modify(connection.sock, events)
             connection.is_full = is_full
 
-    def buffered(self, send: Send) -> None:
-        """Release the sends behind a transfer that is whole in the socket's buffer.
+    def send_on(self, send: Send, moment_ns: int, *, may_be_overtaken: bool) -> None:
+        """Release the sends behind a transfer that has left for its socket, or for the wire.
 
-        Where flows contend, it may be there for long: those to other peers, which could overtake
-        it, wait for its confirmation.
+        Sends to other peers wait for its confirmation while they could overtake it in the NIC;
+        compute always does.
         """
-        contended = self.program["contended"]
         for later in self.waiting.pop(send.id, ()):
-            if contended and later.peer != send.peer:
+            if later.compute_ns or (may_be_overtaken and later.peer != send.peer):
                 self.waiting[send.id].append(later)
             else:
-                self.release(later, send.sent_ns)
+                self.release(later, moment_ns)
 
     def write_one(self, connection: Outgoing, send: Send) -> bool:
         """Write a transfer; return whether all of it is in the socket's buffer."""
@@ -405,7 +402,7 @@ class Agent:
     def left(self, send: Send, now_ns: int) -> None:
         """Release the sends that follow a transfer of which all packets have left."""
         if self.program["window"] > 1:
-            self.passed(send.id, now_ns)
+            self.send_on(send, now_ns, may_be_overtaken=False)
 
     def confirmed(self, send: Send, now_ns: int) -> None:
         """Note a confirmation."""
