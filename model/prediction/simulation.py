@@ -118,16 +118,17 @@ class Releases:
     """The transfers that wait for the end of each transfer, or for its rendezvous.
 
     A receiver learns of an arrival at once, another sender by the ready-to-receive message. The
-    sender sends on when all bytes have left, a latency before; but when a window of transfers to
-    the same peer is unconfirmed, by a confirmation. It computes by a confirmation. Without
-    `confirmations`, it goes on with the arrival.
+    sender sends on when all bytes have left, a latency before; but by a confirmation when a window
+    of transfers to the same peer is unconfirmed, and to another peer by TCP. It computes by a
+    confirmation. Without `confirmations`, it goes on with the arrival.
     """
 
-    def __init__(self, transfers: Transfers, net: Network, terms: Terms) -> None:
+    def __init__(self, transfers: Transfers, pair: Ints, net: Network, terms: Terms) -> None:
         earlier, later, readies = transfers.dependencies()
         here = transfers.source[later] == transfers.destination[earlier]
         travels = np.where(readies, later, np.where(here, NONE, earlier))
         awaits = readies | here | transfers.is_compute[later] | (net.window == 1)
+        awaits |= ~net.by_roce[pair[earlier]] & _differ(transfers, earlier, later)
         later_by = np.where(awaits, 1.0, -1.0)
         if not terms.confirmations:
             travels[:] = NONE
@@ -159,6 +160,13 @@ class Releases:
         return places, np.repeat(ended, counts)
 
 
+def _differ(transfers: Transfers, earlier: Ints, later: Ints) -> Bools:
+    """Return which pairs of transfers are on different connections of their sender."""
+    to, lane = transfers.destination, transfers.lane
+    differ: Bools = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
+    return differ
+
+
 def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
     """Return the pairs of transfers on one connection that are a window apart."""
     sent = np.flatnonzero(~transfers.is_compute)
@@ -187,7 +195,7 @@ class Simulation:
         self._size = terms.size(transfers.size_bytes, pair, epochs[0])
         self._last = terms.last(transfers.size_bytes, pair, epochs[0])
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
-        self._releases = Releases(transfers, epochs[0], terms)
+        self._releases = Releases(transfers, pair, epochs[0], terms)
         self._missing = self._releases.missing
         self._moment_s = np.zeros(len(transfers))
         self._waiting = np.flatnonzero(self._missing == 0)
@@ -365,7 +373,7 @@ def unshared_arrivals_s(
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
     travel_s = (latencies[net.class_of] + net.added_s)[pair]
     sizes, last = (of(transfers.size_bytes, pair, net) for of in (terms.size, terms.last))
-    links, releases = _Links(terms.applied(net)), Releases(transfers, net, terms)
+    links, releases = _Links(terms.applied(net)), Releases(transfers, pair, net, terms)
     releases.travel(travel_s)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))

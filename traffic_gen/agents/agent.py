@@ -298,9 +298,8 @@ class Agent:
             connection.queue.popleft()
             connection.unconfirmed += 1
             if self.program["window"] > 1:
-                # Where flows contend, it may be in the socket's buffer for long.
-                overtaken = self.program["contended"]
-                self.send_on(send, send.sent_ns, may_be_overtaken=overtaken)
+                # It may be in the socket's buffer for long.
+                self.send_on(send, send.sent_ns, may_be_overtaken=True)
         is_full = connection.may_send(self.program["window"])
         if is_full != connection.is_full and connection.sock.fileno() in self.handlers:
             events = select.EPOLLIN | (select.EPOLLOUT if is_full else 0)

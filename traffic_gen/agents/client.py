@@ -380,7 +380,6 @@ def programs_of(
     for program in built.values():
         program["send_buffer"] = send_buffer_bytes(spec.grain_packets)
         program["window"], program["lanes"] = spec.window, spec.lanes
-        program["contended"] = spec.is_fine_grained
     for transfer in transfers:
         source, destination = transfer.source, transfer.destination
         to, by = (rank * spec.lanes + transfer.lane for rank in (destination, source))
