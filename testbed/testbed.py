@@ -23,7 +23,7 @@ from testbed.fabric.packet_order import keep_flows_in_order
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import ControllerProcess
 from testbed.nodes.datapath import default_datapath, require_datapath
-from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies, sysctls
+from testbed.nodes.gpu_proxies import Proxy, ProxyKind, proxies
 from testbed.nodes.openvswitch import OpenVSwitch, open_vswitch
 
 # A part's socket may break a moment before the part has ended.
@@ -64,7 +64,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
     with (
         reaper(CLEANUP, lock.folder / "reaper.log", environment, watch),
-        proxies(kind, names, agent, lock, watch, sysctls(topology.tcp_timeout_s)) as hosts,
+        proxies(kind, names, agent, lock, watch) as hosts,
         private_namespace(),
         ExitStack() as parts,
     ):

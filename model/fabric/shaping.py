@@ -1,6 +1,10 @@
 """Shaped links: the only source of their constants, for testbed and prediction."""
 
 from dataclasses import dataclass
+from typing import Any
+
+# One size in bytes, or an array of them.
+Sizes = Any
 
 MTU_BYTES = 1500
 ETHERNET_HEADER_BYTES = 14
@@ -112,6 +116,12 @@ LINUX_QUEUE = SwitchQueue()
 def wire_bytes(payload_bytes: int) -> float:
     """Return the bytes that HTB counts for a TCP payload in full packets, all headers included."""
     return payload_bytes * (MTU_BYTES + ETHERNET_HEADER_BYTES) / PACKET_PAYLOAD_BYTES
+
+
+def framed_bytes(payload_bytes: Sizes) -> Sizes:
+    """Return the bytes that HTB counts for each TCP payload whose end is that of a packet."""
+    packets = -(-payload_bytes // PACKET_PAYLOAD_BYTES)
+    return payload_bytes + packets * PACKET_HEADER_BYTES
 
 
 # Most packets of a segment; the fewest of which each full one is acknowledged at once.

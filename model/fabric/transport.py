@@ -7,9 +7,8 @@ annex A17 (RoCEv2).
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
 
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, Sizes
 
 IP_HEADER_BYTES, UDP_HEADER_BYTES, BTH_BYTES, RETH_BYTES, ICRC_BYTES = 20, 8, 12, 16, 4
 IMMEDIATE_BYTES = AETH_BYTES = 4
@@ -26,10 +25,6 @@ MOST_QUEUE_PAIRS = MOST_ENTROPIES = 16
 # Acknowledgements that are missing for 4.096 us times two to the power of `timeout` (section
 # 9.7.6.1.3; ibv_modify_qp(3)).
 TIMEOUT_UNIT_S, MOST_TIMEOUT, MOST_RETRIES = 4.096e-6, 31, 7
-
-
-# One size in bytes, or an array of them.
-Sizes = Any
 
 
 class Transport(StrEnum):

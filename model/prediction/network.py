@@ -17,7 +17,12 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import PACKET_HEADER_BYTES, segment_bytes, wire_bytes
+from model.fabric.shaping import (
+    PACKET_HEADER_BYTES,
+    framed_bytes,
+    segment_bytes,
+    wire_bytes,
+)
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.fabric.transport import Roce, Transport
@@ -255,9 +260,10 @@ class Network:
     def wire_bytes(self, payload_bytes: Ints, pair: Ints, header_bytes: int = 0) -> Floats:
         """Return the bytes that links count for each transfer of a pair, headers included.
 
-        By TCP, `header_bytes` precede a transfer. Beside RoCE's own headers, there are none.
+        By TCP, `header_bytes` precede a transfer, and its end is that of a packet. Beside RoCE's
+        own headers, there are none.
         """
-        by_tcp: Floats = np.float64(wire_bytes(1)) * (payload_bytes + header_bytes)
+        by_tcp: Floats = framed_bytes(payload_bytes + header_bytes).astype(np.float64)
         if not self.by_roce.any():
             return by_tcp
         return np.where(self.by_roce[pair], self.roce.wire_bytes(payload_bytes), by_tcp)
@@ -265,7 +271,7 @@ class Network:
     def last_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
         """Return the bytes of each transfer's last segment, or last packet of RoCE."""
         before = payload_bytes + TRANSFER_HEADER_BYTES - 1
-        by_tcp: Floats = np.float64(wire_bytes(1)) * (before % self.segment_bytes + 1)
+        by_tcp: Floats = framed_bytes(before % self.segment_bytes + 1).astype(np.float64)
         if not self.by_roce.any():
             return by_tcp
         return np.where(self.by_roce[pair], self.roce.last_bytes(payload_bytes), by_tcp)

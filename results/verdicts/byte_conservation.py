@@ -246,8 +246,8 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
     """Yield reasons for switches that sent less payload than they received, or more.
 
     Each packet that a switch lost was retransmitted. A reading takes one link after another, and a
-    packet may pass between two: a background probe, or the tail loss probe of a connection (RFC
-    8985), which TCP sends milliseconds after the last segment. One on each link is tolerated.
+    packet may pass between two: a background probe, or one that TCP retransmits. One on each link
+    is tolerated.
     """
     topology, each = epoch.topology, _payload_bytes(epoch.topology)
     for switch in chain(topology.hb_leaves, topology.hb_switches, topology.openflow_switches):

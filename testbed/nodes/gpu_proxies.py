@@ -8,7 +8,7 @@ import json
 import os
 import select
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +30,7 @@ from linux.processes.lifetime import (
 from linux.processes.run_lock import RUN_LABEL, RunLock
 from linux.processes.threads import in_threads
 from model.errors import EmulationError
-from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG, USUAL_TIMEOUT_S
+from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG
 from testbed.nodes.docker_engine import (
     answering,
     docker_client,
@@ -66,11 +66,12 @@ SYSCTLS = {
     "net.ipv4.tcp_slow_start_after_idle": "0",  # idle connections keep their window
     "net.ipv4.tcp_min_tso_segs": str(LEAST_SEGMENT_PACKETS),
     "net.ipv4.tcp_tso_rtt_log": str(ROUND_TRIP_LOG),
+    # No tail loss probes (RFC 8985): they leave after two round trips, whatever TCP's least timeout
+    # is, and the first segments find full buckets, so that their round trips are short.
+    "net.ipv4.tcp_early_retrans": "0",
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
 }
-# A tail loss probe (RFC 8985) leaves 0.2 s after two round trips, whatever TCP's least timeout is.
-NO_TAIL_LOSS_PROBES = {"net.ipv4.tcp_early_retrans": "0"}
 
 
 class ProxyKind(StrEnum):
@@ -90,11 +91,6 @@ class Proxy:
     log: Path
 
 
-def sysctls(timeout_s: float) -> Mapping[str, str]:
-    """Kernel settings of a proxy whose TCP has this least retransmission timeout in seconds."""
-    return SYSCTLS | NO_TAIL_LOSS_PROBES if timeout_s > USUAL_TIMEOUT_S else SYSCTLS
-
-
 @contextmanager
 def proxies(
     kind: ProxyKind,
@@ -102,12 +98,10 @@ def proxies(
     agent: Path,
     lock: RunLock,
     watch: Watch,
-    settings: Mapping[str, str] = SYSCTLS,
 ) -> Iterator[dict[str, Proxy]]:
     """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name.
 
-    `settings` are kernel settings. `watch` notices meanwhile if the Docker Engine of containers
-    ends or hangs.
+    `watch` notices meanwhile if the Docker Engine of containers ends or hangs.
     """
     folder = lock.folder / "proxies"
     for gpu in gpus:
@@ -120,14 +114,14 @@ def proxies(
         }
         for proxy in started.values():
             wait_for(partial(_listens, proxy), f"start of {proxy.gpu}'s agent", START_DEADLINE_S)
-            _set_up(proxy, settings)
+            _set_up(proxy)
         yield started
 
 
-def _set_up(proxy: Proxy, settings: Mapping[str, str]) -> None:
+def _set_up(proxy: Proxy) -> None:
     try:
         with namespace.namespace_of(proxy.process_id):
-            for name, value in settings.items():
+            for name, value in SYSCTLS.items():
                 with suppress(FileNotFoundError):  # Linux before 5.18 has no tcp_tso_rtt_log
                     namespace.set_sysctl(name, value)
     except (OSError, EmulationError) as error:

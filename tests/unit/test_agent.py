@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import sys
 from collections import defaultdict
 from functools import partial
@@ -81,15 +82,16 @@ class FullSocket:
 
     def __init__(self, rooms: list[int]) -> None:
         self.rooms, self.written = iter(rooms), b""
+        self.segments: list[int] = []
 
-    def send(self, data: memoryview) -> int:
-        return self.sendmsg([data])
-
-    def sendmsg(self, parts: list[bytes | memoryview]) -> int:
+    def sendmsg(self, parts: list[bytes | memoryview], _ancillary: tuple[()], flags: int) -> int:
         if not (room := next(self.rooms, 1000)):
             raise BlockingIOError
         accepted = b"".join(parts)[:room]
         self.written += accepted
+        # As in tcp_sendmsg_locked of net/ipv4/tcp.c: the flag counts if all bytes are taken.
+        if flags & socket.MSG_EOR and len(accepted) == sum(map(len, parts)):
+            self.segments.append(len(self.written))
         return len(accepted)
 
 
@@ -102,6 +104,7 @@ def test_a_transfer_is_written_whole_through_a_full_buffer(size: int, rooms: lis
         assert bool(send.started_ns) == bool(sock.written)
     assert sock.written == HEADER.pack(3, size) + bytes(size)
     assert send.offset == size
+    assert sock.segments == [len(sock.written)]
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1))

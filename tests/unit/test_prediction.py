@@ -22,6 +22,7 @@ from model.fabric.shaping import (
     SEGMENT_PACKETS,
     SWITCH_BURST_BYTES,
     Shaper,
+    framed_bytes,
     segment_bytes,
     wire_bytes,
 )
@@ -303,7 +304,7 @@ def test_credit_is_paid_back_by_the_next_transfer(count: int, payload: int, nic_
     """A train of transfers on one link gains a burst and one last segment, however long it is."""
     carried = payload + TRANSFER_HEADER_BYTES
     last = (carried - 1) % SEGMENT_BYTES + 1
-    due = wire_bytes(count * carried - last) - burst(nic_bps)
+    due = count * framed_bytes(carried) - framed_bytes(last) - burst(nic_bps)
     found_s = streamed(count, payload, ALONE, nic_bps)
     assert found_s == pytest.approx(max(0.0, due) / (nic_bps / 8), rel=1e-6, abs=1e-8)
 

@@ -325,7 +325,8 @@ class Agent:
                 connection.header = HEADER.pack(send.id, send.size_bytes)
             while send.offset < send.size_bytes:
                 payload, now_ns = self.payloads.outgoing(send), time.monotonic_ns()
-                count = connection.send(payload)
+                ends = send.offset + len(payload) == send.size_bytes
+                count = connection.send(payload, ends=ends)
                 send.started_ns = send.started_ns or now_ns
                 send.offset += count
                 if count < len(payload):  # the buffer is full

@@ -54,11 +54,14 @@ class Outgoing:
         """Whether a transfer is to be written, and fewer than a window are unconfirmed."""
         return bool(self.queue) and self.unconfirmed < window
 
-    def send(self, payload: memoryview) -> int:
-        """Write what is left of the header, and payload; return how much of the payload."""
-        if not self.header:
-            return self.sock.send(payload)
-        count = self.sock.sendmsg([self.header, payload])
+    def send(self, payload: memoryview, *, ends: bool) -> int:
+        """Write what is left of the header, and payload; return how much of the payload.
+
+        If a transfer `ends` with the payload, so does a segment: none has bytes of two transfers,
+        as no packet of RDMA has those of two messages.
+        """
+        flags = socket.MSG_EOR if ends else 0
+        count = self.sock.sendmsg([self.header, payload], (), flags)
         written = max(0, count - len(self.header))
         self.header = self.header[count:]
         return written
