@@ -95,6 +95,12 @@ class Trace:
         modeled_s = np.maximum(self.flops / peak_flops, self.memory_bytes / bandwidth)
         return replace(self, seconds=np.where(modeled_s > 0, modeled_s, self.seconds))
 
+    def dependencies(self) -> tuple[Ints, Ints]:
+        """Return all dependencies as pairs, earlier and later; a receive depends on its send."""
+        receives = np.flatnonzero(self.sent_by != NONE)
+        earlier = np.concatenate([self.after.values, self.sent_by[receives]])
+        return earlier, np.concatenate([self.after.row, receives])
+
     @cached_property
     def after_lists(self) -> Sequence[tuple[int, ...]]:
         """The dependencies of each node, for code that handles one node at a time."""
@@ -180,10 +186,10 @@ def _order(trace: Trace) -> list[int]:
     left, absent = missing.tolist(), [len(nodes) for nodes in members]
     ready, ordered = np.flatnonzero(missing == 0).tolist(), list[int]()
     for node in ready:
-        ended = [node]
+        ended: Sequence[int] = (node,)
         if (number := operation[node]) != NONE:
             absent[number] -= 1
-            ended = [] if absent[number] else members[number]
+            ended = () if absent[number] else members[number]
         ordered += ended
         for done in ended:
             for later in followers[starts[done] : starts[done + 1]]:
@@ -196,18 +202,15 @@ def _order(trace: Trace) -> list[int]:
     return ordered
 
 
-def _members(trace: Trace) -> list[list[int]]:
-    members: list[list[int]] = [[] for _ in trace.operations]
-    for node in np.flatnonzero(trace.operation != NONE).tolist():
-        members[int(trace.operation[node])].append(node)
-    return members
+def _members(trace: Trace) -> list[tuple[int, ...]]:
+    """Return the nodes of each operation."""
+    nodes = np.flatnonzero(trace.operation != NONE)
+    return list(Rows.grouped(nodes, trace.operation[nodes], len(trace.operations)).lists())
 
 
 def _waits(trace: Trace) -> tuple[Rows, Ints]:
     """Return the nodes that depend on each node, and the number of dependencies of each node."""
-    receives = np.flatnonzero(trace.sent_by != NONE)
-    earlier = np.concatenate([trace.after.values, trace.sent_by[receives]])
-    later = np.concatenate([trace.after.row, receives])
+    earlier, later = trace.dependencies()
     return Rows.grouped(later, earlier, len(trace)), np.bincount(later, minlength=len(trace))
 
 
@@ -304,25 +307,13 @@ class Deliveries:
 
     def _check_order(self, transfers: Transfers) -> None:
         """Show that no node begins, or counts as ended, before its dependencies have ended."""
-        trace = self.trace
-        receives = np.flatnonzero(trace.sent_by != NONE)
-        later = np.concatenate([trace.after.row, receives])
-        place, ended = _picked(
-            self.ends, np.concatenate([trace.after.values, trace.sent_by[receives]])
-        )
-        later = later[place]
+        earlier, later = self.trace.dependencies()
+        ended = self.ends.picked(earlier)
+        later = later[ended.row]
         sends = self.entries.lengths[later] > 0
-        entry, begin = _picked(self.entries, later[sends])
-        _require_pairs(transfers.after, begin, ended[sends][entry])
-        _require_pairs(self.ends, later[~sends], ended[~sends])
-
-
-def _picked(rows: Rows, which: Ints) -> tuple[Ints, Ints]:
-    """Return all values of these rows, each with the place of its row among them."""
-    counts = rows.lengths[which]
-    place = np.repeat(np.arange(len(which)), counts)
-    first = rows.starts[which] - np.cumsum(counts) + counts
-    return place, rows.values[np.arange(len(place)) + first[place]]
+        begins = self.entries.picked(later[sends])
+        _require_pairs(transfers.after, begins.values, ended.values[sends][begins.row])
+        _require_pairs(self.ends, later[~sends], ended.values[~sends])
 
 
 def _require_pairs(rows: Rows, row: Ints, value: Ints) -> None:

@@ -28,7 +28,8 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import repeat
-from tests.unit.traces import same, traces
+from tests.unit.test_traces import MESSAGES
+from tests.unit.traces import same
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import read_trace, trace_in
@@ -91,7 +92,7 @@ def test_chakra_traces_read_as_what_ran(run: Path, tmp_path: Path) -> None:
 
 
 @settings(max_examples=30)
-@given(traces(collectives=False))
+@given(MESSAGES)
 def test_the_trace_of_a_replay_replays_as_it_did(trace: Trace) -> None:
     ran = _replayed(trace).transfers
     again = _replayed(trace_in(chakra_files(trace_of(ran, trace.ranks)))).transfers

@@ -1,27 +1,35 @@
 """Traces for property tests, and a bound of the memory that reading one takes."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 from hypothesis import strategies as st
 
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.collective import Collective
 from traffic_gen.traces.formats.nodes import Node, Nodes
 from traffic_gen.traces.operations import ALGORITHM_OF
 
 
 @st.composite
-def traces(draw: st.DrawFn, *, collectives: bool = True) -> Trace:
-    """Traces whose nodes come after earlier ones of their rank; two GPUs or more move bytes."""
+def traces(
+    draw: st.DrawFn, *, kinds: Sequence[NodeKind] = tuple(NodeKind), fewest: int = 1
+) -> Trace:
+    """Traces whose nodes come after earlier ones of their rank; two GPUs or more move bytes.
+
+    Collective operations are of `fewest` ranks or more.
+    """
     ranks = draw(st.integers(2, 5))
     nodes = Nodes(ranks=ranks)
     of_rank: list[list[int]] = [[] for _ in range(ranks)]
-    kinds = [kind for kind in NodeKind if collectives or kind is not NodeKind.COLLECTIVE]
-    added = [_message(nodes, 0, to, 100, tag=0, place=0) for to in (1, ranks - 1)]
+    if NodeKind.SEND in kinds:
+        added = [_message(nodes, 0, to, 100, tag=0, place=0) for to in (1, ranks - 1)]
+    else:
+        added = [_collective(nodes, Collective.ALL_REDUCE, 100, range(ranks), place=0)]
     for place in range(draw(st.integers(0, 14))):
-        added.append(_added(draw, nodes, draw(st.sampled_from(kinds)), place))
+        added.append(_added(draw, nodes, draw(st.sampled_from(kinds)), place, fewest))
     for together in added:
         for node in together:
             before = of_rank[nodes.added[node].rank]
@@ -31,20 +39,19 @@ def traces(draw: st.DrawFn, *, collectives: bool = True) -> Trace:
     return nodes.trace("made")
 
 
-def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int) -> list[int]:
+def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int, fewest: int) -> list[int]:
     """Add a node that computes, a message, or a collective operation; return its nodes."""
     rank, size_bytes = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 10**6))
     if what is NodeKind.COMPUTE:
         seconds = draw(st.integers(0, 1000)) / 1e6
         return [nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=seconds))]
     if what is NodeKind.COLLECTIVE:
-        group = draw(st.sets(st.integers(0, nodes.ranks - 1), min_size=1))
+        group = draw(st.sets(st.integers(0, nodes.ranks - 1), min_size=fewest))
         collective = draw(st.sampled_from(sorted(ALGORITHM_OF)))
         size_bytes *= len(group)
         root = draw(st.integers(0, len(group) - 1)) if collective.has_root else 0
         ranks = sorted(group)
-        ranks = ranks[root:] + ranks[:root]
-        return list(nodes.collective(collective, size_bytes, tuple(ranks), place).values())
+        return _collective(nodes, collective, size_bytes, ranks[root:] + ranks[:root], place)
     peer, tag = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 2))
     return _message(nodes, rank, peer, size_bytes, tag, place)
 
@@ -54,6 +61,12 @@ def _message(
 ) -> list[int]:
     send = nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes, tag=tag))
     return [send, nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank, tag=tag))]
+
+
+def _collective(
+    nodes: Nodes, collective: Collective, size_bytes: int, ranks: Sequence[int], place: int
+) -> list[int]:
+    return list(nodes.collective(collective, size_bytes, tuple(ranks), place).values())
 
 
 def same(one: Trace, other: Trace) -> bool:

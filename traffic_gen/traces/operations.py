@@ -35,10 +35,10 @@ ALGORITHM_OF = {
 class Pattern:
     """The transfers of a collective operation between places that have a node each.
 
-    Numbers of transfers count from 0; `after` has those within the operation. `begins` has the
-    transfers that also wait for what the nodes of some places wait for, with these places.
-    `entries` and `ends` have the transfers with which each place begins to send, and whose end is
-    its own; `awaited` has the places whose nodes' dependencies each place's end includes.
+    Numbers of transfers count from 0; `after` has those within the operation. `begins` has, for
+    each transfer, the places for whose nodes' dependencies it waits, too. `entries` and `ends` have
+    the transfers with which each place begins to send, and whose end is its own; `awaited` has the
+    places whose nodes' dependencies each place's end includes.
     """
 
     source: Ints
@@ -46,10 +46,10 @@ class Pattern:
     size_bytes: Ints
     ready: Ints
     after: Rows
-    begins: tuple[tuple[int, Ends], ...]
-    entries: tuple[Ends, ...]
-    ends: tuple[Ends, ...]
-    awaited: tuple[Ends, ...]
+    begins: Rows
+    entries: Rows
+    ends: Rows
+    awaited: Rows
 
     def __len__(self) -> int:
         return len(self.source)
@@ -99,10 +99,10 @@ class _Building:
             size_bytes=size_bytes,
             ready=ready,
             after=Rows.of([_within(waits) for waits in self.after]),
-            begins=tuple((n, of) for n, of in enumerate(map(_places, self.after)) if of),
-            entries=tuple(self.entries),
-            ends=tuple(map(_within, ends)),
-            awaited=tuple(map(_places, ends)),
+            begins=Rows.of([_places(waits) for waits in self.after]),
+            entries=Rows.of(self.entries),
+            ends=Rows.of([_within(waits) for waits in ends]),
+            awaited=Rows.of([_places(waits) for waits in ends]),
         )
 
     def _last(self) -> list[Ends]:

@@ -6,20 +6,20 @@ Between ranks on one GPU, data are handed over without a transfer.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Bools, Ints
 from model.fabric.job_grid import JobGrid
 from model.workload.schedule import WorkSteps
 from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.traces.description import description, origin
-from traffic_gen.traces.operations import Ends, Pattern, arranged, pattern, union
+from traffic_gen.traces.operations import Pattern, arranged, pattern, union
 from traffic_gen.workloads.task import Task
 
 # A step takes about half a kilobyte of memory, each dependency some bytes.
@@ -102,7 +102,6 @@ class Replay(Task):
         if (count := self.trace.most_steps) > MOST_STEPS:
             raise ScheduleError(f"must have at most {MOST_STEPS} steps, got {count}")
         emission = _Emission(self, size_scale, time_dilation)
-        emission.emit_all()
         transfers = emission.transfers()
         return Replayed(
             algorithm=self.algorithm,
@@ -113,117 +112,144 @@ class Replay(Task):
         )
 
 
-class _Emission:
-    """Emits the transfers of all nodes, each after its dependencies.
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """All operations of one pattern: `nodes` has a row for each, with the node at each place."""
 
-    `ends` and `entries` are as in `Deliveries`.
+    pattern: Pattern
+    nodes: Ints
+
+
+class _Emission:
+    """Emits the transfers of all nodes, numbered in order, each after its dependencies.
+
+    `entries` and `ends` are as in `Deliveries`; `waits` has the steps that end before each node
+    begins, or, for a receive, ends.
     """
 
     def __init__(self, replay: Replay, size_scale: float, time_dilation: float) -> None:
         self.replay, self.trace, self.size_scale = replay, replay.trace, size_scale
         trace, gpu_of = replay.trace, replay.gpu_of
-        self.kind: list[int] = trace.kind.tolist()
-        self.rank: list[int] = trace.rank.tolist()
-        self.gpu: list[int] = gpu_of[trace.rank].tolist()
-        self.peer_gpu: list[int] = gpu_of[trace.peer].tolist()
-        self.sent_by: list[int] = trace.sent_by.tolist()
-        self.operation: list[int] = trace.operation.tolist()
-        self.after = trace.after_lists
-        sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale))
-        self.sizes: list[int] = sizes.astype(np.int64).tolist()
+        self.gpu, self.peer_gpu = gpu_of[trace.rank], gpu_of[trace.peer]
+        self.sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale)).astype(np.int64)
         self.compute_ns = _compute_ns(trace, time_dilation)
-        self.members: dict[int, list[int]] = defaultdict(list)
-        self.ends: list[Ends] = [()] * len(trace)
-        self.entries: list[Ends] = [()] * len(trace)
-        self.count = 0
-        # Number, source, destination, bytes and nanoseconds of compute of each step of a node.
-        self.steps: list[tuple[int, int, int, int, int]] = []
-        # Dependencies: of nodes' steps, and of the steps with which operations begin.
-        self.later: list[int] = []
-        self.earlier: list[int] = []
-        self.placed: dict[Operation, tuple[list[int], Pattern, Ints]] = {}
-        # The first step of each operation, and its GPUs, by pattern.
-        self.operations: dict[Pattern, list[tuple[int, Ints]]] = defaultdict(list)
+        self.sends = (trace.kind == NodeKind.SEND) & (self.gpu != self.peer_gpu)
+        # Nodes that are one step; all others with steps are of the copies of a pattern.
+        self.single = np.flatnonzero(self.sends | (self.compute_ns > 0))
+        self.copies = list(self._copies())
+        self.order = np.array(trace.order, np.int64)
+        self.first, self.count = self._numbered()
+        self.entries = self._own([copies.pattern.entries for copies in self.copies])
+        self.waits, self.ends = self._followed()
 
-    def emit_all(self) -> None:
-        """Emit all nodes; those of a collective operation follow each other."""
-        left = MOST_WAITS
-        for node in self.trace.order:
-            self.ends[node] = waits = self._waits(node)
-            left -= len(waits)
-            if left < 0:
-                raise ScheduleError(f"must have at most {MOST_WAITS} dependencies on transfers")
-            self._emit_node(node, waits)
+    def _copies(self) -> Iterator[_Copies]:
+        """Yield the operations between several ranks, by pattern."""
+        trace, equal = self.trace, defaultdict[Operation, list[int]](list)
+        for number, operation in enumerate(trace.operations):
+            equal[operation].append(number)
+        found = defaultdict[Pattern, list[tuple[int, list[int]]]](list)
+        for operation, numbers in equal.items():
+            if len(operation.ranks) > 1:
+                placed, one = self._place(operation)
+                found[one] += [(number, placed) for number in numbers]
+        keys = trace.operation * trace.ranks + trace.rank
+        nodes = np.argsort(keys)
+        keys = keys[nodes]
+        for one, operations in found.items():
+            of, ranks = map(np.array, zip(*operations, strict=True))
+            yield _Copies(one, nodes[np.searchsorted(keys, of[:, None] * trace.ranks + ranks)])
 
-    def _waits(self, node: int) -> Ends:
-        """Return the dependencies of a node's begin, or, for a receive, of its end."""
-        after = self.after[node]
-        waits = union([self.ends[earlier] for earlier in after]) if after else ()
-        if self.kind[node] == NodeKind.RECEIVE:
-            waits = union([waits, self.ends[self.sent_by[node]]])
-        return waits
-
-    def _emit_node(self, node: int, waits: Ends) -> None:
-        """Emit a node's transfer or compute; with the last node of an operation, the operation."""
-        if self.kind[node] == NodeKind.SEND and self.gpu[node] != self.peer_gpu[node]:
-            self._emit(node, self.peer_gpu[node], self.sizes[node], 0, waits)
-        elif self.compute_ns[node]:
-            self._emit(node, self.gpu[node], 0, self.compute_ns[node], waits)
-        elif (number := self.operation[node]) != NONE:
-            operation, nodes = self.trace.operations[number], self.members[number]
-            nodes.append(node)
-            if len(nodes) == len(operation.ranks):
-                self._collective(operation, nodes)
-
-    def _emit(self, node: int, to: int, size_bytes: int, compute_ns: int, after: Ends) -> None:
-        """Emit the transfer of a node, or its step of compute."""
-        self.steps.append((self.count, self.gpu[node], to, size_bytes, compute_ns))
-        self._wait(self.count, after)
-        self.ends[node] = self.entries[node] = (self.count,)
-        self.count += 1
-
-    def _wait(self, later: int, earlier: Ends) -> None:
-        self.later += [later] * len(earlier)
-        self.earlier += earlier
-
-    def _collective(self, operation: Operation, nodes: list[int]) -> None:
-        """Emit a collective operation, with all of its nodes."""
-        if len(nodes) == 1:
-            return
-        if operation not in self.placed:
-            self.placed[operation] = self._place(operation)
-        ranks, transfers, gpus = self.placed[operation]
-        node_of = {self.rank[node]: node for node in nodes}
-        placed = [node_of[rank] for rank in ranks]
-        first, begins = self.count, [self.ends[node] for node in placed]
-        for number, places in transfers.begins:
-            self._wait(first + number, union([begins[place] for place in places]))
-        for place, node in enumerate(placed):
-            self.entries[node] = tuple([first + n for n in transfers.entries[place]])
-            before = union([begins[other] for other in transfers.awaited[place]])
-            self.ends[node] = before + tuple([first + n for n in transfers.ends[place]])
-        self.operations[transfers].append((first, gpus))
-        self.count += len(transfers)
-
-    def _place(self, operation: Operation) -> tuple[list[int], Pattern, Ints]:
-        """Return the ranks of an operation by their places, its pattern, and their GPUs."""
+    def _place(self, operation: Operation) -> tuple[list[int], Pattern]:
+        """Return the ranks of an operation by their places, and its pattern."""
         ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.grid)
-        gpus = self.replay.gpu_of[ranks]
-        _, same = np.unique(gpus, return_inverse=True)
+        _, same = np.unique(self.replay.gpu_of[ranks], return_inverse=True)
         distinct = len(set(same.tolist())) == len(ranks)
         shared = tuple(range(len(ranks)) if distinct else same.tolist())
         size_bytes = max(1, round(operation.size_bytes / self.size_scale))
-        return ranks, pattern(operation.collective, grid, size_bytes, shared), gpus
+        return ranks, pattern(operation.collective, grid, size_bytes, shared)
+
+    def _numbered(self) -> tuple[Ints, int]:
+        """Return the first step of each node, or of its operation, and the number of all steps."""
+        steps, first = np.zeros((2, len(self.trace)), np.int64)
+        steps[self.single] = 1
+        for copies in self.copies:
+            steps[copies.nodes[:, 0]] = len(copies.pattern)
+        starts = starts_of(steps[self.order])
+        first[self.order] = starts[:-1]
+        # The nodes of an operation follow each other: so do all of its steps.
+        for copies in self.copies:
+            first[copies.nodes] = first[copies.nodes[:, :1]]
+        return first, int(starts[-1])
+
+    def _own(self, of_places: Sequence[Rows]) -> Rows:
+        """Return steps of each node: its single one, or those of its place in an operation."""
+        nodes, steps = [self.single], [self.first[self.single]]
+        for copies, rows in zip(self.copies, of_places, strict=True):
+            chosen = copies.nodes[:, rows.row]
+            nodes.append(chosen.ravel())
+            steps.append((self.first[chosen] + rows.values).ravel())
+        return Rows.grouped(np.concatenate(steps), np.concatenate(nodes), len(self.trace))
+
+    def _followed(self) -> tuple[Rows, Rows]:
+        """Return what each node waits for, and its ends."""
+        earlier, later = self.trace.dependencies()
+        before = Rows.grouped(earlier, later, len(self.trace))
+        own = self._own([copies.pattern.ends for copies in self.copies])
+        stepless, passed = self._stepless(), self._passed(before)
+        if stepless.any() or len(passed.values):
+            return self._one_by_one(before, own, stepless, passed)
+        _require_few(int(own.lengths[earlier].sum()))
+        ended = own.picked(before.values)
+        return Rows(ended.values, ended.starts[before.starts]), own
+
+    def _stepless(self) -> Bools:
+        """The nodes with no steps, not even of an operation: they end with what they wait for."""
+        stepless = np.ones(len(self.trace), bool)
+        stepless[self.single] = False
+        for copies in self.copies:
+            stepless[copies.nodes] = False
+        return stepless
+
+    def _passed(self, before: Rows) -> Rows:
+        """Return the nodes before others of its operation whose ends each node's end includes."""
+        nodes, others = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for copies in self.copies:
+            awaited = copies.pattern.awaited
+            nodes.append(copies.nodes[:, awaited.row].ravel())
+            others.append(copies.nodes[:, awaited.values].ravel())
+        passed = before.picked(np.concatenate(others))
+        return Rows.grouped(passed.values, np.concatenate(nodes)[passed.row], len(self.trace))
+
+    def _one_by_one(
+        self, before: Rows, own: Rows, stepless: Bools, passed: Rows
+    ) -> tuple[Rows, Rows]:
+        """Follow one node at a time, as some pass on the ends of those before them."""
+        after, awaited, alone = list(before.lists()), list(passed.lists()), stepless.tolist()
+        waits: list[tuple[int, ...]] = [()] * len(after)
+        ends, count = list(own.lists()), 0
+        for node in self.order.tolist():
+            waits[node] = union([ends[earlier] for earlier in after[node]])
+            count += len(waits[node])
+            _require_few(count)
+            if alone[node]:
+                ends[node] = waits[node]
+            elif awaited[node]:
+                ends[node] = union([ends[earlier] for earlier in awaited[node]]) + ends[node]
+        return Rows.of(waits), Rows.of(ends)
 
     def transfers(self) -> Transfers:
         """Return all transfers that were emitted."""
-        columns = np.zeros((5, self.count), np.int64)
-        source, destination, size_bytes, compute_ns, ready = columns
+        source, destination, size_bytes, compute_ns, ready = np.zeros((5, self.count), np.int64)
         ready[:] = NONE
-        steps = np.array(self.steps, np.int64).reshape(len(self.steps), 5).T
-        columns[:4, steps[0]] = steps[1:]
-        for one, firsts, rows in self._copies():
-            gpus = np.stack([gpus for _, gpus in self.operations[one]])
+        single, steps = self.single, self.first[self.single]
+        sends = self.sends[single]
+        source[steps] = self.gpu[single]
+        destination[steps] = np.where(sends, self.peer_gpu[single], self.gpu[single])
+        size_bytes[steps] = np.where(sends, self.sizes[single], 0)
+        compute_ns[steps] = np.where(sends, 0, self.compute_ns[single])
+        for copies in self.copies:
+            one, firsts, rows = copies.pattern, *self._rows(copies)
+            gpus = self.gpu[copies.nodes]
             source[rows], destination[rows] = gpus[:, one.source], gpus[:, one.destination]
             size_bytes[rows] = one.size_bytes
             ready[rows] = np.where(one.ready == NONE, NONE, firsts + one.ready)
@@ -239,27 +265,38 @@ class _Emission:
             lane=np.zeros(self.count, np.int64),
         )
 
-    def _copies(self) -> Iterator[tuple[Pattern, Ints, Ints]]:
-        """Yield each pattern, the first step of each of its operations, and all their steps."""
-        for one, operations in self.operations.items():
-            firsts = np.array([first for first, _ in operations])[:, None]
-            yield one, firsts, firsts + np.arange(len(one))
+    def _rows(self, copies: _Copies) -> tuple[Ints, Ints]:
+        """Return the first step of each operation of a pattern, and all of their steps."""
+        firsts = self.first[copies.nodes[:, :1]]
+        return firsts, firsts + np.arange(len(copies.pattern))
+
+    def _outer(self) -> Rows:
+        """Return what each step waits for because its node does: earlier ones, in order."""
+        steps, nodes = [self.first[self.single]], [self.single]
+        for copies in self.copies:
+            begins = copies.pattern.begins
+            chosen = copies.nodes[:, begins.values]
+            steps.append((self.first[chosen] + begins.row).ravel())
+            nodes.append(chosen.ravel())
+        waits = self.waits.picked(np.concatenate(nodes))
+        pairs = np.unique(np.concatenate(steps)[waits.row] * self.count + waits.values)
+        later, earlier = np.divmod(pairs, max(1, self.count))
+        return Rows(earlier, starts_of(np.bincount(later, minlength=self.count)))
 
     def _after(self) -> Rows:
         """Return the dependencies of all steps: earlier ones, then those within an operation."""
-        outer = Rows.grouped(
-            np.array(self.earlier, np.int64), np.array(self.later, np.int64), self.count
-        )
+        outer = self._outer()
         lengths = outer.lengths
-        for one, _, rows in self._copies():
-            lengths[rows] += one.after.lengths
+        for copies in self.copies:
+            lengths[self._rows(copies)[1]] += copies.pattern.after.lengths
         starts = starts_of(lengths)
         values = np.empty(starts[-1], np.int64)
         values[np.arange(len(outer.values)) + (starts - outer.starts)[outer.row]] = outer.values
         inner = starts[:-1] + outer.lengths
-        for one, firsts, _ in self._copies():
-            within = np.arange(len(one.after.values)) - one.after.starts[one.after.row]
-            values[inner[firsts + one.after.row] + within] = firsts + one.after.values
+        for copies in self.copies:
+            after, firsts = copies.pattern.after, self._rows(copies)[0]
+            within = np.arange(len(after.values)) - after.starts[after.row]
+            values[inner[firsts + after.row] + within] = firsts + after.values
         return Rows(values, starts)
 
     def deliveries(self) -> Deliveries:
@@ -267,18 +304,22 @@ class _Emission:
         return Deliveries(
             trace=self.trace,
             gpu_of=self.replay.gpu_of,
-            size_bytes=np.array(self.sizes, np.int64),
-            compute_ns=np.array(self.compute_ns, np.int64),
-            entries=Rows.of(self.entries),
-            ends=Rows.of(self.ends),
+            size_bytes=self.sizes,
+            compute_ns=self.compute_ns,
+            entries=self.entries,
+            ends=self.ends,
         )
 
 
-def _compute_ns(trace: Trace, time_dilation: float) -> list[int]:
+def _compute_ns(trace: Trace, time_dilation: float) -> Ints:
     """Return how long each node computes in emulated time, at most a day."""
     compute_ns = np.rint(trace.seconds * time_dilation * 1e9)
     if (compute_ns > MOST_NS).any():
         longest_s = compute_ns.max() / 1e9
         raise ScheduleError(f"must compute at most a day of emulated time, got {longest_s:.3g} s")
-    durations: list[int] = compute_ns.astype(np.int64).tolist()
-    return durations
+    return compute_ns.astype(np.int64)
+
+
+def _require_few(waits: int) -> None:
+    if waits > MOST_WAITS:
+        raise ScheduleError(f"must have at most {MOST_WAITS} dependencies on transfers")
