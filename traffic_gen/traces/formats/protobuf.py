@@ -106,11 +106,13 @@ def _varints(data: Bytes, cursor: Ints, end: Ints) -> tuple[Ints, Ints]:
     value, after = np.zeros(len(cursor), np.uint64), cursor.copy()
     going = np.arange(len(cursor))
     for place in range(LONGEST_VARINT):
-        if (beyond := after[going] >= end[going]).any():
+        # All have a first byte, and most have no second one.
+        which = going if place else slice(None)
+        if (beyond := after[which] >= end[which]).any():
             raise Damaged(int(cursor[going[beyond][0]]), "ends within a number")
-        byte = data[after[going]].astype(np.uint64)
-        value[going] |= (byte & np.uint64(0x7F)) << np.uint64(7 * place)
-        after[going] += 1
+        byte = data[after[which]]
+        value[which] |= (byte & np.uint64(0x7F)) << np.uint64(7 * place)
+        after[which] += 1
         going = going[byte >= 0x80]
         if not len(going):
             return value.view(np.int64), after
@@ -139,7 +141,10 @@ def packed(data: Bytes, begin: Ints, length: Ints) -> Rows:
 
 def equals(data: Bytes, texts: Fields, wanted: bytes) -> Bools:
     """Whether each of these fields is a certain text."""
-    equal: Bools = texts.value == len(wanted)
-    places = texts.begin[equal][:, None] + np.arange(len(wanted))
-    equal[equal] = (data[places] == np.frombuffer(wanted, np.uint8)).all(axis=1)
+    left = np.flatnonzero(texts.value == len(wanted))
+    # Names of attributes begin alike: the last byte tells most of them apart.
+    for place in reversed(range(len(wanted))):
+        left = left[data[texts.begin[left] + place] == wanted[place]]
+    equal = np.zeros(len(texts.value), bool)
+    equal[left] = True
     return equal
