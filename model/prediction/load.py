@@ -25,7 +25,7 @@ from model.fabric.topology import Topology
 from model.prediction.machine import HopKind, Machine
 from model.prediction.network import FIRST_LINK, Network
 from model.prediction.simulation import LEAST_RATE, SAME_TIME_S
-from model.workload.transfers.columns import Transfers
+from model.workload.transfers.columns import Rows, Transfers
 from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 
 SLICES = 400
@@ -156,34 +156,40 @@ def profile(
 
     `pair` has the pair of each transfer among those of the network.
     """
-    alone_s = ends_s(transfers, _alone_s(transfers, pair, net))
+    begin_s, end_s = alone_s = _spans_s(transfers, pair, net)
     exact = arrival_s is not None
-    end_s = np.array(arrival_s) if exact else alone_s
+    if exact:
+        end_s = np.array(arrival_s)
+        begin_s = begins_s(transfers, end_s)
     completion_s = max(SHORTEST_S if exact else 0.0, float(end_s.max()))
-    spans = np.stack([begins_s(transfers, end_s), end_s], axis=1)
-    slices = spans * (SLICES / completion_s)
+    begin, end = begin_s * (SLICES / completion_s), end_s * (SLICES / completion_s)
     sizes = net.wire_bytes(transfers.size_bytes, pair)
     size_bytes = {}
     for key, times in _crossing(net, topology).items():
         amounts = sizes * times[pair]
         numbers = np.flatnonzero(amounts)
         if len(numbers):
-            size_bytes[key] = _spread(amounts[numbers], slices[numbers])
+            size_bytes[key] = _spread(amounts[numbers], begin[numbers], end[numbers])
     return Profile(
         completion_s,
         size_bytes,
-        transfers=_spread(np.ones(len(transfers)), slices),
+        transfers=_spread(np.ones(len(transfers)), begin, end),
         steps=longest_chain(transfers),
         exact=exact,
         grain_packets=topology.spec.grain_packets,
-        contention=_contention(begins_s(transfers, alone_s), alone_s, pair, net),
+        contention=_contention(*alone_s, pair, net),
     )
+
+
+def _spans_s(transfers: Transfers, pair: Ints, net: Network) -> tuple[Floats, Floats]:
+    """Return when each step begins and ends, as if no two flows shared a link."""
+    end_s = ends_s(transfers, _alone_s(transfers, pair, net))
+    return begins_s(transfers, end_s), end_s
 
 
 def is_contended(transfers: Transfers, pair: Ints, net: Network) -> bool:
     """Whether flows share links that each would fill, so that they could fall out of step."""
-    alone_s = ends_s(transfers, _alone_s(transfers, pair, net))
-    return _contention(begins_s(transfers, alone_s), alone_s, pair, net) >= CONTENDED
+    return _contention(*_spans_s(transfers, pair, net), pair, net) >= CONTENDED
 
 
 def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> float:
@@ -191,16 +197,15 @@ def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> flo
 
     A flow alone fills the slowest link of its path. Flows that follow one another do not meet.
     """
-    rates = np.maximum(LEAST_RATE, net.rate[net.paths])
-    fills = rates.min(axis=1, keepdims=True) / rates
     lasting = np.flatnonzero(end_s - begin_s > SAME_TIME_S)
-    flow, hop = np.nonzero((net.paths >= FIRST_LINK)[pair[lasting]])
-    flow = lasting[flow]
-    links = net.paths.astype(np.min_scalar_type(net.links))[pair[flow], hop]
-    if _follow_one_another(links, begin_s[flow], end_s[flow]):
+    crossed = Rows.of_table(net.paths, net.paths >= FIRST_LINK).picked(pair[lasting])
+    links, flow = crossed.values.astype(np.min_scalar_type(net.links)), lasting[crossed.row]
+    begin_s, end_s = begin_s[flow], end_s[flow]
+    if _follow_one_another(links, begin_s, end_s):
         return 1.0
-    moments_s = np.concatenate([begin_s[flow], end_s[flow] - SAME_TIME_S])
-    fills = fills[pair[flow], hop]
+    moments_s = np.concatenate([begin_s, end_s - SAME_TIME_S])
+    rates = np.maximum(LEAST_RATE, net.rate)
+    fills = rates[net.paths].min(axis=1)[pair[flow]] / rates[links]
     changes = np.concatenate([fills, -fills])
     order = np.lexsort((changes, moments_s, np.tile(links, 2)))
     # Each link's changes add up to nothing, so the sums begin anew at the next link.
@@ -243,9 +248,10 @@ def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, Flows], I
     packets = np.where(net.by_roce, net.roce.mean_packet_bytes, 0.0)
     pairs = sorted({*zip(rates_bps.tolist(), packets.tolist(), strict=True)})
     return {
-        (kind, Flows(*of)): np.where((rates_bps == of[0]) & (packets == of[1]), some, 0)
+        (kind, Flows(*of)): crossing
         for of in pairs
         for kind, some in times.items()
+        if (crossing := np.where((rates_bps == of[0]) & (packets == of[1]), some, 0)).any()
     }
 
 
@@ -255,13 +261,12 @@ def _kind_of(node: str, topology: Topology) -> HopKind:
     return HopKind.SWITCH if node in topology.switch_by_name else HopKind.HB_SWITCH
 
 
-def _spread(amounts: Floats, spans: Floats) -> tuple[float, ...]:
+def _spread(amounts: Floats, begin: Floats, end: Floats) -> tuple[float, ...]:
     """Spread amounts evenly over spans, which are in slices; return the amount of every slice.
 
     A span within a slice, or shorter than `TINY`, counts for the slice in which it begins; a
     rounding rest after the end counts for the last.
     """
-    begin, end = spans.T
     first, last = begin.astype(int), np.minimum(end.astype(int), SLICES)
     # `per_slice` has the edges of spans; `changes` the steps of the amount that whole slices get.
     per_slice, changes = np.zeros((2, SLICES + 1))
