@@ -279,8 +279,9 @@ class _Emission:
             steps.append((self.first[chosen] + begins.row).ravel())
             nodes.append(chosen.ravel())
         waits = self.waits.picked(np.concatenate(nodes))
-        pairs = np.unique(np.concatenate(steps)[waits.row] * self.count + waits.values)
-        later, earlier = np.divmod(pairs, max(1, self.count))
+        pairs = np.sort(np.concatenate(steps)[waits.row] * self.count + waits.values)
+        distinct = pairs[np.diff(pairs, prepend=-1) != 0]
+        later, earlier = np.divmod(distinct, max(1, self.count))
         return Rows(earlier, starts_of(np.bincount(later, minlength=self.count)))
 
     def _after(self) -> Rows:
