@@ -49,15 +49,15 @@ class Groups:
     def calls(self, nodes: Ints) -> dict[Group, dict[int, list[int]]]:
         """Return the operations of each group, by rank, in the order of the file."""
         calls: dict[Group, dict[int, list[int]]] = {}
-        for node in nodes.tolist():
-            group = self._of(node)
+        for node, rank in zip(nodes.tolist(), self.rank[nodes].tolist(), strict=True):
+            group = self._of(node, rank)
             if group not in calls:
-                calls[group] = {rank: [] for rank in group.ranks}
-            calls[group].setdefault(int(self.rank[node]), []).append(node)
+                calls[group] = {member: [] for member in group.ranks}
+            calls[group].setdefault(rank, []).append(node)
         return calls
 
-    def _of(self, node: int) -> Group:
-        rank, name = int(self.rank[node]), self.columns.group.get(node, "")
+    def _of(self, node: int, rank: int) -> Group:
+        name = self.columns.group.get(node, "")
         if not name and (number := int(self.columns.comm_group[node])) != NONE:
             name = str(number)
         key = rank, name, self.columns.involved.get(node, ())
