@@ -197,11 +197,10 @@ def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> flo
 
     A flow alone fills the slowest link of its path. Flows that follow one another do not meet.
     """
-    lasting = np.flatnonzero(end_s - begin_s > SAME_TIME_S)
-    crossed = Rows.of_table(net.paths, net.paths >= FIRST_LINK).picked(pair[lasting])
-    links, flow = crossed.values.astype(np.min_scalar_type(net.links)), lasting[crossed.row]
+    links, flow = _crossed(np.flatnonzero(end_s - begin_s > SAME_TIME_S), pair, net)
     begin_s, end_s = begin_s[flow], end_s[flow]
-    if _follow_one_another(links, begin_s, end_s):
+    follows = begin_s[1:] >= end_s[:-1] - SAME_TIME_S
+    if (follows | (links[1:] != links[:-1])).all():
         return 1.0
     moments_s = np.concatenate([begin_s, end_s - SAME_TIME_S])
     rates = np.maximum(LEAST_RATE, net.rate)
@@ -212,12 +211,12 @@ def _contention(begin_s: Floats, end_s: Floats, pair: Ints, net: Network) -> flo
     return float(np.cumsum(changes[order]).max(initial=1.0))
 
 
-def _follow_one_another(links: Ints, begin_s: Floats, end_s: Floats) -> bool:
-    """Whether each flow on a link begins when the one before it has ended, in the order given."""
+def _crossed(flows: Ints, pair: Ints, net: Network) -> tuple[Ints, Ints]:
+    """Return the links that flows cross, link by link, each time with the flow."""
+    crossed = Rows.of_table(net.paths, net.paths >= FIRST_LINK).picked(pair[flows])
+    links = crossed.values.astype(np.min_scalar_type(net.links))
     order = np.argsort(links, kind="stable")
-    links, begin_s, end_s = links[order], begin_s[order], end_s[order]
-    follows = begin_s[1:] >= end_s[:-1] - SAME_TIME_S
-    return bool((follows | (links[1:] != links[:-1])).all())
+    return links[order], flows[crossed.row[order]]
 
 
 def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
