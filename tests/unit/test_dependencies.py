@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.columns import Rows, Transfer, Transfers
 from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 
 
@@ -38,3 +38,10 @@ def test_the_longest_chain_is_counted_in_steps() -> None:
     after = ((), (0,), (0,), (2,), ())
     steps = [Transfer(number, 0, 1, 8, (0,), waits) for number, waits in enumerate(after)]
     assert longest_chain(Transfers.of(steps)) == 3
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1), st.data())
+def test_rows_are_picked_in_any_order(rows: list[list[int]], data: st.DataObject) -> None:
+    which = data.draw(st.lists(st.integers(0, len(rows) - 1)))
+    picked = Rows.of(rows).picked(np.array(which, np.int64))
+    assert list(picked.lists()) == [tuple(rows[row]) for row in which]

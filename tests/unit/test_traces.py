@@ -420,6 +420,24 @@ def test_receives_in_a_row_count_what_they_wait_for_again() -> None:
         replayed(trace, PlacementRule.WRAP, (1, 2))
 
 
+def test_operations_in_a_row_count_what_they_wait_for() -> None:
+    made = nodes.Nodes(ranks=2)
+    first, second = (made.collective(Collective.ALL_REDUCE, 8, (0, 1), 0) for _ in range(2))
+    for rank in (0, 1):
+        made.wait(second[rank], first[rank])
+    trace = made.trace("made")
+    ends = replayed(trace, PlacementRule.WRAP, (1, 2)).deliveries.ends
+    waits = int(ends.lengths[list(first.values())].sum())
+    assert waits > 1
+    with patch.object(replay, "MOST_WAITS", waits):
+        assert len(replayed(trace, PlacementRule.WRAP, (1, 2)).transfers) == 8
+    with (
+        patch.object(replay, "MOST_WAITS", waits - 1),
+        pytest.raises(ScheduleError, match="dependencies on transfers"),
+    ):
+        replayed(trace, PlacementRule.WRAP, (1, 2))
+
+
 def test_compute_of_more_than_a_day_is_refused() -> None:
     trace = trace_in([GOAL.encode()])
     with pytest.raises(ScheduleError, match="at most a day"):
