@@ -257,13 +257,22 @@ class Network:
         """The part of a pair's packets that cross each link of its path, each time it stands."""
         return 1 / _ways(self.hops, self.ways)
 
-    def wire_bytes(self, payload_bytes: Ints, pair: Ints, header_bytes: int = 0) -> Floats:
-        """Return the bytes that links count for each transfer of a pair, headers included.
+    def wire_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
+        """Return the bytes that links count for the payload of each transfer, in full packets.
 
-        By TCP, `header_bytes` precede a transfer, and its end is that of a packet. Beside RoCE's
-        own headers, there are none.
+        They grow with the payload. By RoCE, these are all frames of a transfer.
         """
-        by_tcp: Floats = framed_bytes(payload_bytes + header_bytes).astype(np.float64)
+        return self._by_transport(np.float64(wire_bytes(1)) * payload_bytes, payload_bytes, pair)
+
+    def transfer_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
+        """Return the bytes that links count for each transfer, whose end is that of a packet.
+
+        By TCP, a header precedes it.
+        """
+        framed = framed_bytes(payload_bytes + TRANSFER_HEADER_BYTES).astype(np.float64)
+        return self._by_transport(framed, payload_bytes, pair)
+
+    def _by_transport(self, by_tcp: Floats, payload_bytes: Ints, pair: Ints) -> Floats:
         if not self.by_roce.any():
             return by_tcp
         return np.where(self.by_roce[pair], self.roce.wire_bytes(payload_bytes), by_tcp)
@@ -431,7 +440,7 @@ class Terms:
         """Return the bytes that a shaped link counts for each transfer, headers included."""
         if not self.headers:
             return payload_bytes.astype(np.float64)
-        return net.wire_bytes(payload_bytes, pair, TRANSFER_HEADER_BYTES)
+        return net.transfer_bytes(payload_bytes, pair)
 
     def last(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
         """Return the bytes of each transfer's last segment, which may leave on credit.

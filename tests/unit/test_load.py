@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
-from model.fabric.shaping import framed_bytes
+from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.fabric.topology import Hop, Topology
 from model.prediction.closed_forms import ClosedForm, Grid
@@ -55,7 +55,7 @@ def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
     wanted = dict.fromkeys(HopKind, 0.0)
     for transfer, hops in zip(schedule.transfers, paths, strict=True):
         for hop_kind in crossed(hops or (), topology):
-            wanted[hop_kind] += framed_bytes(transfer.size_bytes)
+            wanted[hop_kind] += wire_bytes(transfer.size_bytes)
     assert totals(found) == pytest.approx(wanted)
     assert sum(found.transfers) == pytest.approx(len(schedule.transfers))
 
