@@ -341,7 +341,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "moe-skew": (Table("variant fabric measured_s", across="algorithm"),),
     "paper-all-to-all": CASES,
     "communicators": (Table("variant algorithm ratio", across="fabric"),),
-    "generators": (Table("fabric collective algorithm modeled_s measured_s", across="generator"),),
+    "generators": (Table("fabric collective algorithm ratio", across="generator"),),
     "training-iteration": CASES,
     "pipeline-schedules": CASES,
     "two-tier-domains": CASES,

@@ -147,7 +147,11 @@ def test_the_rows_of_a_run_are_its_cases_and_what_it_compares(
     result["cases"][0]["inference"] = {"latency_s": {"p50": {"measured": 2.0, "modeled": 1.0}}}
     result["interference"] = [{"job": "top", "alone_s": {"measured": 1.0, "modeled": 0.9}}]
     result["failures"] = [{"fault": "down", "fidelity": {"baseline": {"idle": 1}}, "times": []}]
-    monkeypatch.setattr("studies.benchmarks.accuracy.run", lambda *_: result)
+    crafted = {**result["cases"][0], "generator": "scapy", "fidelity": {"verdict": "pass"}}
+    monkeypatch.setattr(
+        "studies.benchmarks.accuracy.run",
+        lambda *_: {**result, "cases": [*result["cases"], crafted]},
+    )
     rows = list(accuracy(tmp_path, "spine-selection"))
     first = rows[: len(rows) // 3]
     assert {row["spine_selection"] for row in first} == {"destination"}
