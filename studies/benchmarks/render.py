@@ -338,7 +338,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "gpus links updates_per_s server_share_of_a_core alone_s followed_s followed_over_alone"
         ),
     ),
-    "moe-skew": (Table("variant fabric measured_s", across="algorithm"),),
+    "moe-skew": (Table("fabric variant measured_s", across="algorithm"),),
     "paper-all-to-all": CASES,
     "communicators": (Table("variant algorithm ratio", across="fabric"),),
     "generators": (Table("fabric collective algorithm ratio", across="generator"),),

@@ -144,10 +144,10 @@ def test_the_rows_of_a_run_are_its_cases_and_what_it_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = json.loads(SAMPLE.read_text())
+    crafted = {**result["cases"][0], "generator": "scapy", "fidelity": {"verdict": "pass"}}
     result["cases"][0]["inference"] = {"latency_s": {"p50": {"measured": 2.0, "modeled": 1.0}}}
     result["interference"] = [{"job": "top", "alone_s": {"measured": 1.0, "modeled": 0.9}}]
     result["failures"] = [{"fault": "down", "fidelity": {"baseline": {"idle": 1}}, "times": []}]
-    crafted = {**result["cases"][0], "generator": "scapy", "fidelity": {"verdict": "pass"}}
     monkeypatch.setattr(
         "studies.benchmarks.accuracy.run",
         lambda *_: {**result, "cases": [*result["cases"], crafted]},
