@@ -368,7 +368,10 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
     "throughput": (Table("against unit published modeled", of=_by_source),),
     "htsim": (Table("matrix spines queue_pairs htsim_us unpaused_us modeled_us deviation"),),
-    "traces": (Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),),
+    "traces": (
+        Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),
+        Table("checked nodes steps check_s"),
+    ),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
     "datapaths": (
         Table("fabric up_s", across="datapath"),
