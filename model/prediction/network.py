@@ -9,7 +9,7 @@ Each follows from a protocol, from the kernel's source or from a setting of the 
 fitted. A prediction without one of them shows what that term is worth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import (
     PACKET_HEADER_BYTES,
+    Sizes,
     framed_bytes,
     segment_bytes,
     wire_bytes,
@@ -262,28 +263,29 @@ class Network:
 
         They grow with the payload. By RoCE, these are all frames of a transfer.
         """
-        return self._by_transport(np.float64(wire_bytes(1)) * payload_bytes, payload_bytes, pair)
+        by_tcp = np.float64(wire_bytes(1)) * payload_bytes
+        return self._by_transport(pair, by_tcp, self.roce.wire_bytes, payload_bytes)
 
     def transfer_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
         """Return the bytes that links count for each transfer, whose end is that of a packet.
 
         By TCP, a header precedes it.
         """
-        framed = framed_bytes(payload_bytes + TRANSFER_HEADER_BYTES).astype(np.float64)
-        return self._by_transport(framed, payload_bytes, pair)
-
-    def _by_transport(self, by_tcp: Floats, payload_bytes: Ints, pair: Ints) -> Floats:
-        if not self.by_roce.any():
-            return by_tcp
-        return np.where(self.by_roce[pair], self.roce.wire_bytes(payload_bytes), by_tcp)
+        by_tcp = framed_bytes(payload_bytes + TRANSFER_HEADER_BYTES)
+        return self._by_transport(pair, by_tcp, self.roce.wire_bytes, payload_bytes)
 
     def last_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
         """Return the bytes of each transfer's last segment, or last packet of RoCE."""
         before = payload_bytes + TRANSFER_HEADER_BYTES - 1
-        by_tcp: Floats = framed_bytes(before % self.segment_bytes + 1).astype(np.float64)
-        if not self.by_roce.any():
-            return by_tcp
-        return np.where(self.by_roce[pair], self.roce.last_bytes(payload_bytes), by_tcp)
+        by_tcp = framed_bytes(before % self.segment_bytes + 1)
+        return self._by_transport(pair, by_tcp, self.roce.last_bytes, payload_bytes)
+
+    def _by_transport(
+        self, pair: Ints, by_tcp: Sizes, of_roce: Callable[[Sizes], Sizes], payload_bytes: Ints
+    ) -> Floats:
+        if self.by_roce.any():
+            by_tcp = np.where(self.by_roce[pair], of_roce(payload_bytes), by_tcp)
+        return np.asarray(by_tcp, np.float64)
 
     def acknowledgement_share(self) -> Floats:
         """Return the bytes of acknowledgements on each link for each byte of data.

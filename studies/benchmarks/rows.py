@@ -52,7 +52,7 @@ def part(rows: Iterable[Row], **facts: Any) -> Iterator[Row]:
 def seen(case: dict[str, Any]) -> Row:
     """Return the row of a case of a run's JSON object: times against the model, observations.
 
-    Those of crafted packets are not judged: they have none of both.
+    A case of crafted packets has neither.
     """
     measured, fidelity = case["measured_s"], case["fidelity"]
     named = {
