@@ -28,6 +28,7 @@ from model.fabric.shaping import (
 )
 from model.fabric.spec import COMPARED, PLATFORMS, FabricKind
 from model.fabric.topology import LinkKind, Topology
+from model.fabric.transport import Transport
 from model.prediction.closed_forms import DIRECT, TWO_STEP, Grid
 from model.prediction.fluid import (
     Prediction,
@@ -409,3 +410,32 @@ def test_a_window_of_transfers_hides_the_latency_of_all_but_one(
     assert simulated_s == pytest.approx(expected_s, rel=1e-6)
     followed_s = unshared_arrivals_s(train, pair, net, latencies, FLUID).max()
     assert followed_s == pytest.approx(expected_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("behind", "transport", "latencies"),
+    [
+        (Transfer(1, 0, 1, 1000, (), (0,)), Transport.TCP, 1),
+        (Transfer(1, 0, 2, 1000, (), (0,)), Transport.TCP, 3),
+        (Transfer(1, 0, 2, 1000, (), (0,)), Transport.ROCE, 1),
+        (Transfer(1, 0, 0, 0, (), (0,), compute_ns=1000), Transport.TCP, 2),
+        (Transfer(1, 0, 0, 0, (), (0,), compute_ns=1000), Transport.ROCE, 2),
+    ],
+    ids=["same peer", "other peer", "other peer by RoCE", "compute", "compute by RoCE"],
+)
+def test_what_follows_a_send_awaits_its_confirmation_if_it_could_overtake(
+    behind: Transfer, transport: Transport, latencies: int
+) -> None:
+    fabric = replace(spec(FabricKind.RAIL_ONLY, 3, 1), transport=transport)
+    topology = build_topology(fabric)
+    steps = Transfers.of([Transfer(0, 0, 1, 1000, ()), behind])
+    pair, net = healthy_network(steps, topology)
+
+    def ends_s(latency_s: float) -> float:
+        by_class = {kinds: latency_s for kinds in net.classes if kinds}
+        simulated_s: float = Simulation(steps, pair, [net], by_class).run()[1]
+        followed_s = unshared_arrivals_s(steps, pair, net, by_class)[1]
+        assert followed_s == pytest.approx(simulated_s, rel=1e-6)
+        return simulated_s
+
+    assert ends_s(0.25) - ends_s(0.0) == pytest.approx(latencies * 0.25, rel=1e-6)

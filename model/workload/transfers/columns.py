@@ -20,7 +20,8 @@ class Transfer:
     """Chunks that one GPU sends to another, once the transfers `after` are done.
 
     `source` and `destination` are ranks. A transfer that the source itself sent is done when its
-    receiver has confirmed it; one that the source received is done when it has arrived. Chunks
+    receiver has confirmed it, or, for one that cannot overtake it, when it has left; one that the
+    source received is done when it has arrived. Chunks
     replace what the receiver holds, or are added to it if `reduce` is set. With `ready`, the source
     waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
 
