@@ -21,9 +21,9 @@ class Transfer:
 
     `source` and `destination` are ranks. A transfer that the source itself sent is done when its
     receiver has confirmed it, or, for one that cannot overtake it, when it has left; one that the
-    source received is done when it has arrived. Chunks
-    replace what the receiver holds, or are added to it if `reduce` is set. With `ready`, the source
-    waits until the destination has received that transfer and is ready-to-receive (a rendezvous).
+    source received is done when it has arrived. Chunks replace what the receiver holds, or are
+    added to it if `reduce` is set. With `ready`, the source waits until the destination has
+    received that transfer and is ready-to-receive (a rendezvous).
 
     A step of compute stands among the transfers as one of no bytes from a rank to itself, which
     takes `compute_ns` of emulated time. The destination is reached by its `lane`.
