@@ -2,6 +2,7 @@
 
     sudo .venv/bin/python -m tests.shown              those whose code has changed, or that failed
     sudo .venv/bin/python -m tests.shown --only ray   those whose command contains the word
+    sudo .venv/bin/python -m tests.shown --record     benchmarks write the documentation's figures
     .venv/bin/python -m tests.shown --table           none: renews the documentation's table
 
 Each outcome is written when its command ends: an interrupted call goes on where it was. Output goes
@@ -40,7 +41,7 @@ def main() -> None:
     ]
     logs = Path(mkdtemp(prefix="railbed-long-runs-"))
     print(f"{len(runs)} commands; the output of each is in {logs}.", flush=True)
-    records = [execute(run, logs) for run in runs]
+    records = [execute(run, logs, record=options.record) for run in runs]
     sys.exit(any(record.outcome != "pass" for record in records))
 
 
@@ -49,19 +50,21 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.shown", description=__doc__)
     parser.add_argument("--only", default="", metavar="WORD", help="commands with this word")
     parser.add_argument("--again", action="store_true", help="also what passed with this code")
+    parser.add_argument("--record", action="store_true", help="benchmarks write their figures")
     parser.add_argument("--table", action="store_true", help="renew the table alone")
     return parser.parse_args()
 
 
-def execute(run: LongRun, logs: Path) -> Record:
-    """Execute a long run in a folder of its own, and keep its record."""
+def execute(run: LongRun, logs: Path, *, record: bool) -> Record:
+    """Execute a long run in a folder of its own, and keep how it ended; `record` keeps figures."""
     log = logs / f"{re.sub(r'[^a-z0-9]+', '-', run.command.lower())[:80].strip('-')}.log"
     print(f"{run.command}: ", end="", flush=True)
+    recording = " --record" if record and run.command.startswith("railbed bench ") else ""
     begun_s = time.monotonic()
     with TemporaryDirectory(prefix="railbed-shown-") as name:
-        code = exit_code(run.command, Path(name), log)
+        code = exit_code(f"{run.command}{recording}", Path(name), log)
     duration_s = time.monotonic() - begun_s
-    record = Record(
+    ended = Record(
         command=run.command,
         commit=said("git", "rev-parse", "--short", "HEAD"),
         date=str(date.today()),
@@ -70,9 +73,9 @@ def execute(run: LongRun, logs: Path) -> Record:
         outcome="pass" if code == 0 else f"exit code {code}: {last_line(log)}",
         duration_s=f"{duration_s:.0f}",
     )
-    keep(record)
-    print(record.outcome, flush=True)
-    return record
+    keep(ended)
+    print(ended.outcome, flush=True)
+    return ended
 
 
 def exit_code(command: str, folder: Path, log: Path) -> int:
