@@ -56,6 +56,9 @@ Message = dict[str, Any]
 SEGMENT_BYTES = 1460
 # Wake a receiver once this much has arrived (SO_RCVLOWAT), not for each packet, nor for a header.
 RECEIVE_BATCH_BYTES = 128 * 1024
+# Offer a sender this window: what waits to be read, and all that its send buffer holds. Where TCP's
+# window ends, it cuts a segment in two, and the last one, which leaves on credit, is shorter.
+RECEIVE_WINDOW_BYTES = 512 * 1024
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 # tcpi_unacked, tcpi_total_retrans, tcpi_rcv_ooopack of struct tcp_info (linux/tcp.h, Linux 5.4).
@@ -145,6 +148,8 @@ class Agent:
         sock.settimeout(CONNECTED_WITHIN_S)  # a peer may stop before its rank
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
+        # The kernel enlarges the receive buffer for it, and keeps it (tcp_set_rcvlowat).
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, RECEIVE_WINDOW_BYTES)
         connection = self.incoming[rank] = Incoming(sock)
         self.expect(rank, connection)
         self.watch(sock, lambda _: self.on_data(connection))
