@@ -14,7 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traffic_gen.agents.agent import HEADER, RECEIVE_BATCH_BYTES, Agent
+from traffic_gen.agents.agent import (
+    HEADER,
+    HELLO,
+    RECEIVE_BATCH_BYTES,
+    RECEIVE_WINDOW_BYTES,
+    Agent,
+)
 from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
 
 PEER, CONTROL = 7, 8  # file descriptors
@@ -117,6 +123,18 @@ def test_a_receiver_is_woken_by_the_shortest_transfer_and_not_by_a_header(sizes:
     agent.expect = partial(Agent.expect, agent)
     Agent.prepare(agent)
     assert connection.batch == min(HEADER.size + min(sizes), RECEIVE_BATCH_BYTES)
+
+
+def test_a_sender_is_offered_a_window_for_all_that_its_buffer_holds() -> None:
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller, socket.create_connection(listener.getsockname()) as peer:
+            peer.sendall(HELLO.pack(3))
+            agent.on_connection(0)
+            with agent.incoming[3].sock as sock:
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= RECEIVE_WINDOW_BYTES
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == HEADER.size
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1), st.booleans())

@@ -30,13 +30,11 @@ from traffic_gen.traces.formats.nodes import (
 )
 
 NUMBER = r"[0-9]{1,18}"
-REST = rf"(?:\s+(?:cpu|nic)\s+{NUMBER})*"
 STATEMENT = re.compile(
     r"\s*(?:([A-Za-z]\w*)\s*:\s*)?(?:"
-    rf"(send|recv)\s+({NUMBER})b\s+(?:to|from)\s+(-1|{NUMBER})(?:\s+tag\s+(-1|{NUMBER}))?{REST}"
-    rf"|calc\s+({NUMBER}){REST})\s*"
+    rf"(send|recv)\s+({NUMBER})b\s+(?:to|from)\s+(-1|{NUMBER})(?:\s+tag\s+(-1|{NUMBER}))?"
+    rf"|calc\s+({NUMBER}))((?:\s+(?:cpu|nic)\s+{NUMBER})*)\s*"
 )
-PLACED = re.compile(r"\s(?:cpu|nic)\s")
 WAIT = re.compile(r"\s*([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)\s*")
 RANK = re.compile(rf"\s*rank\s+({NUMBER})\s*\{{\s*")
 COUNT = re.compile(rf"\s*num_ranks\s+({NUMBER})\s*")
@@ -133,8 +131,8 @@ class _Reader:
         return rank
 
     def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
-        label, what, size, peer, tag, nanoseconds = matched.groups()
-        self.placed += PLACED.search(matched[0]) is not None
+        label, what, size, peer, tag, nanoseconds, places = matched.groups()
+        self.placed += bool(places)
         if what is None:
             seconds = int(nanoseconds) / 1e9
             if seconds > MOST_SECONDS:

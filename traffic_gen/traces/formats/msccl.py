@@ -98,12 +98,12 @@ class _Reader:
         elif self.algorithm is not None:
             {"gpu": self._gpu, "tb": self._block}[name](given, self.algorithm)
 
-    def _number(self, given: Attributes, key: str, least: int, most: int) -> int:
+    def _number(self, given: Attributes, key: str, least: int, most: int, default: str = "") -> int:
         """Return an attribute that is a number within bounds."""
-        text = given.get(key, "")
-        if not NUMBER.fullmatch(text) or not least <= int(text) <= most:
-            self._refuse(f"{key} must be {least} to {most}, got {text[:40]!r}")
-        return int(text)
+        text = given.get(key, default)
+        if NUMBER.fullmatch(text) and least <= (number := int(text)) <= most:
+            return number
+        self._refuse(f"{key} must be {least} to {most}, got {text[:40]!r}")
 
     def _algorithm(self, given: Attributes) -> None:
         place = self.parser.CurrentLineNumber
@@ -146,8 +146,8 @@ class _Reader:
             source=self._location(given, "src"),
             target=self._location(given, "dst"),
             count=self._number(given, "cnt", 0 if type_ == "nop" else 1, MOST_CHUNKS),
-            block=self._number({"depid": "-1", **given}, "depid", -1, MOST_BLOCKS - 1),
-            step=self._number({"deps": "-1", **given}, "deps", -1, 10**9),
+            block=self._number(given, "depid", -1, MOST_BLOCKS - 1, "-1"),
+            step=self._number(given, "deps", -1, 10**9, "-1"),
         )
         self.chunks += max(2, step.count)
         require_nodes(self.chunks, step.place)
