@@ -113,8 +113,9 @@ def _step_issues(
     by_time = by_time or "size_scale" not in type(workload).model_fields
     key, least = ("time_dilation", dilation) if by_time else ("size_scale", scale / dilation)
     hint = f"use {round_up(least) if by_time else least:.6g}"
-    if dilation > scale:
-        whole = case.task.size_bytes
+    if not (whole := case.task.size_bytes):
+        hint = "all of its messages are empty: send bytes"
+    elif dilation > scale:
         least = round_up(whole * dilation / scale)
         hint = f"even all of its {whole:.12g} bytes are too few: send {least:.12g} B or more"
     yield Issue(("workloads", case.workload, key), what, hint)

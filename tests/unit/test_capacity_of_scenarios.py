@@ -234,6 +234,17 @@ def test_data_that_is_too_small_is_refused_with_a_size_that_does(
     assert {planned.verdict for planned in plan(overloaded, TWO_CORES)} == {"no"}
 
 
+def test_messages_without_bytes_are_refused(tmp_path: Path) -> None:
+    rank = "rank {} {{\n{}\n}}\n"
+    ranks = rank.format(0, "send 0b to 1") + rank.format(1, "recv 0b from 0")
+    (tmp_path / "t.goal").write_text(f"num_ranks 2\n{ranks}")
+    path = tmp_path / "x.yaml"
+    keys = "domains: 2, domain_size: 1, platform: dgx-h100, bandwidth_scale: 20000"
+    path.write_text(f"fabric: {{{keys}}}\nworkloads: [{{trace: t.goal}}]\n")
+    with pytest.raises(InputError, match="all of its messages are empty: send bytes"):
+        load(path, machine=TWO_CORES)
+
+
 def test_time_dilation_is_instead_of_a_size_scale(tmp_path: Path) -> None:
     assert dilated(tmp_path, 5000) == pytest.approx(5000)
     with pytest.raises(InputError, match="time_dilation: cannot be combined with size_scale"):

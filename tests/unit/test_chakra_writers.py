@@ -7,6 +7,7 @@ ASTRA-sim's converter of MSCCL. What a writer leaves out or does its own way is 
 import gzip
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
@@ -378,6 +379,12 @@ def test_the_msccl_converter_of_astra_sim(size: tuple[bytes, ...], given: Defaul
     assert trace.left_out == ("compute of 4 nodes with no duration, and no num_ops of a GPU",)
 
 
+def test_more_chunks_than_a_buffer_has_are_refused() -> None:
+    chunks = attribute("msg_chunk_cnt", 9, "int32"), attribute("total_chunk_cnt", 8, "int32")
+    with pytest.raises(Malformed, match="msg_chunk_cnt must be at most total_chunk_cnt"):
+        read(*(msccl_rank(rank, *chunks) for rank in range(RANKS)), given=Defaults(RANKS, 1024))
+
+
 def test_chunks_need_a_size(tmp_path: Path) -> None:
     for rank in range(RANKS):
         packed = gzip.compress(msccl_rank(rank, *CHUNKS))
@@ -449,6 +456,27 @@ def test_what_cannot_be_replayed_is_refused(one: bytes, what: str) -> None:
         read(*everywhere(one))
 
 
+@pytest.mark.parametrize(
+    ("source", "room", "what"),
+    [(0, 8, ""), (0, 16, ""), (1, 8, "comm_src must be the rank of"), (0, 7, "comm_size is less")],
+)
+def test_both_ends_of_a_message_agree(source: int, room: int, what: str) -> None:
+    def end(type_: int, size: int, *ranks: int) -> bytes:
+        names = zip(("comm_src", "comm_dst"), ranks, strict=True)
+        of = (attribute(name, rank) for name, rank in names)
+        return b"\x00" + node(0, type_, *of, attribute("comm_size", size))
+
+    files = end(SEND, 8, source, 1), end(RECEIVE, room, 0, 1)
+    with pytest.raises(Malformed, match=what) if what else nullcontext():
+        assert read(*files, given=NO_DEFAULTS).total_bytes == 8
+
+
+def test_dimensions_that_are_not_replayed_are_told() -> None:
+    one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", [True, False, True]))
+    told = ("involved_dim of 4 operations beyond the network's two dimensions",)
+    assert read(*everywhere(one)).left_out == told
+
+
 def test_priorities_are_told() -> None:
     one = collective(0, ALL_REDUCE, 8, attribute("comm_priority", 2, "int32"))
     assert read(*everywhere(one)).left_out == ("priorities of 4 communications",)
@@ -461,7 +489,10 @@ def test_files_are_named_in_many_ways(tmp_path: Path, name: str) -> None:
     for rank in range(12):
         (tmp_path / name.format(rank)).write_bytes(b"\x00" + collective(1, ALL_REDUCE, 8))
     (tmp_path / "groups_8.json").write_text("{}")
-    for path in (tmp_path, tmp_path / name.format(11)):
+    paths = [tmp_path, tmp_path / name.format(11)]
+    # ASTRA-sim is given what comes before the rank.
+    paths += [tmp_path / "trace"] * (name == "trace.{}.et")
+    for path in paths:
         assert read_trace(path).ranks == 12
 
 

@@ -248,7 +248,8 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("experts.matrix", ("0,8000000", "1\n" * 65_537 + "0,8000000"), ":65538", "must have 1 to"),
         ("layers.txt", ("all_gpus: 4", "all_gpus: 1099511627776"), ":1", "must have 1 to 65536"),
         ("layers.txt", ("pp: 1", "pp: 2"), ":1", "pp 2 needs pp_comm"),
-        ("layers.txt", ("pp: 1", "pp: 0"), ":1", "pp must be at least 1, got 0"),
+        ("layers.txt", ("pp: 1", "pp: 0"), ":1", "pp must be a whole number from 1 on, got 0"),
+        ("layers.txt", ("pp: 1", "ga: 2.5"), ":1", "ga must be a whole number from 1 on, got 2.5"),
         ("layers.txt", ("pp: 1", "pp: 4"), ":1", "4 ranks must be a multiple of 2 (tensor) times"),
         ("layers.txt", ("pp: 1", "pp: 1 pp: 1"), ":1", "duplicate key 'pp'"),
         ("layers.txt", ("checkpoints: 0", "checkpoints: 2 1"), ":1", "checkpoints must have 2"),
@@ -270,6 +271,9 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ('"rcs"', '"rrcs"'), ":17", "adds chunk"),
         ("ring-all-gather.xml", ('o_chunks="4"', 'o_chunks="3"'), ":44", "writes outside the 3"),
         ("ring-all-gather.xml", ('dstoff="3"', 'dstoff="-1"'), ":44", "writes outside the 4"),
+        ("ring-all-gather.xml", ("Simple", "LL64"), ":2", "unknown proto 'LL64'"),
+        ("ring-all-gather.xml", ("<algo", '<algo maxBytes="4096"'), ":2", "is for sizes from 0"),
+        ("ring-all-gather.xml", ("<algo", '<algo minBytes="99999999"'), ":2", "is for sizes from 9"),
         ("ring-all-gather.xml", ("</algo>", ""), ":48", "is not XML"),
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
         ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "step 's' needs a peer"),
@@ -285,6 +289,13 @@ def test_what_a_format_does_not_allow_is_refused_with_its_line(
         trace_in([text.encode()], given_to(name))
     assert refused.value.what.startswith(what), refused.value.what
     assert refused.value.place == place
+
+
+@pytest.mark.parametrize(("protocol", "sent"), [("LL", 32_000_000), ("LL128", 17_066_667)])
+def test_protocols_of_msccl_send_flags_with_the_data(protocol: str, sent: int) -> None:
+    text = SAMPLES["ring-all-gather.xml"].replace("Simple", protocol)
+    trace = trace_in([text.encode()], given_to("ring-all-gather.xml"))
+    assert set(trace.size_bytes[trace.kind == NodeKind.SEND].tolist()) == {sent}
 
 
 def test_an_msccl_algorithm_needs_a_size() -> None:

@@ -1,7 +1,7 @@
 """A trace from a file: its content tells the format.
 
 Traces of Chakra and PyTorch have a file for each rank, such as `NAME.RANK.et`, `NAME_rankRANK.et`
-or `NAME_RANK.json`; the folder or any one of the files names the trace.
+or `NAME_RANK.json`; the folder, any one of the files, or NAME, as in ASTRA-sim, names the trace.
 """
 
 import gc
@@ -108,12 +108,21 @@ def files_of(path: Path) -> list[Path]:
     if PROFILE.fullmatch(path.name) and os.path.exists(path):
         return _profiles(path.parent)
     named = OF_A_RANK.fullmatch(path.name)
+    if not os.path.lexists(path):
+        return _by_prefix(path)
     if named is None or not os.path.exists(path):
         return [path]
     ranks = _sets(path.parent)[named["name"], named["form"]]
     if named["form"] == "json" and set(ranks) != set(range(len(ranks))):
         return [path]
     return _in_order(path.parent, ranks)
+
+
+def _by_prefix(path: Path) -> list[Path]:
+    """Return the files whose names a path begins, or the path, if there are none."""
+    sets = _sets(path.parent) if os.path.isdir(path.parent) else {}
+    ranks = sets.get((f"{path.name}.", "et"), {})
+    return _in_order(path.parent, ranks) if ranks else [path]
 
 
 def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:

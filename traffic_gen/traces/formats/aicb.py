@@ -90,10 +90,13 @@ def _strategy(given: dict[str, list[float]], defaults: Defaults, *, is_micro: bo
     for key in SINGLE:
         if key in given and len(given[key]) != 1:
             raise Malformed(1, f"{key} must have one number, got {len(given[key])} numbers")
-    size = {key: int(given.get(key, [1])[0]) for key in SIZES}
-    if wrong := [key for key in SIZES if size[key] < 1]:
-        raise Malformed(1, f"{wrong[0]} must be at least 1, got {size[wrong[0]]}")
-    ranks = require_ranks(int(given.get("all_gpus", [defaults.ranks])[0]), 1)
+    numbers = {key: given.get(key, [1.0])[0] for key in SIZES}
+    numbers["all_gpus"] = given.get("all_gpus", [defaults.ranks])[0]
+    for key, number in numbers.items():
+        if number < 1 or number % 1:
+            raise Malformed(1, f"{key} must be a whole number from 1 on, got {number:g}")
+    size = {key: int(number) for key, number in numbers.items()}
+    ranks = require_ranks(size["all_gpus"], 1)
     tensor, stages = size["model_parallel_NPU_group"], size["pp"]
     expert = size["ep"] * size["expert_parallel_npu_group"]
     if ranks % (tensor * expert * stages):

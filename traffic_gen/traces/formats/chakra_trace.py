@@ -31,6 +31,8 @@ COLLECTIVES = {
     8: Collective.REDUCE_SCATTER,
     BARRIER: Collective.ALL_REDUCE,
 }
+# The attribute that names the rank of a send or receive itself, beside that of its peer.
+OWN_END = {"comm_dst": "comm_src", "comm_src": "comm_dst"}
 ROOTED = [number for number, collective in COLLECTIVES.items() if collective.has_root]
 
 
@@ -110,7 +112,14 @@ class Assembly:
             _ = trace.order
         except Contradiction as error:
             raise self.source.at(error.node, str(error)) from None
+        self._require_room(trace)
         return self._controlled(trace, control, missing)
+
+    def _require_room(self, trace: Trace) -> None:
+        """Raise `Malformed` for a receive of fewer bytes than it is sent."""
+        room, sent_by = self.columns.comm_size, np.maximum(0, trace.sent_by)
+        fits = (room <= 0) | (room >= trace.size_bytes[sent_by])
+        self._require(~self._of(NodeKind.RECEIVE) | fits, "comm_size is less than that of its send")
 
     def _controlled(self, trace: Trace, control: Rows, missing: int) -> Trace:
         """Return a trace whose nodes wait for control dependencies, too, as in ASTRA-sim.
@@ -148,6 +157,9 @@ class Assembly:
             right = (named >= 0) & (named < self.ranks)
             self._require(~nodes | right, f"{name} must be one of the ranks 0 to {self.ranks - 1}")
             peer[nodes] = named[nodes]
+            own = getattr(self.columns, OWN_END[name])
+            right = (own == NONE) | (own == self.rank)
+            self._require(~nodes | right, f"{OWN_END[name]} must be the rank of the file")
         return peer
 
     def _sizes(self) -> Ints:
@@ -164,8 +176,10 @@ class Assembly:
                     "send has chunks, and no comm_size: the workload needs `size`, that of the "
                     "buffer that has total_chunk_cnt chunks",
                 )
+            fits = columns.msg_chunk_cnt <= columns.total_chunk_cnt
+            self._require(~self._chunks | fits, "msg_chunk_cnt must be at most total_chunk_cnt")
             shares = columns.msg_chunk_cnt / np.maximum(1, columns.total_chunk_cnt)
-            of_buffer = np.rint(np.minimum(shares, 1) * self.given.size_bytes).astype(np.int64)
+            of_buffer = np.rint(shares * self.given.size_bytes).astype(np.int64)
             size_bytes = np.where(self._chunks, of_buffer, size_bytes)
         self._require_bytes(sends, size_bytes)
         return np.where(sends, size_bytes, 0)
@@ -205,6 +219,9 @@ class Assembly:
         communicates = self._of(NodeKind.SEND) | self._of(NodeKind.COLLECTIVE)
         if ranked := int((communicates & (columns.comm_priority > 0)).sum()):
             yield f"priorities of {ranked} communications"
+        involved = columns.involved.values()
+        if further := sum(any(dims[2:]) and not all(dims) for dims in involved):
+            yield f"involved_dim of {further} operations beyond the network's two dimensions"
 
     def _after(self) -> tuple[Rows, Rows, int]:
         """Turn ids into numbers of nodes, each within its rank's file.

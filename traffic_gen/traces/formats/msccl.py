@@ -10,9 +10,14 @@ The steps of a block follow each other, and a step its dependency in another blo
 chunk has the collective's size divided by `nchunksperloop`; `i_chunks` and the others may count the
 used part of a buffer alone, as msccl-tools writes them. An algorithm that does not do what its
 collective asks is refused (`msccl_proof`).
+
+The protocols LL and LL128 send flags with the data: 4 bytes with 4, 8 with 120
+(src/include/device.h of NCCL). An algorithm is for sizes from `minBytes` to `maxBytes`.
 """
 
 import re
+from fractions import Fraction
+from math import ceil
 from typing import NoReturn
 from xml.parsers import expat
 
@@ -28,7 +33,7 @@ from traffic_gen.traces.formats.nodes import (
 )
 
 FORMAT = "MSCCL XML"
-NUMBER = re.compile(r"-?[0-9]{1,9}")
+NUMBER = re.compile(r"-?[0-9]{1,18}")
 RECEIVES, SENDS = ("r", "rcs", "rrs", "rrc", "rrcs"), ("s", "rcs", "rrs", "rrcs")
 TYPES = (*RECEIVES, "s", "cpy", "re", "nop")
 MOST_CHUNKS = 2**20
@@ -36,6 +41,8 @@ MOST_CHUNKS = 2**20
 # has 32 channels of 32 blocks.
 MOST_GPUS, MOST_BLOCKS = 4096, 1024
 LEVELS = ("algo", "gpu", "tb", "step")
+# Bytes that each protocol sends for a byte of data.
+PROTOCOLS = {"Simple": Fraction(1), "LL": Fraction(2), "LL128": Fraction(128, 120)}
 Attributes = dict[str, str]
 
 
@@ -58,7 +65,7 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
     algorithm = reader.algorithm
     if algorithm is None:
         raise Malformed(1, "needs an algorithm")
-    return _trace(algorithm, defaults, reader.left_out)
+    return _trace(algorithm, reader, defaults)
 
 
 class _Reader:
@@ -70,6 +77,8 @@ class _Reader:
         self.gpu = 0
         self.block: Block | None = None
         self.open: list[str] = []
+        self.sent_for_a_byte = PROTOCOLS["Simple"]
+        self.sizes = 0, 0
         # The number of chunks that steps touch.
         self.chunks = 0
         self.left_out: list[str] = []
@@ -107,6 +116,12 @@ class _Reader:
 
     def _algorithm(self, given: Attributes) -> None:
         place = self.parser.CurrentLineNumber
+        protocol = given.get("proto", "Simple")
+        if protocol not in PROTOCOLS:
+            self._refuse(f"unknown proto {protocol[:40]!r}", f"known: {', '.join(PROTOCOLS)}")
+        self.sent_for_a_byte = PROTOCOLS[protocol]
+        least, most = (self._number(given, f"{end}Bytes", 0, 2**62, "0") for end in ("min", "max"))
+        self.sizes = least, most
         self.algorithm = Algorithm(
             place_in_file=place,
             collective=given.get("coll", ""),
@@ -160,22 +175,26 @@ class _Reader:
         return name, self._number(given, f"{end}off", -1, MOST_CHUNKS)
 
 
-def _trace(algorithm: Algorithm, defaults: Defaults, left_out: list[str]) -> Trace:
+def _trace(algorithm: Algorithm, reader: _Reader, defaults: Defaults) -> Trace:
     """Turn steps into nodes, and prove that they do the work of the collective."""
-    where = algorithm.place_in_file
+    where, (least, most) = algorithm.place_in_file, reader.sizes
     if defaults.size_bytes is None:
         raise Malformed(where, "needs a size", "add `size` to the workload")
+    if not least <= defaults.size_bytes <= (most or defaults.size_bytes):
+        sizes = f"{least} to {most} bytes (minBytes, maxBytes)" if most else f"{least} bytes on"
+        raise Malformed(where, f"is for sizes from {sizes}, got {defaults.size_bytes}")
     if len(algorithm.buffers) != algorithm.ranks:
         what = f"must have {algorithm.ranks} GPUs (ngpus), got {len(algorithm.buffers)}"
         raise Malformed(where, what)
     chunk_bytes = require_bytes(max(1, -(-defaults.size_bytes // algorithm.chunks)), where)
-    nodes, parts = Nodes(algorithm.ranks, left_out=left_out), list[Part]()
+    sent_bytes = chunk_bytes * reader.sent_for_a_byte
+    nodes, parts = Nodes(algorithm.ranks, left_out=reader.left_out), list[Part]()
     ends: dict[tuple[int, int, int], int] = {}
     for (gpu, number), block in algorithm.blocks.items():
         first = len(parts)
         for index, step in enumerate(block.steps):
             for kind in _kinds(step):
-                node = nodes.add(_node(kind, gpu, block, step, chunk_bytes))
+                node = nodes.add(_node(kind, gpu, block, step, sent_bytes))
                 if node > first:
                     nodes.wait(node, node - 1)
                 parts.append(Part(gpu, number, index, step, kind))
@@ -195,12 +214,12 @@ def _kinds(step: Step) -> list[NodeKind]:
     return kinds or [NodeKind.COMPUTE]
 
 
-def _node(kind: NodeKind, gpu: int, block: Block, step: Step, chunk_bytes: int) -> Node:
+def _node(kind: NodeKind, gpu: int, block: Block, step: Step, chunk_bytes: Fraction) -> Node:
     if kind is NodeKind.COMPUTE:
         return Node(kind, gpu, step.place)
     if kind is NodeKind.RECEIVE:
         return Node(kind, gpu, step.place, block.receive, tag=block.channel)
-    size_bytes = require_bytes(step.count * chunk_bytes, step.place)
+    size_bytes = require_bytes(ceil(step.count * chunk_bytes), step.place)
     return Node(kind, gpu, step.place, block.send, size_bytes, block.channel)
 
 
