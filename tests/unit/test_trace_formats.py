@@ -273,7 +273,7 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ('dstoff="3"', 'dstoff="-1"'), ":44", "writes outside the 4"),
         ("ring-all-gather.xml", ("Simple", "LL64"), ":2", "unknown proto 'LL64'"),
         ("ring-all-gather.xml", ("<algo", '<algo maxBytes="4096"'), ":2", "is for sizes from 0"),
-        ("ring-all-gather.xml", ("<algo", '<algo minBytes="99999999"'), ":2", "is for sizes from 9"),
+        ("ring-all-gather.xml", ("<algo", '<algo minBytes="99999999"'), ":2", "is for sizes from"),
         ("ring-all-gather.xml", ("</algo>", ""), ":48", "is not XML"),
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
         ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "step 's' needs a peer"),
