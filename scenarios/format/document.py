@@ -38,11 +38,19 @@ UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of a file, for messages: its name, a hint if there is no such file, its page."""
+    """The kind of a file, for messages: its name, a hint if there is no such file, its page.
+
+    `other_hint` is for a file whose name is not that of YAML.
+    """
 
     name: str
     missing_hint: str
     page: str
+    other_hint: str = ""
+
+    def hint(self, path: Path) -> str:
+        """Return what to do about a file that is not YAML."""
+        return "" if path.suffix in (".yaml", ".yml") else self.other_hint
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ def read(path: Path, kind: FileKind) -> Document:
     try:
         return parse(path, read_text(path, MOST_BYTES), kind)
     except Unreadable as error:
-        hint = "" if os.path.lexists(path) else kind.missing_hint
+        hint = kind.hint(path) if os.path.lexists(path) else kind.missing_hint
         raise InputError(Problem(str(path), str(error), hint)) from None
 
 
@@ -103,7 +111,8 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
         what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
         raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
     except UNREADABLE as error:
-        raise InputError(Problem(f"{path}{line_of(error, text)}", unreadable(error))) from None
+        where = f"{path}{line_of(error, text)}"
+        raise InputError(Problem(where, unreadable(error), kind.hint(path))) from None
     if not isinstance(values, CommentedMap):
         what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(values)}"
         raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))

@@ -60,6 +60,7 @@ SCENARIO = FileKind(
     "scenario",
     "`./railbed list` names the scenarios that come with Railbed",
     "docs/reference/scenarios.md",
+    "a trace is named by a workload's `trace`, or given to predict",
 )
 RATES = ("hb_rate", "nic_rate")
 # Beyond these bounds arithmetic overflows, or a run never ends.
