@@ -139,14 +139,14 @@ class _Reading:
         ]
         return NodeColumns(
             id=self._numbers("id", 0),
-            type=np.maximum(types, self._numbers("nodetype", 0)),
-            microseconds=self._numbers("durationmicros", 0),
-            data=self._lists("datadeps"),
-            control=self._lists("ctrldeps"),
-            **{name: self._numbers(_plain(name), NONE) for name in NUMBERS},
+            type=np.maximum(types, self._numbers("node_type", 0)),
+            microseconds=self._numbers("duration_micros", 0),
+            data=self._lists("data_deps"),
+            control=self._lists("ctrl_deps"),
+            **{name: self._numbers(name, NONE) for name in NUMBERS},
             group={n: str(name) for n, name in named},
             involved={
-                n: tuple(map(bool, self._list(n, "involveddim")))
+                n: tuple(map(bool, self._list(n, "involved_dim")))
                 for n, node in enumerate(self.nodes)
                 if "involveddim" in node
             },
@@ -155,8 +155,9 @@ class _Reading:
 
     def _numbers(self, name: str, missing: int) -> Ints:
         """Return the number of this name for each node."""
+        key = _plain(name)
         values = [
-            self._number(n, name, node[name]) if name in node else missing
+            self._number(n, name, node[key]) if key in node else missing
             for n, node in enumerate(self.nodes)
         ]
         return np.array(values, np.int64)
@@ -164,7 +165,7 @@ class _Reading:
     def _number(self, node: int, name: str, value: object) -> int:
         """Return an integer: a number, its digits, or the name of one in an enumeration."""
         if isinstance(value, str):
-            known = NAMES.get(name, {}).get(_plain(value))
+            known = NAMES.get(_plain(name), {}).get(_plain(value))
             value = known if known is not None else value
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)
@@ -176,7 +177,7 @@ class _Reading:
 
     def _list(self, node: int, name: str) -> list[int]:
         """Return a list of integers, which may be inside of an object, as in protobuf's lists."""
-        value = self.nodes[node].get(name, [])
+        value = self.nodes[node].get(_plain(name), [])
         listed = value.get("values", []) if isinstance(value, dict) else value
         if not isinstance(listed, list):
             raise self.source.at(node, f"{name} must be a list")
