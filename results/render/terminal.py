@@ -1,6 +1,6 @@
 """Sections at a terminal: tables in columns, verdicts in colour."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, JustifyMethod
@@ -69,6 +69,8 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     """Some rows of a section in columns; those of all its groups have the same widths."""
     widths = _widths(section)
     gap = 2 if _total(widths, 2) <= width else 1
+    if _total(widths, gap) > width:
+        widths = _widths(section, heading=_longest_word)
     table = Table(
         box=None,
         padding=(0, gap, 0, 0),
@@ -85,7 +87,7 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
             )
         else:
             justify: JustifyMethod = "left" if _has_words(section, number) else "right"
-            table.add_column(Text(heading), justify=justify, no_wrap=True, min_width=least)
+            table.add_column(Text(heading), justify=justify, width=least)
     for row in rows:
         table.add_row(*map(_text, row))
     return table
@@ -101,9 +103,17 @@ def is_heading(row: Row) -> bool:
     return len(row) == 1
 
 
-def _widths(section: Section) -> list[int]:
-    """The width that each column needs; names below the heading of a group are indented."""
-    rows = [section.columns, *(row for row in section.rows if not is_heading(row))]
+def _longest_word(heading: str) -> str:
+    return max(heading.split() or [""], key=cell_len)
+
+
+def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
+    """The width that each column needs; names below the heading of a group are indented.
+
+    `heading` returns what must fit of a column's heading.
+    """
+    columns = [heading(column) for column in section.columns]
+    rows = [columns, *(row for row in section.rows if not is_heading(row))]
     first, *others = (
         max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)
     )

@@ -17,6 +17,7 @@ from model.prediction.load import CPU_BUDGET, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
+from results.sections.section import Section
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import (
@@ -284,6 +285,16 @@ def test_the_tables_cut_nothing() -> None:
     for word in ("forwarding GPU", "of all cores", "yes", "switch thread", "auto is"):
         assert word in text.getvalue()
     assert "…" not in text.getvalue()
+
+
+def test_headings_wrap_before_names_do() -> None:
+    text, name = io.StringIO(), "rail-optimized, K = 8"
+    figures = ("million dollars", "lost NIC link", "cut off", "transceivers", "efficient")
+    section = Section("designs", ("design", *figures), [(name, *["0.737"] * len(figures))])
+    print_sections([section], Console(file=text, width=70))
+    lines = text.getvalue().splitlines()
+    assert lines[-1].split() == [*name.split(), *["0.737"] * len(figures)]
+    assert all(any(word in line for line in lines) for word in " ".join(figures).split())
 
 
 def test_the_plan_names_chunks_and_overlap_of_each_schedule() -> None:
