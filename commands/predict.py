@@ -100,14 +100,22 @@ def _loaded(
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):
         kinds = COMPARED if fabric is None else (fabric,)
-        return load_trace(path, {"kinds": kinds, **_grid(path, changes)}, overrides)
+        grid = _grid(path, changes, _size_bytes(overrides))
+        return load_trace(path, {"kinds": kinds, **grid}, overrides)
     if changes or fabric:
         option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
         raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))
     return load(path, overrides, on_paper=True)
 
 
-def _grid(path: Path, changes: dict[str, Any]) -> dict[str, Any]:
+def _size_bytes(overrides: list[str]) -> int | None:
+    """Return the size that overrides give the trace, if any."""
+    key = "workloads.0.size="
+    given = [text.removeprefix(key) for text in overrides if text.startswith(key)]
+    return round(_quantity("--set", given[-1], SIZES, SIZE_BOUNDS)) if given else None
+
+
+def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[str, Any]:
     """Return the platform and the HB domains of a trace: by default, as many as its ranks fill."""
     # Formats of traces are imported only where there is one.
     from traffic_gen.traces.formats.nodes import Defaults
@@ -116,8 +124,7 @@ def _grid(path: Path, changes: dict[str, Any]) -> dict[str, Any]:
     platform = PLATFORMS[changes.get("platform", PLATFORM)]
     gpus = changes.get("gpus", len(files_of(path)))
     if "gpus" not in changes and gpus == 1:
-        # The size of a collective does not change its ranks.
-        gpus = read_trace(path, Defaults(platform.domain_size, size_bytes=1)).ranks
+        gpus = read_trace(path, Defaults(platform.domain_size, size_bytes)).ranks
     size = changes.get("domain_size", min(gpus, platform.domain_size))
     return {"platform": platform.name, "domains": -(-gpus // size), "domain_size": size}
 

@@ -32,7 +32,9 @@ def recorded_traffic(run: Path, case_name: str | None = None) -> tuple[str, Traf
         raise InputError(
             Problem(str(run), f"{case.name} has no complete execution", "run it again")
         )
-    return case.name, Traffic(spec.gpus, spec.job_size, _flows(steps, sent * case.size_scale))
+    # The machine may choose another scale today: the file alone does not tell the run's.
+    scale = case.size_scale * steps.transfers.size_bytes.sum() / max(1, sent.sum())
+    return case.name, Traffic(spec.gpus, spec.job_size, _flows(steps, sent * scale))
 
 
 def _iteration(run: Path, scenario: Scenario, name: str | None) -> Case:

@@ -214,6 +214,15 @@ def test_a_trace_fills_hb_domains(
             ]
 
 
+def test_the_ranks_of_a_trace_are_counted_with_the_size_that_it_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    matrix = tmp_path / "parts.matrix"
+    matrix.write_text("0 .5 .5\n.5 0 .5\n.5 .5 0\n")
+    for case in predicted(capsys, str(matrix), "--set", "workloads.0.size=8 MB")["cases"]:
+        assert case["fabric"]["domains"] * case["fabric"]["domain_size"] == 3
+
+
 def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: Path) -> None:
     trace = tmp_path / "large.matrix"
     trace.write_text(f"0 {2**40}\n{2**40} 0\n")

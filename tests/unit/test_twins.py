@@ -298,8 +298,11 @@ workloads:
 """
 
 
-def recorded(folder: Path, *, complete: bool) -> tuple[Path, IterationSteps]:
-    """A run of an iteration, with records as of agents; its last execution may have a hole."""
+def recorded(folder: Path, *, complete: bool, part: int = 1) -> tuple[Path, IterationSteps]:
+    """A run of an iteration, with records as of agents; its last execution may have a hole.
+
+    The run's scale sent a `part` of the bytes that it would send today.
+    """
     file = folder / "some.yaml"
     file.write_text(ITERATION)
     scenario = load(file)
@@ -317,7 +320,7 @@ def recorded(folder: Path, *, complete: bool) -> tuple[Path, IterationSteps]:
                 step.id,
                 step.source,
                 step.destination,
-                step.size_bytes,
+                step.size_bytes // part,
                 1,
                 1,
                 0 if hole and step.id == 7 else 2,
@@ -340,6 +343,12 @@ def test_the_traffic_of_an_executed_iteration_is_that_of_its_records(tmp_path: P
     for number, dimension in enumerate(DIMENSIONS):
         assert found.flows[dimension].total == sent[steps.dimensions == number].sum()
     assert found.cross_rail_bytes() == 0
+
+
+def test_recorded_traffic_is_the_platforms_whatever_scale_the_run_had(tmp_path: Path) -> None:
+    run, steps = recorded(tmp_path, complete=True, part=7)
+    _, found = recorded_traffic(run)
+    assert found.every.total == pytest.approx(steps.transfers.size_bytes.sum() * 5000)
 
 
 def test_heat_maps_are_drawn_from_the_records_of_the_runs(
