@@ -31,7 +31,7 @@ from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import File, configuration_name
 from scenarios.format.prices import DEFAULT, load_prices
-from scenarios.format.training import Configuration, load_configuration
+from scenarios.format.training import Configuration, load_configuration, model_remarks
 from scenarios.format.units import Platform
 
 SCHEMA = "railbed.decide/1"
@@ -119,12 +119,14 @@ class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
     `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
+    `left_out` are the remarks on a model's own file.
     """
 
     name: str
     job: Job
     best: Evaluation
     losses: dict[str, float | None]
+    left_out: list[str]
 
     @property
     def tokens_per_s(self) -> float:
@@ -207,7 +209,8 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     name = configuration_name(Path(model.configuration))
     name += "" if model.search else ", the file's strategy"
     lost = losses(evaluation.job, evaluation, rails, design.nics)
-    return Training(name, evaluation.job, evaluation, lost)
+    left_out = model_remarks(Path(model.configuration))
+    return Training(name, evaluation.job, evaluation, lost, left_out)
 
 
 def _best(
@@ -369,6 +372,7 @@ def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]
         "all_to_all_slowdown_percent": _percent(training.all_to_all_slowdown),
         "losses_percent": {part: _percent(loss) for part, loss in training.losses.items()},
         "network_usd_per_million_tokens": 1e6 * usd_per_token,
+        "left_out": training.left_out,
     }
 
 
