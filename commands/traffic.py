@@ -23,6 +23,7 @@ from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
 from results.sections.modeled import traffic_sections
 from results.store.runs import DEFAULT_STORE, find_run
+from scenarios.format.training import model_remarks
 from studies.twins.recorded_traffic import recorded_traffic
 
 SCHEMA = "railbed.traffic/1"
@@ -73,7 +74,9 @@ def traffic(
         from results.figures.heat_map import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
-    print_result(_traffic_object(name, flows), as_json, traffic_sections)
+    left_out = model_remarks(config) if config else []
+    result = _traffic_object(name, flows) | {"left_out": left_out}
+    print_result(result, as_json, traffic_sections)
 
 
 def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from scenarios.format.training import (
     MOST_COUNT,
     evaluated,
     load_configuration,
-    parts_left_out,
+    model_remarks,
 )
 from scenarios.format.units import MOST_GPUS, known_platform
 
@@ -62,7 +62,7 @@ def train(
     """Print the modeled time of a configuration with these changes."""
     changes = checked_changes(gpus, batch, domain_size, platform, sequence, weigh)
     name, best = evaluation(config, changes, search)
-    result = _train_object(name, best) | {"left_out": parts_left_out(config)}
+    result = _train_object(name, best) | {"left_out": model_remarks(config)}
     print_result(result, as_json, train_sections)
 
 

@@ -31,13 +31,17 @@ def train_sections(result: Result) -> list[Section]:
         if seconds
     ]
     rows.append(("iteration", f"{seconds_s:.4f}", ""))
-    left_out = [f"of the model, without {key}" for key in result["left_out"]]
     return [
         Section(
             "Time of an iteration",
             ("term", "seconds", "share"),
             rows,
-            remarks=(_configuration(result), _strategy(result), _utilization(result), *left_out),
+            remarks=(
+                _configuration(result),
+                _strategy(result),
+                _utilization(result),
+                *result["left_out"],
+            ),
         )
     ]
 
@@ -122,7 +126,7 @@ def traffic_sections(result: Result) -> list[Section]:
         f"{100 * result['tensor_pairs']:.3f} % with tensor-parallel traffic"
     )
     columns = (result["configuration"], "all GPUs", "each GPU", "share")
-    return [Section("Bytes of an iteration", columns, rows, remarks=(pairs,))]
+    return [Section("Bytes of an iteration", columns, rows, remarks=(pairs, *result["left_out"]))]
 
 
 NETWORK = ("switches", "transceivers", "million USD", "MW")
@@ -252,7 +256,8 @@ def _model(name: str, designs: Sequence[Case], index: int) -> Section:
         for design, count in used
         if count < design["domain_size"]
     ]
-    return Section(name, ("design", *headings), rows, remarks=tuple(partly))
+    remarks = (*partly, *designs[0]["models"][index]["left_out"])
+    return Section(name, ("design", *headings), rows, remarks=remarks)
 
 
 def _modeled(model: Result) -> tuple[str, ...]:

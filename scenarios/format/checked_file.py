@@ -98,7 +98,7 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
     else:
         is_program = place[-1:] == ("generator",) and details["input"] == "exec"
         what, hint = wording(details), PROGRAMS if is_program else _hint(details)
-    return Problem(document.where(place), what, hint)
+    return document.problem(place, what, hint)
 
 
 def _hint(details: Any) -> str:

@@ -68,9 +68,13 @@ class Document:
 
     def refuse(self, issues: Iterable[Issue]) -> None:
         """Raise `InputError` with all issues, each as a problem at its place; pass if none."""
-        wrong = [Problem(self.where(issue.place), issue.what, issue.hint) for issue in issues]
+        wrong = [self.problem(issue.place, issue.what, issue.hint) for issue in issues]
         if wrong:
             raise InputError(*self.problems, *wrong)
+
+    def problem(self, place: Place, what: str, hint: str = "") -> Problem:
+        """A problem of the value at a place."""
+        return Problem(self.where(place), what, hint)
 
     def where(self, place: Place) -> str:
         """File, line and key of a value (its parent's line if missing), or `--set` and key."""
@@ -111,8 +115,9 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
         what = str(error.problem).split(" with value")[0].replace("found duplicate", "duplicate")
         raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
     except UNREADABLE as error:
+        what = unreadable(error, "JSON" if path.suffix == ".json" else "YAML")
         where = f"{path}{line_of(error, text)}"
-        raise InputError(Problem(where, unreadable(error), kind.hint(path))) from None
+        raise InputError(Problem(where, what, kind.hint(path))) from None
     if not isinstance(values, CommentedMap):
         what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(values)}"
         raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))
@@ -246,21 +251,21 @@ def plain(node: Any) -> Any:
     return node
 
 
-def unreadable(error: Exception) -> str:
-    """Why a text cannot be read, on one line."""
+def unreadable(error: Exception, form: str = "YAML") -> str:
+    """Why a text of a form cannot be read, on one line."""
     match error:
         case ReaderError():
-            return f"is not YAML: the character U+{error.character:04X} is not allowed"
+            return f"is not {form}: the character U+{error.character:04X} is not allowed"
         case MaxDepthExceededError():
             return f"is out of bounds: it is nested more than {MOST_LEVELS} deep"
         case OutOfBounds():
             return f"is out of bounds: {error.problem}"
         case MarkedYAMLError():
-            return f"is not YAML: {error.problem}"
+            return f"is not {form}: {error.problem}"
         case ValueError():
-            return f"is not YAML: {str(error).partition(';')[0]}"
+            return f"is not {form}: {str(error).partition(';')[0]}"
         case _:
-            return "is not YAML: a value does not fit its tag or is out of range"
+            return f"is not {form}: a value does not fit its tag or is out of range"
 
 
 def line_of(error: Exception, text: str) -> str:

@@ -1,48 +1,132 @@
-"""Models' own files: `config.json` of HuggingFace, SimAI's of the same keys, and Calculon's.
+"""Models' own files: `config.json` of HuggingFace, SimAI's and AICB's, Megatron's, and Calculon's.
 
-Keys that say nothing about sizes are left alone.
+A key that changes sizes is used, refused, or told as a remark; others are left alone.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError, Problem
 from scenarios.format.document import Document
+from scenarios.format.issues import Place
 
 # Activation functions that are a gate, or have none.
 GATES = ("silu", "swish", "swiglu", "geglu")
 WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
-# In Gemma's models a tanh-GELU is a gate, and embeddings are tied if nothing else is said.
+# In Gemma's models a tanh-GELU is a gate.
 GEMMA = "gemma"
-# The names of a size, in any of these files; each is required.
-REQUIRED = {
+# The names of a configuration's key in any of these files; the first one there is used.
+NAMES = {
     "layers": ("num_hidden_layers", "num_layers", "n_layer", "num_blocks"),
     "hidden": ("hidden_size", "n_embd", "hidden"),
-    "heads": ("num_attention_heads", "n_head", "attn_heads"),
-    "sequence": ("max_position_embeddings", "n_positions", "seq_size"),
-    "vocabulary": ("vocab_size",),
+    "heads": ("num_attention_heads", "n_head", "attn_heads", "head_num"),
+    "sequence": ("max_position_embeddings", "n_positions", "seq_size", "seq_length"),
+    "vocabulary": ("vocab_size", "padded_vocab_size"),
+    "key_value_heads": (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "multi_query_group_num",
+    ),
+    "head_size": ("head_dim", "attn_size", "kv_channels"),
+    # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
+    "feed_forward": (
+        "intermediate_size_mlp",
+        "intermediate_size",
+        "n_inner",
+        "feedforward",
+        "ffn_hidden_size",
+        "ffn_dim",
+    ),
+    "latent.query_rank": ("q_lora_rank", "d_q_c"),
+    "latent.key_value_rank": ("kv_lora_rank", "d_kv_c"),
+    "latent.plain_size": ("qk_nope_head_dim", "d_q"),
+    "latent.rotary_size": ("qk_rope_head_dim", "d_r"),
+    "latent.value_size": ("v_head_dim", "d_kv"),
+    # AICB's `num_experts` counts duplicates of the router's experts, too.
+    "moe.experts": (
+        "router_expert",
+        "n_routed_experts",
+        "num_routed_experts",
+        "num_local_experts",
+        "num_experts",
+        "num_moe_experts",
+        "n_experts",
+    ),
+    "moe.top_k": ("num_experts_per_tok", "moe_router_topk", "moe_topk", "experts_per_token"),
+    "moe.width": (
+        "moe_intermediate_size",
+        "moe_ffn_hidden_size",
+        "expert_dim",
+        "intermediate_size",
+        "ffn_hidden_size",
+    ),
+    "moe.shared_experts": ("n_shared_experts", "num_shared_experts", "shared_experts"),
+    "moe.dense_layers": (
+        "first_k_dense_replace",
+        "num_dense_layers",
+        "dense_layer",
+        "mlp_only_layers",
+    ),
+    "moe.every": (
+        "decoder_sparse_step",
+        "moe_layer_freq",
+        "interleave_moe_layer_step",
+        "moe_layer_frequency",
+    ),
 }
-OPTIONAL = {
-    "key_value_heads": ("num_key_value_heads", "num_kv_heads"),
-    "head_size": ("head_dim", "attn_size"),
-    "feed_forward": ("intermediate_size", "n_inner", "feedforward"),
-}
-LATENT = {
-    "query_rank": "q_lora_rank",
-    "key_value_rank": "kv_lora_rank",
-    "plain_size": "qk_nope_head_dim",
-    "rotary_size": "qk_rope_head_dim",
-    "value_size": "v_head_dim",
-}
-EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
-EVERY = ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step")
-# The width of Llama 4's dense layers; its experts have `intermediate_size`, one is shared.
+# The name that is asked for, where it is not the first one.
+ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}
+REQUIRED = ("layers", "hidden", "heads", "sequence", "vocabulary", "feed_forward")
+SHARED_WIDTH = (
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+)
 DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases and learned positions.
 OF_GPT = ("attn_heads", "n_head")
+# Models as wide as GPT-2, four times the hidden state, if they say nothing else.
+FOUR_TIMES = ("falcon", "bloom")
+# Models whose embeddings are tied, or not, if they say nothing else: the defaults of the classes
+# in `transformers/models/*/configuration_*.py`, version 5.24; `deepseek`, `kimi_k2`, `arctic`,
+# `internlm2` and `baichuan`: of the code beside their files.
+TIED = re.compile(
+    r"bert|bloom|cohere2?|ernie4_5(_moe)?|falcon|gemma2?|gemma3(_text)?|gemma3n_text|gpt2|"
+    r"gpt_bigcode|gpt_neo|jetmoe|lfm2(_moe)?|mpt|opt|smollm3|starcoder2"
+)
+UNTIED = re.compile(
+    r"apertus|arcee|arctic|baichuan|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|exaone4|glm4?|"
+    r"glm4_moe|gpt_neox|gpt_oss|gptj|granite|granitemoe(shared)?|hunyuan_v1_(dense|moe)|"
+    r"internlm[23]|kimi_k2|llama|llama4_text|minimax(_m2)?|ministral|mistral|mixtral|nemotron|"
+    r"olmo[23]?|olmoe|persimmon|phi3?|phimoe|qwen[23](_moe)?|seed_oss|stablelm"
+)
+# What published files leave out, as they have the values of their class, in the same folder.
+GEMMA_3 = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 262208,
+}
+DEFAULTS: dict[str, dict[str, int]] = {
+    "falcon": {"multi_query": True},
+    "gemma3": GEMMA_3,
+    "gemma3_text": GEMMA_3,
+    "gpt_bigcode": {"multi_query": True},
+}
 # Parts of a model that its size here does not have; attention that reads some tokens alone.
-LEFT_OUT = ("vision_config", "audio_config", "num_nextn_predict_layers", "index_topk")
+LEFT_OUT = (
+    "vision_config",
+    "audio_config",
+    "num_nextn_predict_layers",
+    "num_mtp_modules",
+    "index_topk",
+)
 WINDOWS = ("sliding_window", "attention_chunk_size")
 # Layers other than attention and a feed-forward block, experts by other keys, an encoder.
 UNKNOWN = (
@@ -52,81 +136,195 @@ UNKNOWN = (
     "mamba_d_state",
     "ssm_state_size",
     "hybrid_override_pattern",
+    "layers_block_type",
+    "block_configs",
+    "conv_L_cache",
+    "parallel_attn_mlp_res",
     "moe_num_experts",
     "expert_layer_period",
+    "zero_expert_num",
     "ffn_config",
 )
+ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+# A key with one of these words and a number, or a list, is a size; these change none.
+SIZE = re.compile(
+    r"expert|moe|layer|block|head|hidden|dim|size|width|rank|inner|ffn|mlp|kv|query_group|^d_"
+)
+NO_SIZES = (
+    "layer_types",
+    "max_window_layers",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "moe_layers",
+    "rotary_dim",
+    "ep_size",
+    "sliding_window_size",
+    "duped_expert",
+    "index_head_dim",
+    "index_n_heads",
+)
+# Keys of models with experts alone.
+OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
+READ = {*(name for names in NAMES.values() for name in names), *SHARED_WIDTH, *LEFT_OUT, *WINDOWS}
 # What these files never say.
 ASKED = {
     "batch": "sequences of an iteration",
     "gpus": "the number of GPUs",
     "platform": "the platform, such as dgx-h100",
 }
+TEXT = "text_config"
+IN_YAML = "describe what is modeled of it in a YAML file: docs/reference/training.md"
+WORD = re.compile(r"[\w.]+")
 
 
-def configuration_values(document: Document, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a training configuration, with those that are given beside the file.
+@dataclass(frozen=True, kw_only=True)
+class ModelDocument(Document):
+    """A training configuration, and the file that it was made of, whose keys messages name."""
+
+    file: Document
+    keys: Mapping[str, str]
+
+    def where(self, place: Place) -> str:
+        """File, line and key of a value, as the file has it."""
+        key = self.keys.get(".".join(map(str, place)))
+        return _where(self.file, key) if key else self.file.where(place)
+
+    def problem(self, place: Place, what: str, hint: str = "") -> Problem:
+        """A problem of a value, in words of the file."""
+        what = WORD.sub(lambda word: self.keys.get(word[0], word[0]), what)
+        return super().problem(place, what, hint)
+
+
+def configuration_document(document: Document, given: Mapping[str, Any]) -> ModelDocument:
+    """The training configuration of a model's file, with keys that are given beside it.
 
     Raises `InputError` that names everything that is missing.
     """
     values = _of_text(document.values)
-    unknown = [
-        Problem(f"{document.path} {key}", "names a part of a model that is not modeled")
-        for key in UNKNOWN
-        if values.get(key)
+    refused = list(_refused(document, values))
+    missing = [
+        *_missing_sizes(document, values, given),
+        *_missing_activation(document, values),
+        *_missing_job(document, given),
     ]
-    missing = [*_missing_sizes(document, values, given), *_missing_job(document, given)]
-    if unknown or missing:
-        raise InputError(*(unknown or missing))
-    found = {key: _value(values, names) for key, names in {**REQUIRED, **OPTIONAL}.items()}
-    is_gpt = _value(values, OF_GPT) is not None
-    if DENSE_WIDTH in values:
-        found["feed_forward"] = values[DENSE_WIDTH]
-    found |= {
-        "gated": not is_gpt and _is_gated(values),
-        "biases": is_gpt,
-        "learned_positions": is_gpt,
-        "tied": values.get("tie_word_embeddings", is_gpt or _is_gemma(values)),
-        "fused_attention": True,
-        "latent": _latent(values),
-        "moe": _experts(values),
-    }
-    return {**{key: value for key, value in found.items() if value is not None}, **given}
+    if refused or missing:
+        raise InputError(*(refused or missing))
+    return ModelDocument(
+        document.path,
+        document.text,
+        CommentedMap({**_configuration(values), **given}),
+        file=document,
+        keys=_keys(values),
+    )
 
 
-def left_out(document: Document) -> list[str]:
-    """The parts of the model in the file that its sizes here do not have."""
-    values = {**document.values, **_of_text(document.values)}
+def remarks(document: Document) -> list[str]:
+    """What a model's sizes here do not have of its file, and what they assume beside it."""
+    values = _of_text(document.values)
+    everything = {**document.values, **values}
     windows = WINDOWS if values.get("use_sliding_window", True) else ()
-    return [key for key in (*LEFT_OUT, *windows) if values.get(key)]
+    told = [f"without {key}" for key in (*LEFT_OUT, *windows) if everything.get(key)]
+    if assumed := _assumed(document.values):
+        told.append(f"with defaults of its class: {assumed}")
+    if _said_tied(values) is None:
+        tied = "tied" if _tied(values) else "untied"
+        told.append(f"with {tied} embeddings, which the file does not say")
+    if unread := [key for key, value in values.items() if _is_unread_size(key, value)]:
+        told.append(f"without sizes that are not known: {', '.join(unread)}")
+    return [f"of the model, {what}" for what in told]
 
 
 def _of_text(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keys of the language model, where a file has several models."""
-    inner = values.get("text_config")
-    return inner if isinstance(inner, Mapping) else values
+    """The keys of the language model, where a file has several models, and its class's defaults."""
+    own = _own(values)
+    return {**DEFAULTS.get(_kind(own), {}), **own}
+
+
+def _own(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = values.get(TEXT)
+    if not isinstance(inner, Mapping):
+        return values
+    shared = ("model_type", "tie_word_embeddings")
+    return {**{key: values[key] for key in shared if key in values}, **inner}
+
+
+def _assumed(values: Mapping[str, Any]) -> str:
+    """The defaults that a file's values lack."""
+    own, of_text = _own(values), _of_text(values)
+    return ", ".join(f"{key} {of_text[key]}" for key in of_text if key not in own)
+
+
+def _is_unread_size(key: str, value: object) -> bool:
+    number = isinstance(value, int) and value > 1
+    is_size = number or (isinstance(value, list) and value)
+    return bool(is_size and SIZE.search(str(key))) and key not in {*READ, *NO_SIZES}
 
 
 def _value(values: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
 
 
+def _keys(values: Mapping[str, Any]) -> dict[str, str]:
+    """The file's keys by those of a configuration, with and without their section."""
+    keys = {
+        key: next((name for name in names if values.get(name) is not None), _asked(key))
+        for key, names in NAMES.items()
+    }
+    inner = {key.partition(".")[2]: name for key, name in keys.items() if "." in key}
+    return {**inner, **keys, "moe": keys["moe.experts"], "tied": "tie_word_embeddings"}
+
+
+def _where(document: Document, key: str) -> str:
+    """File, line and key of a language model's value."""
+    outside = (TEXT,) if isinstance(document.values.get(TEXT), Mapping) else ()
+    return document.where((*outside, key))
+
+
+def _asked(key: str) -> str:
+    return ASKED_AS.get(key, NAMES[key][0])
+
+
+def _refused(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
+    for key in UNKNOWN:
+        if values.get(key):
+            what = "names a part of a model that is not modeled"
+            yield Problem(_where(document, key), what, IN_YAML)
+    kinds = values.get("layer_types")
+    others = [kind for kind in kinds if kind not in ATTENTION] if isinstance(kinds, list) else []
+    if others:
+        what = f"has layers that are not modeled: {', '.join(dict.fromkeys(map(str, others)))}"
+        yield Problem(_where(document, "layer_types"), what, IN_YAML)
+    shared, one = _shared_widths(values)
+    if shared and one and shared % one:
+        name = next(name for name in SHARED_WIDTH if values.get(name))
+        what = f"must be a multiple of an expert's width, {one}, got {shared}"
+        yield Problem(_where(document, name), what, IN_YAML)
+
+
 def _missing_sizes(
     document: Document, values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    for key, names in REQUIRED.items():
-        if key not in given and _value(values, names) is None:
-            yield Problem(f"{document.path} {names[0]}", "is required", "add it to the file")
-    if _value(values, EXPERTS) and values.get("num_experts_per_tok") is None:
-        where = f"{document.path} num_experts_per_tok"
-        yield Problem(where, "is required with experts", "add it to the file")
-    if values.get("kv_lora_rank"):
-        for name in LATENT.values():
-            if name not in values:
-                where = f"{document.path} {name}"
-                yield Problem(where, "is required with kv_lora_rank", "add it to the file")
+    found = {key: _value(values, names) for key, names in NAMES.items()}
+    required = {key: "" for key in REQUIRED if key not in given}
+    if "n_embd" in values or _kind(values) in FOUR_TIMES:
+        required.pop("feed_forward", None)
+    if found["moe.experts"]:
+        required["moe.top_k"] = " with experts"
+    if hint := _hint_of_experts(values):
+        required["moe.experts"] = f" with {hint}"
+    if found["latent.key_value_rank"]:
+        rank = f" with {_keys(values)['latent.key_value_rank']}"
+        required |= {key: rank for key in NAMES if key.startswith("latent.")}
+    for key, reason in required.items():
+        may_be_null = key.startswith("latent.") and any(name in values for name in NAMES[key])
+        if found[key] is None and not may_be_null:
+            where = f"{document.path} {_asked(key)}"
+            yield Problem(where, f"is required{reason}", "add it to the file")
+
+
+def _missing_activation(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
     act = _value(values, ACTIVATION)
-    if act not in (*GATES, *WITHOUT_GATE) and not _is_gemma(values) and not _value(values, OF_GPT):
+    if act not in (*GATES, *WITHOUT_GATE) and not _is_gemma(values) and not _is_gpt(values):
         problem = "is required" if act is None else f"is not known, got {act!r}"
         hint = f"with a gate: {', '.join(GATES)}; without: {', '.join(WITHOUT_GATE)}"
         yield Problem(f"{document.path} {ACTIVATION[0]}", problem, hint)
@@ -139,44 +337,82 @@ def _missing_job(document: Document, given: Mapping[str, Any]) -> Iterator[Probl
             yield Problem(str(document.path), f"does not say {what}", hint)
 
 
-def _is_gated(values: Mapping[str, Any]) -> bool:
-    return _is_gemma(values) or _value(values, ACTIVATION) in GATES
+def _hint_of_experts(values: Mapping[str, Any]) -> str | None:
+    """A key that only a model with experts has, in a file that does not say how many."""
+    if any(name in values for name in NAMES["moe.experts"]):
+        return None
+    found = (key for key, value in values.items() if value and OF_EXPERTS.search(str(key)))
+    return next(found, None)
+
+
+def _is_gpt(values: Mapping[str, Any]) -> bool:
+    return _value(values, OF_GPT) is not None
 
 
 def _is_gemma(values: Mapping[str, Any]) -> bool:
-    return str(values.get("model_type")).startswith(GEMMA)
+    return _kind(values).startswith(GEMMA)
 
 
-def _latent(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not values.get("kv_lora_rank"):
-        return None
-    return {key: values.get(name) or 0 for key, name in LATENT.items()}
+def _kind(values: Mapping[str, Any]) -> str:
+    return str(values.get("model_type") or "")
 
 
-def _experts(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Experts by the keys of Mixtral, Qwen, DeepSeek and Llama 4.
+def _said_tied(values: Mapping[str, Any]) -> Any:
+    """Whether embeddings are tied, by the file or by its class; `None` if neither is known."""
+    said, kind = values.get("tie_word_embeddings"), _kind(values)
+    if said is not None:
+        return said
+    if UNTIED.fullmatch(kind):
+        return False
+    return True if TIED.fullmatch(kind) or (not kind and _is_gpt(values)) else None
 
-    A shared expert that is wider than the others counts as several.
-    """
-    count = _value(values, EXPERTS)
-    if not count:
-        return None
-    dense, width = values.get("mlp_only_layers"), values.get("moe_intermediate_size")
-    shared, of_shared = (
-        values.get("n_shared_experts"),
-        values.get("shared_expert_intermediate_size"),
-    )
-    if DENSE_WIDTH in values:
-        shared, width = 1, values.get("intermediate_size")
-    elif of_shared and width:
-        shared = of_shared // width
-    found = {
-        "every": _value(values, EVERY),
-        "experts": count,
-        "top_k": values["num_experts_per_tok"],
-        "width": width,
-        "shared_experts": shared,
-        "dense_layers": values.get("first_k_dense_replace")
-        or (len(dense) if isinstance(dense, list) else dense),
+
+def _tied(values: Mapping[str, Any]) -> Any:
+    """As said; else as in the base class of transformers, if the file is of one of its classes."""
+    said = _said_tied(values)
+    return bool(_kind(values)) if said is None else said
+
+
+def _configuration(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a training configuration."""
+    found = {key: _value(values, names) for key, names in NAMES.items()}
+    is_gpt = _is_gpt(values)
+    if values.get("multi_query") and not values.get("new_decoder_architecture"):
+        found["key_value_heads"] = 1
+    found |= {
+        "gated": not is_gpt and (_is_gemma(values) or _value(values, ACTIVATION) in GATES),
+        "biases": is_gpt,
+        "learned_positions": is_gpt,
+        "tied": _tied(values),
+        "fused_attention": True,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    configuration = {key: value for key, value in found.items() if "." not in key}
+    if found["latent.key_value_rank"]:
+        configuration["latent"] = {"query_rank": 0, **_section(found, "latent")}
+    if found["moe.experts"]:
+        configuration["moe"] = {**_section(found, "moe"), **_experts(values)}
+    return {key: value for key, value in configuration.items() if value is not None}
+
+
+def _section(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    keys = {key: key.removeprefix(f"{name}.") for key in found}
+    return {keys[key]: found[key] for key in found if keys[key] != key and found[key] is not None}
+
+
+def _experts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of experts that files say in another way: layers by their numbers, shared by width."""
+    changed: dict[str, Any] = {}
+    if isinstance(dense := _value(values, NAMES["moe.dense_layers"]), list):
+        changed["dense_layers"] = len(dense)
+    if DENSE_WIDTH in values:
+        changed["shared_experts"] = 1
+    elif all(widths := _shared_widths(values)):
+        changed["shared_experts"] = widths[0] // widths[1]
+    return changed
+
+
+def _shared_widths(values: Mapping[str, Any]) -> tuple[int, int]:
+    """The widths of all shared experts together, and of an expert; 0 where there is none."""
+    widths = (_value(values, names) for names in (SHARED_WIDTH, NAMES["moe.width"]))
+    shared, one = (width if isinstance(width, int) else 0 for width in widths)
+    return shared, one

@@ -2,13 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
-from ruamel.yaml.comments import CommentedMap
 
 from model.errors import InputError, Problem
 from model.fabric.job_grid import Shape
@@ -22,7 +20,7 @@ from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, read
 from scenarios.format.files import ENDINGS, MODEL_ENDING
 from scenarios.format.issues import meant
-from scenarios.format.model_files import configuration_values, left_out
+from scenarios.format.model_files import configuration_document, remarks
 from scenarios.format.units import Gpus, Platform, Whole
 
 SHIPPED = Path(__file__).parent / "configurations"
@@ -214,9 +212,9 @@ def _kind() -> FileKind:
     return FileKind("training configuration", shipped, "docs/reference/training.md")
 
 
-def parts_left_out(path: Path) -> list[str]:
-    """The keys of a model's own file whose parts of the model a configuration does not have."""
-    return left_out(read(path, _kind())) if path.suffix == MODEL_ENDING else []
+def model_remarks(path: Path) -> list[str]:
+    """What a configuration does not have of a model's own file, and what it assumes beside it."""
+    return remarks(read(path, _kind())) if path.suffix == MODEL_ENDING else []
 
 
 def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Configuration:
@@ -235,7 +233,7 @@ def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Co
         )
     document, given = read(path, _kind()), given or {}
     if path.suffix == MODEL_ENDING:
-        document = replace(document, values=CommentedMap(configuration_values(document, given)))
+        document = configuration_document(document, given)
     document.values.update(given)
     return checked(document, Configuration)
 

@@ -29,9 +29,10 @@ from model.training.search import best
 from model.training.strategy import ANY, Wish
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
-from scenarios.format.files import File, configuration_name
+from scenarios.format.files import ConfigurationFile, File, configuration_name
+from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT, load_prices
-from scenarios.format.training import Configuration, load_configuration
+from scenarios.format.training import Configuration, load_configuration, model_remarks, names
 from scenarios.format.units import Platform
 
 SCHEMA = "railbed.decide/1"
@@ -55,13 +56,20 @@ def _even(radix: int) -> int:
     return radix
 
 
+def _existing(configuration: str) -> str:
+    if configuration not in names() and not Path(configuration).exists():
+        hint = meant(configuration, names(), f"shipped: {', '.join(names())}")
+        raise Refused(f"{configuration}: not found", hint)
+    return configuration
+
+
 class TrainedModel(Strict):
     """A model that will be trained: a training configuration, and its batch on this cluster.
 
     Its strategy is searched, or with `search: false` the file's.
     """
 
-    configuration: str
+    configuration: Annotated[ConfigurationFile, AfterValidator(_existing)]
     batch: Size | None = None
     search: bool = True
 
@@ -86,7 +94,7 @@ class ClusterFile(Strict):
 def load_cluster(path: Path) -> ClusterFile:
     """Read a cluster's file; raises `InputError` with all problems.
 
-    The file of prices is searched from the cluster's folder.
+    Its configurations and the file of prices are searched from the cluster's folder.
     """
     return load_as(path, ClusterFile, KIND)
 
@@ -119,12 +127,14 @@ class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
     `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
+    `left_out` are the remarks on a model's own file.
     """
 
     name: str
     job: Job
     best: Evaluation
     losses: dict[str, float | None]
+    left_out: list[str]
 
     @property
     def tokens_per_s(self) -> float:
@@ -207,7 +217,8 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     name = configuration_name(Path(model.configuration))
     name += "" if model.search else ", the file's strategy"
     lost = losses(evaluation.job, evaluation, rails, design.nics)
-    return Training(name, evaluation.job, evaluation, lost)
+    left_out = model_remarks(Path(model.configuration))
+    return Training(name, evaluation.job, evaluation, lost, left_out)
 
 
 def _best(
@@ -369,6 +380,7 @@ def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]
         "all_to_all_slowdown_percent": _percent(training.all_to_all_slowdown),
         "losses_percent": {part: _percent(loss) for part, loss in training.losses.items()},
         "network_usd_per_million_tokens": 1e6 * usd_per_token,
+        "left_out": training.left_out,
     }
 
 

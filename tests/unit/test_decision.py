@@ -260,3 +260,12 @@ models: [{{configuration: llama-3-8b, batch: 1152}}]
     assert fast["designs"][0]["usd"] == 2 * slow["designs"][0]["usd"]
     assert slow["pricing"] is None
     assert "a NIC of 800 Gbit/s counts as 2, each in a network of its own" in fast["pricing"]
+
+
+def test_a_configuration_is_searched_from_the_cluster_s_folder(cluster: Path) -> None:
+    text = cluster.read_text()
+    cluster.write_text(text.replace("configuration: gpt-146b", "configuration: own.yaml"))
+    with pytest.raises(InputError, match=r"cluster.yaml:\d+ models.0.configuration: .*own.yaml"):
+        load_cluster(cluster)
+    (cluster.parent / "own.yaml").touch()
+    assert load_cluster(cluster).models[0].configuration == str(cluster.parent / "own.yaml")

@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 
+from commands.check import check
+from commands.decide import decide
 from commands.traffic import traffic
 from commands.train import train
 from model.errors import InputError
 from model.training.transformer import Transformer
-from scenarios.format.training import load_configuration
+from scenarios.format.training import load_configuration, model_remarks
 
+SCENARIO = """
+fabric: {domains: 2, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000, kinds: rail-only}
+workloads:
+  - {iteration: config.json, gpus: 8, batch: 16, platform: dgx-h100, time_dilation: 40}
+  - {inference: config.json, rate: 10, time_dilation: 40}
+"""
+CLUSTER = """
+{gpus: 64, platform: dgx-h100, radix: 64, models: [{configuration: config.json, batch: 64}]}
+"""
 GIVEN = {"gpus": 256, "batch": 1024, "platform": "dgx-h100"}
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -62,6 +73,36 @@ DEEPSEEK = {
     "v_head_dim": 128,
     "vocab_size": 129280,
 }
+# SimAI's `deepseek_v3_config.json` has other names of experts.
+SIMAI = {
+    **DEEPSEEK,
+    "n_routed_experts": None,
+    "n_shared_experts": None,
+    "num_routed_experts": 256,
+    "num_shared_experts": 1,
+}
+# AICB's `deepseek_default.json`, and the keys that Railbed asks for.
+AICB = {
+    "num_layers": 61,
+    "dense_layer": 3,
+    "hidden_size": 7168,
+    "hidden_act": "silu",
+    "intermediate_size": 18432,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 128,
+    "vocab_size": 129280,
+    "d_kv_c": 512,
+    "d_q_c": 1536,
+    "d_r": 64,
+    "d_q": 128,
+    "d_kv": 128,
+    "router_expert": 256,
+    "duped_expert": 32,
+    "shared_experts": 1,
+    "moe_router_topk": 8,
+    "expert_dim": 2048,
+    "num_experts": 288,
+}
 CALCULON = {
     "hidden": 12288,
     "feedforward": 49152,
@@ -90,6 +131,8 @@ def model_of(folder: Path, values: dict[str, Any]) -> Transformer:
         (MIXTRAL, "mixtral-8x7b"),
         (QWEN, "qwen-3-235b-a22b"),
         (DEEPSEEK, "deepseek-v3"),
+        (SIMAI, "deepseek-v3"),
+        (AICB, "deepseek-v3"),
         ({**CALCULON, "vocab_size": 51200}, "gpt-3-175b"),
     ],
 )
@@ -129,6 +172,44 @@ GEMMA = {
     "sliding_window": 4096,
     "vocab_size": 256000,
 }
+STARCODER = {
+    "activation_function": "gelu",
+    "model_type": "gpt_bigcode",
+    "multi_query": True,
+    "n_embd": 6144,
+    "n_head": 48,
+    "n_inner": None,
+    "n_layer": 40,
+    "n_positions": 8192,
+    "vocab_size": 49152,
+}
+COMMAND_R = {
+    "hidden_act": "silu",
+    "hidden_size": 8192,
+    "intermediate_size": 22528,
+    "max_position_embeddings": 8192,
+    "model_type": "cohere",
+    "num_attention_heads": 64,
+    "num_hidden_layers": 40,
+    "vocab_size": 256000,
+}
+OPT = {
+    "activation_function": "relu",
+    "ffn_dim": 16384,
+    "hidden_size": 4096,
+    "max_position_embeddings": 2048,
+    "model_type": "opt",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "vocab_size": 50272,
+}
+GEMMA_3 = {
+    "hidden_size": 2560,
+    "intermediate_size": 10240,
+    "max_position_embeddings": 8192,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 34,
+}
 QWEN_2 = {
     "decoder_sparse_step": 1,
     "hidden_act": "silu",
@@ -152,12 +233,16 @@ QWEN_2 = {
         ({"text_config": LLAMA_4}, (400.7, 17.2)),
         (GEMMA, (9.24, 9.24)),
         (QWEN_2, (57.4, 14.2)),
+        (STARCODER, (15.5, 15.5)),
+        (COMMAND_R, (35.0, 35.0)),
+        (OPT, (6.66, 6.66)),
+        ({"text_config": GEMMA_3}, (3.88, 3.88)),
     ],
 )
 def test_sizes_that_families_say_by_keys_of_their_own(
     tmp_path: Path, values: dict[str, Any], billions: tuple[float, float]
 ) -> None:
-    """Model cards: Llama 4 Maverick, Gemma 2 9B, Qwen 2 57B-A14B."""
+    """Model cards: Llama 4 Maverick, Gemma 2, Qwen 2 57B, StarCoder, Command R, OPT, Gemma 3."""
     model = model_of(tmp_path, values)
     found = model.parameters / 1e9, model.active_parameters / 1e9
     assert found == pytest.approx(billions, rel=0.01)
@@ -170,11 +255,26 @@ def test_sizes_that_families_say_by_keys_of_their_own(
         ({"hidden_act": "xielu"}, "hidden_act: is not known, got 'xielu'"),
         ({"hidden_act": None}, "hidden_act: is required"),
         ({"kv_lora_rank": 512}, "v_head_dim: is required with kv_lora_rank"),
-        ({"num_key_value_heads": 3}, "heads must be a multiple of key_value_heads, 3"),
-        ({"num_attention_heads": 24}, "hidden must be a multiple of heads, 24"),
-        ({"num_hidden_layers": -4}, "layers: must be at least 1, got -4"),
-        ({"hidden_size": "4096"}, "hidden: must be a whole number, got '4096'"),
-        ({"num_experts": 4, "num_experts_per_tok": 1, "mlp_only_layers": {}}, "moe.dense_layers"),
+        (
+            {"num_key_value_heads": 3},
+            ":1: num_attention_heads must be a multiple of num_key_value_heads, 3",
+        ),
+        ({"num_attention_heads": 24}, "hidden_size must be a multiple of num_attention_heads, 24"),
+        ({"num_hidden_layers": -4}, ":10 num_hidden_layers: must be at least 1, got -4"),
+        ({"hidden_size": "4096"}, ":6 hidden_size: must be a whole number, got '4096'"),
+        ({"n_experts": 4, "num_experts_per_tok": 1, "mlp_only_layers": {}}, ":16 mlp_only_layers"),
+        ({"n_experts": 4, "moe_topk": 5}, ":14 n_experts: moe_topk must be at most n_experts, 4"),
+        ({"n_experts": 4, "moe_topk": [2]}, ":15 moe_topk: must be a whole number, got [2]"),
+        ({"num_experts_per_tok": 2}, "num_experts: is required with num_experts_per_tok"),
+        ({"moe_ffn_hidden_size": 8}, "num_experts: is required with moe_ffn_hidden_size"),
+        ({"first_k_dense_replace": 3}, "num_experts: is required with first_k_dense_replace"),
+        (
+            {"n_experts": 4, "moe_topk": 1, "shared_intermediate_size": 2000},
+            "shared_intermediate_size: must be a multiple of an expert's width, 14336, got 2000",
+        ),
+        ({"intermediate_size": None}, "intermediate_size: is required"),
+        ({"layer_types": ["full_attention", "conv"]}, "layers that are not modeled: conv"),
+        ({"parallel_attn_mlp_res": True}, "parallel_attn_mlp_res: names a part of a model"),
     ],
 )
 def test_what_a_model_cannot_be_is_refused(
@@ -217,6 +317,43 @@ def test_what_is_left_out_of_a_model_is_named(
     printed = capsys.readouterr().out
     assert "of the model, without num_nextn_predict_layers" in printed
     assert "of the model, without sliding_window" in printed
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model_type": "llama"}, []),
+        ({}, ["untied embeddings"]),
+        ({"model_type": "newest"}, ["with tied embeddings"]),
+        ({"model_type": "newest", "tie_word_embeddings": False}, []),
+        ({"model_type": "gemma3", "vocab_size": 9}, ["defaults of its class: head_dim 256"]),
+        ({"model_type": "llama", "d_state": 8, "cache_dim": 0}, ["are not known: d_state"]),
+    ],
+)
+def test_what_is_assumed_or_not_read_is_told(
+    tmp_path: Path, changes: dict[str, Any], told: list[str]
+) -> None:
+    found = model_remarks(file_of(tmp_path, {**LLAMA, **changes}))
+    assert [what in one for what, one in zip(told, found, strict=True)] == [True] * len(told)
+
+
+def test_text_that_is_not_json_is_told_as_json(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"a":')
+    with pytest.raises(InputError, match=r"config.json:1: is not JSON"):
+        load_configuration(tmp_path / "config.json", GIVEN)
+
+
+def test_every_command_tells_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(tmp_path, {**LLAMA, "model_type": "mistral", "sliding_window": 4096})
+    cluster, scenario = tmp_path / "cluster.yaml", tmp_path / "scenario.yaml"
+    cluster.write_text(CLUSTER)
+    scenario.write_text(SCENARIO)
+    traffic(path, gpus=64, batch=64, platform="dgx-h100")
+    decide(cluster)
+    check(scenario)
+    assert capsys.readouterr().out.count("of the model, without sliding_window") == 4
 
 
 def test_the_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

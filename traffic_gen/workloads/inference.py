@@ -47,7 +47,7 @@ class RequestLoad(Task):
     """Requests on the GPUs of a job, which are numbered domain after domain.
 
     `algorithm` is the name of the model that is served, `token_bytes` the KV cache of a token over
-    all `tensor` GPUs of a replica.
+    all `tensor` GPUs of a replica. `remarks` are on the model's own file.
     """
 
     key = "inference"
@@ -57,6 +57,12 @@ class RequestLoad(Task):
     tensor: int
     domains: int
     domain_size: int
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What is left out of the model."""
+        return self.remarks
 
     @property
     def size_name(self) -> str:

@@ -59,6 +59,7 @@ class Iteration(Task):
 
     With `zero`, gradients are reduced and scattered, and weights gathered (ZeRO, of the iteration's
     stage); else all gradients are reduced before the optimizer's step, which takes equally long.
+    `remarks` are on the model's own file.
     """
 
     key = "iteration"
@@ -66,6 +67,7 @@ class Iteration(Task):
     iteration: ReducedIteration
     kind: FabricKind
     zero: bool = True
+    remarks: tuple[str, ...] = ()
 
     @property
     def size_name(self) -> str:
@@ -75,8 +77,8 @@ class Iteration(Task):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """The numbers that were reduced."""
-        return (reduction_in_words(map(asdict, self.iteration.changes)),)
+        """The numbers that were reduced, and what is left out of the model."""
+        return (reduction_in_words(map(asdict, self.iteration.changes)), *self.remarks)
 
     @property
     def size_bytes(self) -> float:

@@ -97,7 +97,7 @@ class InferenceWorkload(Work):
 
     def _load(self, grid: JobGrid) -> RequestLoad:
         # The model of training is imported only where there is a request load.
-        from scenarios.format.training import load_configuration
+        from scenarios.format.training import load_configuration, model_remarks
 
         path, token = Path(self.inference), self.token_size
         # Nobody trains it: a model's own file needs no more.
@@ -111,6 +111,7 @@ class InferenceWorkload(Work):
             tensor=self.tensor or grid.size,
             domains=grid.domains,
             domain_size=grid.size,
+            remarks=tuple(model_remarks(path)),
         )
 
 

@@ -69,10 +69,12 @@ class IterationWork(Work):
 
     def task(self, spec: FabricSpec) -> "Iteration":
         """Return the iteration on a fabric; raises `NoReduction`, or `InputError`."""
+        from scenarios.format.training import model_remarks
         from traffic_gen.workloads.training_iteration import Iteration
 
-        name = configuration_name(Path(self.iteration))
-        return Iteration(name, self._reduced(spec.job_grid), spec.kind, self.zero)
+        path = Path(self.iteration)
+        reduced, remarks = self._reduced(spec.job_grid), tuple(model_remarks(path))
+        return Iteration(configuration_name(path), reduced, spec.kind, self.zero, remarks)
 
     def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield an issue of an iteration that cannot be reduced to its grid."""
