@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from model.errors import InputError, Problem
 from model.fabric.network_cost import (
@@ -90,6 +90,14 @@ class ClusterFile(Strict):
     usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
     prices: File = str(DEFAULT)
 
+    @field_validator("domain_sizes")
+    @classmethod
+    def _of_the_cluster(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        gpus = info.data.get("gpus")
+        if gpus and max(sizes, default=0) > gpus:
+            raise ValueError(f"must be at most the {gpus} GPUs of the cluster, got {max(sizes)}")
+        return sizes
+
 
 def load_cluster(path: Path) -> ClusterFile:
     """Read a cluster's file; raises `InputError` with all problems.
@@ -165,7 +173,7 @@ def designs(file: ClusterFile) -> Iterator[Design]:
     )
     shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in dict.fromkeys(ratios)]
     for size in dict.fromkeys((own, *file.domain_sizes)):
-        shapes.append((FabricKind.RAIL_ONLY, min(size, file.gpus), 1.0))
+        shapes.append((FabricKind.RAIL_ONLY, size, 1.0))
     for (kind, size, ratio), shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
         yield _design(file, kind, size, ratio, Nics(shared, ports, file.planes))
 

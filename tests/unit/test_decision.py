@@ -108,14 +108,21 @@ def test_a_lost_link_costs_less_in_larger_domains(found: dict[str, Any]) -> None
 def test_where_one_switch_joins_all_the_faster_network_wins(cluster: Path) -> None:
     """Both networks are then one switch, and only rail-only forwards all-to-alls."""
     text = cluster.read_text().replace("  - {configuration: gpt-146b, batch: 2048}\n", "")
-    small = text.replace("gpus: 4096", "gpus: 128").replace("radix: 64", "radix: 128")
+    small = (
+        text.replace("gpus: 4096", "gpus: 128")
+        .replace(", 256]", "]")
+        .replace("radix: 64", "radix: 128")
+    )
     cluster.write_text(small.replace("batch: 16384", "batch: 512"))
     assert decide_object(load_cluster(cluster))["answer"] == "rail-optimized, K = 8"
 
 
 def test_one_switch_has_no_spines_and_nothing_is_left_without_it(cluster: Path) -> None:
     small = (
-        cluster.read_text().replace("gpus: 4096", "gpus: 128").replace("radix: 64", "radix: 128")
+        cluster.read_text()
+        .replace("gpus: 4096", "gpus: 128")
+        .replace(", 256]", "]")
+        .replace("radix: 64", "radix: 128")
     )
     small = small.replace("batch: 2048", "batch: 512").replace("batch: 16384", "batch: 512")
     cluster.write_text(small)
@@ -166,6 +173,7 @@ def test_the_command_prints_one_object_and_draws(
     ("old", "new", "expected"),
     [
         ("radix: 64", "radix: 63", "radix: must be an even number, got 63"),
+        ("[64, 256]", "[64, 8192]", "domain_sizes: must be at most the 4096 GPUs of the cluster"),
         ("gpt-146b", "gpt-147b", "did you mean 'gpt-146b'?"),
         ("batch: 2048", "batch: 7", "no strategy fits 4096 GPUs"),
         ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
