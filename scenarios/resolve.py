@@ -67,7 +67,7 @@ def resolve(
     of_cases = _case_issues(file, specs, cases, machine)
     document.refuse(_repeated_cases(cases) if on_paper else of_cases)
     document.refuse(late_faults(file, specs, cases))
-    chosen |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
+    chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
     return _scenario(file, name, text, specs, cases, faults, chosen)
 
 
