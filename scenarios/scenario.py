@@ -117,6 +117,8 @@ class Scenario:
     probed_pairs: int = 0
     machine_seed: int = 0
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
+    # File, line and key, for messages: of the fabric's keys, and of the first fault of each mode.
+    places: Mapping[str, str] = field(default_factory=dict)
     # What a network's file says and no fabric has.
     left_out: tuple[str, ...] = ()
 
