@@ -69,7 +69,6 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     context_settings={"help_option_names": ["--help", "-h"]},
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
@@ -114,7 +113,7 @@ def main() -> NoReturn:
         # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
         _require_folder()
         _require_alone(sys.argv[1:])
-        arguments = plugins_first(sys.argv[1:])
+        arguments = plugins_first(sys.argv[1:]) or ["--help"]
         exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
     except RailbedError as error:
         _end(str(error), error.exit_code)

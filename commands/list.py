@@ -23,9 +23,11 @@ def list_all(store: Store = DEFAULT_STORE) -> None:
     if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
         raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
     out.print(Text.assemble(("Scenarios", "bold"), " (railbed run NAME)"))
-    for path in library():
+    scenarios = library()
+    width = max(len(path.stem) for path in scenarios)
+    for path in scenarios:
         description = value_of(path.read_text()).get("description", "")
-        out.print(f"  {path.stem:22} {description}", soft_wrap=True)
+        out.print(f"  {path.stem:{width}} {description}", soft_wrap=True)
     where = f" in {store.absolute()} (railbed show RUN)"
     out.print(Text.assemble(("\nRuns", "bold"), where), soft_wrap=True)
     lines = [f"  {run.name}  {_state(run)}" for run in stored_runs(store)] or ["  none yet"]

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,10 @@ class Setup:
     clock: Clock
 
     def __post_init__(self) -> None:
-        """Raise `InputError` with all problems at once."""
+        """Raise `InputError` for an unknown clock, or with all problems of the scenario."""
+        if self.clock not in get_args(Clock):
+            what = f"must be {' or '.join(get_args(Clock))}, got {self.clock!r}"
+            raise InputError(Problem("clock", what))
         _ = self.scenario
 
     @cached_property

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CONTAINER = "container"
 # For errors of commands that have the option.
 NEEDS_NO_ROOT = "`--clock virtual` needs no root"
+# Keys of a fabric that delay or lose packets, and the one of its queues.
+IMPAIRING, QUEUE = ("hb_delay", "hb_loss", "nic_delay", "nic_loss", "links"), "switch_queue"
 # Where the page of the live view is by default.
 DEFAULT_AT = "127.0.0.1"
 
@@ -228,12 +230,13 @@ def _require_queues(scenario: "Scenario") -> None:
     from testbed.fabric.queues import forwards_in_kernel, missing_red
     from testbed.fabric.shaping import missing_netem
 
-    missing = []
+    missing, places = [], scenario.places
     if impaired or any(forwards_in_kernel(spec) for spec in queued):
-        missing.append(missing_netem())
+        keys = IMPAIRING if impaired else (QUEUE,)
+        missing.append((next(places[key] for key in keys if key in places), missing_netem()))
     if any(spec.nic.queue.ecn for spec in queued):
-        missing.append(missing_red())
-    if problems := [Problem(f"{scenario.name}: fabric", what) for what in missing if what]:
+        missing.append((places[QUEUE], missing_red()))
+    if problems := [Problem(where, what) for where, what in missing if what]:
         raise InputError(*problems)
 
 
@@ -243,6 +246,6 @@ def _require_faults(scenario: "Scenario") -> None:
         return
     from testbed.faults.injector import missing_for
 
-    missing = [sentence for mode in sorted(modes) if (sentence := missing_for(mode)) is not None]
+    missing = [(mode, what) for mode in sorted(modes) if (what := missing_for(mode)) is not None]
     if missing:
-        raise InputError(*(Problem(f"{scenario.name}: faults", what) for what in missing))
+        raise InputError(*(Problem(scenario.places[mode], what) for mode, what in missing))

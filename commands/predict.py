@@ -13,7 +13,7 @@ from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
 from commands.train import DomainSize, Gpus, PlatformName, checked_changes
 from model.errors import InputError, Problem
-from model.fabric.spec import COMPARED, PLATFORMS, FabricKind
+from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING, USUAL_MTU
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
@@ -25,6 +25,8 @@ from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 SCHEMA = "railbed.predict/1"
+# A custom fabric has links, which no option gives.
+Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
 LEAST_MTU, MOST_MTU = 256, 9216
 # Of a trace, unless options say otherwise.
@@ -47,7 +49,7 @@ def predict(
     domain_size: DomainSize = None,
     platform: PlatformName = None,
     fabric: Annotated[
-        FabricKind | None, typer.Option(help="of a trace: one of both fabrics")
+        Fabric | None, typer.Option(help="of a trace: one of both, instead of both")
     ] = None,
     latency: Annotated[
         str | None,
@@ -95,7 +97,7 @@ def predict(
 
 
 def _loaded(
-    path: Path, overrides: list[str], changes: dict[str, Any], fabric: FabricKind | None
+    path: Path, overrides: list[str], changes: dict[str, Any], fabric: Fabric | None
 ) -> Scenario:
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):

@@ -74,12 +74,13 @@ def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iter
         with reading(folder.path):
             article = sweep_article(sweep_object(folder))
         yield article
+    places = [find_run(store, name) for name in names]
     if len(names) == COMPARED:
         try:
             yield comparison_article(compared(store, *names))
         except InputError as error:
             err.print(f"not compared: {error}", soft_wrap=True)
-    for place in [find_run(store, name) for name in names]:
+    for place in places:
         with reading(place):
             article = run_article(read_run(place), _lost_probes(place))
         yield article

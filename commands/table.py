@@ -45,7 +45,7 @@ COMMANDS = {
         takes_words=True,
     ),
     "check": Row(
-        "Check a scenario without running it: all problems at once. Needs no root.",
+        "Check a scenario without running it: all problems of a kind at once. Needs no root.",
         "./railbed check my-scenario.yaml",
     ),
     "plan": Row(

@@ -62,6 +62,8 @@ def traffic(
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store, run), case)
+    elif case is not None:
+        raise InputError(Problem("--case", "needs --run"))
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:

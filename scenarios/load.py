@@ -1,6 +1,6 @@
 """Load a scenario file: its text, its checked keys, the resolved scenario.
 
-All problems are collected and reported at once, each with its file, line and key. The text of a
+All problems of a kind are reported at once, each with its file, line and key. The text of a
 scenario stands alone: it has the overrides, and what other files say.
 """
 

@@ -67,8 +67,9 @@ def resolve(
     of_cases = _case_issues(file, specs, cases, machine)
     document.refuse(_repeated_cases(cases) if on_paper else of_cases)
     document.refuse(late_faults(file, specs, cases))
-    chosen |= {f"time_dilation of {one.name}": one.dilation for one in cases if one.dilation}
-    return _scenario(file, name, text, specs, cases, faults, chosen)
+    chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
+    scenario = _scenario(file, name, text, specs, cases, faults, chosen)
+    return replace(scenario, places=_places(document, file))
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
@@ -120,6 +121,16 @@ def _cases(
         if spec.kind in workload.kinds
         for case in sized_cases(workload, spec, machine)
     )
+
+
+def _places(document: Document, file: ScenarioFile) -> dict[str, str]:
+    """Return where the keys of the fabric are, and the first fault of each mode."""
+    given = [key for key in file.fabric.model_fields_set if getattr(file.fabric, key)]
+    modes = {entry.how: number for number, entry in reversed(list(enumerate(file.faults)))}
+    return {
+        **{key: document.where(("fabric", key)) for key in given},
+        **{mode: document.where(("faults", number, "how")) for mode, number in modes.items()},
+    }
 
 
 def _scenario(

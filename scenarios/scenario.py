@@ -33,7 +33,7 @@ class Case:
     """One task on one kind of fabric, which is sent in its real size divided by `size_scale`.
 
     `workload` is the number of its entry in the scenario, `where` the entry's file, line and key
-    for messages. `dilation` is the time dilation if that is chosen for `auto`. `marks` tell it from
+    for messages. `chosen` is the key and value of the scale that `auto` chose. `marks` tell it from
     another case of its name: the size in words, without blanks, and other keys.
     """
 
@@ -44,7 +44,7 @@ class Case:
     workload: int = 0
     generator: Generator = Generator.AGENT
     where: str = field(default="", compare=False)
-    dilation: Chosen | None = field(default=None, compare=False)
+    chosen: tuple[str, Chosen] | None = field(default=None, compare=False)
     marks: tuple[str, str] = field(default=("", ""), compare=False)
 
     @property
@@ -96,8 +96,8 @@ class Scenario:
 
     `faults` has those of each fabric, or is empty. `thresholds` are those of the ratio to the model
     for warn and fail, `replay_thresholds` those of the replay of an execution that met a fault,
-    without its losses. `chosen` has the values chosen for `auto`, by key (for a case `time_dilation
-    of CASE`).
+    without its losses. `chosen` has the values chosen for `auto`, by key (for a case `size_scale of
+    CASE` or `time_dilation of CASE`).
     """
 
     name: str
@@ -117,6 +117,8 @@ class Scenario:
     probed_pairs: int = 0
     machine_seed: int = 0
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
+    # File, line and key, for messages: of the fabric's keys, and of the first fault of each mode.
+    places: Mapping[str, str] = field(default_factory=dict)
     # What a network's file says and no fabric has.
     left_out: tuple[str, ...] = ()
 

@@ -144,7 +144,7 @@ class Commands:
         unknown = [word for word in words if word not in gpus]
         if unknown or len(words) != 2 or words[0] == words[1]:
             given = f"{unknown[0]}" if unknown else " ".join(words) or "nothing"
-            what = f"needs two GPUs, got {given}"
+            what = f"needs two different GPUs, got {given}"
             first, *_, last = gpus
             raise InputError(Problem(command, what, f"such as {command} {first} {last}"))
         return gpus[words[0]], gpus[words[1]]

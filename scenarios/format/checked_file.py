@@ -27,6 +27,7 @@ SENTENCES = {
     "float_parsing": "must be a number, got {given!r}",
     "finite_number": "must be a finite number, got {given}",
     "literal_error": "must be a number or {expected}, got {given!r}",
+    "whole_or_literal": "must be a whole number or {expected}, got {given!r}",
     "bool_type": "must be true or false, got {given!r}",
     "string_type": "must be text, got {given!r}",
     "string_too_long": "must have at most {max_length} characters, got {given!r}",
@@ -39,6 +40,7 @@ SENTENCES = {
     "tuple_type": "must have keys of its own or entries, got {given!r}",
     "value_error": "{error}",
 }
+NOT_WHOLE = ("int_type", "int_parsing", "int_from_float")
 
 
 class Strict(BaseModel):
@@ -69,13 +71,16 @@ def _one_a_place(error: ValidationError) -> list[Any]:
     """Return one error per place: the last, where a value fits no type of a union.
 
     Drops `too_short` of a list that only has wrong entries, which have errors of their own, and
-    `literal_error` of a number, which has another error.
+    `literal_error` of a number out of bounds, which has another error.
     """
     errors = (e for e in error.errors() if not (e["type"] == "too_short" and e["input"]))
     last: dict[Place, Any] = {}
     for details in errors:
-        if details["type"] != "literal_error" or not _is_number(details["input"]):
-            last[_place(details)] = details
+        place, is_literal = _place(details), details["type"] == "literal_error"
+        if is_literal and place in last and last[place]["type"] in NOT_WHOLE:
+            last[place] = {**details, "type": "whole_or_literal"}
+        elif not is_literal or not _is_number(details["input"]):
+            last[place] = details
     return list(last.values())
 
 

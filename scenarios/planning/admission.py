@@ -8,7 +8,7 @@ from model.prediction.load import Need, switch_ports
 from model.prediction.machine import Machine
 from scenarios.format.faults import DEFAULT_AT_S
 from scenarios.format.issues import Issue
-from scenarios.format.keys import FaultEntry, ScenarioFile
+from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
 from scenarios.planning.auto import (
     auto_bandwidth_scale_of,
     least_dilation,
@@ -90,24 +90,43 @@ def _worst(
 def _step_issues(
     file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine
 ) -> Iterator[Issue]:
-    """Yield an issue if steps are too short for timers, or transfers too many for the agents.
+    """Yield an issue if transfers are too many for the agents, or steps too short for timers.
 
     Late timers do not matter where times are not judged: data is checked, or packets are crafted.
     """
-    scale, limit = spec.bandwidth_scale, file.expect.ratio_limit
     profile = estimate_of(case, spec)
-    step_s = profile.completion_s / profile.steps
     agents = sum(profile.transfers) * machine.transfer_s / machine.key.cores / profile.completion_s
-    judged = case.generator.is_timed and not file.check_data
-    too_short = step_s * limit < machine.timer_median_s and judged
-    if not too_short and agents <= 1:
+    if agents > 1:
+        what = f"the agents of {case.name} would need {agents:.4g} times this machine's cores"
+        yield _too_fast(file, case, spec, machine, what)
+    elif case.generator.is_timed and not file.check_data:
+        step_s = profile.completion_s / profile.steps
+        yield from _short_step_issues(file, case, spec, machine, step_s)
+
+
+def _short_step_issues(
+    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine, step_s: float
+) -> Iterator[Issue]:
+    """Yield an issue if a step is too short for timers, by the limit given or by the default."""
+    limit, late_s = file.expect.ratio_limit, machine.timer_median_s
+    if late_s <= step_s * limit:
         return
-    what = (
-        f"{case.name} would have steps of {step_s * 1e3:.2g} ms: timers here are late by "
-        f"{machine.timer_median_s * 1e6:.0f} us, which must be at most {limit:.0%} of a step; its "
-        f"agents would need {agents:.0%} of this machine's cores"
-    )
-    dilation, _ = least_dilation(real_task(case.task, spec), machine)
+    late = f"timers here are late by {late_s * 1e6:.3g} us"
+    steps = f"steps of {step_s * 1e3:.4g} ms"
+    if late_s <= step_s * Expect().ratio_limit:
+        least = round_up(late_s / step_s)
+        what = f"must be at least {least:g}, got {limit:g}: {late}, and {case.name} has {steps}"
+        yield Issue(("expect", "ratio_limit"), what)
+        return
+    most = f"which must be at most {limit:g} of a step (expect.ratio_limit)"
+    yield _too_fast(file, case, spec, machine, f"{case.name} would have {steps}: {late}, {most}")
+
+
+def _too_fast(
+    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine, what: str
+) -> Issue:
+    """Return the issue of a case that needs more time, with what gives it enough."""
+    scale, (dilation, _) = spec.bandwidth_scale, least_dilation(real_task(case.task, spec), machine)
     workload = file.workloads[case.workload]
     by_time = "time_dilation" in workload.model_fields_set
     by_time = by_time or "size_scale" not in type(workload).model_fields
@@ -118,7 +137,7 @@ def _step_issues(
     elif dilation > scale:
         least = round_up(whole * dilation / scale)
         hint = f"even all of its {whole:.12g} bytes are too few: send {least:.12g} B or more"
-    yield Issue(("workloads", case.workload, key), what, hint)
+    return Issue(("workloads", case.workload, key), what, hint)
 
 
 def late_faults(

@@ -213,43 +213,48 @@ def sized_cases(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None
     """
     task, generator = workload.task(spec), workload.generator
     mark = () if generator is Generator.AGENT else (generator,)
-    size_scale, dilation = _scale(workload, task, spec, machine)
+    size_scale, chosen = _scale(workload, task, spec, machine)
     whole = Case(
         name="/".join((spec.kind, task.name, *mark)),
         kind=spec.kind,
         task=task,
         size_scale=size_scale,
         generator=generator,
-        dilation=dilation,
+        chosen=chosen,
         marks=(workload.size_name(task).replace(" ", ""), workload.variant),
     )
     for job in task.alone:
         name = f"{spec.kind}/{job.name}"
         marks = (job.size_name.replace(" ", ""), workload.variant)
-        yield replace(whole, name=name, task=job, dilation=None, marks=marks)
+        yield replace(whole, name=name, task=job, chosen=None, marks=marks)
     yield whole
 
 
 def _scale(
     workload: AnyWorkload, task: Task, spec: FabricSpec, machine: Machine | None
-) -> tuple[float, Chosen | None]:
-    """Return the size scale of a workload, and the time dilation if that is chosen."""
+) -> tuple[float, tuple[str, Chosen] | None]:
+    """Return the size scale of a workload, and the key and value that `auto` chose, if any."""
     scale, given = spec.bandwidth_scale, workload.time_dilation
     if task.is_modeled:
         return 1.0, None
     if given is None:
-        size = workload.size_scale
-        return auto_size_scale(real_task(task, spec), scale) if size == "auto" else size, None
+        if workload.size_scale != "auto":
+            return workload.size_scale, None
+        size = auto_size_scale(real_task(task, spec), scale)
+        return size.value, ("size_scale", size)
     if given != "auto":
         return scale / given, None
     dilation = auto_time_dilation(real_task(task, spec), scale, machine)
-    return scale / dilation.value, dilation
+    return scale / dilation.value, ("time_dilation", dilation)
 
 
-def auto_size_scale(task: RealTask, bandwidth_scale: float) -> float:
+def auto_size_scale(task: RealTask, bandwidth_scale: float) -> Chosen:
     """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
     full_s = wire_bytes(1) * task.full_s * bandwidth_scale
-    return max(1.0, round_up(full_s / TARGET_S))
+    scale = round_up(full_s / TARGET_S)
+    if scale < 1:
+        return Chosen(1.0, f"all of the data is sent, in less than {TARGET_S:g} s")
+    return Chosen(scale, f"about {TARGET_S:g} s an execution")
 
 
 def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:

@@ -134,7 +134,8 @@ def test_a_machine_that_was_never_measured_gets_what_is_known_to_work() -> None:
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_the_library_can_be_run_on_two_cores(path: Path) -> None:
-    assert set(load(path, machine=TWO_CORES).chosen) <= {"bucket_depth", "grain"}
+    chosen = {key.split()[0] for key in load(path, machine=TWO_CORES).chosen}
+    assert chosen <= {"bucket_depth", "grain", "size_scale"}
 
 
 def refusal(overrides: list[str], machine: Machine = TWO_CORES) -> str:
@@ -160,9 +161,16 @@ def test_what_is_too_fast_is_refused_and_the_hint_works(scale: float) -> None:
     assert "busiest second" in refusal([f"fabric.bandwidth_scale={0.9 * float(least)}"])
 
 
-def test_steps_that_are_too_short_are_refused_and_the_hint_works() -> None:
-    said = refusal(["workloads.1.size_scale=100000", "fabric.kinds=[rail-only]"])
-    assert said.startswith("--set workloads.1.size_scale: rail-only/all-to-all/two-step would have")
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [
+        (1600, "rail-only/all-to-all/two-step would have steps of"),
+        (100000, "the agents of rail-only/all-to-all/two-step would need"),
+    ],
+)
+def test_steps_that_are_too_short_are_refused_and_the_hint_works(scale: int, reason: str) -> None:
+    said = refusal([f"workloads.1.size_scale={scale}", "fabric.kinds=[rail-only]"])
+    assert said.startswith(f"--set workloads.1.size_scale: {reason}")
     better = said.rpartition("(use ")[2].rstrip(")")
     load(QUICKSTART, [f"workloads.1.size_scale={better}"], TWO_CORES)
 
@@ -235,6 +243,19 @@ def test_data_that_is_too_small_is_refused_with_a_size_that_does(
     assert {planned.verdict for planned in plan(overloaded, TWO_CORES)} == {"no"}
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("expect.ratio_limit=0.00002", "expect.ratio_limit: must be at least 0.00"),
+        ("workloads.1.size_scale=1600", "must be at most 0.05 of a step (expect.ratio_limit)"),
+    ],
+)
+def test_a_step_too_short_for_timers_names_the_key_that_decides(change: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        load(QUICKSTART, ["expect.ratio_within=0.00001", change], TWO_CORES)
+    assert "agents" not in str(refused.value)
+
+
 def test_messages_without_bytes_are_refused(tmp_path: Path) -> None:
     rank = "rank {} {{\n{}\n}}\n"
     ranks = rank.format(0, "send 0b to 1") + rank.format(1, "recv 0b from 0")
@@ -266,6 +287,17 @@ def test_automatic_time_dilation_is_the_shortest_execution_allowed(tmp_path: Pat
     longer = load(tmp_path / "x.yaml", machine=late).chosen[key]
     assert longer.value > chosen.value
     assert "late" in longer.why
+
+
+def test_the_value_of_an_automatic_size_scale_is_printed() -> None:
+    def printed(size: str) -> list[str]:
+        changes = ["workloads.1.size_scale=auto", f"workloads.1.size={size}"]
+        return [line for line in notes(load(QUICKSTART, changes)) if line.startswith("size_scale")]
+
+    line = "size_scale of rail-only/all-to-all/two-step: auto is"
+    assert printed("800 MB")[0].startswith(f"{line} ")
+    assert printed("800 MB")[0].endswith(": about 3 s an execution")
+    assert printed("8 B")[0] == f"{line} 1: all of the data is sent, in less than 3 s"
 
 
 def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:

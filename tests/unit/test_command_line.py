@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from commands.app import app, main
+from commands.demo import demo
 from commands.options import configuration_names, run_names
 from commands.table import COMMANDS
 from scenarios.library_files import LIBRARY
@@ -53,6 +55,31 @@ def test_help_has_the_programs_name_and_all_commands(
     assert "test" in {line.split()[1] for line in said.splitlines() if len(line.split()) > 1}
 
 
+@pytest.mark.usefixtures("quiet")
+def test_without_a_command_the_help_is_printed_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(monkeypatch) == 0
+    said = capsys.readouterr()
+    assert "Usage: railbed [OPTIONS] COMMAND" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_script_leaves_the_help_of_the_tests_to_the_program(
+    tmp_path: Path, option: str
+) -> None:
+    shutil.copy(ROOT / "railbed", tmp_path)
+    for name, says in ("testbed/provision.sh", ""), (".venv/bin/python", 'echo "$@"\n'):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{says}")
+        (tmp_path / name).chmod(0o755)
+    assert (
+        subprocess.check_output([tmp_path / "railbed", "test", option], text=True)
+        == f"-P -m commands test {option}\n"
+    )
+
+
 def test_help_imports_no_command() -> None:
     modules = [f"commands.{name}" for name in COMMANDS]
     ask = f"""
@@ -75,6 +102,13 @@ def test_the_program_leaves_the_tests_to_its_script(
 ) -> None:
     assert exit_code(monkeypatch, "test", "-x") == 2
     assert "sudo ./railbed test" in capsys.readouterr().err
+
+
+def test_the_demo_stores_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Path]()
+    monkeypatch.setattr("commands.demo.run", lambda *words, **_: asked.append(words[4]))
+    demo(store=tmp_path)
+    assert asked == [tmp_path]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -186,6 +220,11 @@ def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
         (("vm", "--memory", "-1", "--", "true"), "--memory: must be 2048 to "),
         (("vm", "--memory", "99999999999", "--", "true"), "--memory: must be 2048 to "),
         (("run", *SMALL, "--live-at", "0.0.0.0"), "--live-at: needs --live"),
+        (("traffic", "moe-1.3b", "--case", "x"), "--case: needs --run"),
+        (
+            ("predict", "x.goal", "--fabric", "custom"),
+            "'custom' is not one of 'rail-only', 'rail-optimized'.",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

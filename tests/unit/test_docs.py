@@ -6,6 +6,7 @@ import tomllib
 from linux.files.program_files import ROOMS, ROOT
 from model.fabric.spec import PLATFORMS
 from model.prediction.nccl_tuning import VERSION
+from model.training.traffic import Dimension
 from model.workload.transfers.collective import Collective
 from scenarios.format.units import PUBLISHED_SIZES
 from traffic_gen.workloads.algorithms.collectives import MODELED, algorithms_of
@@ -44,6 +45,16 @@ def test_every_platform_and_every_published_size_is_listed() -> None:
     assert f"GPU and bandwidths: {platforms} |" in TRAINING.read_text()
     sizes = re.findall(r"^\| `([\w.-]+)` \| [\d.]+ [MG]B \|", SCENARIOS.read_text(), re.MULTILINE)
     assert sizes == list(PUBLISHED_SIZES)
+
+
+def test_every_json_object_of_a_command_is_described() -> None:
+    text = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    for room in ("commands", "results", "studies"):
+        for path in (ROOT / room).rglob("*.py"):
+            for schema in re.findall(r'"(railbed\.[\w-]+/\d+)"', path.read_text()):
+                assert schema in text, (path.name, schema)
+    (bytes_of,) = re.findall(r'"bytes": \{(.*?)\}, "idle_pairs"', text)
+    assert {dimension.value for dimension in Dimension} == set(re.findall(r'"(\w+)"', bytes_of))
 
 
 def test_links_and_named_files_and_tests_exist() -> None:

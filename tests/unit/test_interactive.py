@@ -2,11 +2,13 @@
 
 import re
 from math import inf
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from execution.session.command_line import greeting
-from execution.session.commands import fault_lines, load_lines, path_lines
+from execution.session.commands import Commands, fault_lines, load_lines, path_lines
 from execution.session.fault_words import modes, parse_fault, targets
 from execution.session.session import FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
@@ -58,6 +60,12 @@ def test_a_fault_is_what_a_scenario_would_call_it(
 ) -> None:
     expected = Fault(component, mode, words.split()[0], rate_bps=rate_bps)
     assert parse_fault(topology, words.split()) == expected
+
+
+def test_a_path_is_of_two_different_gpus(topology: Topology) -> None:
+    commands = Commands(cast(Any, SimpleNamespace(topology=topology)), [], print)
+    with pytest.raises(InputError, match="paths: needs two different GPUs, got d0g0 d0g0"):
+        commands.paths(["d0g0", "d0g0"])
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ def test_changes_add_up_and_are_checked() -> None:
         smaller.changed({"fabric.domains": 0})
     with pytest.raises(InputError, match="not found"):
         load("nowhere.yaml")
+    with pytest.raises(InputError, match="clock: must be real or virtual, got 'foo'"):
+        load("quickstart", clock="foo")  # type: ignore[arg-type]
 
 
 def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_what_the_kernel_lacks_is_bad_input() -> None:
-    with pytest.raises(InputError, match="nic-link-blackhole: faults: this kernel has no sch"):
+    with pytest.raises(
+        InputError, match=r"nic-link-blackhole.yaml:\d+ faults.0.how: this kernel has no sch"
+    ):
         require_possible(load(LIBRARY / "nic-link-blackhole.yaml"))
 
 

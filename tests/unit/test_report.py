@@ -287,6 +287,15 @@ def test_other_formats_and_damaged_runs_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "r.html").exists()
 
 
+def test_a_run_that_is_not_there_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = stored_run(tmp_path).name
+    with pytest.raises(InputError, match="nonexist"):
+        report([name, "nonexist"], None, "", None, tmp_path)
+    assert capsys.readouterr().err == ""
+
+
 def test_two_runs_are_compared_first(tmp_path: Path) -> None:
     for scenario, off in (("first", 1.0), ("other", 1.02)):
         stored_run(tmp_path, scenario=scenario, executions=5, off=off)

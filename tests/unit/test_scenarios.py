@@ -127,6 +127,10 @@ def test_cases_are_named_by_what_they_differ_in(
             "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got 'fast'",
         ),
         (
+            ("domains: 4", "domains: 4\n  grain: 2.5"),
+            "x.yaml:3 fabric.grain: must be a whole number or 'auto', got 2.5",
+        ),
+        (
             ("dgx-h100", "dgx-h10"),
             "x.yaml:4 fabric.platform: unknown platform 'dgx-h10'; did you mean 'dgx-h100'? known: "
             + ", ".join(PLATFORMS),

@@ -36,7 +36,7 @@ from results.store.runs import (
 )
 from results.store.sweeps import begin_sweep, find_sweep
 from results.verdicts.sweep import sweep_object
-from scenarios.library_files import LIBRARY
+from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.playground import SAMPLE
@@ -70,6 +70,15 @@ def test_a_named_store_that_is_no_folder_is_refused(
     DEFAULT_STORE.touch()
     with pytest.raises(InputError, match="runs: is not a folder of runs"):
         listed(DEFAULT_STORE)
+
+
+def test_descriptions_of_the_library_are_in_one_column(tmp_path: Path) -> None:
+    with redirect_stdout(io.StringIO()) as text:
+        list_all(tmp_path)
+    lines = text.getvalue().partition("\nRuns")[0].splitlines()[1:]
+    column = max(len(path.stem) for path in library()) + 2
+    assert {line[column] for line in lines} == {" "}
+    assert " " not in {line[column + 1] for line in lines}
 
 
 def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:

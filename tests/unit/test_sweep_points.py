@@ -117,7 +117,7 @@ def test_the_problems_of_all_points_are_said_at_once(scenario: Path) -> None:
         "point 1 (fabric.domains=0, repeats=1), also 2: "
         "--set fabric.domains: must be at least 1, got 0",
         "point 2 (fabric.domains=0, repeats=x), also 4: "
-        "--set repeats: must be a number or 'auto', got 'x'",
+        "--set repeats: must be a whole number or 'auto', got 'x'",
     ]
 
 
