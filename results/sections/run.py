@@ -216,6 +216,8 @@ def _scales(result: Result) -> Section:
     chosen = (
         f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in result.get("scales", ())
     )
+    if not result["cases"]:  # with faults, the table of phases has the times
+        return Section("Scales", remarks=tuple(chosen))
     title = "Scales, and the measured time, emulated and on the real platform"
     text = "On paper: the platform's own time, with RoCE's headers instead of TCP's."
     return case_section(title, SCALES, result["cases"], text, chosen)
