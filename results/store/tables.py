@@ -127,6 +127,8 @@ RAW_TABLES = (
     WAITS,
     PAUSES,
 )
+# Tables to which every case adds its file, even without rows.
+ALWAYS = (TRANSFERS, EXECUTIONS, COUNTERS, QUEUE_PAIRS)
 CASES = {
     **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "verdict"), TEXT),
     **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),
@@ -255,12 +257,18 @@ def insert(
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    """Insert the rows of an unsealed run from the files of its cases."""
+    """Insert the rows of an unsealed run from the files of its cases.
+
+    Raises `InputError` if the file of a case is lost. One that the result does not name, but by its
+    folder, ended early.
+    """
     for case, folder in case_folders(run).items():
         source = folder / table.file
         if source.exists():
             load = _load_csv if source.suffix == ".csv" else _load_json
             load(memory, case, source, table)
+        elif table in ALWAYS and case != folder.name:
+            raise InputError(Problem(str(run), f"no rows of {case} in table {table.name}", HINT))
 
 
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
