@@ -137,14 +137,14 @@ CASES = {
     "ratio": REAL,
     **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
     "values_s": f"{REAL}[]",
-    "reasons": f"{TEXT}[]",
+    **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 FAILURES = {
     **dict.fromkeys((CASE, "fault", "component", "fabric", "strategy", "verdict"), TEXT),
     **dict.fromkeys(("blackout_ms", "baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
     **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
     **dict.fromkeys(("probed_pairs", "unaffected_pairs", "lost_probes_unaffected"), WHOLE),
-    "reasons": f"{TEXT}[]",
+    **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 INTERFERENCE = {
     **dict.fromkeys((CASE, "alone", "job", "verdict"), TEXT),
@@ -337,6 +337,10 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+# Results without notes lack the key.
+NO_NOTES: Mapping[str, Any] = {"notes": ()}
+
+
 def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each table."""
     return {
@@ -350,13 +354,13 @@ def _case(case: Mapping[str, Any]) -> dict[str, Any]:
     measured, fabric = case["measured_s"], case["fabric"]
     named = {CASE: case["case"], "fabric": fabric["kind"]}
     values = {"median_s": measured["median"], "values_s": measured["values"]}
-    return _known({**case, **fabric, **named, **values}, CASES)
+    return _known({**NO_NOTES, **case, **fabric, **named, **values}, CASES)
 
 
 def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
     # `where` is a word of SQL, too.
     named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**failure, **named}, FAILURES)
+    return _known({**NO_NOTES, **failure, **named}, FAILURES)
 
 
 def _interference(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -304,7 +304,7 @@ def test_cases_of_other_work_have_no_ratio() -> None:
         **{"case": "a/b", "difference": "not the same work", "ratio": None},
         **{"other_work": ["gpus: 4 against 8"], "modeled_s": [1, 2], "ratio_to_model": [1, None]},
         "measured_s": [{"median": 1.0, "min": None, "max": None}] * 2,
-        **{"verdicts": ["pass", "warn"], "reasons": [[], []]},
+        **{"verdicts": ["pass", "warn"], "reasons": [[], []], "notes": [[], []]},
     }
     runs = [{"run_id": name, "verdict": "pass"} for name in "ab"]
     warning = "the machines differ in cores: 2 against 4"
