@@ -3,6 +3,7 @@
 import shlex
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,7 @@ from commands.options import (
     Overrides,
     Proxies,
     Store,
+    proxy_kind,
     ready,
     refuse_fresh,
     require_possible,
@@ -29,7 +31,7 @@ from execution.sweep.progress import sweep_listener
 from execution.sweep.runner import Sweeping
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import InputError, Problem
-from model.sweep import REAL
+from model.sweep import REAL, Sweep
 from results.sections.several_runs import sweep_section
 from results.store.runs import DEFAULT_STORE
 from results.store.sweeps import SweepFolder
@@ -77,7 +79,8 @@ def sweep(
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
         _refuse_virtual_options(at_once_here, fresh=fresh)
-    folder = asked.folder(store, require_possible if is_local else anything_elsewhere)
+    require = _require_local if is_local else partial(_require_ray, address)
+    folder = asked.folder(store, require_possible if is_local else anything_elsewhere, require)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:
@@ -101,6 +104,23 @@ def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
         what = f"must be 1 with the real clock, got {at_once}"
         hint = "points would compete for cores; use --clock virtual"
         raise InputError(Problem("--at-once", what, hint))
+
+
+def _require_local(planned: Sweep) -> None:
+    """Raise `NotReady` unless this machine can run the points."""
+    if planned.clock == REAL:
+        from testbed.host.preflight import require_ready
+
+        require_ready(proxy_kind(planned.proxies), NEEDS_NO_ROOT)
+    else:
+        program()
+
+
+def _require_ray(address: str | None, _planned: Sweep) -> None:
+    """Raise `NotReady` unless there is a cluster at the address."""
+    from execution.sweep.ray_executor import connected
+
+    connected(address or "auto")
 
 
 def _local(folder: SweepFolder, at_once: int | None) -> Executor:

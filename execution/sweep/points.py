@@ -12,7 +12,7 @@ from typing import TypeVar
 from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
-from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
+from results.store.sweeps import SweepFolder, begin_sweep, begun_at_once, find_sweep
 from scenarios.format.document import UNREADABLE, parser, unreadable, value_of
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
@@ -217,10 +217,13 @@ class SweepRequest:
     resume: str | None
     clock: str | None = None
 
-    def folder(self, store: Path, check: Check) -> SweepFolder:
+    def folder(
+        self, store: Path, check: Check, require: Callable[[Sweep], None] = begun_at_once
+    ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.
 
         `check` asks this kernel. With the virtual clock, points have a kernel of their own.
+        `require` refuses a new sweep, before it has a folder.
         """
         problems = tuple(self._problems())
         if problems:
@@ -234,7 +237,7 @@ class SweepRequest:
         check = check if clock == REAL else anything_elsewhere
         proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
         sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock)
-        return begin_sweep(store, self.name or sweep.name, sweep)
+        return begin_sweep(store, self.name or sweep.name, sweep, require)
 
     def _problems(self) -> Iterator[Problem]:
         if self.scenario is None and self.resume is None:

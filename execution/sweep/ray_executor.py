@@ -31,7 +31,10 @@ ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
-    """Return Ray, connected to the cluster at an address; raise `NotReady` if that fails."""
+    """Return Ray, connected to the cluster at an address; raise `NotReady` if that fails.
+
+    A process that is connected stays so.
+    """
     sys.path.append(str(RAY))
     try:
         import ray
@@ -39,7 +42,7 @@ def connected(address: str) -> Any:
         install = f"{program_files.ROOT}/testbed/install_ray.sh"
         raise NotReady(f"Ray: not found; install it with `{install}`") from None
     try:
-        ray.init(address, log_to_driver=False, logging_level="error")
+        ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
         what = str(error).partition("\n")[0]
         raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None

@@ -11,10 +11,12 @@ from results.report.charts import bus_bandwidth, case_rows, write_beside
 from results.sections.run import is_checked
 from results.sections.section import Section, range_of, without_fabric
 from results.sections.several_runs import NAMES, comparison_sections, in_words, sweep_section
+from results.verdicts.run import SAME_SIZE
 from results.verdicts.run_diff import Difference
 
 ROW = 0.5
 Point = Mapping[str, Any]
+Case = Mapping[str, Any]
 # A picture with more lines than this is illegible.
 MOST_LINES = 6
 # Values whose extremes differ by this factor have a logarithmic axis.
@@ -81,23 +83,32 @@ def _names(points: Sequence[Point]) -> list[str]:
     return sorted(names, key=lambda name: workloads.index(without_fabric(name)))
 
 
-def _over_sizes(points: Sequence[Point]) -> list[Mapping[str, Any]]:
-    """The collectives whose size the first parameter changes, named by the other parameters."""
-    collectives = [
-        {**case, "case": ", ".join(filter(None, (case["case"], _others(point))))}
-        for point in points
-        for case in point["cases"]
-        if case["busbw_gbyte_per_s"] is not None
-    ]
-    sizes: dict[str, set[float]] = {}
-    for case in collectives:
-        sizes.setdefault(case["case"], set()).add(case["bytes"] * case["size_scale"])
-    return [case for case in collectives if len(sizes[case["case"]]) > 1]
+def _over_sizes(points: Sequence[Point]) -> list[Case]:
+    """The collectives over the parameter that changes their sizes most, named by the others."""
+    by_key = (_series(points, key) for key in points[0]["parameters"])
+    chosen = max(by_key, key=lambda series: max(map(_growth, series), default=0.0))
+    return [case for same in chosen if _growth(same) > 1 + SAME_SIZE for case in same]
 
 
-def _others(point: Point) -> str:
-    """The parameters of a point but the first."""
-    return ", ".join(f"{key} = {value}" for key, value in list(point["parameters"].items())[1:])
+def _series(points: Sequence[Point], key: str) -> list[list[Case]]:
+    """The results of each collective over a parameter, for each setting of the others."""
+    series: dict[str, list[Case]] = {}
+    for point in points:
+        for case in (one for one in point["cases"] if one["busbw_gbyte_per_s"] is not None):
+            name = ", ".join(filter(None, (case["case"], _others(point, key))))
+            series.setdefault(name, []).append({**case, "case": name})
+    return list(series.values())
+
+
+def _growth(cases: Sequence[Case]) -> float:
+    """The largest size of some cases over the smallest."""
+    sizes = [case["bytes"] * case["size_scale"] for case in cases]
+    return float(max(sizes) / min(sizes))
+
+
+def _others(point: Point, key: str) -> str:
+    """The parameters of a point but one."""
+    return ", ".join(f"{one} = {value}" for one, value in point["parameters"].items() if one != key)
 
 
 def _swept_answer(result: Mapping[str, Any]) -> str:
@@ -119,7 +130,7 @@ def _swept(points: Sequence[Point], name: str, number: int) -> Picture:
     for point in points:
         for case in (case for case in point["cases"] if case["case"] == name):
             place = places[str(point["parameters"][key])]
-            lines.setdefault(_others(point), []).append((place, case))
+            lines.setdefault(_others(point, key), []).append((place, case))
     with drawing(2.8) as figure:
         axes = figure.add_subplot()
         for index, (others, cases) in enumerate(list(lines.items())[:MOST_LINES]):

@@ -120,7 +120,6 @@ def failures_section(failures: Sequence[Case]) -> Section:
     for heading, together in groupby(failures, _heading):
         rows.append((heading,))
         rows += ((row["fabric"] or "", *(cell(row) for _, cell in FAILURES)) for row in together)
-    worse = (row for row in failures if row["verdict"] != "pass")
     return Section(
         "Failure experiments",
         ("fabric", *(name for name, _ in FAILURES)),
@@ -133,7 +132,7 @@ def failures_section(failures: Sequence[Case]) -> Section:
         (
             *_responses(failures),
             *_replays(failures),
-            *reasons(worse, lambda row: f"{_heading(row)}: {row['fabric']}"),
+            *reasons(failures, lambda row: f"{_heading(row)}: {row['fabric']}"),
         ),
     )
 
@@ -216,6 +215,8 @@ def _scales(result: Result) -> Section:
     chosen = (
         f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in result.get("scales", ())
     )
+    if not result["cases"]:  # with faults, the table of phases has the times
+        return Section("Scales", remarks=tuple(chosen))
     title = "Scales, and the measured time, emulated and on the real platform"
     text = "On paper: the platform's own time, with RoCE's headers instead of TCP's."
     return case_section(title, SCALES, result["cases"], text, chosen)

@@ -77,10 +77,15 @@ def without_fabric(case: str) -> str:
 
 
 def reasons(of: Iterable[Result], name: Callable[[Any], str]) -> Iterator[Marked]:
-    """Yield a line for each reason of a verdict."""
+    """Yield a line for each reason of a verdict, and for each note."""
     for one in of:
-        for reason in one["reasons"]:
-            yield Marked(f"{one['verdict']}: {name(one)}: {reason}", one["verdict"])
+        yield from told(one["verdict"], name(one), one["reasons"], one.get("notes", ()))
+
+
+def told(judged: str, name: str, reasons: Iterable[str], notes: Iterable[str]) -> Iterator[Marked]:
+    """Yield the reasons of a verdict, which begin with it, and the notes, which did not decide."""
+    yield from (Marked(f"{judged}: {name}: {reason}", judged) for reason in reasons)
+    yield from (Marked(f"note: {name}: {note}") for note in notes)
 
 
 def number_or_dash(value: float | None, form: str, unit: str = "") -> str:

@@ -14,6 +14,7 @@ from results.sections.section import (
     Section,
     case_section,
     number_or_dash,
+    told,
     verdict,
     without_fabric,
 )
@@ -89,10 +90,11 @@ def _differences(result: Result) -> Iterator[str]:
 
 
 def _reasons(cases: list[Case]) -> Iterator[Marked]:
+    """Yield the reasons and notes of both runs."""
     for case in cases:
-        for name, judged, why in zip(NAMES, case["verdicts"], case["reasons"], strict=True):
-            for reason in why:
-                yield Marked(f"{judged}: {name}: {case['case']}: {reason}", judged)
+        of_both = zip(NAMES, case["verdicts"], case["reasons"], case["notes"], strict=True)
+        for name, judged, why, notes in of_both:
+            yield from told(judged, f"{name}: {case['case']}", why, notes)
 
 
 def sweep_section(result: Result) -> Section:

@@ -179,7 +179,7 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
 def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _Runs) -> bool:
     """Whether a run's table is a valid Parquet file; without a file, insert the run's raw records.
 
-    A run with damaged records is noted, and none of its rows is inserted.
+    A run with damaged or lost records is noted, and none of its rows is inserted.
     """
     from duckdb import Error
 
@@ -192,9 +192,12 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _R
             load_loose(memory, run, table)
         memory.commit()
         return whole
-    except (InputError, Error) as error:
-        memory.rollback()
-        runs.unread.append(f"{run}: {first_line(error)}")
+    except InputError as error:
+        damage = str(error)
+    except Error as error:
+        damage = f"{run}: {first_line(error)}"
+    memory.rollback()
+    runs.unread.append(damage)
     return False
 
 

@@ -11,7 +11,7 @@ interrupted. The kernel releases the lock when the process that runs the sweep e
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -209,10 +209,17 @@ class _PlannedPoint:
 PLAN = TypeAdapter(_Plan)
 
 
-def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
+def begun_at_once(_sweep: Sweep) -> None:
+    """Require nothing of a new sweep."""
+
+
+def begin_sweep(
+    store: Path, name: str, sweep: Sweep, require: Callable[[Sweep], None] = begun_at_once
+) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
 
-    Raises it, too, if the store cannot be written.
+    Raises it, too, if the store cannot be written. `require` is called with a new sweep: what it
+    refuses gets no folder, and does not become the latest.
     """
     place = store.resolve() / SWEEPS / name
     if os.path.isfile(place / PLAN_FILE):
@@ -222,6 +229,7 @@ def begin_sweep(store: Path, name: str, sweep: Sweep) -> SweepFolder:
             hint = f"give another --name, or resume it: --resume {name}"
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
+    require(sweep)
     folder = SweepFolder(place, sweep, program_version())
     with storing("sweeps", store):
         _write(folder, 1 + max(map(_number, _plans(store)), default=0))

@@ -127,6 +127,8 @@ RAW_TABLES = (
     WAITS,
     PAUSES,
 )
+# Tables to which every case adds its file, even without rows.
+ALWAYS = (TRANSFERS, EXECUTIONS, COUNTERS, QUEUE_PAIRS)
 CASES = {
     **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "verdict"), TEXT),
     **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),
@@ -135,14 +137,14 @@ CASES = {
     "ratio": REAL,
     **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
     "values_s": f"{REAL}[]",
-    "reasons": f"{TEXT}[]",
+    **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 FAILURES = {
     **dict.fromkeys((CASE, "fault", "component", "fabric", "strategy", "verdict"), TEXT),
     **dict.fromkeys(("blackout_ms", "baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
     **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
     **dict.fromkeys(("probed_pairs", "unaffected_pairs", "lost_probes_unaffected"), WHOLE),
-    "reasons": f"{TEXT}[]",
+    **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 INTERFERENCE = {
     **dict.fromkeys((CASE, "alone", "job", "verdict"), TEXT),
@@ -255,12 +257,18 @@ def insert(
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    """Insert the rows of an unsealed run from the files of its cases."""
+    """Insert the rows of an unsealed run from the files of its cases.
+
+    Raises `InputError` if the file of a case is lost. One that the result does not name, but by its
+    folder, ended early.
+    """
     for case, folder in case_folders(run).items():
         source = folder / table.file
         if source.exists():
             load = _load_csv if source.suffix == ".csv" else _load_json
             load(memory, case, source, table)
+        elif table in ALWAYS and case != folder.name:
+            raise InputError(Problem(str(run), f"no rows of {case} in table {table.name}", HINT))
 
 
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
@@ -329,6 +337,10 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+# Results without notes lack the key.
+NO_NOTES: Mapping[str, Any] = {"notes": ()}
+
+
 def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each table."""
     return {
@@ -342,13 +354,13 @@ def _case(case: Mapping[str, Any]) -> dict[str, Any]:
     measured, fabric = case["measured_s"], case["fabric"]
     named = {CASE: case["case"], "fabric": fabric["kind"]}
     values = {"median_s": measured["median"], "values_s": measured["values"]}
-    return _known({**case, **fabric, **named, **values}, CASES)
+    return _known({**NO_NOTES, **case, **fabric, **named, **values}, CASES)
 
 
 def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
     # `where` is a word of SQL, too.
     named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**failure, **named}, FAILURES)
+    return _known({**NO_NOTES, **failure, **named}, FAILURES)
 
 
 def _interference(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class CaseOutcome:
     ratio: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def sentence(self) -> str:
@@ -50,6 +51,7 @@ def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
         ratio=case["ratio"],
         verdict=case["verdict"],
         reasons=tuple(case["reasons"]),
+        notes=tuple(case.get("notes", ())),
     )
 
 
@@ -64,4 +66,5 @@ def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
         ratio=failure["ratio"],
         verdict=failure["verdict"],
         reasons=tuple(failure["reasons"]),
+        notes=tuple(failure.get("notes", ())),
     )

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from model.measurement.records import Repeat
-from results.store.records import plain
+from results.store.records import OPTIONAL, plain
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.model_comparison import CaseResult, data_reasons, ratio_reasons
@@ -158,7 +158,7 @@ class FaultImpact:
 
     @property
     def judgement(self) -> Judgement:
-        """The verdict, and the reasons of all phases."""
+        """The verdict, with the reasons and notes of all phases."""
         return Judgement.of(self._reasons())
 
     def _reasons(self) -> Iterator[Reason]:
@@ -230,6 +230,7 @@ class FaultResult:
     times: tuple[FaultTimes, ...] = ()
     verdict: Verdict = Verdict.FAIL
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     fidelity: Mapping[str, Fidelity] = field(default_factory=dict)
 
 
@@ -272,6 +273,7 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         times=during.times,
         verdict=judgement.verdict,
         reasons=judgement.reasons,
+        notes=judgement.notes,
         fidelity={
             phase: result.fidelity
             for phase, result in (

@@ -105,7 +105,8 @@ class CaseResult:
     `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
-    terms of the emulation. `contention` tells how flows shared links, where they contend.
+    terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
+    did not decide the verdict.
     """
 
     case: str
@@ -130,6 +131,7 @@ class CaseResult:
     rail_crossings: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     on_paper_s: float | None = None
     contention: Contention | None = field(default=None, metadata=OPTIONAL)
+    notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -195,6 +197,7 @@ def compare(
         fidelity=fidelity,
         breakdown=parts,
         contention=shared,
+        notes=judgement.notes,
     )
 
 

@@ -117,6 +117,7 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
         "ratio_to_model": [case.ratio for case in both],
         "verdicts": [case.verdict for case in both],
         "reasons": [list(case.reasons) for case in both],
+        "notes": [list(case.notes) for case in both],
     }
 
 

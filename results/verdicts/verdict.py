@@ -1,9 +1,11 @@
 """Whether a result can be trusted."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+
+from results.store.records import OPTIONAL
 
 
 class Verdict(StrEnum):
@@ -33,19 +35,24 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, and the sentences that say why."""
+    """A verdict, the sentences that say why, and notes: those that did not decide it."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
     @classmethod
     def of(cls, reasons: Iterable[Reason], **more: Any) -> Self:
-        """Return the worst verdict of several reasons, and all their sentences."""
+        """Return the worst verdict of several reasons; other sentences than its own are notes."""
         known = list(reasons)
-        sentences = tuple(sentence for _, sentence in known)
-        return cls(worst(verdict for verdict, _ in known), sentences, **more)
+        verdict = worst(one for one, _ in known)
+        deciding = () if verdict is Verdict.PASS else (verdict,)
+        why = tuple(sentence for one, sentence in known if one in deciding)
+        notes = tuple(sentence for one, sentence in known if one not in deciding)
+        return cls(verdict, why, notes, **more)
 
 
 def with_verdict(judged: Any, prefix: str = "") -> Iterator[Reason]:
-    """Yield the sentences of a judgement, behind a prefix, each with the whole verdict."""
+    """Yield the reasons of a judgement, with its verdict, and its notes, behind a prefix."""
     yield from ((judged.verdict, prefix + sentence) for sentence in judged.reasons)
+    yield from ((Verdict.PASS, prefix + sentence) for sentence in judged.notes)

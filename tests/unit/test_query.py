@@ -15,7 +15,7 @@ from commands.query import answer_section
 from model.errors import InputError
 from results.render.terminal import print_whole
 from results.store.query import TABLES, Answer, query
-from results.store.tables import TRANSFERS, quoted, seal, sealed
+from results.store.tables import TRANSFERS, export_tables, quoted, seal, sealed
 from tests.unit.run_folders import begun_run
 from tests.unit.test_raw_tables import CASES, run_folder
 
@@ -84,6 +84,23 @@ def test_a_run_with_a_line_of_endless_length_is_left_out(tmp_path: Path) -> None
     (unread,) = found.unread
     assert "long" in unread
     assert "cannot be parsed: Error: field larger than field limit" in unread
+
+
+@pytest.mark.parametrize("as_files", [False, True])
+def test_a_run_whose_table_is_lost_is_named(tmp_path: Path, as_files: bool) -> None:
+    run = run_folder(tmp_path, "lost")
+    if as_files:
+        next(run.glob("*/transfers.csv")).unlink()
+    else:
+        seal(run)
+        sealed(run, TRANSFERS).unlink()
+    found = query(tmp_path, "FROM transfers")
+    assert found.rows == []
+    (unread,) = found.unread
+    assert unread.startswith(f"{run}: no rows of rail-")
+    with pytest.raises(InputError, match=r"in table transfers \(damaged"):
+        export_tables(run, tmp_path / "files", "csv")
+    assert query(tmp_path, "FROM runs").unread == ()
 
 
 def test_cases_have_their_figures(store: Path) -> None:

@@ -217,6 +217,7 @@ def test_lists_in_csv_are_json(tmp_path: Path) -> None:
     with (tmp_path / "out" / "cases.csv").open(newline="") as file:
         case, *_ = csv.DictReader(file)
     assert json.loads(case["reasons"]) == reasons
+    assert json.loads(case["notes"]) == []
     assert json.loads(case["values_s"]) == result["cases"][0]["measured_s"]["values"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -312,7 +313,7 @@ def test_cases_of_other_work_have_no_ratio() -> None:
         **{"case": "a/b", "difference": "not the same work", "ratio": None},
         **{"other_work": ["gpus: 4 against 8"], "modeled_s": [1, 2], "ratio_to_model": [1, None]},
         "measured_s": [{"median": 1.0, "min": None, "max": None}] * 2,
-        **{"verdicts": ["pass", "warn"], "reasons": [[], []]},
+        **{"verdicts": ["pass", "warn"], "reasons": [[], []], "notes": [[], []]},
     }
     runs = [{"run_id": name, "verdict": "pass"} for name in "ab"]
     warning = "the machines differ in cores: 2 against 4"
@@ -368,23 +369,28 @@ def test_a_sweep_has_a_picture_for_each_case(run: RunData) -> None:
 
 def _swept(run: RunData, *scales: int) -> Article:
     """The article of a sweep over sizes, of cases whose times are as many times longer."""
+    return _swept_over([{"workloads.0.size_scale": scale} for scale in scales], run, scales)
+
+
+def _swept_over(
+    parameters: Sequence[Mapping[str, Any]], run: RunData, scales: Sequence[float]
+) -> Article:
     points = [
         {
             "point": 1,
-            "parameters": {"workloads.0.size_scale": scale},
+            "parameters": chosen,
             "run_id": "r",
             "verdict": "pass",
             "failures": [],
             "cause": "",
-            "cases": cases,
+            "cases": [_longer(case, scale) for case in run.result["cases"]],
         }
-        for scale in scales
-        for cases in [[_longer(case, scale) for case in run.result["cases"]]]
+        for chosen, scale in zip(parameters, scales, strict=True)
     ]
     return sweep_article({"scenario": "q", "sweep": "s", "verdict": "pass", "points": points})
 
 
-def _longer(case: dict[str, Any], times: int) -> dict[str, Any]:
+def _longer(case: dict[str, Any], times: float) -> dict[str, Any]:
     measured = {key: times * case["measured_s"][key] for key in ("median", "min", "max")}
     sizes = {"bytes": times * case["bytes"], "modeled_s": times * case["modeled_s"]}
     return {**case, **sizes, "measured_s": {**case["measured_s"], **measured}}
@@ -412,6 +418,22 @@ def test_a_sweep_over_sizes_has_bus_bandwidths_and_logarithmic_axes(run: RunData
     lines = [line for line in bandwidths.figure.axes[0].lines if np.size(line.get_xdata()) == 3]
     assert len(lines) == 2 * len(run.result["cases"])
     assert "bus-bandwidth" not in {picture.name for picture in _swept(run, 1).pictures}
+
+
+def test_bus_bandwidths_are_over_the_parameter_that_changes_sizes(run: RunData) -> None:
+    # Sizes are rounded up to whole elements of each slice, of which larger fabrics have more.
+    settings = {(2, "4 MB"): 1.0, (2, "8 MB"): 2.0, (3, "4 MB"): 1.0001, (3, "8 MB"): 2.0001}
+    keys = ("fabric.domains", "workloads.0.size")
+    parameters = [dict(zip(keys, values, strict=True)) for values in settings]
+    article = _swept_over(parameters, run, list(settings.values()))
+    (bandwidths,) = (one for one in article.pictures if one.name == "bus-bandwidth")
+    names = {str(line.get_label()) for line in bandwidths.figure.axes[0].lines}
+    cases = [case["case"] for case in run.result["cases"]]
+    series = {f"{case}, fabric.domains = {domains}" for case in cases for domains in (2, 3)}
+    assert series < names
+    assert not any("size" in name for name in names)
+    alone = _swept_over([{"fabric.domains": domains} for domains in (2, 3)], run, [1.0, 1.0001])
+    assert "bus-bandwidth" not in {picture.name for picture in alone.pictures}
 
 
 def test_a_page_is_about_something(tmp_path: Path) -> None:

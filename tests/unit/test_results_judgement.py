@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from results.sections.run import run_sections
 from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import run_object
-from results.verdicts.verdict import Thresholds, Verdict
+from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -132,7 +133,17 @@ def test_disturbed_executions_that_count_are_among_the_measured_ones(counted: bo
 def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
     case = result(repeat(retransmits=retransmits), dropped=dropped)
     assert case.verdict.value == verdict
-    assert len(case.reasons) == bool(retransmits) + bool(dropped)
+    assert case.reasons == ("queues dropped 2 packets",) * bool(dropped)
+    assert case.notes == ("TCP retransmitted 3 segments",) * bool(retransmits)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Verdict), st.text())))
+def test_what_did_not_decide_a_verdict_is_a_note(sentences: list[Reason]) -> None:
+    found = Judgement.of(sentences)
+    why = [sentence for verdict, sentence in sentences if verdict is found.verdict]
+    assert list(found.reasons) == ([] if found.verdict is Verdict.PASS else why)
+    assert Counter((*found.reasons, *found.notes)) == Counter(one for _, one in sentences)
+    assert Judgement.of(with_verdict(found)) == found
 
 
 @given(st.floats(0.9, 1.1))

@@ -14,6 +14,7 @@ from rich.console import Console
 from commands.compare import compared
 from model.errors import InputError
 from results.render.terminal import print_sections
+from results.sections.run import cases_section
 from results.sections.several_runs import comparison_sections
 from results.verdicts.run import run_object
 from results.verdicts.run_diff import (
@@ -130,6 +131,16 @@ TREES = st.recursive(
 @given(st.dictionaries(st.sampled_from("abc"), TREES))
 def test_nothing_differs_from_itself(tree: dict[str, Any]) -> None:
     assert list(differing(tree, json.loads(json.dumps(tree)))) == []
+
+
+def test_notes_are_no_reasons() -> None:
+    noted = json.loads(json.dumps(run_object("b", "quick", Path("/b"), [result(1.0)])))
+    noted["cases"][0]["notes"] = [note] = ["TCP retransmitted 3 segments"]
+    _, cases, *_ = comparison_sections(comparison_object(stored("a"), stored("b", result=noted)))
+    name = noted["cases"][0]["case"]
+    assert [str(remark) for remark in cases.remarks] == [f"note: B: {name}: {note}"]
+    remarks = [str(remark) for remark in cases_section(noted).remarks]
+    assert remarks == [f"note: {name}: {note}"]
 
 
 @pytest.mark.parametrize("width", [80, 120])

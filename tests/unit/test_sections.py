@@ -55,3 +55,13 @@ def test_a_new_column_is_in_each_rendering(
     cells = [f"{min(case['measured_s']['values']):.5f}" for case in result["cases"]]
     for rendering in renderings(cases_section(result)):
         assert all(word in rendering for word in ("best", *cells))
+
+
+def test_scales_without_cases_have_no_words_about_a_table(result: dict[str, Any]) -> None:
+    scales = [{"key": "bandwidth_scale", "value": 15000.0, "why": "data takes 49%"}]
+    (section,) = (
+        one
+        for one in run_sections({**result, "cases": [], "scales": scales})
+        if one.title.startswith("Scales")
+    )
+    assert section == Section("Scales", remarks=("bandwidth_scale: auto is 15000: data takes 49%",))

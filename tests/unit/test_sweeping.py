@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from execution.sweep.executor import Ended, Order
 from execution.sweep.points import SweepRequest
 from execution.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from execution.sweep.runner import Sweeping
-from model.errors import InputError
+from model.errors import InputError, NotReady
 from model.sweep import Point, Setting, Sweep
 from results.render.terminal import print_sections
 from results.sections.several_runs import short_names, sweep_section
@@ -369,6 +369,24 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     assert going_on.folder(tmp_path, lambda _: None) == folder
     scenario.write_text(GOOD.replace("12 MB", "13 MB"))
     assert asked.folder(tmp_path, lambda _: None) != folder
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_a_sweep_that_nothing_can_run_has_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: Literal["local", "ray"]
+) -> None:
+    def lacking(*_: object) -> None:
+        raise NotReady("a part is missing")
+
+    monkeypatch.setattr("execution.sweep.ray_executor.connected", lacking)
+    monkeypatch.setattr("testbed.host.preflight.require_ready", lacking)
+    monkeypatch.setattr("commands.sweep.require_possible", lambda _: None)
+    (tmp_path / "x.yaml").write_text(GOOD)
+    with pytest.raises(NotReady):
+        sweep(tmp_path / "x.yaml", ["repeats=1,2"], store=tmp_path, executor=executor)
+    with pytest.raises(InputError, match="sweep 'latest' not found"):
+        find_sweep(tmp_path, "latest")
+    assert [place.name for place in tmp_path.iterdir()] == ["x.yaml"]
 
 
 @pytest.mark.parametrize(("clock", "asked_points"), [("real", 4), ("virtual", 0)])
