@@ -64,10 +64,11 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"Together, jobs take up to {'; '.join(_slowest(slowed))}."
     for failure in result["failures"]:
         yield _failed(failure)
-    off = [case["ratio"] for case in _judged(result["cases"])]
-    off += [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
-    if off:
+    degraded = [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
+    if off := [case["ratio"] for case in _judged(result["cases"])]:
         yield f"Measured over modeled is {range_of(off)}."
+    if degraded:
+        yield f"Measured over modeled is {range_of(degraded)} in the degraded phase."
     yield f"The verdict is {result['verdict']}{_because(result)}."
 
 

@@ -10,7 +10,12 @@ from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth, case_rows, write_beside
 from results.sections.run import is_checked
 from results.sections.section import Section, range_of, without_fabric
-from results.sections.several_runs import NAMES, comparison_sections, in_words, sweep_section
+from results.sections.several_runs import (
+    NAMES,
+    comparison_sections,
+    effect_in_words,
+    sweep_section,
+)
 from results.verdicts.run import SAME_SIZE
 from results.verdicts.run_diff import Difference
 
@@ -33,9 +38,7 @@ def comparison_article(result: Mapping[str, Any]) -> Article:
 
 def _compared_answer(cases: Sequence[Mapping[str, Any]]) -> str:
     different = [case for case in cases if case["difference"] == Difference.LARGER.value]
-    effects = "; ".join(
-        f"{case['case']}: B is {abs(case['ratio'] - 1):.1%} {in_words(case)}" for case in different
-    )
+    effects = "; ".join(f"{case['case']}: B is {effect_in_words(case)}" for case in different)
     counted = f"{len(different)} of {len(cases)} cases differ by more than their executions do"
     return f"{counted}: {effects}." if effects else f"{counted}."
 
@@ -45,12 +48,11 @@ def _compared(cases: Sequence[Mapping[str, Any]]) -> Picture:
         for row, case in enumerate(cases):
             for which in (0, 1):
                 _draw_run(axes, case["measured_s"][which], row + 0.24 * which - 0.12, which)
-            ratio = "" if case["ratio"] is None else f"{case['ratio']:.3f} "
-            write_beside(axes, row, f"{ratio}{in_words(case)}")
+            write_beside(axes, row, effect_in_words(case))
         for which, name in enumerate(NAMES):
             axes.plot([], [], MARKERS[which], color=SERIES[which], label=name)
         axes.set_xlim(left=0)
-        axes.set_xlabel("completion time (emulated s)", color=MODELED)
+        axes.set_xlabel("completion time (emulated s); B against A", color=MODELED)
         figure.legend(loc="outside upper left", ncols=2)
     return Picture("comparison", f"Completion times of both runs in {len(cases)} cases.", figure)
 

@@ -124,17 +124,33 @@ def failures_section(failures: Sequence[Case]) -> Section:
         "Failure experiments",
         ("fabric", *(name for name, _ in FAILURES)),
         rows,
-        "Blackout: the longest of the affected pairs that have another path. Completion times, in "
-        "emulated seconds: before the fault, of the execution in which it begins, with the fault "
-        "throughout, after it. Model, ratio: of the degraded phase. Lost: probes of unaffected "
-        "pairs. Replay: no prediction, but a model that is told when the paths of this execution "
-        "changed.",
+        " ".join(_how_to_read(failures)),
         (
             *_responses(failures),
             *_replays(failures),
             *reasons(failures, lambda row: f"{_heading(row)}: {row['fabric']}"),
         ),
     )
+
+
+def _how_to_read(failures: Sequence[Case]) -> Iterator[str]:
+    """Yield sentences about the columns, and about restarts and replays if there are any."""
+    yield (
+        "Blackout: the longest of the affected pairs that have another path. Completion times, in "
+        "emulated seconds: before the fault, of the execution in which it begins, with the fault "
+        "throughout, after it. Model, ratio: of the degraded phase. Lost: probes of unaffected "
+        "pairs."
+    )
+    if any(row["back_s"] is not None for row in failures):
+        yield (
+            "During, of a job that began again: its clock from the first start to the last end, "
+            "the restart time included."
+        )
+    if any(row["replay_ratio"] is not None for row in failures):
+        yield (
+            "Replay: no prediction, but a model that is told when the paths of this execution "
+            "changed."
+        )
 
 
 def _responses(failures: Sequence[Case]) -> Iterator[Marked]:

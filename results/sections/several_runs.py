@@ -38,9 +38,9 @@ def comparison_sections(result: Result) -> list[Section]:
         COMPARED,
         result["cases"],
         "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
-        "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; other work: "
-        "not compared. The spread of a run's repeats does not show the differences between two "
-        "set-ups.",
+        "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; no repeats: "
+        "with faults, they are not stored; other work: not compared. The spread of a run's "
+        "repeats does not show the differences between two set-ups.",
         _reasons(result["cases"]),
     )
     warnings = [Marked(f"warning: {line}", "warn") for line in _differences(result)]
@@ -72,11 +72,19 @@ def in_words(case: Result) -> str:
         case Difference.WITHIN:
             return "same"
         case Difference.UNKNOWN:
-            return "few repeats"
+            repeated = all(measured["repeats"] for measured in case["measured_s"])
+            return "few repeats" if repeated else "no repeats"
         case Difference.OTHER_WORK:
             return "other work"
         case Difference.LARGER:
             return "slower" if case["ratio"] > 1 else "faster"
+
+
+def effect_in_words(case: Result) -> str:
+    """Say by how much the second run differs, in percent, if by more than the spread."""
+    words = in_words(case)
+    larger = case["difference"] == Difference.LARGER.value
+    return f"{abs(case['ratio'] - 1):.1%} {words}" if larger else words
 
 
 def _differences(result: Result) -> Iterator[str]:

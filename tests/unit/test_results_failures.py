@@ -147,6 +147,15 @@ def test_a_replay_is_not_shown_as_a_prediction() -> None:
     assert line.endswith("during / replay 1.030 warn")
 
 
+def test_words_about_restarts_and_replays_are_for_those_alone() -> None:
+    plain_row = failed("down", IMPACT)
+    restart = failed("abort-and-restart", replace(IMPACT, **restarted(2.0)))
+    replay = failed("flaps", replace(IMPACT, degraded=None, replay=result(1.03)))
+    texts = [failures_section([row]).text for row in (plain_row, restart, replay)]
+    assert ["the restart time included" in text for text in texts] == [False, True, False]
+    assert ["Replay: " in text for text in texts] == [False, False, True]
+
+
 def test_the_answers_to_begin_and_end_of_a_fault_are_shown() -> None:
     row = failed("dual-tor-port-down", IMPACT)
     row["times"][0] |= {"detected_ms": 1.5, "confirmed_ms": 14.2, "returned_ms": None}

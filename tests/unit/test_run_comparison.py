@@ -15,7 +15,8 @@ from commands.compare import compared
 from model.errors import InputError
 from results.render.terminal import print_sections
 from results.sections.run import cases_section
-from results.sections.several_runs import comparison_sections
+from results.sections.several_runs import comparison_sections, effect_in_words, in_words
+from results.verdicts.fault_impact import fault_result
 from results.verdicts.run import run_object
 from results.verdicts.run_diff import (
     Difference,
@@ -26,6 +27,7 @@ from results.verdicts.run_diff import (
 )
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, result
+from tests.unit.test_results_failures import IMPACT
 
 MACHINE = {"kernel": "6.18", "load_average": [0.1, 0.2], "libraries": {"ryu": "4.34"}}
 SCENARIO = {"name": "quick", "fabric": {"domains": 2}}
@@ -131,6 +133,18 @@ TREES = st.recursive(
 @given(st.dictionaries(st.sampled_from("abc"), TREES))
 def test_nothing_differs_from_itself(tree: dict[str, Any]) -> None:
     assert list(differing(tree, json.loads(json.dumps(tree)))) == []
+
+
+def test_cases_with_faults_have_no_repeats_to_compare() -> None:
+    faults = run_object("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)])
+    (case,) = comparison_object(*[stored(name, result=faults) for name in "ab"])["cases"]
+    assert (in_words(case), case["ratio"]) == ("no repeats", 1)
+
+
+def test_effects_are_in_percent() -> None:
+    case = {"difference": "larger than the spread", "ratio": 0.524}
+    assert effect_in_words(case) == "47.6% faster"
+    assert effect_in_words({"difference": "within the spread", "ratio": 1.01}) == "same"
 
 
 def test_notes_are_no_reasons() -> None:
