@@ -6,6 +6,7 @@ from dataclasses import replace
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.load import Need, switch_ports
 from model.prediction.machine import Machine
+from results.sections.section import human_seconds
 from scenarios.format.faults import DEFAULT_AT_S
 from scenarios.format.issues import Issue
 from scenarios.format.keys import FaultEntry, ScenarioFile
@@ -103,7 +104,7 @@ def _step_issues(
     if not too_short and agents <= 1:
         return
     what = (
-        f"{case.name} would have steps of {step_s * 1e3:.2g} ms: timers here are late by "
+        f"{case.name} would have steps of {human_seconds(step_s)}: timers here are late by "
         f"{machine.timer_median_s * 1e6:.0f} us, which must be at most {limit:.0%} of a step; its "
         f"agents would need {agents:.0%} of this machine's cores"
     )
@@ -142,7 +143,7 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
     if at_s < estimate.completion_s or at_s < (end_s := latest_end_s(case, spec)):
         return None
     default = " (the default)" if entry.at is None else ""
-    what = f"must be before the end of {case.name}, {end_s:.3g} s, got {at_s:g}{default}"
+    what = f"must be before the end of {case.name}, {human_seconds(end_s)}, got {at_s:g}{default}"
     hint = f"start it earlier, or send more in workloads.{case.workload}"
     return Issue(("faults", number, "at"), what, hint)
 
