@@ -314,7 +314,7 @@ def _sensitivities(result: Result) -> Section:
 def _shown(value: float | list[float]) -> str:
     if isinstance(value, list):
         return " ".join(map(_shown, value))
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def twins_sections(result: Result) -> list[Section]:

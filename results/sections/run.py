@@ -14,6 +14,7 @@ from results.sections.section import (
     Section,
     case_section,
     human_bytes,
+    human_seconds,
     number_or_dash,
     reasons,
     verdict,
@@ -236,16 +237,6 @@ def _scales(result: Result) -> Section:
     title = "Scales, and the measured time, emulated and on the real platform"
     text = "On paper: the platform's own time, with RoCE's headers instead of TCP's."
     return case_section(title, SCALES, result["cases"], text, chosen)
-
-
-def human_seconds(seconds: float | None) -> str:
-    """Format seconds in a suitable unit (s, ms, µs or ns), or a dash if there are none."""
-    if seconds is None:
-        return "-"
-    for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 def _crossings(cases: Iterable[Case]) -> Section:

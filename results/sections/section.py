@@ -24,7 +24,10 @@ Cell = str | Marked
 Row = Sequence[Cell]
 Columns = Sequence[tuple[str, Callable[[Case], Cell]]]
 """Headings, each with the cell of a case."""
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+Units = Sequence[tuple[float, str]]
+"""Sizes and names of units, the largest first."""
+BYTES: Units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+SECONDS: Units = ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,17 @@ def range_of(values: Collection[float]) -> str:
 
 def human_bytes(size: float) -> str:
     """Format a size in bytes, with three significant digits."""
-    for factor, unit in UNITS:
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size:g} B"
+    return _in_units(size, BYTES)
+
+
+def human_seconds(seconds: float | None) -> str:
+    """Format seconds in a suitable unit (s, ms, µs or ns), or a dash if there are none."""
+    return "-" if seconds is None else _in_units(seconds, SECONDS)
+
+
+def _in_units(value: float, units: Units) -> str:
+    """Format a value in the first unit of which it has one or more when rounded."""
+    rounded = [(float(f"{value / size:.3g}"), unit) for size, unit in units]
+    number, unit = next((one for one in rounded if one[0] >= 1), rounded[-1])
+    # Without the exponent that three digits alone have from a thousand on.
+    return f"{number:g} {unit}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from model.fabric.spec import FabricKind, FabricSpec
 from model.prediction.load import Need, switch_ports
 from model.prediction.machine import Machine
+from results.sections.section import human_seconds
 from scenarios.format.faults import DEFAULT_AT_S
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
@@ -111,8 +112,8 @@ def _short_step_issues(
     limit, late_s = file.expect.ratio_limit, machine.timer_median_s
     if late_s <= step_s * limit:
         return
-    late = f"timers here are late by {late_s * 1e6:.3g} us"
-    steps = f"steps of {step_s * 1e3:.4g} ms"
+    late = f"timers here are late by {human_seconds(late_s)}"
+    steps = f"steps of {human_seconds(step_s)}"
     if late_s <= step_s * Expect().ratio_limit:
         least = round_up(late_s / step_s)
         what = f"must be at least {least:g}, got {limit:g}: {late}, and {case.name} has {steps}"
@@ -161,7 +162,7 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
     if at_s < estimate.completion_s or at_s < (end_s := latest_end_s(case, spec)):
         return None
     default = " (the default)" if entry.at is None else ""
-    what = f"must be before the end of {case.name}, {end_s:.3g} s, got {at_s:g}{default}"
+    what = f"must be before the end of {case.name}, {human_seconds(end_s)}, got {at_s:g}{default}"
     hint = f"start it earlier, or send more in workloads.{case.workload}"
     return Issue(("faults", number, "at"), what, hint)
 

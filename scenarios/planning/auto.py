@@ -23,6 +23,7 @@ from model.fabric.spec import FabricSpec
 from model.prediction.load import CPU_BUDGET, THREAD_BUDGET, TRANSFER_BUDGET, Need, switch_ports
 from model.prediction.machine import Machine
 from model.workload.generator import Generator
+from results.sections.section import human_seconds
 from scenarios.format.fabric import fabric_spec
 from scenarios.format.faults import WITHOUT_MOVE, faults_on
 from scenarios.format.keys import ScenarioFile
@@ -277,7 +278,9 @@ def least_dilation(task: RealTask, machine: Machine | None) -> tuple[float, str]
         floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
         floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
     why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
-    return round_up(shortest_s / profile.completion_s), f"at least {shortest_s:.2g} s: {why}"
+    return round_up(
+        shortest_s / profile.completion_s
+    ), f"at least {human_seconds(shortest_s)}: {why}"
 
 
 def round_up(number: float) -> float:

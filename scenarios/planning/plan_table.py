@@ -6,7 +6,7 @@ from math import isfinite
 from model.fabric.spec import FabricKind
 from model.prediction.load import CPU_BUDGET, REFUSED_ABOVE, THREAD_BUDGET
 from model.prediction.machine import HopKind, Machine
-from results.sections.section import Marked, Row, Section
+from results.sections.section import Marked, Row, Section, human_seconds
 from scenarios.planning.auto import NOT_MEASURED
 from scenarios.planning.plan import CasePlan, rail_crossings, real_task
 from scenarios.scenario import Scenario
@@ -64,7 +64,7 @@ def plan_section(plans: Iterable[CasePlan], machine: Machine | None) -> Section:
 
 def _facts(plan: CasePlan) -> Iterator[str]:
     """Say what the model knows about a case beside its load."""
-    yield f"{plan.completion_s:.3g} s"
+    yield human_seconds(plan.completion_s)
     if not plan.exact:
         yield "estimated"
     if plan.chunks is not None:
@@ -80,7 +80,8 @@ def _interference(plan: CasePlan, alone_s: dict[Alone, float]) -> Iterator[str]:
         alone_s.update({of_job[job]: seconds for job, seconds in plan.jobs_s.items()})
         return
     for job, seconds in plan.jobs_s.items():
-        yield f"{job}: {seconds:.3g} s, {seconds / alone_s[of_job[job]]:.2f} times as long as alone"
+        times = f"{seconds / alone_s[of_job[job]]:.2f} times as long as alone"
+        yield f"{job}: {human_seconds(seconds)}, {times}"
 
 
 def notes(scenario: Scenario) -> Iterator[str]:

@@ -21,8 +21,8 @@ from model.prediction.fluid import Prediction, path_class, predict, transfer_pat
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
-from results.sections.run import human_seconds, run_sections
-from results.sections.section import human_bytes
+from results.sections.run import run_sections
+from results.sections.section import human_bytes, human_seconds
 from results.store.runs import (
     SCHEMA,
     find_run,
@@ -249,6 +249,14 @@ def test_quantities_for_people() -> None:
     assert human_bytes(11_375_000) == "11.4 MB"
     assert human_bytes(12) == "12 B"
     assert human_seconds(0.000585) == "585 µs"
+    assert human_bytes(999_700) == "1 MB"
+    assert [human_seconds(s) for s in (0.0009998, 0.9996, 1234.5)] == ["1 ms", "1 s", "1230 s"]
+    assert [human_seconds(s) for s in (0.0, 2.5e-10, None)] == ["0 ns", "0.25 ns", "-"]
+
+
+@given(st.floats(1e-10, 1e5))
+def test_no_quantity_has_an_exponent(value: float) -> None:
+    assert "e" not in human_seconds(value) + human_bytes(value * 1e9)
 
 
 def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
