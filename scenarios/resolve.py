@@ -54,10 +54,10 @@ def resolve(
     if machine and file.fabric.datapath not in (DatapathChoice.AUTO, machine.key.datapath):
         machine = None
     specs, chosen = _fabrics(document, file, machine, on_paper)
-    faults = _faults(document, file, specs)
-    if file.fabric.bandwidth_scale != "auto":
-        # Proofs of schedules take longest, so all other checks come first.
-        document.refuse(_schedule_issues(file))
+    faults, of_faults = _faults(file, specs)
+    # Proofs of schedules take longest, so all other checks come first.
+    proofs = () if file.fabric.bandwidth_scale == "auto" else _schedule_issues(file)
+    document.refuse(chain(of_faults, proofs))
     if not on_paper:
         chosen["grain"] = grain(file, machine)
         packets = round(chosen["grain"].value)
@@ -92,7 +92,9 @@ def _fabrics(
     """Return the fabrics at their rates, and the values chosen for `auto`, by key."""
     is_free = on_paper and file.fabric.bandwidth_scale == "auto"
     if file.fabric.bandwidth_scale == "auto":
-        document.refuse(_schedule_issues(file))  # the choice needs schedules that are right
+        # The choice needs schedules that are right; names of components need no rates.
+        real = {kind: fabric_spec(file, kind, 1.0) for kind in file.fabric.kinds}
+        document.refuse(chain(_faults(file, real)[1], _schedule_issues(file)))
     scale = Chosen(1.0) if is_free else bandwidth_scale(file, machine)
     depth = bucket_depth(file, machine)
     specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
@@ -102,12 +104,12 @@ def _fabrics(
 
 
 def _faults(
-    document: Document, file: ScenarioFile, specs: Specs
-) -> dict[FabricKind, tuple[Fault, ...]]:
-    """Return the faults on each fabric; without any, every fabric connects all its GPUs."""
+    file: ScenarioFile, specs: Specs
+) -> tuple[dict[FabricKind, tuple[Fault, ...]], list[Issue]]:
+    """Return the faults on each fabric, and issues; without any, all GPUs are connected."""
     broken = {kind: faults_on(file, spec) for kind, spec in specs.items() if file.faults}
-    document.refuse(issue for _, wrong in broken.values() for issue in wrong)
-    return {kind: faults for kind, (faults, _) in broken.items()}
+    issues = [issue for _, wrong in broken.values() for issue in wrong]
+    return {kind: faults for kind, (faults, _) in broken.items()}, issues
 
 
 def _cases(

@@ -118,7 +118,7 @@ class Scenario:
     machine_seed: int = 0
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     # File, line and key, for messages: of the fabric's keys, and of the first fault of each mode.
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
     # What a network's file says and no fabric has.
     left_out: tuple[str, ...] = ()
 

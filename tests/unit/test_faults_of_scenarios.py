@@ -15,7 +15,7 @@ from model.fabric.topology import Topology
 from model.faults import Component, Fault, FaultMode, loses_links
 from model.job.placement import RecoveryStrategy
 from model.workload.transfers.collective import Collective
-from scenarios.library_files import library
+from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.admission import estimated_end_s, latest_end_s
 from scenarios.planning.plan import predicted_profile
@@ -93,6 +93,21 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 def test_what_is_refused(file: Path, faults: str, words: str) -> None:
     found = refused(file, faults)
     assert any(words in problem for problem in found), found
+
+
+@pytest.mark.parametrize("scale", ["20000", "auto"])
+def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
+    changes = [
+        f"fabric.bandwidth_scale={scale}",
+        "fabric.domains=3",
+        "fabric.domain_size=3",
+        "workloads.0={collective: all-reduce, algorithm: halving-doubling, size: 8 MB}",
+        "faults=[{what: nic-link, where: [d9g9--rail0]}]",
+    ]
+    with pytest.raises(InputError) as caught:
+        load(LIBRARY / "quickstart.yaml", changes)
+    assert "no nic-link 'd9g9--rail0'" in str(caught.value)
+    assert "number of GPUs must be a power of two, got 9" in str(caught.value)
 
 
 @pytest.mark.parametrize(
