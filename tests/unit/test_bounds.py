@@ -152,7 +152,6 @@ def test_a_value_without_sense_is_refused(file: Path, text: str, message: str) -
         (GOOD.replace("size_scale: 2", "time_dilation: 1e12"), "sends 5e+07 times the real"),
         (MATRIX, "6000000000 bytes exceed the limit of a transfer"),
         (GOOD.replace("20000", "1e-3"), "above the 10000 Gbit/s that can be shaped"),
-        (FAULT + "    where: [x]\n", "the rail-only fabric has no nic-link 'x'"),
     ],
 )
 def test_what_needs_no_schedule_is_refused_before_one_is_built(
