@@ -86,7 +86,7 @@ def reasons(of: Iterable[Result], name: Callable[[Any], str]) -> Iterator[Marked
 
 
 def told(judged: str, name: str, reasons: Iterable[str], notes: Iterable[str]) -> Iterator[Marked]:
-    """Yield the reasons of a verdict, which begin with it, and the notes, which did not decide."""
+    """Yield the reasons of a verdict, which begin with it, and the notes, which only inform."""
     yield from (Marked(f"{judged}: {name}: {reason}", judged) for reason in reasons)
     yield from (Marked(f"note: {name}: {note}") for note in notes)
 

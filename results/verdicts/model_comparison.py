@@ -106,7 +106,7 @@ class CaseResult:
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
     terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
-    did not decide the verdict.
+    only inform.
     """
 
     case: str

@@ -35,7 +35,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the sentences that say why, and notes: those that did not decide it."""
+    """A verdict, the sentences that say why, and notes, which only inform."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
@@ -43,13 +43,11 @@ class Judgement:
 
     @classmethod
     def of(cls, reasons: Iterable[Reason], **more: Any) -> Self:
-        """Return the worst verdict of several reasons; other sentences than its own are notes."""
+        """Return the worst verdict of several reasons; sentences that let a case pass are notes."""
         known = list(reasons)
-        verdict = worst(one for one, _ in known)
-        deciding = () if verdict is Verdict.PASS else (verdict,)
-        why = tuple(sentence for one, sentence in known if one in deciding)
-        notes = tuple(sentence for one, sentence in known if one not in deciding)
-        return cls(verdict, why, notes, **more)
+        why = tuple(sentence for verdict, sentence in known if verdict is not Verdict.PASS)
+        notes = tuple(sentence for verdict, sentence in known if verdict is Verdict.PASS)
+        return cls(worst(verdict for verdict, _ in known), why, notes, **more)
 
 
 def with_verdict(judged: Any, prefix: str = "") -> Iterator[Reason]:
