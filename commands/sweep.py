@@ -17,7 +17,6 @@ from commands.options import (
     Overrides,
     Proxies,
     Store,
-    proxy_kind,
     ready,
     refuse_fresh,
     require_possible,
@@ -34,7 +33,7 @@ from model.errors import InputError, Problem
 from model.sweep import REAL, Sweep
 from results.sections.several_runs import sweep_section
 from results.store.runs import DEFAULT_STORE
-from results.store.sweeps import SweepFolder
+from results.store.sweeps import SweepFolder, begun_at_once
 from results.verdicts.sweep import sweep_object
 from scenarios.library_files import scenario_file
 from scenarios.load import load
@@ -79,7 +78,7 @@ def sweep(
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
         _refuse_virtual_options(at_once_here, fresh=fresh)
-    require = _require_local if is_local else partial(_require_ray, address)
+    require = begun_at_once if is_local else partial(_require_ray, address)
     folder = asked.folder(store, require_possible if is_local else anything_elsewhere, require)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
@@ -104,16 +103,6 @@ def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
         what = f"must be 1 with the real clock, got {at_once}"
         hint = "points would compete for cores; use --clock virtual"
         raise InputError(Problem("--at-once", what, hint))
-
-
-def _require_local(planned: Sweep) -> None:
-    """Raise `NotReady` unless this machine can run the points."""
-    if planned.clock == REAL:
-        from testbed.host.preflight import require_ready
-
-        require_ready(proxy_kind(planned.proxies), NEEDS_NO_ROOT)
-    else:
-        program()
 
 
 def _require_ray(address: str | None, _planned: Sweep) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -371,19 +371,16 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     assert asked.folder(tmp_path, lambda _: None) != folder
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
-def test_a_sweep_that_nothing_can_run_has_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: Literal["local", "ray"]
+def test_a_sweep_that_no_cluster_can_run_has_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lacking(*_: object) -> None:
         raise NotReady("a part is missing")
 
     monkeypatch.setattr("execution.sweep.ray_executor.connected", lacking)
-    monkeypatch.setattr("testbed.host.preflight.require_ready", lacking)
-    monkeypatch.setattr("commands.sweep.require_possible", lambda _: None)
     (tmp_path / "x.yaml").write_text(GOOD)
     with pytest.raises(NotReady):
-        sweep(tmp_path / "x.yaml", ["repeats=1,2"], store=tmp_path, executor=executor)
+        sweep(tmp_path / "x.yaml", ["repeats=1,2"], store=tmp_path, executor="ray")
     with pytest.raises(InputError, match="sweep 'latest' not found"):
         find_sweep(tmp_path, "latest")
     assert [place.name for place in tmp_path.iterdir()] == ["x.yaml"]
