@@ -30,7 +30,7 @@ from execution.sweep.progress import sweep_listener
 from execution.sweep.runner import Sweeping
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import InputError, Problem
-from model.sweep import REAL, Sweep
+from model.sweep import REAL
 from results.sections.several_runs import sweep_section
 from results.store.runs import DEFAULT_STORE
 from results.store.sweeps import SweepFolder, begun_at_once
@@ -105,7 +105,7 @@ def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
         raise InputError(Problem("--at-once", what, hint))
 
 
-def _require_ray(address: str | None, _planned: Sweep) -> None:
+def _require_ray(address: str | None) -> None:
     """Raise `NotReady` unless there is a cluster at the address."""
     from execution.sweep.ray_executor import connected
 

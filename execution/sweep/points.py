@@ -218,7 +218,7 @@ class SweepRequest:
     clock: str | None = None
 
     def folder(
-        self, store: Path, check: Check, require: Callable[[Sweep], None] = begun_at_once
+        self, store: Path, check: Check, require: Callable[[], None] = begun_at_once
     ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.
 

@@ -209,16 +209,16 @@ class _PlannedPoint:
 PLAN = TypeAdapter(_Plan)
 
 
-def begun_at_once(_sweep: Sweep) -> None:
+def begun_at_once() -> None:
     """Require nothing of a new sweep."""
 
 
 def begin_sweep(
-    store: Path, name: str, sweep: Sweep, require: Callable[[Sweep], None] = begun_at_once
+    store: Path, name: str, sweep: Sweep, require: Callable[[], None] = begun_at_once
 ) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
 
-    Raises it, too, if the store cannot be written. `require` is called with a new sweep: what it
+    Raises it, too, if the store cannot be written. `require` is called for a new sweep: what it
     refuses gets no folder, and does not become the latest.
     """
     place = store.resolve() / SWEEPS / name
@@ -229,7 +229,7 @@ def begin_sweep(
             hint = f"give another --name, or resume it: --resume {name}"
             raise InputError(Problem(f"sweep {name}", what, hint))
         return folder
-    require(sweep)
+    require()
     folder = SweepFolder(place, sweep, program_version())
     with storing("sweeps", store):
         _write(folder, 1 + max(map(_number, _plans(store)), default=0))
