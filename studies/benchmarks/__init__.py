@@ -69,7 +69,6 @@ BENCHMARKS = {
     "capacity": Benchmark("capacity.capacity", Needs.CONTAINERS),
     "gate": _accuracy("gate", Needs.NOISE),
     "matrix": Benchmark("accuracy.matrix", Needs.CONTAINERS),
-    "rooted": _accuracy("rooted", Needs.FABRIC),
     "ports": _accuracy("ports", Needs.FABRIC),
     "shared-nics": _accuracy("shared-nics", Needs.FABRIC),
     "noise": _accuracy("noise", Needs.NOISE),

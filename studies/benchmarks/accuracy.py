@@ -17,7 +17,6 @@ from linux.machine.processor import stolen_s
 from model.fabric.spec import FabricKind, FabricSpec
 from model.faults import FaultMode
 from model.measurement.link_quality import DirectionCalibration, Outcome, representatives
-from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import FINE_PACKETS
@@ -28,7 +27,6 @@ from studies.benchmarks.noise import noise
 from studies.benchmarks.rows import FAILED, SIXTEEN, Row, judged, part, seen
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.gpu_proxies import ProxyKind
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,8 @@ GATE: dict[float, tuple[int, ...]] = {
 }
 # Steps of 0.2 s, and of 10 to 50 ms, where bursts at the start of a step show.
 DEPTHS = tuple(product((0.0, 0.3), (1, 5, 10, 20), ("self-check", "short-steps")))
-SIZES = ("2 MB", "4 MB", "8 MB")
-# Collectives with a root, of which `matrix` has Broadcast.
-ROOTED = (Collective.REDUCE, Collective.GATHER, Collective.SCATTER)
+# A size and its scale: one whose executions are short, and such that each takes three seconds.
+SIZES = {"2 MB": ("2 MB", "1"), "3 s": ("256 MB", "auto")}
 
 
 def _at_rate(share: float, rate: int) -> Point:
@@ -75,9 +72,10 @@ def _workloads() -> range:
     return range(len(plain.cases) // len(plain.fabrics))
 
 
-def _collectives(repeats: int, size: str, /, *changes: str, **facts: str) -> Point:
-    sizes = (f"workloads.{number}.size={size}" for number in _workloads())
-    return Point("collectives", (f"repeats={repeats}", *sizes, *changes), facts=facts)
+def _collectives(size: str, size_scale: str, *changes: str, **facts: str) -> Point:
+    keys = {"size": size, "size_scale": size_scale}
+    sizes = (f"workloads.{number}.{key}={keys[key]}" for number in _workloads() for key in keys)
+    return Point("collectives", (*sizes, *changes), facts=facts)
 
 
 def _once_on(**fabric: int) -> Iterator[Point]:
@@ -86,18 +84,8 @@ def _once_on(**fabric: int) -> Iterator[Point]:
     In large segments, a transfer may arrive 0.1 s earlier or later than modeled.
     """
     fabric = {"bandwidth_scale": 40000, "grain": FINE_PACKETS, **fabric}
-    keys: dict[str, int | str] = {f"fabric.{key}": value for key, value in fabric.items()}
-    keys |= {f"workloads.{number}.size_scale": "auto" for number in _workloads()}
-    yield _collectives(1, "256 MB", *(f"{key}={value}" for key, value in keys.items()))
-
-
-def _rooted(size: str) -> Point:
-    workloads = ", ".join(
-        f"{{collective: {collective}, algorithm: {algorithm}, size: {size}}}"
-        for collective, algorithm in ALGORITHMS
-        if collective in ROOTED
-    )
-    return Point("collectives", ("repeats=5", f"workloads=[{workloads}]"), facts={"size": size})
+    changes = (f"fabric.{key}={value}" for key, value in fabric.items())
+    yield _collectives(*SIZES["3 s"], "repeats=1", *changes)
 
 
 def _by_spines(selection: str, pxn: str = "") -> Point:
@@ -139,10 +127,9 @@ def _experiments() -> Iterator[Point]:
 # The points of each benchmark that is not one scenario as it stands in the library.
 POINTS: dict[str, Callable[[], Iterator[Point]]] = {
     "fidelity": lambda: map(Point, ("quickstart", "moe-dgx-a100")),
-    "matrix": lambda: (_collectives(5, size, size=size) for size in SIZES),
+    "matrix": lambda: (_collectives(*size, "repeats=5", size=name) for name, size in SIZES.items()),
     "ports": lambda: _once_on(nic_ports=2),
     "shared-nics": lambda: _once_on(domains=2, domain_size=8, nics_per_domain=4),
-    "rooted": lambda: map(_rooted, SIZES),
     "noise": lambda: (
         Point("quickstart", share=share, facts={"asked": share})
         for share in (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)

@@ -257,15 +257,6 @@ def _contending(rows: Sequence[Row]) -> Iterator[Row]:
     return (row for row in contended if (row["shape"], row["fabric"]) != same)
 
 
-def _extremes(rows: Sequence[Row]) -> Iterator[Row]:
-    """Put the least and the largest ratio of an algorithm into one row."""
-    cases = [row for row in rows if "ratio" in row]
-    for place in dict.fromkeys((row["collective"], row["algorithm"]) for row in cases):
-        mine = [r["ratio"] for r in cases if (r["collective"], r["algorithm"]) == place]
-        named = dict(zip(("collective", "algorithm"), place, strict=True))
-        yield {**named, "ratio_least": min(mine), "ratio_most": max(mine)}
-
-
 def _by_fabric(rows: Sequence[Row]) -> Iterator[Row]:
     """Put the ratios of each fabric into one row."""
     cases = [row for row in rows if "ratio" in row]
@@ -300,7 +291,6 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("scenario measured modeled"),
     ),
     "matrix": (Table("collective algorithm ratio", across="fabric size"),),
-    "rooted": (Table("collective algorithm ratio_least ratio_most", of=_extremes),),
     "ports": BY_FABRIC,
     "shared-nics": BY_FABRIC,
     "capacity": (
