@@ -72,7 +72,7 @@ def _workloads() -> range:
     return range(len(plain.cases) // len(plain.fabrics))
 
 
-def _collectives(size: str, size_scale: str, *changes: str, **facts: str) -> Point:
+def _collectives(size: str, size_scale: str, /, *changes: str, **facts: str) -> Point:
     keys = {"size": size, "size_scale": size_scale}
     sizes = (f"workloads.{number}.{key}={keys[key]}" for number in _workloads() for key in keys)
     return Point("collectives", (*sizes, *changes), facts=facts)
