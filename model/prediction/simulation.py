@@ -344,14 +344,14 @@ class Simulation:
     def _credit(self) -> Floats:
         """Return the bytes of each flow that may leave on credit: its last segment.
 
-        No bucket gives more credit than for one segment: flows that share it share the credit,
-        and what it has given already counts.
+        No bucket gives more credit than for one segment, less what it has given already; flows
+        that share it share the credit.
         """
         flows, net = self._flows, self._net
         shares = flows.rate[:, None] / np.maximum(net.rate, LEAST_RATE)[flows.path]
         share = np.minimum(1.0, shares.max(axis=1))
         debt = np.minimum(0.0, self._tokens[flows.path].min(axis=1))
-        credit: Floats = np.maximum(0.0, self._last[flows.number] * share + debt)
+        credit: Floats = np.maximum(0.0, self._last[flows.number] + debt) * share
         return credit
 
 

@@ -310,6 +310,25 @@ def test_credit_is_paid_back_by_the_next_transfer(count: int, payload: int, nic_
     assert found_s == pytest.approx(max(0.0, due) / (nic_bps / 8), rel=1e-6, abs=1e-8)
 
 
+@given(st.lists(st.integers(1, 8), min_size=2, max_size=6), RATES)
+def test_flows_that_share_a_link_get_one_segment_of_credit(
+    segments: list[int], nic_bps: int
+) -> None:
+    """However many flows of whole segments end on the receiver's link, and when."""
+    fabric = spec(FabricKind.RAIL_ONLY, len(segments) + 1, 1)
+    nic = replace(fabric.nic, rate_bps=nic_bps)
+    topology = build_topology(replace(fabric, nic=nic, bandwidth_scale=1.0))
+    sizes = [count * SEGMENT_BYTES for count in segments]
+    incast = Transfers.of(
+        streams([(k, 0, size - TRANSFER_HEADER_BYTES) for k, size in enumerate(sizes, start=1)])
+    )
+    pairs, pair = pairs_of(incast, len(segments) + 1)
+    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    ended_s = Simulation(incast, pair, [net], dict.fromkeys(net.classes, 0.0), ALONE).run().max()
+    due = framed_bytes(sum(sizes)) - framed_bytes(SEGMENT_BYTES) - burst(nic_bps)
+    assert ended_s == pytest.approx(max(0.0, due) / (nic_bps / 8), rel=1e-6, abs=1e-8)
+
+
 def streamed(count: int, payload: int, terms: Terms, nic_bps: int) -> float:
     """Time for one GPU to send another one payload after the other."""
     topology, train = a_link(nic_bps), Transfers.of(streams([(0, 1, payload)], count))
