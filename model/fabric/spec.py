@@ -305,14 +305,10 @@ class FabricSpec:
         return self.hb.rate_bps / self.bandwidth_scale
 
     @property
-    def hb_trunk_rate_bps(self) -> float:
-        """The real platform's rate of the trunk above a leaf HB switch, in bit/s."""
-        return self.domain_size / self.hb.leaves * self.hb.rate_bps / self.hb.oversubscription
-
-    @property
     def emulated_hb_trunk_bps(self) -> float:
         """The rate of an emulated trunk above a leaf HB switch, in bit/s."""
-        return self.hb_trunk_rate_bps / self.bandwidth_scale
+        real_bps = self.domain_size / self.hb.leaves * self.hb.rate_bps / self.hb.oversubscription
+        return real_bps / self.bandwidth_scale
 
     @property
     def emulated_nic_bps(self) -> float:

@@ -107,6 +107,16 @@ class Rows:
         """Return the values of a row."""
         return self.values[self.starts[row] : self.starts[row + 1]]
 
+    def have(self, rows: Ints, values: Ints) -> Bools:
+        """Whether each of these values is in its row; the values of a row must be sorted."""
+        if not len(self.values):
+            return np.zeros(len(rows), bool)
+        width = 1 + max(self.values.max(), values.max(initial=0))
+        known, wanted = self.row * width + self.values, rows * width + values
+        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        have: Bools = known[places] == wanted
+        return have
+
     def picked(self, which: Ints) -> "Rows":
         """Return these rows, in this order."""
         starts = starts_of(self.lengths[which])
