@@ -17,13 +17,7 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import (
-    PACKET_HEADER_BYTES,
-    Sizes,
-    framed_bytes,
-    segment_bytes,
-    wire_bytes,
-)
+from model.fabric.shaping import PACKET_HEADER_BYTES, Sizes, framed_bytes, segment_bytes, wire_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.fabric.transport import Roce, Transport
