@@ -30,6 +30,7 @@ from model.training.strategy import Strategy, divisors, stage_layers
 from model.training.traffic import Dimension
 from model.training.transformer import Recomputation
 
+DEGREES = ("tensor", "pipeline", "data", "expert", "context")
 # Most microbatches: more of them repeat the same steps.
 MOST_MICROBATCHES = 16
 # Most domains for which a refused reduction is tried.
@@ -232,11 +233,8 @@ def _to_others(size: float, ranks: int) -> float:
 
 
 def _same_bytes(size: float, full: int, fewer: int) -> float:
-    """The size of a collective of `fewer` ranks in which each sends as much as one of `full` did.
-
-    A rank of an AllGather, a ReduceScatter or an all-to-all sends (n-1)/n of the size.
-    """
-    return 0.0 if 1 in (full, fewer) else size * (full - 1) / full * fewer / (fewer - 1)
+    """The size of a collective of `fewer` ranks if each sends as much as one of `full` did."""
+    return 0.0 if 1 in (full, fewer) else _to_others(size, full) * fewer / (fewer - 1)
 
 
 def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> Strategy:
@@ -293,8 +291,7 @@ def _is_kept(full: Strategy, one: Strategy, wanted: Wanted) -> bool:
 
 def _pairs(full: Strategy, one: Strategy) -> Iterator[tuple[str, int, int]]:
     """Yield each dimension's name and degrees; copies of experts are one where there are some."""
-    names = ["tensor", "pipeline", "data", "expert", "context"]
-    for name in [*names, "copies"] if full.expert > 1 else names:
+    for name in (*DEGREES, "copies") if full.expert > 1 else DEGREES:
         yield name, int(getattr(full, name)), int(getattr(one, name))
 
 
@@ -341,11 +338,8 @@ def _changes(
     strategy = small.strategy
     chunk = stage_layers(job.transformer.layers, full.pipeline) / full.interleave
     yield Change("gpus", job.cluster.gpus, strategy.tensor * strategy.pipeline * strategy.data)
-    yield Change("tensor", full.tensor, strategy.tensor)
-    yield Change("pipeline", full.pipeline, strategy.pipeline)
-    yield Change("data", full.data, strategy.data)
-    yield Change("expert", full.expert, strategy.expert)
-    yield Change("context", full.context, strategy.context)
+    for degree in DEGREES:
+        yield Change(degree, getattr(full, degree), getattr(strategy, degree))
     # All-to-alls have no other microbatch's pass beside them.
     yield Change("overlap of experts", job.overlap_experts, 0)
     yield Change("microbatches", before, after)
