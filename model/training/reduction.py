@@ -12,20 +12,9 @@ from itertools import product
 from math import gcd, inf
 from typing import Any
 
+from model.training import layer
 from model.training.iteration import optimizer_s
 from model.training.job import Job, Sharded
-from model.training.layer import (
-    BLOCK_COLLECTIVES,
-    CONTEXT_COLLECTIVES,
-    PASS_ALL_TO_ALLS,
-    activation_bytes,
-    context_bytes,
-    expert_bytes,
-    forward_s,
-    layer_s,
-    logits_s,
-    weight_bytes,
-)
 from model.training.strategy import Strategy, divisors, stage_layers
 from model.training.traffic import Dimension
 from model.training.transformer import Recomputation
@@ -144,9 +133,9 @@ class ReducedIteration(Sharded):
         count = 3 if self.again_s else 2
         blocks = self.tensor_bytes + self.feed_forward_bytes
         return (
-            BLOCK_COLLECTIVES // 2 * count * blocks,
-            (CONTEXT_COLLECTIVES + count - 2) * self.context_bytes,
-            PASS_ALL_TO_ALLS * count * self.expert_bytes,
+            layer.BLOCK_COLLECTIVES // 2 * count * blocks,
+            (layer.CONTEXT_COLLECTIVES + count - 2) * self.context_bytes,
+            layer.PASS_ALL_TO_ALLS * count * self.expert_bytes,
         )
 
 
@@ -193,20 +182,21 @@ class _Reduction:
         """The reduced iteration."""
         job, full, fewer = self.job, self.full, self.strategy
         model, full_again = job.transformer, job.recomputation is Recomputation.FULL
-        shared, held = weight_bytes(model, full)
-        size, gathered = activation_bytes(model, full), context_bytes(model, full)
+        shared, held = layer.weight_bytes(model, full)
+        size, gathered = layer.activation_bytes(model, full), layer.context_bytes(model, full)
         tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
         once = job.gradient_width * (1.0 if job.shares_gradients else self.part)
-        at_experts = model.expert_layers / model.layers * expert_bytes(job, full)
-        again = forward_s(job, full) if full_again else 0.0
+        at_experts = model.expert_layers / model.layers * layer.expert_bytes(job, full)
+        forward = layer.forward_s(job, full)
+        again = forward if full_again else 0.0
         return ReducedIteration(
             strategy=fewer,
             microbatches=microbatches,
             layers=self.layers,
-            forward_s=self.merged * forward_s(job, full),
+            forward_s=self.merged * forward,
             again_s=self.merged * again,
-            backward_s=self.merged * (layer_s(job, full) - forward_s(job, full) - again),
-            logits_s=logits_s(job, full),
+            backward_s=self.merged * (layer.layer_s(job, full) - forward - again),
+            logits_s=layer.logits_s(job, full),
             optimizer_s=self.part * optimizer_s(job, full),
             tensor_bytes=tensor,
             feed_forward_bytes=model.split_feed_forward * tensor,
