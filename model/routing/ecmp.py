@@ -108,12 +108,7 @@ class EcmpSelection:
         return number % len(ports.next_hops)
 
     def _custom_place(
-        self,
-        here: OpenFlowSwitch,
-        origin: Gpu | None,
-        destination: Gpu,
-        ports: Ports,
-        entropy: int,
+        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, ports: Ports, entropy: int
     ) -> int:
         """Deal out the destinations, lowest switch by lowest switch, to the uplinks of this tier.
 
