@@ -140,6 +140,14 @@ def starts_of(lengths: Sequence[int] | Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
+def occurrences(keys: Ints) -> Ints:
+    """Number the elements of each value from 0, in their order."""
+    order = np.argsort(keys, kind="stable")
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
+    return numbers
+
+
 @dataclass(frozen=True, eq=False)
 class Levels:
     """Transfers by their level: one more than the highest level of what they wait for, or 0.

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.workload.transfers.columns import NONE, Transfers
+from model.workload.transfers.columns import NONE, Transfers, occurrences
 
 Pair = tuple[int, int]
 
@@ -48,10 +48,8 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
 def _numbers_at_sender(transfers: Transfers, chain: Ints) -> Ints:
     """The number of each transfer's chain among those of its sender, from 0."""
     heads = np.flatnonzero(chain == np.arange(len(chain)))
-    heads = heads[np.argsort(transfers.source[heads], kind="stable")]
-    senders = transfers.source[heads]
     number = np.zeros(len(transfers), np.int64)
-    number[heads] = np.arange(len(heads)) - np.searchsorted(senders, senders)
+    number[heads] = occurrences(transfers.source[heads])
     return number[chain]
 
 
