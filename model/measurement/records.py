@@ -34,8 +34,10 @@ class TransferRecord:
         cls, transfer: "Transfer", repeat: int, start_ns: int, moments_ns: Moments
     ) -> "TransferRecord":
         """Build from moments of CLOCK_MONOTONIC, 0 if never reached; `start_ns` is the start."""
-        times = (max(0, moment - start_ns) if moment else 0 for moment in moments_ns)
-        ends = transfer.source, transfer.destination
+        started, sent, arrived, confirmed = (
+            max(0, moment - start_ns) if moment else 0 for moment in moments_ns
+        )
+        ends, times = (transfer.source, transfer.destination), (started, sent, arrived, confirmed)
         return cls(repeat, transfer.id, *ends, transfer.size_bytes, *times, transfer.lane)
 
 
