@@ -140,31 +140,18 @@ def broken_links(topology: Topology, fault: Fault) -> frozenset[str]:
 def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
     """Names of the switches or GPUs that a fault affects; empty for a link or the controller."""
     match fault.component:
-        case Component.NIC_LINK | Component.HB_LINK | Component.HB_TRUNK | Component.UPLINK:
-            return ()
-        case Component.CONTROLLER:
-            return ()
+        case Component.DOMAIN:
+            gpus = (gpu for gpu in topology.gpus if domain_name(gpu.domain) == fault.target)
+            return tuple(gpu.name for gpu in gpus)
         case Component.RAIL_SWITCH | Component.SPINE_SWITCH | Component.HB_SWITCH | Component.GPU:
             return (fault.target,)
-        case Component.DOMAIN:
-            domain = next(d for d in range(topology.spec.domains) if domain_name(d) == fault.target)
-            return tuple(gpu.name for gpu in topology.domain(domain))
+        case _:
+            return ()
 
 
 def loses_links(mode: FaultMode) -> bool:
     """Whether the broken component's links carry nothing, not only less than before."""
-    match mode:
-        case (
-            FaultMode.DOWN
-            | FaultMode.BLACKHOLE
-            | FaultMode.BLACKHOLE_ONE_WAY
-            | FaultMode.FLAP
-            | FaultMode.KILL
-            | FaultMode.UPGRADE
-        ):
-            return True
-        case FaultMode.DEGRADE:
-            return False
+    return mode is not FaultMode.DEGRADE
 
 
 def health_under(topology: Topology, faults: Iterable[Fault]) -> Health:

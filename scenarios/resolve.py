@@ -168,10 +168,7 @@ def _scenario(
 
 
 def _case_issues(
-    file: ScenarioFile,
-    specs: Mapping[FabricKind, FabricSpec],
-    cases: tuple[Case, ...],
-    machine: Machine | None,
+    file: ScenarioFile, specs: Specs, cases: tuple[Case, ...], machine: Machine | None
 ) -> Iterator[Issue]:
     """Issues of cases that are repeated, too large, or too much for this machine."""
     yield from _repeated_cases(cases)
@@ -215,15 +212,21 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         yield Issue((*place, "kinds"), "matches none of the scenario's fabrics", hint)
     if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
         yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
-    where, generator = (*place, "generator"), workload.generator
-    if generator is not Generator.AGENT and has_several_lanes(file.fabric):
-        yield Issue(where, f"{generator} uses one NIC port of a GPU", ONLY_AGENTS)
-    if generator is not Generator.AGENT and file.faults:
-        yield Issue(where, f"{generator} cannot be combined with faults", ONLY_AGENTS)
-    if generator is not Generator.AGENT and file.fabric.transport is Transport.ROCE:
-        yield Issue(where, f"{generator} cannot be combined with transport: roce", ONLY_AGENTS)
-    if generator is not Generator.AGENT and file.check_data:
-        yield Issue(where, f"{generator} cannot be combined with check_data", ONLY_AGENTS)
+    if workload.generator is not Generator.AGENT:
+        for what in _only_by_agents(file):
+            yield Issue((*place, "generator"), f"{workload.generator} {what}", ONLY_AGENTS)
+
+
+def _only_by_agents(file: ScenarioFile) -> Iterator[str]:
+    """Yield what other generators cannot do of what a scenario asks for."""
+    if has_several_lanes(file.fabric):
+        yield "uses one NIC port of a GPU"
+    if file.faults:
+        yield "cannot be combined with faults"
+    if file.fabric.transport is Transport.ROCE:
+        yield "cannot be combined with transport: roce"
+    if file.check_data:
+        yield "cannot be combined with check_data"
 
 
 def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -264,9 +267,7 @@ def _size_issues(place: Place, name: str, size_scale: float, most_bytes: float) 
         yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")
 
 
-def _generator_load_issues(
-    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case]
-) -> Iterator[Issue]:
+def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:
     """Issues of cases with more pairs or packets than their generator can serve."""
     for case in cases:
         where = ("workloads", case.workload, "generator")
@@ -312,7 +313,5 @@ def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
 def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:
     for name, count in Counter(case.name for case in cases).items():
         if count > 1:
-            yield Issue(
-                ("workloads",),
-                f"case {name} is defined {'twice' if count == 2 else f'{count} times'}",
-            )
+            times = "twice" if count == 2 else f"{count} times"
+            yield Issue(("workloads",), f"case {name} is defined {times}")

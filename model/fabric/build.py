@@ -76,19 +76,17 @@ def _switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:
         yield from _custom_switches(spec)
         return
     rails = range(spec.nics + spec.spares.rail_switches)
-    for rail in rails:
-        for leaf in range(spec.nic.leaves * spec.nic.ports):
-            yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
+    for rail, leaf in product(rails, range(spec.nic.leaves * spec.nic.ports)):
+        yield OpenFlowSwitch(_leaf_name(spec, rail, leaf), NodeKind.RAIL_SWITCH, rail, leaf)
     if spec.kind is FabricKind.RAIL_OPTIMIZED:
         for index in range(spec.nic.spines * _spine_planes(spec)):
             plane, spine = divmod(index, spec.nic.spines)
             name = f"spine{spine}" + (f"p{plane}" if _spine_planes(spec) > 1 else "")
             yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, None, index)
     elif spec.nic.leaves > 1:
-        for rail in rails:
-            for spine in range(spec.nic.spines):
-                name = f"{rail_switch_name(rail)}s{spine}"
-                yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, rail, spine)
+        for rail, spine in product(rails, range(spec.nic.spines)):
+            name = f"{rail_switch_name(rail)}s{spine}"
+            yield OpenFlowSwitch(name, NodeKind.SPINE_SWITCH, rail, spine)
 
 
 def _leaf_name(spec: FabricSpec, rail: int, leaf: int) -> str:
@@ -157,10 +155,9 @@ def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator
     """Yield the links from every rail switch to all spine switches of its rail or the fabric."""
     leaves = [switch for switch in switches if switch.kind is NodeKind.RAIL_SWITCH]
     spines = [switch for switch in switches if switch.kind is NodeKind.SPINE_SWITCH]
-    for leaf in leaves:
-        for spine in spines:
-            if _are_joined(spec, leaf, spine):
-                yield _uplink(spec, leaf, spine)
+    for leaf, spine in product(leaves, spines):
+        if _are_joined(spec, leaf, spine):
+            yield _uplink(spec, leaf, spine)
 
 
 def _are_joined(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> bool:

@@ -96,9 +96,10 @@ class JobGrid:
             for domain, rail in self.missing
             if domain in domains and rail in rails
         )
-        return JobGrid(len(domains), len(rails), missing, self._shared_by(len(rails)))
+        return JobGrid(len(domains), len(rails), missing, self.shared_by(len(rails)))
 
-    def _shared_by(self, size: int) -> int:
+    def shared_by(self, size: int) -> int:
+        """Return how many GPUs share a NIC in a part with so many slots of each domain."""
         return self.gpus_per_nic if size == self.size else 1
 
     def __str__(self) -> str:

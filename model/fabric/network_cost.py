@@ -139,7 +139,8 @@ class Network:
     @property
     def equipment(self) -> Equipment:
         """Its switches and transceivers."""
-        ports, planes = (self.nics.ports, 1) if self._joins_planes else (1, self.nics.ports)
+        joins_planes = self._needs_tiers and self.nics.planes is Planes.BONDED
+        ports, planes = (self.nics.ports, 1) if joins_planes else (1, self.nics.ports)
         if self._is_whole:
             endpoints = self._endpoints * ports
             one = oversubscribed_clos(endpoints, self._of_switch, self.oversubscription)
@@ -196,10 +197,6 @@ class Network:
     def _needs_tiers(self) -> bool:
         """Whether one switch is too small for what is to be joined."""
         return (self._endpoints if self._is_whole else max(self._rail_sizes)) > self._of_switch
-
-    @property
-    def _joins_planes(self) -> bool:
-        return self._needs_tiers and self.nics.planes is Planes.BONDED
 
     @property
     def _ports_down(self) -> int:

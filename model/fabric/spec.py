@@ -305,14 +305,10 @@ class FabricSpec:
         return self.hb.rate_bps / self.bandwidth_scale
 
     @property
-    def hb_trunk_rate_bps(self) -> float:
-        """The real platform's rate of the trunk above a leaf HB switch, in bit/s."""
-        return self.domain_size / self.hb.leaves * self.hb.rate_bps / self.hb.oversubscription
-
-    @property
     def emulated_hb_trunk_bps(self) -> float:
         """The rate of an emulated trunk above a leaf HB switch, in bit/s."""
-        return self.hb_trunk_rate_bps / self.bandwidth_scale
+        real_bps = self.domain_size / self.hb.leaves * self.hb.rate_bps / self.hb.oversubscription
+        return real_bps / self.bandwidth_scale
 
     @property
     def emulated_nic_bps(self) -> float:
@@ -433,6 +429,19 @@ PLACES = {
 }
 
 
+# The fields that are words of an enumeration.
+WORDS = {
+    "kind": FabricKind,
+    "datapath": Datapath,
+    "spine_selection": SpineSelection,
+    "planes": Planes,
+    "spread": Spread,
+    "transport": Transport,
+    "congestion": Congestion,
+    "recovery": Recovery,
+}
+
+
 def flat(spec: FabricSpec) -> dict[str, Any]:
     """Return the fields of a specification."""
     return {name: attrgetter(place)(spec) for name, place in PLACES.items()}
@@ -452,29 +461,13 @@ def grouped(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def spec_of(fields: Mapping[str, Any]) -> FabricSpec:
     """Build a specification from all of its fields, as `flat` returns them."""
-    nested = grouped(fields)
-    hb, nic, datapath = nested["hb"], nested["nic"], nested["datapath"]
-    hb["impairment"] = Impairment(**hb["impairment"])
-    nic["impairment"] = Impairment(**nic["impairment"])
-    nic["queue"] = SwitchQueue(**nic["queue"])
-    nic["spine_selection"] = SpineSelection(nic["spine_selection"])
-    nic["links"] = tuple(Wire(*wire) for wire in nic["links"])
-    nic["planes"], nic["spread"] = Planes(nic["planes"]), Spread(nic["spread"])
-    roce = nested["roce"]
-    roce["congestion"], roce["recovery"] = (
-        Congestion(roce["congestion"]),
-        Recovery(roce["recovery"]),
-    )
-    return FabricSpec(
-        **{
-            **nested,
-            "kind": FabricKind(nested["kind"]),
-            "hb": HbNetwork(**hb),
-            "nic": NicNetwork(**nic),
-            "spares": Spares(**nested["spares"]),
-            "datapath": None if datapath is None else Datapath(datapath),
-            "transport": Transport(nested["transport"]),
-            "roce": Roce(**roce),
-            "missing": tuple((domain, rail) for domain, rail in nested["missing"]),
-        }
-    )
+    words = {name: word(fields[name]) for name, word in WORDS.items() if fields[name] is not None}
+    links = tuple(Wire(*wire) for wire in fields["links"])
+    missing = tuple((domain, rail) for domain, rail in fields["missing"])
+    nested = grouped({**fields, **words, "links": links, "missing": missing})
+    nested["nic"]["queue"] = SwitchQueue(**nested["nic"]["queue"])
+    for network in (nested["hb"], nested["nic"]):
+        network["impairment"] = Impairment(**network["impairment"])
+    nested["hb"], nested["nic"] = HbNetwork(**nested["hb"]), NicNetwork(**nested["nic"])
+    nested["spares"], nested["roce"] = Spares(**nested["spares"]), Roce(**nested["roce"])
+    return FabricSpec(**nested)

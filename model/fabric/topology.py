@@ -10,13 +10,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from model.fabric.job_grid import Slot
-from model.fabric.shaping import (
-    DEFAULT_DEPTH_S,
-    UNIMPAIRED,
-    Impairment,
-    Shaper,
-    least_timeout_s,
-)
+from model.fabric.shaping import DEFAULT_DEPTH_S, UNIMPAIRED, Impairment, Shaper, least_timeout_s
 from model.fabric.spec import FabricSpec, flat
 from model.fabric.wiring import divisors, tiers
 

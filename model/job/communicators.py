@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from model.fabric.job_grid import JobGrid, Shape, Slot
+from model.fabric.job_grid import JobGrid
 
 Asked = str | Sequence[str | Sequence[str]]
 """Words and names of GPUs, as a user writes them."""
@@ -17,34 +17,26 @@ WORDS = "all, rails, rail0, domains, d0, strided-2, strided-2-from-1"
 
 @dataclass(frozen=True)
 class Communicator:
-    """Ranks of a job in their order, and the grid that they form.
+    """Ranks of a job in their order, and the grid that they form, numbered from 0.
 
-    All GPUs of a grid form it without the slots that are `missing`. Other ranks that form no grid
-    count as domains of one GPU each.
+    Ranks that form no grid count as domains of one GPU each.
     """
 
     ranks: tuple[int, ...]
-    shape: Shape
-    missing: tuple[Slot, ...] = ()
-    gpus_per_nic: int = 1
+    grid: JobGrid
 
-    @property
-    def grid(self) -> JobGrid:
-        """The grid that its ranks form, numbered from 0."""
-        return JobGrid(*self.shape, self.missing, self.gpus_per_nic)
-
-    def is_uneven(self, grid: JobGrid) -> bool:
+    def is_uneven(self, job: JobGrid) -> bool:
         """Whether ranks of the same domain are in a communicator that forms no grid."""
-        domains = {grid.slots[rank][0] for rank in self.ranks}
-        return self.shape == (len(self.ranks), 1) and len(domains) < len(self.ranks)
+        domains = {job.slots[rank][0] for rank in self.ranks}
+        return self.grid.shape == (len(self.ranks), 1) and len(domains) < len(self.ranks)
 
-    def is_rail_isolated(self, grid: JobGrid) -> bool:
+    def is_rail_isolated(self, job: JobGrid) -> bool:
         """Whether domains and rails of the communicator's own ranks join all of its ranks.
 
         If they do not, a rail-only fabric can serve it only by crossing rails in other GPUs.
         """
         groups: list[set[tuple[str, int]]] = []
-        for domain, nic in grid.nics[:, list(self.ranks)].T.tolist():
+        for domain, nic in job.nics[:, list(self.ranks)].T.tolist():
             ends = {("domain", domain), ("rail", nic)}
             joined = [group for group in groups if group & ends]
             groups = [group for group in groups if not group & ends]
@@ -84,10 +76,7 @@ def _of_word(word: str, grid: JobGrid) -> list[list[int]]:
     """Return the ranks of every communicator that a word stands for."""
     if word == EVERYONE:
         return [list(range(grid.gpus))]
-    by_place = {
-        "d": _by_place(grid, 0, grid.domains),
-        "rail": _by_place(grid, 1, grid.size),
-    }
+    by_place = {"d": _by_place(grid, 0, grid.domains), "rail": _by_place(grid, 1, grid.size)}
     if word in ("domains", "rails"):
         groups = by_place["d" if word == "domains" else "rail"]
         # One GPU that is left of a domain or a rail has nobody to send to.
@@ -144,9 +133,9 @@ def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
         for _, group in groupby(sorted(ranks), key=lambda rank: grid.slots[rank][0])
     ]
     if all(rails == by_domain[0] for rails in by_domain):
-        shape = len(by_domain), len(by_domain[0])
-        shared = grid.gpus_per_nic if shape[1] == grid.size else 1
-        return Communicator(tuple(sorted(ranks)), shape, gpus_per_nic=shared)
+        size = len(by_domain[0])
+        own = JobGrid(len(by_domain), size, gpus_per_nic=grid.shared_by(size))
+        return Communicator(tuple(sorted(ranks)), own)
     if len(ranks) == grid.gpus:
-        return Communicator(tuple(sorted(ranks)), grid.shape, grid.missing, grid.gpus_per_nic)
-    return Communicator(tuple(ranks), (len(ranks), 1))
+        return Communicator(tuple(sorted(ranks)), grid)
+    return Communicator(tuple(ranks), JobGrid(len(ranks), 1))

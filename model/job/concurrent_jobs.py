@@ -94,7 +94,6 @@ class ConcurrentJobs:
 
     grid: JobGrid
     jobs: tuple[PlacedSteps, ...]
-    collective: None = None
     task: str = "jobs"
 
     def __post_init__(self) -> None:

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from model.workload.transfers.columns import Transfer
 
 
+Moments = tuple[int, int, int, int]
+"""When a transfer started, was sent, arrived and was confirmed."""
+
+
 @dataclass(frozen=True)
 class TransferRecord:
     """One transfer in one repeat; times in ns since the repeat's start, 0 if never reached."""
@@ -27,20 +31,11 @@ class TransferRecord:
 
     @classmethod
     def of(
-        cls,
-        transfer: "Transfer",
-        repeat: int,
-        start_ns: int,
-        *,
-        started_ns: int,
-        sent_ns: int,
-        arrived_ns: int,
-        confirmed_ns: int,
+        cls, transfer: "Transfer", repeat: int, start_ns: int, moments_ns: Moments
     ) -> "TransferRecord":
         """Build from moments of CLOCK_MONOTONIC, 0 if never reached; `start_ns` is the start."""
-        moments = (started_ns, sent_ns, arrived_ns, confirmed_ns)
         started, sent, arrived, confirmed = (
-            max(0, moment - start_ns) if moment else 0 for moment in moments
+            max(0, moment - start_ns) if moment else 0 for moment in moments_ns
         )
         ends, times = (transfer.source, transfer.destination), (started, sent, arrived, confirmed)
         return cls(repeat, transfer.id, *ends, transfer.size_bytes, *times, transfer.lane)

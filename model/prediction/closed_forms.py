@@ -133,14 +133,7 @@ def _double_tree_s(_kind: FabricKind, grid: Grid, size: float) -> float:
 
 
 def _two_step_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """x(y-1)D/C_S + y(x-1)D/C_F (section IV-B)."""
-    pair = size / grid.n
-    along_rails = grid.along_s(grid.y - 1, grid.x * pair)
-    return along_rails + grid.within_s(grid.x - 1, grid.y * pair)
-
-
-def _two_step_pipelined_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """The longer step for all slices, and the shorter one for one of them."""
+    """x(y-1)D/C_S + y(x-1)D/C_F (section IV-B); of k slices, all but one overlap."""
     pair = size / grid.n / grid.slices
     along_rails = grid.along_s(grid.y - 1, grid.x * pair)
     return _pipelined(grid.slices, along_rails, grid.within_s(grid.x - 1, grid.y * pair))
@@ -254,17 +247,6 @@ def _halving_doubling_s(kind: FabricKind, grid: Grid, size: float) -> float:
     return 2 * (latency_s + _hierarchical_s(kind, bare, size))
 
 
-def _hierarchical_broadcast_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """2(x-1)D/(x C_F), and 2(y-1)D/(xy C_S) for y chunks over the y-1 edges of a rail."""
-    along_rails = grid.along_s(2 * (grid.y - 1), size / grid.n)
-    return along_rails + grid.within_s(2 * (grid.x - 1), size / grid.x)
-
-
-def _hierarchical_scatter_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """(x-1)D/(x C_F), and (y-1)D/(xy C_S) along all rails."""
-    return grid.within_s(grid.x - 1, size / grid.x) + grid.along_s(grid.y - 1, size / grid.n)
-
-
 # AllGather and ReduceScatter.
 RING = ClosedForm(_ring_s, steps=lambda grid: grid.n - 1)
 RINGS = ClosedForm(
@@ -300,9 +282,8 @@ DOUBLE_TREE = ClosedForm(
 )
 # All-to-alls. In slices, one is on the NICs while the next is on the HB links: both steps of a
 # slice, and the longer one of all others. Direct ones use NICs and HB links at the same time.
-TWO_STEP = ClosedForm(_two_step_s, steps=lambda grid: grid.neighbors)
-TWO_STEP_PIPELINED = ClosedForm(
-    _two_step_pipelined_s,
+TWO_STEP = ClosedForm(
+    _two_step_s,
     steps=lambda grid: _pipelined(grid.slices, grid.x - 1, grid.y - 1),
     count=lambda grid: grid.n * grid.neighbors * grid.slices,
 )
@@ -338,15 +319,16 @@ NVLS_SHARP = ClosedForm(
 # Shards from the root to all others, or from them to the root.
 DIRECT_SCATTER = ClosedForm(_direct_scatter_s, lambda _: 1, count=lambda grid: grid.n - 1)
 DIRECT_GATHER = ClosedForm(_direct_gather_s, lambda _: 1, count=lambda grid: grid.n - 1)
-# Within the root's domain, and from it along all rails.
+# Within the root's domain, and from it along all rails: the time of a ReduceScatter.
 HIERARCHICAL_SCATTER = ClosedForm(
-    _hierarchical_scatter_s,
+    _hierarchical_s,
     steps=lambda grid: grid.neighbors,
     count=lambda grid: grid.n - 1,
 )
-# A Broadcast within the root's domain, along all rails, and within all domains.
+# A Broadcast within the root's domain, along all rails, y chunks over y-1 edges, and within all
+# domains: as long as a ReduceScatter and an AllGather.
 HIERARCHICAL_BROADCAST = ClosedForm(
-    _hierarchical_broadcast_s,
+    lambda kind, grid, size: 2 * HIERARCHICAL.completion_s(kind, grid, size),
     steps=lambda grid: 2 * grid.neighbors,
     count=lambda grid: grid.x - 1 + grid.n * (grid.y - 1) + grid.n * (grid.x - 1),
 )

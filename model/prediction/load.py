@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.shaping import (
-    PACKET_HEADER_BYTES,
-    SEGMENT_PACKETS,
-    segment_bytes,
-    wire_bytes,
-)
+from model.fabric.shaping import PACKET_HEADER_BYTES, SEGMENT_PACKETS, segment_bytes, wire_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
 from model.prediction.machine import HopKind, Machine

@@ -17,19 +17,13 @@ import numpy as np
 from model.arrays import Bools, Floats, Ints
 from model.fabric.health import Epoch
 from model.fabric.link_probes import PROBE_BYTES, probe_interval_s
-from model.fabric.shaping import (
-    PACKET_HEADER_BYTES,
-    Sizes,
-    framed_bytes,
-    segment_bytes,
-    wire_bytes,
-)
+from model.fabric.shaping import PACKET_HEADER_BYTES, Sizes, framed_bytes, segment_bytes, wire_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Gpu, Hop, LinkKind, Topology
 from model.fabric.transport import Roce, Transport
 from model.routing.paths import Routing
 from model.workload.generator import TRANSFER_HEADER_BYTES
-from model.workload.transfers.columns import NONE, Transfers
+from model.workload.transfers.columns import NONE, Transfers, occurrences
 from model.workload.transfers.dependencies import begins_s
 
 PathClass = tuple[LinkKind, ...]
@@ -402,19 +396,11 @@ def pairs_of(transfers: Transfers, ranks: int, turns: int = 1) -> tuple[Pairs, I
     lanes = int(transfers.lane.max(initial=0)) + 1
     keys = (transfers.source * ranks + transfers.destination) * lanes + transfers.lane
     if turns > 1:
-        keys = keys * turns + _turn(keys) % turns
+        keys = keys * turns + occurrences(keys) % turns
     sends = np.bincount(keys, minlength=ranks * ranks * lanes * turns) > 0
     ends, entropy = np.divmod(np.flatnonzero(sends), turns)
     ends, lane = np.divmod(ends, lanes)
     return (*np.divmod(ends, ranks), lane, entropy), (np.cumsum(sends) - 1)[keys]
-
-
-def _turn(keys: Ints) -> Ints:
-    """Number the elements of each value from 0."""
-    order = np.argsort(keys, kind="stable")
-    numbers = np.empty_like(order)
-    numbers[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
-    return numbers
 
 
 def sums(paths: Ints, amounts: Floats, links: int) -> Floats:

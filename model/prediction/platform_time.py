@@ -12,23 +12,16 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.topology import Hop, LinkKind, Topology
+from model.fabric.transport import BTH_BYTES, HEADERS_BYTES, ICRC_BYTES
 from model.prediction.fluid import arrivals_s, busiest
-from model.prediction.network import (
-    FIRST_LINK,
-    OF_HB,
-    Network,
-    Terms,
-    healthy_network,
-)
+from model.prediction.network import FIRST_LINK, OF_HB, Network, Terms, healthy_network
 from model.workload.transfers.columns import Transfers
 
 # With frame check, preamble and gap of an Ethernet packet (IEEE 802.3): its rate counts them.
 ETHERNET_BYTES = ETHERNET_HEADER_BYTES + 4 + 8 + 12
-IPV4_BYTES, UDP_BYTES = 20, 8
-# Base transport header and invariant CRC of InfiniBand (IBTA specification, volume 1, 9.2, 7.8.1).
-TRANSPORT_BYTES, INVARIANT_CRC_BYTES = 12, 4
-# Local route header and variant CRC (there, 7.7 and 7.8.2).
+# Local route header and variant CRC of InfiniBand (IBTA specification, volume 1, 7.7 and 7.8.2).
 LOCAL_ROUTE_BYTES, VARIANT_CRC_BYTES = 8, 2
+INFINIBAND_BYTES = LOCAL_ROUTE_BYTES + BTH_BYTES + ICRC_BYTES + VARIANT_CRC_BYTES
 LinkLatencies = Mapping[LinkKind, float]
 """Seconds of each kind of link, in one direction."""
 
@@ -46,27 +39,12 @@ class Framing:
         return self.payload_bytes / (self.payload_bytes + self.header_bytes)
 
 
-def _roce(mtu: int) -> Framing:
-    """RoCEv2 (IBTA specification, annex A17); its MTU is the payload of a packet."""
-    headers = IPV4_BYTES + UDP_BYTES + TRANSPORT_BYTES + INVARIANT_CRC_BYTES
-    return Framing(mtu, ETHERNET_BYTES + headers)
-
-
-def _infiniband(mtu: int) -> Framing:
-    """InfiniBand within a subnet; its MTU is the payload of a packet."""
-    transport = TRANSPORT_BYTES + INVARIANT_CRC_BYTES
-    return Framing(mtu, LOCAL_ROUTE_BYTES + transport + VARIANT_CRC_BYTES)
-
-
-def _tcp(mtu: int) -> Framing:
-    """TCP with timestamps (RFC 7323); the MTU is Ethernet's, with the headers of IP and TCP."""
-    return Framing(mtu - TCP_IP_HEADER_BYTES, ETHERNET_BYTES + TCP_IP_HEADER_BYTES)
-
-
+# By MTU: of RoCEv2 (IBTA specification, annex A17), and of InfiniBand within a subnet, the payload
+# of a packet; of TCP with timestamps (RFC 7323) Ethernet's, with the headers of IP and TCP.
 FRAMINGS: Mapping[str, Callable[[int], Framing]] = {
-    "roce": _roce,
-    "infiniband": _infiniband,
-    "tcp": _tcp,
+    "roce": lambda mtu: Framing(mtu, ETHERNET_BYTES + HEADERS_BYTES),
+    "infiniband": lambda mtu: Framing(mtu, INFINIBAND_BYTES),
+    "tcp": lambda mtu: Framing(mtu - TCP_IP_HEADER_BYTES, ETHERNET_BYTES + TCP_IP_HEADER_BYTES),
     "none": lambda mtu: Framing(mtu, 0),
 }
 # What a platform has unless it is said.

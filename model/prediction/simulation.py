@@ -327,14 +327,11 @@ class Simulation:
         late = wait_s > SAME_TIME_S
         self._moment_s[numbers[late]] = self._now_s + wait_s[late]
 
-    def _has_tokens(self) -> Bools:
-        """Whether each link passes more than its rate until its bucket is empty."""
-        has_tokens: Bools = self._tokens[: self._net.links] > self._net.rate * SAME_TIME_S
-        return has_tokens
-
     def _share(self) -> None:
         flows, net = self._flows, self._net
-        rate = np.where(self._has_tokens(), UNLIMITED, net.rate)
+        # A link passes more than its rate until its bucket is empty.
+        has_tokens = self._tokens[: net.links] > net.rate * SAME_TIME_S
+        rate = np.where(has_tokens, UNLIMITED, net.rate)
         # After an interruption, buckets are full again, but TCP does not come back with a burst.
         resumed = flows.path[(rate[flows.path] == UNLIMITED).all(axis=1)]
         rate[resumed] = net.rate[resumed]

@@ -4,7 +4,7 @@ It does not depend on the fabric's health, which has already determined the cand
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from model.fabric.build import leaf_of_domain
@@ -43,12 +43,10 @@ class Ports:
 
     def without(self, place: int) -> "Ports":
         """Return the ports without the one at index `place`, whose link has failed."""
-        next_hops, spines = self.next_hops, self.spines
-        return Ports(
-            next_hops[:place] + next_hops[place + 1 :],
-            spines[:place] + spines[place + 1 :],
-            self.by_origin,
-            self.entropies,
+        return replace(
+            self,
+            next_hops=self.next_hops[:place] + self.next_hops[place + 1 :],
+            spines=self.spines[:place] + self.spines[place + 1 :],
         )
 
 
@@ -110,12 +108,7 @@ class EcmpSelection:
         return number % len(ports.next_hops)
 
     def _custom_place(
-        self,
-        here: OpenFlowSwitch,
-        origin: Gpu | None,
-        destination: Gpu,
-        ports: Ports,
-        entropy: int,
+        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, ports: Ports, entropy: int
     ) -> int:
         """Deal out the destinations, lowest switch by lowest switch, to the uplinks of this tier.
 

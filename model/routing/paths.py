@@ -358,17 +358,12 @@ class Routing:
             # Lanes from the destination's on to the one that ends at a switch.
             on = {nic.upper.node: (lane - destination.lane) % lanes for lane, nic in nics}
             hops.sort(key=lambda hop: on.get(hop.receiver, lanes))
-            ports = self._ports_over(hops, self._hashes(switch, hops))
+            ports = self._ports_over(hops)
             if self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH and len(hops) > 1:
-                ports = replace(ports, entropies=self.topology.spec.entropies)
+                by_hash = self.topology.spec.nic.spine_selection is SpineSelection.HASH
+                ports = replace(ports, by_origin=by_hash, entropies=self.topology.spec.entropies)
             self._known_uplinks[key] = shortest, ports
         return self._known_uplinks[key]
-
-    def _hashes(self, switch: str, uplinks: list[Hop]) -> bool:
-        """Whether a switch spreads flows over its uplinks by their hash."""
-        spec, here = self.topology.spec, self.topology.switch_by_name[switch]
-        by_hash = spec.nic.spine_selection is SpineSelection.HASH
-        return by_hash and here.kind is NodeKind.RAIL_SWITCH and len(uplinks) > 1
 
     def _ports_over(self, hops: list[Hop], by_origin: bool = False) -> Ports:
         spines = self.topology.spine_numbers

@@ -5,24 +5,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from model.fabric.spec import FabricKind
+from model.training import layer
 from model.training.job import Cluster, Job, Numbers
-from model.training.layer import (
-    CONTEXT_COLLECTIVES,
-    PASS_ALL_TO_ALLS,
-    WEIGHT_BYTES,
-    activation_bytes,
-    again_s,
-    context_bytes,
-    expert_bytes,
-    forward_s,
-    gpu_parameters,
-    layer_s,
-    logits_s,
-    optimized_parameters,
-    passes,
-    tensor_collectives,
-    weight_bytes,
-)
 from model.training.memory import memory_bytes
 from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Transformer
@@ -63,7 +47,7 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
     cluster, model = job.cluster, job.transformer
     microbatches = job.batch / (strategy.replicas * strategy.microbatch)
     layers, last = stage_layers(model.layers, strategy.pipeline), model.layers // strategy.pipeline
-    of_layer, tensor_s = layer_s(job, strategy), _tensor_s(job, strategy)
+    of_layer, tensor_s = layer.layer_s(job, strategy), _tensor_s(job, strategy)
     experts = model.expert_layers / model.layers
     parts = (
         layers * of_layer,
@@ -72,7 +56,7 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
         layers * experts * _exposed_expert_s(job, strategy),
     )
     stage_s = sum(parts)
-    behind = logits_s(job, strategy) - (layers - last) * stage_s / layers
+    behind = layer.logits_s(job, strategy) - (layers - last) * stage_s / layers
     return Terms(
         compute=microbatches * (parts[0] + np.maximum(behind, 0)),
         tensor=microbatches * parts[1],
@@ -96,16 +80,16 @@ def gather_s(cluster: Cluster, size: Numbers, degree: Numbers, inside: Numbers) 
 
 def _tensor_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds of a layer's tensor-parallel collectives, forward and backward, of a microbatch."""
-    size = activation_bytes(job.transformer, strategy)
+    size = layer.activation_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, size, strategy.tensor, strategy.tensor_inside)
-    return tensor_collectives(job) * once
+    return layer.tensor_collectives(job) * once
 
 
 def _context_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds of a layer's gathers of keys and values among the ranks that share a sequence."""
-    size = context_bytes(job.transformer, strategy)
+    size = layer.context_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, size, strategy.context, strategy.context_inside)
-    return (CONTEXT_COLLECTIVES + passes(job) - 2) * once
+    return (layer.CONTEXT_COLLECTIVES + layer.passes(job) - 2) * once
 
 
 def _expert_s(job: Job, strategy: Strategy) -> Numbers:
@@ -117,9 +101,9 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
     if model.experts is None:
         return 0.0
     ranks, x = strategy.expert, strategy.expert_inside
-    y, pair = ranks / x, expert_bytes(job, strategy) / ranks
+    y, pair = ranks / x, layer.expert_bytes(job, strategy) / ranks
     along_rails, within = x * (y - 1) * pair / cluster.nic, (x - 1) * pair / cluster.hb
-    count = PASS_ALL_TO_ALLS * passes(job)
+    count = layer.PASS_ALL_TO_ALLS * layer.passes(job)
     if cluster.kind is FabricKind.RAIL_ONLY:
         return count * (along_rails + y * within)
     return count * np.maximum(cluster.oversubscription * along_rails, within)
@@ -128,7 +112,7 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
 def _exposed_expert_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds of an expert layer's all-to-alls that no other microbatch's compute hides."""
     whole = _expert_s(job, strategy)
-    return np.maximum(whole - layer_s(job, strategy), 0) if job.overlap_experts else whole
+    return np.maximum(whole - layer.layer_s(job, strategy), 0) if job.overlap_experts else whole
 
 
 def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
@@ -138,7 +122,7 @@ def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
     """
     crosses = strategy.pipeline > strategy.pipeline_inside
     bandwidth = np.where(crosses, cluster.nic, cluster.hb)
-    size = activation_bytes(model, strategy) / strategy.tensor
+    size = layer.activation_bytes(model, strategy) / strategy.tensor
     return (strategy.pipeline > 1) * size / bandwidth
 
 
@@ -149,16 +133,17 @@ def _data_s(job: Job, strategy: Strategy, microbatches: Numbers) -> Numbers:
     microbatch, stage 3 also gathers the weights for each pass. Overlapped traffic hides behind the
     stage's pass of a microbatch, but for one layer's.
     """
-    shared, held = weight_bytes(job.transformer, strategy)
+    shared, held = layer.weight_bytes(job.transformer, strategy)
     once = gather_s(job.cluster, shared, strategy.data, strategy.data_inside)
     once = once + gather_s(job.cluster, held, strategy.copies, strategy.copies_inside)
     forward, backward = once, (job.gradient_width + job.shares_weights) * once
     gathers = microbatches if job.shares_weights else 1
     if job.overlap:
         layers = stage_layers(job.transformer.layers, strategy.pipeline)
-        pass_s, again = layers * forward_s(job, strategy), layers * again_s(job, strategy)
+        pass_s = layers * layer.forward_s(job, strategy)
+        again_s = layers * layer.again_s(job, strategy)
         forward = np.maximum(forward - pass_s, forward / layers)
-        backward = np.maximum(backward - 2 * pass_s - again, backward / layers)
+        backward = np.maximum(backward - 2 * pass_s - again_s, backward / layers)
     return gathers * forward + job.reductions(microbatches) * backward
 
 
@@ -167,13 +152,14 @@ def optimizer_s(job: Job, strategy: Strategy) -> Numbers:
 
     Offloaded, gradients go to the host, which steps in its own memory, and weights return.
     """
-    count, accelerator = optimized_parameters(job.transformer, strategy), job.cluster.accelerator
+    accelerator = job.cluster.accelerator
+    count = layer.optimized_parameters(job.transformer, strategy)
     moved = ZERO_BYTES + MEAN_BYTES * (strategy.data > 1)
-    moved = moved * sum(gpu_parameters(job.transformer, strategy))
+    moved = moved * sum(layer.gpu_parameters(job.transformer, strategy))
     if not job.offload:
         return (OPTIMIZER_STEP_BYTES * count + moved) / accelerator.streaming_bandwidth
     host_s = OPTIMIZER_STEP_BYTES * count / accelerator.host_memory_bandwidth
-    host_s += 2 * WEIGHT_BYTES * count / accelerator.host_link
+    host_s += 2 * layer.WEIGHT_BYTES * count / accelerator.host_link
     return host_s + moved / accelerator.streaming_bandwidth
 
 

@@ -12,24 +12,14 @@ from itertools import product
 from math import gcd, inf
 from typing import Any
 
+from model.training import layer
 from model.training.iteration import optimizer_s
 from model.training.job import Job, Sharded
-from model.training.layer import (
-    BLOCK_COLLECTIVES,
-    CONTEXT_COLLECTIVES,
-    PASS_ALL_TO_ALLS,
-    activation_bytes,
-    context_bytes,
-    expert_bytes,
-    forward_s,
-    layer_s,
-    logits_s,
-    weight_bytes,
-)
 from model.training.strategy import Strategy, divisors, stage_layers
 from model.training.traffic import Dimension
 from model.training.transformer import Recomputation
 
+DEGREES = ("tensor", "pipeline", "data", "expert", "context")
 # Most microbatches: more of them repeat the same steps.
 MOST_MICROBATCHES = 16
 # Most domains for which a refused reduction is tried.
@@ -143,9 +133,9 @@ class ReducedIteration(Sharded):
         count = 3 if self.again_s else 2
         blocks = self.tensor_bytes + self.feed_forward_bytes
         return (
-            BLOCK_COLLECTIVES // 2 * count * blocks,
-            (CONTEXT_COLLECTIVES + count - 2) * self.context_bytes,
-            PASS_ALL_TO_ALLS * count * self.expert_bytes,
+            layer.BLOCK_COLLECTIVES // 2 * count * blocks,
+            (layer.CONTEXT_COLLECTIVES + count - 2) * self.context_bytes,
+            layer.PASS_ALL_TO_ALLS * count * self.expert_bytes,
         )
 
 
@@ -192,20 +182,21 @@ class _Reduction:
         """The reduced iteration."""
         job, full, fewer = self.job, self.full, self.strategy
         model, full_again = job.transformer, job.recomputation is Recomputation.FULL
-        shared, held = weight_bytes(model, full)
-        size, gathered = activation_bytes(model, full), context_bytes(model, full)
+        shared, held = layer.weight_bytes(model, full)
+        size, gathered = layer.activation_bytes(model, full), layer.context_bytes(model, full)
         tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
         once = job.gradient_width * (1.0 if job.shares_gradients else self.part)
-        at_experts = model.expert_layers / model.layers * expert_bytes(job, full)
-        again = forward_s(job, full) if full_again else 0.0
+        at_experts = model.expert_layers / model.layers * layer.expert_bytes(job, full)
+        forward = layer.forward_s(job, full)
+        again = forward if full_again else 0.0
         return ReducedIteration(
             strategy=fewer,
             microbatches=microbatches,
             layers=self.layers,
-            forward_s=self.merged * forward_s(job, full),
+            forward_s=self.merged * forward,
             again_s=self.merged * again,
-            backward_s=self.merged * (layer_s(job, full) - forward_s(job, full) - again),
-            logits_s=logits_s(job, full),
+            backward_s=self.merged * (layer.layer_s(job, full) - forward - again),
+            logits_s=layer.logits_s(job, full),
             optimizer_s=self.part * optimizer_s(job, full),
             tensor_bytes=tensor,
             feed_forward_bytes=model.split_feed_forward * tensor,
@@ -232,11 +223,8 @@ def _to_others(size: float, ranks: int) -> float:
 
 
 def _same_bytes(size: float, full: int, fewer: int) -> float:
-    """The size of a collective of `fewer` ranks in which each sends as much as one of `full` did.
-
-    A rank of an AllGather, a ReduceScatter or an all-to-all sends (n-1)/n of the size.
-    """
-    return 0.0 if 1 in (full, fewer) else size * (full - 1) / full * fewer / (fewer - 1)
+    """The size of a collective of `fewer` ranks if each sends as much as one of `full` did."""
+    return 0.0 if 1 in (full, fewer) else _to_others(size, full) * fewer / (fewer - 1)
 
 
 def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> Strategy:
@@ -293,8 +281,7 @@ def _is_kept(full: Strategy, one: Strategy, wanted: Wanted) -> bool:
 
 def _pairs(full: Strategy, one: Strategy) -> Iterator[tuple[str, int, int]]:
     """Yield each dimension's name and degrees; copies of experts are one where there are some."""
-    names = ["tensor", "pipeline", "data", "expert", "context"]
-    for name in [*names, "copies"] if full.expert > 1 else names:
+    for name in (*DEGREES, "copies") if full.expert > 1 else DEGREES:
         yield name, int(getattr(full, name)), int(getattr(one, name))
 
 
@@ -341,11 +328,8 @@ def _changes(
     strategy = small.strategy
     chunk = stage_layers(job.transformer.layers, full.pipeline) / full.interleave
     yield Change("gpus", job.cluster.gpus, strategy.tensor * strategy.pipeline * strategy.data)
-    yield Change("tensor", full.tensor, strategy.tensor)
-    yield Change("pipeline", full.pipeline, strategy.pipeline)
-    yield Change("data", full.data, strategy.data)
-    yield Change("expert", full.expert, strategy.expert)
-    yield Change("context", full.context, strategy.context)
+    for degree in DEGREES:
+        yield Change(degree, getattr(full, degree), getattr(strategy, degree))
     # All-to-alls have no other microbatch's pass beside them.
     yield Change("overlap of experts", job.overlap_experts, 0)
     yield Change("microbatches", before, after)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import StrEnum
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -13,7 +12,7 @@ from model.fabric.spec import FabricKind
 from model.training.iteration import Evaluation, evaluate, iteration
 from model.training.job import Job
 from model.training.memory import memory_bytes
-from model.training.strategy import ANY, Strategy, Wish, strategies
+from model.training.strategy import ANY, Wish, strategies
 from model.training.transformer import Recomputation
 
 
@@ -56,17 +55,11 @@ SAME: dict[str, Any] = {
 
 def ways(job: Job, freedoms: Iterable[Freedom] = ()) -> Iterator[Job]:
     """Yield the job with every choice of what is free."""
-    has_experts = job.transformer.experts is not None
-    free = [
-        one
-        for one in freedoms
-        if one in CHOICES and (has_experts or one is not Freedom.OVERLAP_EXPERTS)
-    ]
+    free = [one for one in freedoms if one in CHOICES]
+    if job.transformer.experts is None:
+        free = [one for one in free if one is not Freedom.OVERLAP_EXPERTS]
     for chosen in product(*(CHOICES[one] for one in free)):
-        of_fields: dict[str, Any] = {
-            one.field: choice for one, choice in zip(free, chosen, strict=True)
-        }
-        yield replace(job, **of_fields)
+        yield replace(job, **{one.field: choice for one, choice in zip(free, chosen, strict=True)})
 
 
 def best(
@@ -84,7 +77,7 @@ def best(
 
 def _fastest(job: Job, wish: Wish, *, must_fit: bool) -> Evaluation | None:
     cluster = replace(job.cluster, hb=1.0, nic=1.0, kind=FabricKind.RAIL_ONLY, oversubscription=1.0)
-    every = _every(replace(job, cluster=cluster, **SAME), wish)
+    every = strategies(replace(job, cluster=cluster, **SAME), wish)
     if not len(every.tensor):
         return None
     times = iteration(job, every).total
@@ -93,8 +86,3 @@ def _fastest(job: Job, wish: Wish, *, must_fit: bool) -> Evaluation | None:
         times = np.where(fits, times, np.inf)
     fastest = int(np.argmin(times))
     return evaluate(job, every.at(fastest)) if np.isfinite(times[fastest]) else None
-
-
-@lru_cache(maxsize=32)
-def _every(job: Job, wish: Wish) -> Strategy:
-    return strategies(job, wish)

@@ -36,13 +36,7 @@ COMPUTE = -1
 ROUNDING = 1e-9
 # Time in which data of several dimensions arrive counts for the first of these: ranks wait for
 # collectives inside a pass, but not for the data of another stage.
-ORDER = (
-    Dimension.TENSOR,
-    Dimension.CONTEXT,
-    Dimension.EXPERT,
-    Dimension.DATA,
-    Dimension.PIPELINE,
-)
+ORDER = (Dimension.TENSOR, Dimension.CONTEXT, Dimension.EXPERT, Dimension.DATA, Dimension.PIPELINE)
 COMPUTES, WAITS = "compute", "waiting"
 
 

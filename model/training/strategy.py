@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,7 @@ def stage_layers(layers: int, pipeline: Numbers) -> Numbers:
     return -(-layers // pipeline)
 
 
+@lru_cache(maxsize=32)
 def strategies(job: Job, wish: Wish = ANY) -> Strategy:
     """All strategies that a job can have, as arrays; empty if there is none."""
     rows = [

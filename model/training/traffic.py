@@ -10,18 +10,8 @@ from enum import StrEnum
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
+from model.training import layer
 from model.training.job import Job
-from model.training.layer import (
-    CONTEXT_COLLECTIVES,
-    PASS_ALL_TO_ALLS,
-    activation_bytes,
-    context_bytes,
-    exchanges,
-    expert_bytes,
-    passes,
-    tensor_collectives,
-    weight_bytes,
-)
 from model.training.strategy import Strategy
 
 
@@ -196,27 +186,27 @@ _NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 def _tensor(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     layers = job.transformer.layers / strategy.pipeline
-    count = tensor_collectives(job) * layers * microbatches
-    size = count * float(activation_bytes(job.transformer, strategy))
+    count = layer.tensor_collectives(job) * layers * microbatches
+    size = count * float(layer.activation_bytes(job.transformer, strategy))
     return _collective(grid.gpus, 5, 2, size)
 
 
 def _context(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     """Keys and values among the data-parallel ranks that share a sequence."""
     layers = job.transformer.layers / strategy.pipeline
-    count = (CONTEXT_COLLECTIVES + passes(job) - 2) * layers * microbatches
+    count = (layer.CONTEXT_COLLECTIVES + layer.passes(job) - 2) * layers * microbatches
     inside = int(strategy.context_inside)
     across, (*outer, data) = int(strategy.context) // inside, grid.gpus.shape[:5]
     # Data-parallel ranks across domains, and in a domain, of which each group shares a sequence.
     shape = outer[0], outer[1] // across, across, *outer[2:], data // inside, inside, -1
     split = grid.gpus.reshape(shape)
-    return _collective(split, 6, 2, count * float(context_bytes(job.transformer, strategy)))
+    return _collective(split, 6, 2, count * float(layer.context_bytes(job.transformer, strategy)))
 
 
 def _data(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
     """Gradients and weights outside experts, and those of an expert's copies."""
-    count = exchanges(job, microbatches)
-    of_shared, of_experts = (count * size for size in weight_bytes(job.transformer, strategy))
+    count = layer.exchanges(job, microbatches)
+    of_shared, of_experts = (count * size for size in layer.weight_bytes(job.transformer, strategy))
     shared = _collective(grid.gpus, 4, 1, of_shared)
     if job.transformer.experts is None:
         return shared
@@ -228,7 +218,7 @@ def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float)
     if strategy.pipeline == 1:
         return _NOTHING
     ranks = grid.stages()
-    once = microbatches * float(activation_bytes(job.transformer, strategy)) / strategy.tensor
+    once = microbatches * float(layer.activation_bytes(job.transformer, strategy)) / strategy.tensor
     visits = np.full(strategy.pipeline, float(strategy.interleave))
     visits[-1] -= 1
     volume = np.broadcast_to((once * visits)[:, None, None], ranks.shape).ravel()
@@ -249,7 +239,8 @@ def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -
         np.broadcast_to(one, (len(groups), ranks, ranks)).ravel()
         for one in (groups[:, :, None], groups[:, None, :])
     )
-    count = PASS_ALL_TO_ALLS * passes(job) * model.expert_layers / strategy.pipeline * microbatches
-    each = count * float(expert_bytes(job, strategy)) / ranks
+    of_layer = layer.PASS_ALL_TO_ALLS * layer.passes(job)
+    count = of_layer * model.expert_layers / strategy.pipeline * microbatches
+    each = count * float(layer.expert_bytes(job, strategy)) / ranks
     others = here != there
     return Flows(here[others], there[others], np.full(int(others.sum()), each))

@@ -23,16 +23,12 @@ class Steps(Protocol):
     """Transfers and steps of compute of `gpus` ranks, numbered from 0 in order of dependency.
 
     The schedule of a collective, a training iteration, a request load, several jobs, or the replay
-    of a trace: only the first has a `collective`.
+    of a trace.
     """
 
     @property
     def task(self) -> str:
         """The name of the work: of the collective, `iteration`, `inference`, `jobs` or `trace`."""
-
-    @property
-    def collective(self) -> Collective | None:
-        """The collective to which all of the steps belong, if there is one."""
 
     @property
     def algorithm(self) -> str:
@@ -71,7 +67,6 @@ class WorkSteps:
     gpus: int
     size_bytes: int
     transfers: Transfers
-    collective: None = None
 
     def __post_init__(self) -> None:
         check_steps(self.gpus, self.transfers)
@@ -152,10 +147,9 @@ class Schedule:
     `size_bytes` is the collective's size as nccl-tests count it: the buffer for AllReduce, the
     gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
     all-to-all, the root's buffer for Broadcast, Reduce, Gather and Scatter, what a rank sends for
-    Send/Recv. Every transfer
-    carries whole chunks. Several communicators have a collective of this size each, among `members`
-    ranks, 0 for all; `variant` names them, and the matrix of an all-to-all. Raises `ScheduleError`
-    if the transfers do not meet the demand.
+    Send/Recv. Every transfer carries whole chunks. Several communicators have a collective of this
+    size each, among `members` ranks, 0 for all; `variant` names them, and the matrix of an
+    all-to-all. Raises `ScheduleError` if the transfers do not meet the demand.
     """
 
     collective: Collective

@@ -143,10 +143,7 @@ def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
     The n-th receive of a rank from another rank with a tag takes the n-th send between them with
     this tag. Raises `Contradiction` for a send or receive that is left over.
     """
-    sends, receives = (
-        np.flatnonzero(kind == NodeKind.SEND),
-        np.flatnonzero(kind == NodeKind.RECEIVE),
-    )
+    sends, receives = (np.flatnonzero(kind == one) for one in (NodeKind.SEND, NodeKind.RECEIVE))
     sends = sends[np.lexsort((sends, tag[sends], peer[sends], rank[sends]))]
     receives = receives[np.lexsort((receives, tag[receives], rank[receives], peer[receives]))]
     count = min(len(sends), len(receives))
@@ -317,9 +314,6 @@ class Deliveries:
 
 
 def _require_pairs(rows: Rows, row: Ints, value: Ints) -> None:
-    """Raise `ScheduleError` unless each of these values is in its row, whose values are sorted."""
-    width = 1 + max(rows.values.max(initial=0), value.max(initial=0))
-    known, wanted = rows.row * width + rows.values, row * width + value
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    if len(wanted) and (not len(known) or (known[place] != wanted).any()):
+    """Raise `ScheduleError` unless each of these values is in its row."""
+    if not rows.have(row, value).all():
         raise ScheduleError("a node does not wait for all of its dependencies")

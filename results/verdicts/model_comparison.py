@@ -173,7 +173,7 @@ def compare(
     of_times = (*_judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
     reasons = (*of_times, *grain_reasons(shared))
     work = _work(measured, size_scale)
-    algbw, busbw = _bandwidths(schedule.collective, work, times.median)
+    algbw, busbw = _bandwidths(schedule, work, times.median)
     fidelity = _fidelity(measured)
     judgement = Judgement.of((*reasons, *with_verdict(fidelity)))
     return CaseResult(
@@ -201,14 +201,12 @@ def compare(
     )
 
 
-def _bandwidths(
-    collective: Collective | None, work: Work, seconds: float
-) -> tuple[float | None, float | None]:
+def _bandwidths(steps: Steps, work: Work, seconds: float) -> tuple[float | None, float | None]:
     """Return algorithm bandwidth and bus bandwidth, in Gbyte/s of the real platform."""
-    if collective is None:
+    if not isinstance(steps, Schedule):
         return None, None
     algbw = work.bytes / seconds * work.bandwidth_scale / 1e9
-    return algbw, algbw * busbw_factor(collective, work.gpus)
+    return algbw, algbw * busbw_factor(steps.collective, work.gpus)
 
 
 def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | None, float | None]:

@@ -87,7 +87,7 @@ def test_ranks_that_are_a_grid_have_its_shape(
     ranks: tuple[int, ...], shape: tuple[int, int]
 ) -> None:
     names = [f"d{rank // 3}g{rank % 3}" for rank in ranks]
-    assert communicators(names, JobGrid(2, 3))[0].shape == shape
+    assert communicators(names, JobGrid(2, 3))[0].grid.shape == shape
 
 
 @given(st.sets(st.integers(0, 15), min_size=2), st.integers(1, 8))
@@ -103,7 +103,7 @@ def test_rail_isolation_is_reachability_by_own_rails_and_domains(
     }:
         reached |= found
     grid = JobGrid(16, size)
-    isolated = Communicator(tuple(ranks), (len(ranks), 1)).is_rail_isolated(grid)
+    isolated = Communicator(tuple(ranks), JobGrid(len(ranks), 1)).is_rail_isolated(grid)
     assert isolated == (reached == ranks)
 
 
@@ -128,7 +128,7 @@ def test_several_communicators_are_proved_each_with_its_own_data(
         return
     groups = communicators(asked, JobGrid(4, 3))
     schedule = SizedCollective(*named, (4, 3), size, communicator=asked).steps()
-    alone = [SizedCollective(*named, group.shape, size).steps() for group in groups]
+    alone = [SizedCollective(*named, group.grid.shape, size).steps() for group in groups]
     assert schedule.gpus == 12
     assert schedule.members == len(groups[0].ranks)
     assert schedule.size_bytes == alone[0].size_bytes
@@ -160,7 +160,7 @@ def test_closed_forms_hold_for_communicators_that_are_grids(
     groups = communicators(asked, JobGrid(4, 4))
     schedule = SizedCollective(*named, (4, 4), LARGE, communicator=asked).steps()
     fabric = spec(kind, 4, 4, spines=4)
-    domains, size = groups[0].shape
+    domains, size = groups[0].grid.shape
     rates = fabric.emulated_hb_bps / 8, fabric.emulated_nic_bps / 8
     grid = Grid(size, domains, *rates, ALGORITHMS[named].slices)
     wire = wire_bytes(1) * schedule.size_bytes

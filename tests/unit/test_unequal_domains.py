@@ -217,10 +217,10 @@ FOUR_NICS = JobGrid(2, 8, gpus_per_nic=2)
 
 
 def test_gpus_that_share_a_nic_share_its_rail() -> None:
-    by_nic = Communicator((0, 9), (2, 1))
+    by_nic = Communicator((0, 9), JobGrid(2, 1))
     assert by_nic.is_rail_isolated(FOUR_NICS)
     assert not by_nic.is_rail_isolated(JobGrid(2, 8))
-    assert not Communicator((0, 10), (2, 1)).is_rail_isolated(FOUR_NICS)
+    assert not Communicator((0, 10), JobGrid(2, 1)).is_rail_isolated(FOUR_NICS)
 
 
 def test_rings_cross_domains_by_the_gpus_that_have_the_links() -> None:

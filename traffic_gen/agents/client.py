@@ -348,15 +348,8 @@ def _records(
     for transfer in transfers:
         _, started_ns, sent_ns, confirmed_ns = sends.get(transfer.id, (0, 0, 0, 0))
         arrived_ns = sent_ns if transfer.is_compute else arrivals.get(transfer.id, 0)
-        yield TransferRecord.of(
-            transfer,
-            number,
-            start_ns,
-            started_ns=started_ns,
-            sent_ns=sent_ns,
-            arrived_ns=arrived_ns,
-            confirmed_ns=confirmed_ns,
-        )
+        moments_ns = started_ns, sent_ns, arrived_ns, confirmed_ns
+        yield TransferRecord.of(transfer, number, start_ns, moments_ns)
 
 
 def programs_of(

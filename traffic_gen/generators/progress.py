@@ -59,16 +59,12 @@ class Progress:
         )
 
     def _record(self, transfer: Transfer, number: int, start_ns: int) -> TransferRecord:
-        arrived_ns = self.arrived_ns.get(transfer.id, 0)
-        return TransferRecord.of(
-            transfer,
-            number,
-            start_ns,
-            started_ns=self.started_ns.get(transfer.id, 0),
-            sent_ns=self.sent_ns.get(transfer.id, 0),
-            arrived_ns=arrived_ns,
-            confirmed_ns=arrived_ns,
+        started_ns, sent_ns, arrived_ns = (
+            moments.get(transfer.id, 0)
+            for moments in (self.started_ns, self.sent_ns, self.arrived_ns)
         )
+        moments_ns = started_ns, sent_ns, arrived_ns, arrived_ns
+        return TransferRecord.of(transfer, number, start_ns, moments_ns)
 
 
 def _waits_for(transfer: Transfer) -> set[int]:

@@ -203,10 +203,8 @@ class SizedCollective(Task):
         del time_dilation
         parts, first, first_chunk = list[Transfers](), 0, 0
         for group, chunk_bytes in self._cuts(size_scale):
-            parts_of = self.chunk_slices, self.phases, self.peers_at_once
-            builder = Builder(
-                *group.shape, chunk_bytes, *parts_of, group.missing, group.gpus_per_nic
-            )
+            grid, cuts = group.grid, (self.chunk_slices, self.phases, self.peers_at_once)
+            builder = Builder(*grid.shape, chunk_bytes, *cuts, grid.missing, grid.gpus_per_nic)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -327,7 +325,7 @@ class SizedCollective(Task):
 
     def grid(self, spec: FabricSpec) -> Grid:
         """Return the grid of a communicator's GPUs, with their bandwidths in bytes/s."""
-        domains, size = self.groups[0].shape
+        domains, size = self.groups[0].grid.shape
         rates = spec.hb.rate_bps / 8, spec.nic.rate_bps / 8
         return Grid(size, domains, *rates, self.chunk_slices, peers=self.peers_at_once)
 

@@ -82,8 +82,7 @@ class Demand:
     @cached_property
     def holders(self) -> Rows:
         """The ranks that hold each chunk before the schedule."""
-        counts = np.bincount(self.held.chunks, minlength=len(self.chunk_bytes))
-        return Rows(self.held.ranks[np.argsort(self.held.chunks, kind="stable")], starts_of(counts))
+        return Rows.grouped(self.held.ranks, self.held.chunks, len(self.chunk_bytes))
 
     @cached_property
     def digest(self) -> str:
@@ -120,35 +119,16 @@ class Collective(StrEnum):
     @property
     def has_root(self) -> bool:
         """Whether one of the ranks, the root, has a part of its own."""
-        match self:
-            case Collective.BROADCAST | Collective.REDUCE | Collective.GATHER | Collective.SCATTER:
-                return True
-            case (
-                Collective.ALL_REDUCE
-                | Collective.ALL_GATHER
-                | Collective.REDUCE_SCATTER
-                | Collective.ALL_TO_ALL
-                | Collective.SEND_RECV
-            ):
-                return False
+        return self in ROOTED
 
     @property
     def reduces(self) -> bool:
         """Whether contributions of several ranks are summed."""
-        match self:
-            case Collective.ALL_REDUCE | Collective.REDUCE_SCATTER | Collective.REDUCE:
-                return True
-            case (
-                Collective.ALL_GATHER
-                | Collective.ALL_TO_ALL
-                | Collective.BROADCAST
-                | Collective.GATHER
-                | Collective.SCATTER
-                | Collective.SEND_RECV
-            ):
-                return False
+        return self in REDUCING
 
 
+ROOTED = {Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER}
+REDUCING = {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE}
 # The rank that has the data of a Broadcast or Scatter, or receives those of a Reduce or Gather.
 ROOT = 0
 

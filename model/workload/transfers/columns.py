@@ -107,6 +107,16 @@ class Rows:
         """Return the values of a row."""
         return self.values[self.starts[row] : self.starts[row + 1]]
 
+    def have(self, rows: Ints, values: Ints) -> Bools:
+        """Whether each of these values is in its row; the values of a row must be sorted."""
+        if not len(self.values):
+            return np.zeros(len(rows), bool)
+        width = 1 + max(self.values.max(), values.max(initial=0))
+        known, wanted = self.row * width + self.values, rows * width + values
+        places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        have: Bools = known[places] == wanted
+        return have
+
     def picked(self, which: Ints) -> "Rows":
         """Return these rows, in this order."""
         starts = starts_of(self.lengths[which])
@@ -128,6 +138,14 @@ class Rows:
 def starts_of(lengths: Sequence[int] | Ints) -> Ints:
     """Return where each row of these lengths starts, and the end of the last one."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def occurrences(keys: Ints) -> Ints:
+    """Number the elements of each value from 0, in their order."""
+    order = np.argsort(keys, kind="stable")
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
-from model.workload.transfers.columns import NONE, Transfers
+from model.workload.transfers.columns import NONE, Transfers, occurrences
 
 Pair = tuple[int, int]
 
@@ -16,22 +16,12 @@ def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | 
     All of `earlier` were delivered to the sender of `later`. Most often the transfer depends on
     the delivery directly, or one before it on the same chain does; other pairs are searched.
     """
-    direct = _waits_for(transfers, later, earlier)
+    direct = transfers.after.have(later, earlier)
     later, earlier = later[~direct], earlier[~direct]
     if not len(later):
         return None
     known = _follows_on_chain(transfers, later, earlier)
     return min(_searched(transfers, later[~known], earlier[~known]), default=None)
-
-
-def _waits_for(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
-    """Whether each transfer depends on the delivery directly."""
-    after, count = transfers.after, len(transfers)
-    known = after.row * count + after.values  # sorted, as rows and the values in them are
-    wanted = later * count + earlier
-    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    waits: Bools = known[places] == wanted if len(known) else np.zeros(len(later), bool)
-    return waits
 
 
 def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
@@ -58,10 +48,8 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
 def _numbers_at_sender(transfers: Transfers, chain: Ints) -> Ints:
     """The number of each transfer's chain among those of its sender, from 0."""
     heads = np.flatnonzero(chain == np.arange(len(chain)))
-    heads = heads[np.argsort(transfers.source[heads], kind="stable")]
-    senders = transfers.source[heads]
     number = np.zeros(len(transfers), np.int64)
-    number[heads] = np.arange(len(heads)) - np.searchsorted(senders, senders)
+    number[heads] = occurrences(transfers.source[heads])
     return number[chain]
 
 
@@ -94,11 +82,9 @@ def _searched(transfers: Transfers, later: Ints, earlier: Ints) -> list[Pair]:
 
 def _ancestors(transfers: Transfers, transfer: int, since: int) -> set[int]:
     """Return the transfers from number `since` on that a transfer depends on, directly or not."""
-    values, starts = transfers.after.values, transfers.after.starts
     waiting, seen = [transfer], {transfer}
     while waiting:
-        number = waiting.pop()
-        after = values[starts[number] : starts[number + 1]].tolist()
+        after = transfers.after.at(waiting.pop()).tolist()
         new = {earlier for earlier in after if earlier >= since} - seen
         seen |= new
         waiting.extend(new)

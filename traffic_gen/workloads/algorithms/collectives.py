@@ -150,10 +150,10 @@ ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.ALL_TO_ALL, "pairwise"): Algorithm(pairwise_all_to_all, closed.PAIRWISE),
     (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TWO_STEP),
     (Collective.ALL_TO_ALL, "two-step-pipelined"): Algorithm(
-        two_step_all_to_all, closed.TWO_STEP_PIPELINED, DEFAULT_SLICES
+        two_step_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
     ),
     (Collective.ALL_TO_ALL, "spreading"): Algorithm(
-        spreading_all_to_all, closed.TWO_STEP_PIPELINED, DEFAULT_SLICES
+        spreading_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
     ),
     (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.CHAIN),
     (Collective.BROADCAST, "hierarchical"): Algorithm(
