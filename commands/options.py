@@ -81,8 +81,7 @@ Store = Annotated[Path, typer.Option(help="where runs are kept")]
 Datapath = Annotated[KnownDatapath | None, typer.Option(help="datapath of rail and spine switches")]
 ClockName = Literal["real", "virtual"]
 Clock = Annotated[
-    ClockName,
-    typer.Option(help="virtual: counted instructions of a virtual machine, no root"),
+    ClockName, typer.Option(help="virtual: counted instructions of a virtual machine, no root")
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
 Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]

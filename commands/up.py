@@ -35,9 +35,6 @@ def up(
     from execution.session.command_line import Audience, serve
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
-    with (
-        page(live, live_at) as feed,
-        experiment(loaded.fabrics[0], kind, run_id) as fabric,
-    ):
+    with page(live, live_at) as feed, experiment(loaded.fabrics[0], kind, run_id) as fabric:
         fabric.bed.links.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else Audience())

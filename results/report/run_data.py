@@ -15,13 +15,7 @@ from model.errors import InputError, Problem
 from model.fabric.spec import grouped
 from model.fabric.topology import Topology
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import (
-    DEGRADED,
-    DURING,
-    PHASES,
-    RECOVERED,
-    read_result,
-)
+from results.store.runs import DEGRADED, DURING, PHASES, RECOVERED, read_result
 from results.store.tables import (
     CASE,
     COUNTERS,
