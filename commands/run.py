@@ -93,9 +93,8 @@ def _run(
 
     told: AbstractContextManager[Listener] = nullcontext(Lines(err))
     with Bar(err, scenario.executions) if err.is_terminal else told as listener:
-        if feed is None:
-            return run_scenario(scenario, kind, store, listener, capture=capture)
-        from execution.live.feed import LiveRun
+        if feed is not None:
+            from execution.live.feed import LiveRun
 
-        shown = LiveRun(feed, listener, scenario.executions)
-        return run_scenario(scenario, kind, store, shown, shown, capture)
+            listener = LiveRun(feed, listener, scenario.executions)
+        return run_scenario(scenario, kind, store, listener, capture)

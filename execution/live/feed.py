@@ -168,7 +168,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         end(process)
 
 
-class LiveRun:
+class LiveRun(Listener):
     """Follows a run for the page, and passes its progress on to another listener."""
 
     def __init__(self, feed: LiveFeed, listener: Listener, executions: int) -> None:
