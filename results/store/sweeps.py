@@ -118,13 +118,12 @@ class SweepFolder:
     @property
     def took_s(self) -> list[float]:
         """Seconds that each point took that has a result."""
-        ended = filter(None, map(self._known_outcome, self.sweep.points))
-        return [outcome.took_s for outcome in ended if outcome.has_result]
-
-    def _known_outcome(self, point: Point) -> Outcome | None:
-        with suppress(InputError):
-            return self.outcome(point)
-        return None
+        took_s = list[float]()
+        for point in self.sweep.points:
+            with suppress(InputError):
+                if (outcome := self.outcome(point)) and outcome.has_result:
+                    took_s.append(outcome.took_s)
+        return took_s
 
     @property
     def damage(self) -> dict[int, str]:
