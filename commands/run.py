@@ -21,8 +21,7 @@ from commands.options import (
     ScenarioPath,
     Store,
     is_virtual,
-    load_for_this_machine,
-    load_for_virtual_machine,
+    load_scenario,
     page,
     ready,
     require_possible,
@@ -59,11 +58,11 @@ def run(
         refuse_outside(live, capture)
         from execution.virtual_clock.command import run_virtually
 
-        loaded = load_for_virtual_machine(scenario, overrides, datapath)
+        loaded = load_scenario(scenario, overrides, datapath, clock)
         result = run_virtually(loaded, store, fresh=fresh)
     else:
         with page(live, live_at) as feed:
-            loaded = load_for_this_machine(scenario, overrides, datapath)
+            loaded = load_scenario(scenario, overrides, datapath)
             result = _run(loaded, proxies, store, feed, capture)
     show_run(result, as_json)
     return bool(result["verdict"] == "fail")

@@ -10,7 +10,7 @@ from commands.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    load_for_this_machine,
+    load_scenario,
     page,
     ready,
     require_fabrics,
@@ -27,7 +27,7 @@ def up(
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
     """Bring a fabric up, with its page if asked, until its command line ends."""
-    loaded = load_for_this_machine(scenario, overrides, datapath)
+    loaded = load_scenario(scenario, overrides, datapath)
     kind = ready(proxies)
     require_fabrics(loaded)
     from execution.cases.emulation import experiment
