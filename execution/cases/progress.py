@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from execution.cases.emulation import Experiment
@@ -48,18 +55,17 @@ class Lines(Listener):
         self.console.print(f"{elapsed_s:6.1f} s  {what}", soft_wrap=True)
 
 
+def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """A bar with its description, the number done, and further columns; it vanishes at its end."""
+    words, bar = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)
+    return Progress(words, bar, MofNCompleteColumn(), *columns, console=console, transient=True)
+
+
 class Bar(Listener):
     """Shows a bar over all executions, with the remaining time."""
 
     def __init__(self, console: Console, executions: int) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
+        self._progress = progress_bar(console, TimeRemainingColumn())
         self._task = self._progress.add_task("starting", total=executions)
 
     def __enter__(self) -> Self:

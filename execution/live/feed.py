@@ -217,15 +217,13 @@ class PageAudience(Audience):
             "fault": commands.fault,
             "heal": commands.heal,
             "stop": commands.stop,
+            "run": lambda words: commands.run([*words, "&"]),
         }
 
         def execute(words: Sequence[str]) -> None:
             name, *rest = words
             try:
-                if name == "run":
-                    commands.run([*rest, "&"])
-                else:
-                    known[name](rest)
+                known[name](rest)
             except RailbedError as error:
                 self.said(str(error))
             except Exception as error:

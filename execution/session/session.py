@@ -64,11 +64,8 @@ class FaultSeen:
     @property
     def blackout_ms(self) -> float | None:
         """The longest blackout of all probed pairs; `None` if no pair was probed."""
-        if not self.blackouts:
-            return None
-        return max(
-            blackout.duration_ms if blackout else 0.0 for blackout in self.blackouts.values()
-        )
+        lasted_ms = (one.duration_ms if one else 0.0 for one in self.blackouts.values())
+        return max(lasted_ms, default=None)
 
 
 @dataclass(frozen=True)
