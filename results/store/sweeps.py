@@ -33,10 +33,7 @@ WITH_RESULT = (0, 1)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a point ended: the exit code of its run, and the run folder if there is one.
-
-    `cause` is the reason for a missing result.
-    """
+    """How a point ended: its run's exit code and folder, and the `cause` of a missing result."""
 
     exit_code: int
     run: Path | None
@@ -59,10 +56,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A sweep's folder, which contains a folder for each point.
-
-    `version` is that of the program with which the sweep began.
-    """
+    """A sweep's folder, with one for each point; `version` is the program's at its begin."""
 
     path: Path
     sweep: Sweep
@@ -106,10 +100,7 @@ class SweepFolder:
             return OUTCOME.validate_python({**kept, "run": run})
 
     def result(self, point: Point) -> dict[str, Any] | None:
-        """Return the JSON object of a point; `None` if it has no result.
-
-        Raises `InputError` if its record or its run folder is damaged.
-        """
+        """Return a point's JSON object, if it has one; raise `InputError` if it is damaged."""
         outcome = self.outcome(point)
         if outcome is None or outcome.run is None or not outcome.has_result:
             return None
@@ -252,10 +243,7 @@ def _write(folder: SweepFolder, number: int) -> None:
 
 
 def open_sweep(path: Path) -> SweepFolder:
-    """Open a stored sweep; raise `InputError` if it is damaged.
-
-    Raises it, too, if a point's scenario has changed since the sweep began.
-    """
+    """Open a stored sweep; raise `InputError` if it is damaged, or a scenario has changed."""
     plan = _plan(path / PLAN_FILE)
     points = tuple(
         Point(one.number, one.settings, read_record(_folder_of(path, one) / SCENARIO), one.files)
