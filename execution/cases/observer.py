@@ -42,11 +42,6 @@ class ObservedExecution:
     backlog_left_bytes: int
     pauses: PauseLog
 
-    @property
-    def seconds(self) -> float:
-        """The length of the execution."""
-        return (self.ended_ns - self.repeat.start_ns) / 1e9
-
 
 class Observer:
     """Watches the executions of one case on a fabric."""
@@ -106,7 +101,7 @@ class Observer:
         windows = self._watching.windows
         return tuple(
             Observation(
-                seconds=end.seconds,
+                seconds=(end.ended_ns - end.repeat.start_ns) / 1e9,
                 windows=within(windows, end.repeat.start_ns, end.ended_ns),
                 agents_delay_s=end.waited_s,
                 backlog_left_bytes=end.backlog_left_bytes,

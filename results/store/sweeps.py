@@ -148,17 +148,13 @@ class SweepFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the sweep; raise `InputError` if another process runs it, or it cannot be locked."""
-        lock = self._open_lock()
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            what = "another process runs this sweep"
-            raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
-        try:
+        with os.fdopen(self._open_lock()) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                what = "another process runs this sweep"
+                raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
             yield
-        finally:
-            os.close(lock)
 
     def _open_lock(self) -> int:
         """Open the file that is locked, which belongs to the user; return its descriptor."""
