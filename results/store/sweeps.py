@@ -85,10 +85,7 @@ class SweepFolder:
         write_json(self._state(point), {**asdict(outcome), "run": run})
 
     def outcome(self, point: Point) -> Outcome | None:
-        """Return how the point ended; `None` if it is waiting, under way or was interrupted.
-
-        Raises `InputError` if its record is damaged.
-        """
+        """Return how the point ended, `None` if it has not; raise `InputError` if it is damaged."""
         place = self._state(point)
         if not os.path.isfile(place):
             return None
