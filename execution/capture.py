@@ -1,4 +1,7 @@
-"""Captures, by a process of its own, on the links that a run's user named."""
+"""Captures on the links that a run's user named, on each fabric that has them.
+
+Frames are captured by a process of its own.
+"""
 
 import subprocess
 import sys
@@ -12,6 +15,7 @@ from linux.files.user_files import make_folder
 from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
 from model.errors import EmulationError, InputError, Problem
 from model.fabric.build import build_topology
+from model.fabric.topology import Link
 from scenarios.scenario import Scenario
 
 NAME = "the capture"
@@ -36,17 +40,24 @@ def require_links(scenario: Scenario, names: Sequence[str]) -> None:
 
 @contextmanager
 def captured(fabric: Experiment, names: Sequence[str], folder: Path) -> Iterator[None]:
-    """Capture frames on the links of a fabric that have these names, while the context lasts.
-
-    Writes two pcap files a link of at most `MOST_BYTES` each, and `capture.json`. A part that dies
-    meanwhile ends the run. Call this in the switches' namespace.
-    """
+    """Capture on the links of a fabric that have these names, while the context lasts."""
     links = [fabric.topology.link_by_name[n] for n in names if n in fabric.topology.link_by_name]
     if not links:
         yield
         return
+    with capturing(links, folder, fabric.bed.watch):
+        yield
+
+
+@contextmanager
+def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[None]:
+    """Capture frames on links while the context lasts; call this in the switches' namespace.
+
+    Writes two pcap files a link of at most `MOST_BYTES` each, and `capture.json`. A part that dies
+    meanwhile ends the run.
+    """
     make_folder(folder)
-    log, watch = folder / "capture.log", fabric.bed.watch
+    log = folder / "capture.log"
     named = [f"{link.name}={link.upper.interface}" for link in links]
     command = [sys.executable, "-P", "-m", PROGRAM, str(folder), str(MOST_BYTES), *named]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:

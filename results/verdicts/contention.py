@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -66,9 +67,12 @@ def contention(
 
 def _lasted_s(repeats: Sequence[Repeat], numbers: Ints) -> Floats:
     """Return the mean time of each transfer from its first byte to its arrival, in seconds."""
-    lasted_ns = [[max(1, r.arrived_ns - r.started_ns) for r in one.records] for one in repeats]
-    mean_s: Floats = np.mean(lasted_ns, axis=0)[numbers] / 1e9
-    return mean_s
+    lasted: dict[int, list[int]] = {number: [] for number in numbers.tolist()}
+    for repeat in repeats:
+        for record in repeat.records:
+            if record.transfer in lasted:
+                lasted[record.transfer].append(max(1, record.arrived_ns - record.started_ns))
+    return np.array([fmean(times) for times in lasted.values()]) / 1e9
 
 
 def grain_reasons(found: Contention | None) -> Iterator[Reason]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scapy.utils import RawPcapReader
 
-from execution.capture import captured
+from execution.capture import capturing
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.workload.transfers.collective import Collective
@@ -40,8 +40,9 @@ def test_each_direction_has_the_bytes_of_its_transfers(tmp_path: Path) -> None:
     schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 4 * SIZE_BYTES).steps()
     begun_s = time.time()
     with fabric_up(fabric_spec, ProxyKind.PROCESS) as fabric:
+        links = [fabric.topology.link_by_name[name] for name in LINKS]
         prediction = fabric.predict(schedule)
-        with captured(fabric, LINKS, tmp_path):
+        with capturing(links, tmp_path, fabric.bed.watch):
             (done,) = fabric.repeats(schedule, prediction, 1, check_data=False)
         assert done.complete
         before = {file: captured_bytes(file, begun_s) for file in tmp_path.glob("*.pcap")}
@@ -57,13 +58,14 @@ def test_each_direction_has_the_bytes_of_its_transfers(tmp_path: Path) -> None:
 
 def test_a_dead_capture_is_told(tmp_path: Path) -> None:
     with fabric_up(small_spec(FabricKind.RAIL_ONLY), ProxyKind.PROCESS) as fabric:
+        link = fabric.topology.link_by_name["d0g0--rail0"]
 
         def is_told() -> bool:
             fabric.bed.watch.check()
             return False
 
         def kill_the_capture() -> None:
-            with captured(fabric, LINKS[:1], tmp_path):
+            with capturing([link], tmp_path, fabric.bed.watch):
                 os.kill(capture_process(tmp_path), signal.SIGKILL)
                 wait_until(is_told, "the death is told", 10)
 
