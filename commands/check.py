@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from commands.options import Overrides, ScenarioPath, load_for_this_machine, require_possible
+from commands.options import Overrides, ScenarioPath, load_scenario, require_possible
 from model.fabric.spec import PLATFORMS
 from scenarios.planning.plan_table import notes
 from scenarios.scenario import Scenario
@@ -11,7 +11,7 @@ from scenarios.scenario import Scenario
 
 def check(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006
     """Load a scenario, ask whether this kernel can execute it, and describe it."""
-    checked = load_for_this_machine(scenario, overrides)
+    checked = load_scenario(scenario, overrides)
     require_possible(checked)
     # Without Rich, whose import takes a tenth of this command.
     print(f"{scenario}: ok")

@@ -15,10 +15,7 @@ from scenarios.format.document import value_of
 
 
 def compare(
-    first: RunName,
-    second: RunName,
-    as_json: AsJson = False,
-    store: Store = DEFAULT_STORE,
+    first: RunName, second: RunName, as_json: AsJson = False, store: Store = DEFAULT_STORE
 ) -> None:
     """Print the comparison of two runs, or nothing if one of them is damaged."""
     with printed_whole(out, store):

@@ -15,7 +15,7 @@ from commands.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    load_for_this_machine,
+    load_scenario,
     ready,
     require_fabrics,
 )
@@ -45,7 +45,7 @@ def execute(
     ] = 300.0,
 ) -> bool:
     """Run a command on a fabric, print the end of each rank; return whether one failed."""
-    loaded = load_for_this_machine(scenario, overrides, datapath)
+    loaded = load_scenario(scenario, overrides, datapath)
     _require_startable(command, image, launcher, proxies)
     kind = ready(proxies)
     require_fabrics(loaded)

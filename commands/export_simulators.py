@@ -4,9 +4,10 @@ The steps of a case are built again from the run's scenario, and must have the r
 Times are those of the counted execution with the median completion time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from linux.files.user_files import give, make_folder, write_bytes
 from model.errors import InputError, Problem
@@ -98,19 +99,17 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
     with reading(run):
         for case in result["cases"]:
             name = case["case"]
-            steps = _steps(run, scenario, case["bandwidth_scale"], case["size_scale"], name)
-            yield Ran(folder_name(name), steps, data.cases[name].median)
+            yield Ran(folder_name(name), _steps(run, scenario, case), data.cases[name].median)
 
 
-def _steps(
-    run: Path, scenario: Scenario, bandwidth_scale: float, size_scale: float, name: str
-) -> Steps:
+def _steps(run: Path, scenario: Scenario, ran: Mapping[str, Any]) -> Steps:
     """Build the steps of a case again; raise `InputError` if the run executed other steps."""
+    name, bandwidth_scale = ran["case"], ran["bandwidth_scale"]
     noted = read_json(run / folder_name(name) / "prediction.json")["schedule_digest"]
     for case in scenario.cases:
         if case.name == name:
             emulated = replace(scenario.spec_of(case.kind), bandwidth_scale=bandwidth_scale)
-            steps = replace(case, size_scale=size_scale).schedule(emulated)
+            steps = replace(case, size_scale=ran["size_scale"]).schedule(emulated)
             if steps.digest == noted:
                 return steps
     what = f"{name}: Railbed or the trace has changed since the run, and with it the steps"

@@ -115,11 +115,7 @@ class Setup:
         return replace(self, changes={**self.changes, **changes})
 
     def run(
-        self,
-        *,
-        proxies: str = "container",
-        store: Path = DEFAULT_STORE,
-        progress: bool = False,
+        self, *, proxies: str = "container", store: Path = DEFAULT_STORE, progress: bool = False
     ) -> StoredRun:
         """Run the scenario; needs root, unless the clock is virtual.
 

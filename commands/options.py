@@ -81,8 +81,7 @@ Store = Annotated[Path, typer.Option(help="where runs are kept")]
 Datapath = Annotated[KnownDatapath | None, typer.Option(help="datapath of rail and spine switches")]
 ClockName = Literal["real", "virtual"]
 Clock = Annotated[
-    ClockName,
-    typer.Option(help="virtual: counted instructions of a virtual machine, no root"),
+    ClockName, typer.Option(help="virtual: counted instructions of a virtual machine, no root")
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
 Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]
@@ -119,35 +118,27 @@ def refuse_fresh(fresh: bool) -> None:
         raise InputError(Problem("--fresh", what))
 
 
-def load_for_this_machine(
-    path: Path, overrides: Sequence[str], datapath: KnownDatapath | None = None
+def load_scenario(
+    path: Path,
+    overrides: Sequence[str],
+    datapath: KnownDatapath | None = None,
+    clock: ClockName = "real",
 ) -> "Scenario":
-    """The scenario of a command, changed by its options; `auto` is worked out for this machine.
+    """The scenario of a command, changed by its options.
 
-    Raises `InputError` with all mistakes of the scenario.
+    `auto` is worked out for this machine, or for the virtual clock's, whose costs are known. Raises
+    `InputError` with all mistakes of the scenario.
     """
     # Importing what knows scenarios takes half a second: only commands that need it do it.
     from scenarios.load import load
-    from scenarios.planning.machine_profile import known_machine
+    from scenarios.planning.machine_profile import known_machine, virtual_machine
 
-    changes = _changes(overrides, datapath)
-    return load(scenario_file(path), changes, known_machine())
-
-
-def load_for_virtual_machine(
-    path: Path, overrides: Sequence[str], datapath: KnownDatapath | None
-) -> "Scenario":
-    """The scenario of a command for the virtual clock's machine, whose costs are known."""
-    from scenarios.load import load
-    from scenarios.planning.machine_profile import virtual_machine
-
-    scenario = load(scenario_file(path), _changes(overrides, datapath), virtual_machine())
+    changes = [*overrides, *([] if datapath is None else [f"fabric.datapath={datapath}"])]
+    if clock != VIRTUAL:
+        return load(scenario_file(path), changes, known_machine())
+    scenario = load(scenario_file(path), changes, virtual_machine())
     require_built_in(scenario)
     return scenario
-
-
-def _changes(overrides: Sequence[str], datapath: KnownDatapath | None) -> list[str]:
-    return [*overrides, *([] if datapath is None else [f"fabric.datapath={datapath}"])]
 
 
 def proxy_kind(proxies: str | None) -> Any:

@@ -21,8 +21,7 @@ from commands.options import (
     ScenarioPath,
     Store,
     is_virtual,
-    load_for_this_machine,
-    load_for_virtual_machine,
+    load_scenario,
     page,
     ready,
     require_possible,
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from scenarios.scenario import Scenario
 
 Capture = Annotated[
-    list[str],
-    typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files"),
+    list[str], typer.Option("--capture", metavar="LINK", help="keep a link's frames as pcap files")
 ]
 
 
@@ -60,11 +58,11 @@ def run(
         refuse_outside(live, capture)
         from execution.virtual_clock.command import run_virtually
 
-        loaded = load_for_virtual_machine(scenario, overrides, datapath)
+        loaded = load_scenario(scenario, overrides, datapath, clock)
         result = run_virtually(loaded, store, fresh=fresh)
     else:
         with page(live, live_at) as feed:
-            loaded = load_for_this_machine(scenario, overrides, datapath)
+            loaded = load_scenario(scenario, overrides, datapath)
             result = _run(loaded, proxies, store, feed, capture)
     show_run(result, as_json)
     return bool(result["verdict"] == "fail")
@@ -94,9 +92,8 @@ def _run(
 
     told: AbstractContextManager[Listener] = nullcontext(Lines(err))
     with Bar(err, scenario.executions) if err.is_terminal else told as listener:
-        if feed is None:
-            return run_scenario(scenario, kind, store, listener, capture=capture)
-        from execution.live.feed import LiveRun
+        if feed is not None:
+            from execution.live.feed import LiveRun
 
-        shown = LiveRun(feed, listener, scenario.executions)
-        return run_scenario(scenario, kind, store, shown, shown, capture)
+            listener = LiveRun(feed, listener, scenario.executions)
+        return run_scenario(scenario, kind, store, listener, capture)

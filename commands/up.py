@@ -10,7 +10,7 @@ from commands.options import (
     Overrides,
     Proxies,
     ScenarioPath,
-    load_for_this_machine,
+    load_scenario,
     page,
     ready,
     require_fabrics,
@@ -27,7 +27,7 @@ def up(
     live_at: LiveAt = DEFAULT_AT,
 ) -> None:
     """Bring a fabric up, with its page if asked, until its command line ends."""
-    loaded = load_for_this_machine(scenario, overrides, datapath)
+    loaded = load_scenario(scenario, overrides, datapath)
     kind = ready(proxies)
     require_fabrics(loaded)
     from execution.cases.emulation import experiment
@@ -35,9 +35,6 @@ def up(
     from execution.session.command_line import Audience, serve
 
     run_id = f"up-{loaded.name}-{os.getpid()}"
-    with (
-        page(live, live_at) as feed,
-        experiment(loaded.fabrics[0], kind, run_id) as fabric,
-    ):
+    with page(live, live_at) as feed, experiment(loaded.fabrics[0], kind, run_id) as fabric:
         fabric.bed.links.impair()
         serve(fabric, loaded, out, PageAudience(feed) if feed else Audience())

@@ -10,8 +10,7 @@ from commands.options import (
     Proxies,
     ScenarioPath,
     is_virtual,
-    load_for_this_machine,
-    load_for_virtual_machine,
+    load_scenario,
     ready,
     require_datapaths,
 )
@@ -32,13 +31,13 @@ def verify(
     fresh: Fresh = False,
 ) -> bool:
     """Check paths by one of the clocks, print the result; return whether its verdict is fail."""
-    if is_virtual(clock, proxies, fresh=fresh):
+    virtual = is_virtual(clock, proxies, fresh=fresh)
+    loaded = load_scenario(scenario, overrides, datapath, clock)
+    if virtual:
         from execution.virtual_clock.command import verify_virtually
 
-        loaded = load_for_virtual_machine(scenario, overrides, datapath)
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
     else:
-        loaded = load_for_this_machine(scenario, overrides, datapath)
         kind = ready(proxies, NEEDS_NO_ROOT)
         require_datapaths(loaded)
         from execution.path_check import verify as verified

@@ -46,10 +46,7 @@ def check_fabric(fabric: Experiment) -> FabricCheck:
 
 
 def check_paths(fabric: Experiment) -> tuple[int, list[Mismatch]]:
-    """Compare the path of every ordered pair, spare GPUs included, with the intended path.
-
-    Returns the number of pairs, and those with stray probes.
-    """
+    """Return the number of ordered pairs, spare GPUs included, and those with stray probes."""
     routing, pairs, spec = Routing(fabric.topology), 0, fabric.topology.spec
     # The numbers that source ports of packets have; those without a rule of their own take path 0.
     paths = [k if k < spec.entropies else 0 for k in range(spec.entropy_mask + 1)]

@@ -31,10 +31,7 @@ MORE_ROUNDS = 10
 
 @dataclass(frozen=True)
 class Program:
-    """A command for each rank; in a container of `image`, if there is one.
-
-    A `launcher` is started once, at rank 0, and starts the ranks itself.
-    """
+    """A command for each rank, in a container of any `image`; or a `launcher`, once at rank 0."""
 
     arguments: Sequence[str]
     timeout_s: float

@@ -4,11 +4,10 @@ For each fabric of the scenario: bring it up, calibrate its links, execute its c
 For each case: schedule, measure idle paths, predict, execute, compare.
 """
 
-import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from execution.capture import captured, require_links
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment, experiment
-from execution.cases.progress import Listener, Onlooker
+from execution.cases.progress import Listener
 from execution.faults.fault_case import FaultCase
 from execution.link_check import (
     calibrate,
@@ -36,6 +35,7 @@ from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from results.store.crash import report_bug
+from results.store.records import write_json
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.store.tables import seal
 from results.verdicts.fault_impact import FaultResult
@@ -71,7 +71,6 @@ class Run:
     checks: list[FabricCheck] = field(default_factory=list)
     calibrations: dict[str, tuple[DirectionCalibration, ...]] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
-    onlooker: Onlooker | None = None
 
     def execute(self) -> tuple[list[CaseResult], list[FaultResult]]:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
@@ -94,23 +93,20 @@ class Run:
 
         Fabrics are named by their kind, or by the case that has one of its own.
         """
-        self.measuring.listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
-        run_id, tell = f"run-{os.getpid()}-{spec.kind}", self.measuring.listener.step
-        with experiment(spec, self.proxies, run_id, tell, self.others) as fabric:
+        listener, folder = self.measuring.listener, self.measuring.folder
+        listener.step(f"{spec.kind}: {spec.gpus} GPUs come up")
+        run_id, files = f"run-{os.getpid()}-{spec.kind}", folder_name(name)
+        with experiment(spec, self.proxies, run_id, listener.step, self.others) as fabric:
             try:
                 self._calibrate(fabric, name)
                 if self.scenario.check_paths:
                     self._check_paths(fabric)
                 fabric.bed.links.impair()
-                if self.onlooker:
-                    self.onlooker.up(fabric)
-                place = self.measuring.folder.path / f"capture-{folder_name(name)}"
-                with captured(fabric, self.capture, place) if self.capture else nullcontext():
+                listener.up(fabric)
+                with captured(fabric, self.capture, folder.path / f"capture-{files}"):
                     yield fabric
             finally:
-                if self.onlooker:
-                    self.onlooker.down()
-                files, folder = folder_name(name), self.measuring.folder
+                listener.down()
                 journal, log = fabric.bed.controller.journal, fabric.bed.open_vswitch.log
                 folder.keep(f"controller-{files}.jsonl", journal.read_text())
                 folder.keep(f"open-vswitch-{files}.log", log.read_text())
@@ -119,10 +115,8 @@ class Run:
         """Calibrate the links while they are idle; keep the results even if they end the run."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
         measured = self.calibrations[name] = calibrate(fabric)
-        objects = calibration_objects({name: measured})
-        self.measuring.folder.keep(
-            f"calibration-{folder_name(name)}.json", json.dumps(objects[0], indent=1) + "\n"
-        )
+        (kept,) = calibration_objects({name: measured})
+        write_json(self.measuring.folder.path / f"calibration-{folder_name(name)}.json", kept)
         require_calibrated(name, measured)
         self.measuring.known[fabric.topology.spec.kind] = tuple(
             inconclusive_reasons(name, measured)
@@ -132,7 +126,7 @@ class Run:
         """Check all paths while the fabric is idle; keep the results even if the run ends early."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: the paths of all pairs")
         self.checks.append(check_fabric(fabric))
-        self.measuring.folder.keep("paths.json", json.dumps(self.paths, indent=1) + "\n")
+        write_json(self.measuring.folder.path / "paths.json", self.paths)
 
     @property
     def paths(self) -> dict[str, Any] | None:
@@ -147,8 +141,7 @@ class Run:
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
         result = measured.judged()
-        if self.onlooker:
-            self.onlooker.judged(case.name, result.verdict, result.ratio)
+        self.measuring.listener.judged(case.name, result.verdict, result.ratio)
         on_paper_s = usual_s(case, fabric.topology.spec)
         return replace(result, rail_crossings=crossed, on_paper_s=on_paper_s)
 
@@ -162,8 +155,7 @@ class Run:
     def _fault_case(self, case: Case, fabric: Experiment) -> FaultResult:
         self._crossings(case, fabric)
         result = FaultCase(case, fabric, self.measuring).execute()
-        if self.onlooker:
-            self.onlooker.judged(case.name, result.verdict, result.ratio)
+        self.measuring.listener.judged(case.name, result.verdict, result.ratio)
         return result
 
 
@@ -172,7 +164,6 @@ def run(
     proxies: ProxyKind,
     store: Path,
     listener: Listener,
-    onlooker: Onlooker | None = None,
     capture: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
@@ -188,7 +179,7 @@ def run(
     with recording_early_end(folder), folder.locked():
         folder.begin(scenario.text, facts)
         measuring = Measuring(scenario, folder, listener)
-        under_way = Run(scenario, proxies, measuring, onlooker=onlooker, capture=capture)
+        under_way = Run(scenario, proxies, measuring, capture)
         cases, failures = under_way.execute()
         listener.step("comparing")
         result = run_object(

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from execution.cases.emulation import Experiment
@@ -16,7 +16,7 @@ from model.fabric.topology import Hop
 from model.job.placement import Pair, Placement
 from model.job.probing import PROBE_BYTES
 from model.measurement.cpu_windows import Window, within
-from model.measurement.pauses import NOT_WATCHED, PauseLog
+from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from results.verdicts.byte_conservation import Carried, Span
@@ -41,11 +41,6 @@ class ObservedExecution:
     waited_s: tuple[float, ...]
     backlog_left_bytes: int
     pauses: PauseLog
-
-    @property
-    def seconds(self) -> float:
-        """The length of the execution."""
-        return (self.ended_ns - self.repeat.start_ns) / 1e9
 
 
 class Observer:
@@ -106,7 +101,7 @@ class Observer:
         windows = self._watching.windows
         return tuple(
             Observation(
-                seconds=end.seconds,
+                seconds=(end.ended_ns - end.repeat.start_ns) / 1e9,
                 windows=within(windows, end.repeat.start_ns, end.ended_ns),
                 agents_delay_s=end.waited_s,
                 backlog_left_bytes=end.backlog_left_bytes,
@@ -122,25 +117,22 @@ class Observer:
 
     def keep(self, folder: Path) -> None:
         """Write CPU samples (also between executions), pauses and agents' waits as CSV files."""
-        with cleared(folder / "waits.csv").open("x", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow(["execution", "agent", "waited_s"])
-            for end in self._ends:
-                rows.writerows([end.repeat.number, *pair] for pair in enumerate(end.waited_s))
-        with cleared(folder / "pauses.csv").open("x", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow(["execution", "begin_ns", "end_ns", "core"])
-            for end in self._ends:
-                for pause in end.pauses.pauses:
-                    rows.writerow([end.repeat.number, *asdict(pause).values()])
-        with cleared(folder / "vitals.csv").open("x", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow(["execution", *(field.name for field in fields(Window))])
-            for one in self._watching.windows:
-                # A sample belongs to one execution, or lies between them.
-                of = (e for e in self._ends if within([one], e.repeat.start_ns, e.ended_ns))
-                number = next((end.repeat.number for end in of), None)
-                rows.writerow([number, *asdict(one).values()])
+        ends = [(end.repeat.number, end) for end in self._ends]
+        waits = ((number, *pair) for number, end in ends for pair in enumerate(end.waited_s))
+        pauses = ((number, *vars(p).values()) for number, end in ends for p in end.pauses.pauses)
+        samples = ((self._number_of(w), *vars(w).values()) for w in self._watching.windows)
+        for name, columns, rows in (
+            ("waits", ("agent", "waited_s"), waits),
+            ("pauses", Pause.__dataclass_fields__, pauses),
+            ("vitals", Window.__dataclass_fields__, samples),
+        ):
+            with cleared(folder / f"{name}.csv").open("x", newline="") as file:
+                csv.writer(file).writerows([("execution", *columns), *rows])
+
+    def _number_of(self, sample: Window) -> int | None:
+        """Return the number of the execution that a CPU sample belongs to; `None` between them."""
+        of = (one for one in self._ends if within([sample], one.repeat.start_ns, one.ended_ns))
+        return next((one.repeat.number for one in of), None)
 
 
 @contextmanager

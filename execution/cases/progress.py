@@ -2,28 +2,31 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from execution.cases.emulation import Experiment
     from results.verdicts.verdict import Verdict
 
 
-class Listener(Protocol):
-    """Receives a run's progress."""
+class Listener:
+    """Is told of a run's progress, fabrics and verdicts; this one looks away."""
 
     def step(self, what: str) -> None:
         """Step `what` begins."""
 
     def done(self, what: str) -> None:
         """An execution of case `what` has ended."""
-
-
-class Onlooker(Protocol):
-    """Is told of a run's fabrics and verdicts."""
 
     def up(self, fabric: "Experiment") -> None:
         """A fabric is up and idle."""
@@ -35,8 +38,12 @@ class Onlooker(Protocol):
         """A case has its verdict; its measured time is `ratio` of the modeled one, if both are."""
 
 
+# For runs whose progress nobody follows.
+SILENT = Listener()
+
+
 @dataclass
-class Lines:
+class Lines(Listener):
     """Prints one line for each step, for logs and pipes."""
 
     console: Console
@@ -47,26 +54,18 @@ class Lines:
         elapsed_s = time.monotonic() - self.begun_s
         self.console.print(f"{elapsed_s:6.1f} s  {what}", soft_wrap=True)
 
-    def done(self, what: str) -> None:
-        """Print nothing: the line of the next step is enough."""
+
+def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+    """A bar with its description, the number done, and further columns; it vanishes at its end."""
+    words, bar = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)
+    return Progress(words, bar, MofNCompleteColumn(), *columns, console=console, transient=True)
 
 
-# For runs whose progress nobody follows.
-SILENT = Lines(Console(quiet=True))
-
-
-class Bar:
+class Bar(Listener):
     """Shows a bar over all executions, with the remaining time."""
 
     def __init__(self, console: Console, executions: int) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
+        self._progress = progress_bar(console, TimeRemainingColumn())
         self._task = self._progress.add_task("starting", total=executions)
 
     def __enter__(self) -> Self:

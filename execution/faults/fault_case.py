@@ -339,10 +339,7 @@ class FaultCase:
         return phase.judged(probed(phase.carried, phase.placement, self.unaffected, unaffected))
 
     def _impact(
-        self,
-        phases: Phases,
-        unaffected: Sequence[PairRecord],
-        ticks: Ticks,
+        self, phases: Phases, unaffected: Sequence[PairRecord], ticks: Ticks
     ) -> FaultImpact:
         during = phases.during
         events = read_journal(self.fabric.bed.controller.journal)

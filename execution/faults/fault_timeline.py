@@ -78,10 +78,7 @@ class FaultTimeline:
             self._records[number] = FaultRecord(record.fault, record.begun_ns, time.monotonic_ns())
 
     def __call__(self, since_start_s: float) -> float:
-        """Begin and end due faults; return the seconds until the next call.
-
-        Raises `Aborted` if the job gives up.
-        """
+        """Begin and end due faults; return seconds until the next call, or raise `Aborted`."""
         self.started_ns = time.monotonic_ns() - round(since_start_s * 1e9)
         while self._due and self._due[0][0] <= since_start_s:
             heapq.heappop(self._due)[2]()

@@ -168,7 +168,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         end(process)
 
 
-class LiveRun:
+class LiveRun(Listener):
     """Follows a run for the page, and passes its progress on to another listener."""
 
     def __init__(self, feed: LiveFeed, listener: Listener, executions: int) -> None:
@@ -217,15 +217,13 @@ class PageAudience(Audience):
             "fault": commands.fault,
             "heal": commands.heal,
             "stop": commands.stop,
+            "run": lambda words: commands.run([*words, "&"]),
         }
 
         def execute(words: Sequence[str]) -> None:
             name, *rest = words
             try:
-                if name == "run":
-                    commands.run([*rest, "&"])
-                else:
-                    known[name](rest)
+                known[name](rest)
             except RailbedError as error:
                 self.said(str(error))
             except Exception as error:

@@ -105,10 +105,7 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def frame(before: Reading, now: Reading, rates_bps: Sequence[int], cores: int) -> dict[str, Any]:
-    """The frame of two readings: per mille of each direction's rate, queues, processors.
-
-    `rates_bps` has the rate of each direction.
-    """
+    """The frame of two readings: per mille of each direction's `rates_bps`, queues, processors."""
     seconds = max(now.s - before.s, 1e-9)
     use = [
         round(8000 * (new - old) / seconds / rate)

@@ -46,10 +46,7 @@ LINE_BYTES = 1 << 24
 
 
 class LiveServer:
-    """The state of the page, the readings behind it, and the open pages.
-
-    `present` is the latest frame.
-    """
+    """The page's state, the readings behind it, the open pages; `present` is the latest frame."""
 
     def __init__(self) -> None:
         self.page = PageState()

@@ -14,10 +14,7 @@ from testbed.fabric.command_line import open_command_line
 
 
 class Audience:
-    """Follows a session beside its command line; this one looks away.
-
-    Another one may give commands, too.
-    """
+    """Follows a session beside its command line, or gives commands, too; this one looks away."""
 
     def follow(self, session: Session, commands: Commands) -> None:
         """The session begins."""

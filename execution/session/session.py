@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Concatenate, ParamSpec, TypeVar
 
 from execution.cases.emulation import Experiment
+from execution.cases.observer import carried
 from execution.faults.convergence import fault_times, wait_until_converged
 from execution.faults.fault_timeline import break_component
 from linux.network.netlink import read_queues
@@ -63,11 +64,8 @@ class FaultSeen:
     @property
     def blackout_ms(self) -> float | None:
         """The longest blackout of all probed pairs; `None` if no pair was probed."""
-        if not self.blackouts:
-            return None
-        return max(
-            blackout.duration_ms if blackout else 0.0 for blackout in self.blackouts.values()
-        )
+        lasted_ms = (one.duration_ms if one else 0.0 for one in self.blackouts.values())
+        return max(lasted_ms, default=None)
 
 
 @dataclass(frozen=True)
@@ -294,23 +292,19 @@ class Session:
     @_by_operator
     def load(self, seconds: float) -> list[LinkLoad]:
         """The load of each direction of each link in the next `seconds`."""
-        return link_loads(self.fabric.bed, self.health, seconds)
+        return link_loads(self.fabric, self.health, seconds)
 
 
-def link_loads(bed: Testbed, health: Health, seconds: float) -> list[LinkLoad]:
+def link_loads(fabric: Experiment, health: Health, seconds: float) -> list[LinkLoad]:
     """Watch all links for some seconds; the backlog is that at the end."""
-    begun_s, before = time.monotonic(), bed.links.read_counters().counters
+    before = fabric.bed.links.read_counters()
     time.sleep(seconds)
-    after, elapsed_s = bed.links.read_counters().counters, time.monotonic() - begun_s
-    backlogs, loads = _backlogs(bed), []
-    for link in bed.topology.links:
-        old, new = before[link.name], after[link.name]
-        upward = new.received_bytes - old.received_bytes
-        downward = new.sent_bytes - old.sent_bytes
-        for end, size_bytes in ((link.lower, upward), (link.upper, downward)):
-            hop, carried_bps = Hop(link, end.node), size_bytes * 8 / elapsed_s
-            use = carried_bps / health.rate_bps(hop)
-            loads.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
+    counted = carried(fabric, before, fabric.bed.links.read_counters())
+    backlogs, loads = _backlogs(fabric.bed), []
+    for hop, size_bytes in counted.bytes.items():
+        carried_bps, end = size_bytes * 8 / counted.seconds, hop.link.port_of(hop.sender)
+        use = carried_bps / health.rate_bps(hop)
+        loads.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
     return loads
 
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from math import ceil
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from execution.cases.progress import Lines
+from execution.cases.progress import Lines, progress_bar
 from model.sweep import Point
 from results.store.sweeps import SweepFolder
 
@@ -61,15 +61,8 @@ def sweep_listener(console: Console, folder: SweepFolder) -> Iterator[SweepListe
     if not console.is_terminal:
         yield SweepLines(console, points)
         return
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[remaining]}", markup=False),
-        console=console,
-        transient=True,
-    ) as progress:
+    left = TextColumn("{task.fields[remaining]}", markup=False)
+    with progress_bar(console, TimeElapsedColumn(), left) as progress:
         yield SweepBar(progress, points, points - len(folder.unfinished))
 
 

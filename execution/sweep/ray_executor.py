@@ -31,10 +31,7 @@ ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
-    """Return Ray, connected to the cluster at an address; raise `NotReady` if that fails.
-
-    A process that is connected stays so.
-    """
+    """Connect this process to the cluster, for good; return Ray, or raise `NotReady`."""
     sys.path.append(str(RAY))
     try:
         import ray

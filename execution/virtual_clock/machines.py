@@ -24,10 +24,7 @@ def machine_mib(gpus: int) -> int:
 
 
 def machines_at_once(gpus: int) -> int:
-    """The number for this host, by the cores of this process and the memory available now.
-
-    Each has a fabric of at most `gpus` GPUs.
-    """
+    """The number for this process's cores and the free memory, each with at most `gpus` GPUs."""
     return fitting(len(os.sched_getaffinity(0)), available_mib(), gpus)
 
 

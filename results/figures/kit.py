@@ -49,10 +49,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with its file's name, and its content in a sentence for blind readers.
-
-    `points` is the size of its letters.
-    """
+    """A picture, its file's name, a sentence for blind readers, and its letters' size in points."""
 
     name: str
     sentence: str

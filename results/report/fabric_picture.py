@@ -26,10 +26,7 @@ NAMED_UP_TO = 64
 def fabric_picture(
     topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str], name: str
 ) -> Picture:
-    """Draw a fabric; the wider a link, the more of its rate was used.
-
-    `failed` has names of links, GPUs and switches.
-    """
+    """Draw a fabric, its links by their use, and what `failed` names: links, GPUs, switches."""
     places = _places(topology)
     rows, columns = topology.spec.domains, _columns(topology)
     width, height = min(9.0, 1.8 + 0.95 * columns), min(9.0, 1.9 + 0.72 * rows)

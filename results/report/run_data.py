@@ -15,13 +15,7 @@ from model.errors import InputError, Problem
 from model.fabric.spec import grouped
 from model.fabric.topology import Topology
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import (
-    DEGRADED,
-    DURING,
-    PHASES,
-    RECOVERED,
-    read_result,
-)
+from results.store.runs import DEGRADED, DURING, PHASES, RECOVERED, read_result
 from results.store.tables import (
     CASE,
     COUNTERS,
@@ -37,6 +31,9 @@ from results.store.tables import (
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
+# Tables in which no value may be missing, and those of which every case has rows.
+WHOLE = (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES, QUEUES)
+FILLED = (EXECUTIONS.name, TRANSFERS.name)
 
 
 @dataclass(frozen=True)
@@ -136,33 +133,22 @@ def read_run(folder: Path) -> RunData:
     """Read a run; raise `InputError` if it is not complete, or damaged."""
     result = read_result(folder)
     _require_figures(folder, result)
-    executions, transfers, counters, link_samples, queues = (
-        _whole(folder, table) for table in (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES, QUEUES)
-    )
-    queue_pairs = read_table(folder, QUEUE_PAIRS)
+    tables = {table.name: _whole(folder, table) for table in WHOLE}
+    tables[QUEUE_PAIRS.name] = read_table(folder, QUEUE_PAIRS)
     with reading(folder):
         folders, order = case_folders(folder), _order(result)
-        cases = {
-            name: _case(
-                name,
-                folders[name],
-                executions=_rows_of(folder, EXECUTIONS, executions, name),
-                transfers=_rows_of(folder, TRANSFERS, transfers, name),
-                counters=rows(counters, counters[CASE] == name),
-                link_samples=rows(link_samples, link_samples[CASE] == name),
-                queue_pairs=rows(queue_pairs, queue_pairs[CASE] == name),
-                queues=rows(queues, queues[CASE] == name),
-            )
-            for name in sorted(folders, key=order.index)
-        }
+        cases = {}
+        for name in sorted(folders, key=order.index):
+            mine = {table: _rows_of(folder, table, tables[table], name) for table in tables}
+            cases[name] = _case(name, folders[name], mine)
     return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
 
 
-def _rows_of(folder: Path, table: RawTable, columns: Columns, case: str) -> Columns:
-    """Return a case's rows of a table; raise `InputError` if it has none."""
+def _rows_of(folder: Path, table: str, columns: Columns, case: str) -> Columns:
+    """Return a case's rows of a table; raise `InputError` if it has none and must have some."""
     mine = columns[CASE] == case
-    if not mine.any():
-        what = f"no rows of {case} in table {table.name}"
+    if table in FILLED and not mine.any():
+        what = f"no rows of {case} in table {table}"
         raise InputError(Problem(str(folder), what, HINT))
     return rows(columns, mine)
 
@@ -187,7 +173,7 @@ def _require_figures(folder: Path, result: Mapping[str, Any]) -> None:
                     raise ValueError(f"{case['case']}: time must be a finite number, got {figure}")
 
 
-def _case(name: str, place: Path, **tables: Columns) -> CaseData:
+def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
     stored = read_json(place / "topology.json")
     stored.pop("digest", None)
     stored["spec"] = grouped(stored["spec"])

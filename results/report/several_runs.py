@@ -10,12 +10,7 @@ from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth, case_rows, write_beside
 from results.sections.run import is_checked
 from results.sections.section import Section, range_of, without_fabric
-from results.sections.several_runs import (
-    NAMES,
-    comparison_sections,
-    effect_in_words,
-    sweep_section,
-)
+from results.sections.several_runs import NAMES, comparison_sections, effect_in_words, sweep_section
 from results.verdicts.run import SAME_SIZE
 from results.verdicts.run_diff import Difference
 

@@ -1,7 +1,6 @@
 """The sections about several runs: two side by side, and a sweep, from their JSON objects."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from results.sections.section import (
@@ -141,7 +140,7 @@ def _short(key: str, keys: Sequence[str]) -> str:
     parts = key.split(".")
     for count in range(1, len(parts)):
         name = ".".join(parts[-count:])
-        if Counter(other == name or other.endswith(f".{name}") for other in keys)[True] == 1:
+        if sum(other == name or other.endswith(f".{name}") for other in keys) == 1:
             return name
     return key
 

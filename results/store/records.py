@@ -32,10 +32,7 @@ HIDDEN, OPTIONAL, FLAT = ({"json": how} for how in ("hidden", "optional", "flat"
 
 
 def plain(record: object) -> dict[str, Any]:
-    """Return the JSON object of a record.
-
-    Infinity and NaN, which JSON does not have, become null.
-    """
+    """Return the JSON object of a record; infinity and NaN, which JSON lacks, become null."""
     return dict(_entries(record))
 
 

@@ -101,10 +101,7 @@ class RunFolder:
             os.close(lock)
 
     def begin(self, scenario: str, environment: Any) -> None:
-        """Make the folder with scenario and environment; mark the run `running`.
-
-        Raises `InputError` if the store cannot be written.
-        """
+        """Write scenario and environment, mark it `running`; raise `InputError` if that fails."""
         with storing("runs", self.path.parent):
             write_json(self.path / "environment.json", environment)
             self.keep("scenario.yaml", scenario)
@@ -114,10 +111,7 @@ class RunFolder:
         write_json(self.path / "state.json", {"state": state, "number": self.number, **more})
 
     def begin_case(self, case: str, topology: Topology, prediction: "Prediction") -> Path:
-        """Write a case's topology and prediction, and begin its table of transfers.
-
-        Return the folder of the case.
-        """
+        """Write a case's topology and prediction, and begin its tables; return its folder."""
         folder = self.folder_of(case)
         written = {**asdict(topology), "spec": flat(topology.spec), "digest": topology.digest}
         write_json(folder / "topology.json", written)

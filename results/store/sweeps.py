@@ -33,10 +33,7 @@ WITH_RESULT = (0, 1)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a point ended: the exit code of its run, and the run folder if there is one.
-
-    `cause` is the reason for a missing result.
-    """
+    """How a point ended: its run's exit code and folder, and the `cause` of a missing result."""
 
     exit_code: int
     run: Path | None
@@ -59,10 +56,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """A sweep's folder, which contains a folder for each point.
-
-    `version` is that of the program with which the sweep began.
-    """
+    """A sweep's folder, with one for each point; `version` is the program's at its begin."""
 
     path: Path
     sweep: Sweep
@@ -91,10 +85,7 @@ class SweepFolder:
         write_json(self._state(point), {**asdict(outcome), "run": run})
 
     def outcome(self, point: Point) -> Outcome | None:
-        """Return how the point ended; `None` if it is waiting, under way or was interrupted.
-
-        Raises `InputError` if its record is damaged.
-        """
+        """Return how the point ended, `None` if it has not; raise `InputError` if it is damaged."""
         place = self._state(point)
         if not os.path.isfile(place):
             return None
@@ -106,10 +97,7 @@ class SweepFolder:
             return OUTCOME.validate_python({**kept, "run": run})
 
     def result(self, point: Point) -> dict[str, Any] | None:
-        """Return the JSON object of a point; `None` if it has no result.
-
-        Raises `InputError` if its record or its run folder is damaged.
-        """
+        """Return a point's JSON object, if it has one; raise `InputError` if it is damaged."""
         outcome = self.outcome(point)
         if outcome is None or outcome.run is None or not outcome.has_result:
             return None
@@ -118,13 +106,12 @@ class SweepFolder:
     @property
     def took_s(self) -> list[float]:
         """Seconds that each point took that has a result."""
-        ended = filter(None, map(self._known_outcome, self.sweep.points))
-        return [outcome.took_s for outcome in ended if outcome.has_result]
-
-    def _known_outcome(self, point: Point) -> Outcome | None:
-        with suppress(InputError):
-            return self.outcome(point)
-        return None
+        took_s = list[float]()
+        for point in self.sweep.points:
+            with suppress(InputError):
+                if (outcome := self.outcome(point)) and outcome.has_result:
+                    took_s.append(outcome.took_s)
+        return took_s
 
     @property
     def damage(self) -> dict[int, str]:
@@ -158,17 +145,13 @@ class SweepFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the sweep; raise `InputError` if another process runs it, or it cannot be locked."""
-        lock = self._open_lock()
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            what = "another process runs this sweep"
-            raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
-        try:
+        with os.fdopen(self._open_lock()) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                what = "another process runs this sweep"
+                raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
             yield
-        finally:
-            os.close(lock)
 
     def _open_lock(self) -> int:
         """Open the file that is locked, which belongs to the user; return its descriptor."""
@@ -253,10 +236,7 @@ def _write(folder: SweepFolder, number: int) -> None:
 
 
 def open_sweep(path: Path) -> SweepFolder:
-    """Open a stored sweep; raise `InputError` if it is damaged.
-
-    Raises it, too, if a point's scenario has changed since the sweep began.
-    """
+    """Open a stored sweep; raise `InputError` if it is damaged, or a scenario has changed."""
     plan = _plan(path / PLAN_FILE)
     points = tuple(
         Point(one.number, one.settings, read_record(_folder_of(path, one) / SCENARIO), one.files)

@@ -118,11 +118,10 @@ class Probes:
     """Probed pairs: those that the fault affects, and unaffected ones, which may lose no probe.
 
     Affected pairs are probed throughout the execution during the fault, unaffected pairs in all
-    phases. `skipped` has
-    for each prober the share of ticks that it skipped because it was late. `blackout_ms` is the
-    longest blackout of the affected pairs that have another path; infinity if no end of it was
-    seen, `None` if there are no such pairs. `possible_ms` is an upper bound of it: a late prober
-    leaves times unprobed.
+    phases. `skipped` has for each prober the share of ticks that it skipped because it was late.
+    `blackout_ms` is the longest blackout of the affected pairs that have another path; infinity if
+    no end of it was seen, `None` if there are no such pairs. `possible_ms` is an upper bound of it:
+    a late prober leaves times unprobed.
     """
 
     affected_pairs: int

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from statistics import median
+from statistics import fmean, median
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
 from model.measurement.cpu_windows import NS_PER_S, Window
@@ -61,12 +61,12 @@ class Observation:
 
     def mean(self, figure: Callable[[Window], float]) -> float:
         """Return the mean of a figure over the CPU samples."""
-        return _mean(map(figure, self.windows))
+        return fmean(map(figure, self.windows))
 
     @property
     def agents_run_delay(self) -> float:
         """The share of the time in which an agent waited for a core, on average."""
-        return _mean(self.agents_delay_s) / self.seconds
+        return fmean(self.agents_delay_s) / self.seconds
 
     @property
     def switch_run_delay(self) -> float:
@@ -99,13 +99,8 @@ class Observation:
         """A byte's delays, as a share of the time: at the switch, both agents, and in pauses."""
         forwards = self.beside_switch > BESIDE_BUSY_SWITCH
         switch = self.switch_backlogged + (self.switch_never_idle if forwards else 0.0)
-        agents_s = 2 * _mean(self.agents_delay_s)
+        agents_s = 2 * fmean(self.agents_delay_s)
         return switch + (agents_s + self.pauses.beyond_s(self.depth_s)) / self.seconds
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return sum(known) / len(known)
 
 
 @dataclass(frozen=True)
@@ -207,7 +202,7 @@ def machine_headroom(
         steal_max=max(window.steal for window in windows),
         steal_mean=most(lambda one: one.mean(lambda w: w.steal)),
         pressure_max=max(stalled, default=None),
-        pressure_mean=_mean(stalled) if stalled else None,
+        pressure_mean=fmean(stalled) if stalled else None,
         switch_share_max=max(window.switch_busy for window in windows),
         switch_share_mean=most(lambda one: one.mean(lambda w: w.switch_busy)),
         switch_saturated=most(lambda one: one.mean(_is_saturated)),

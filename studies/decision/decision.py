@@ -151,10 +151,7 @@ class Training:
 
     @property
     def all_to_all_slowdown(self) -> float | None:
-        """Share of time that all-to-alls take longer than with full bisection.
-
-        `None` without experts.
-        """
+        """Share of time that all-to-alls lose against full bisection; `None` without experts."""
         ours = float(self.best.terms.expert)
         cluster = replace(self.job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
         full = float(iteration(replace(self.job, cluster=cluster), self.best.strategy).expert)

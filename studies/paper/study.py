@@ -83,19 +83,13 @@ def slower_than_ideal(name: str, setting: Setting) -> float:
 
 
 def faster_by_hb(domain_size: int, setting: Setting) -> float:
-    """Figure 9: percent by which GPT-1T is faster with four times the HB bandwidth.
-
-    The mean over the NICs' bandwidths that the figure varies.
-    """
+    """Figure 9: percent that GPT-1T gains by four times the HB bandwidth, mean over NIC rates."""
     low, _, high = HB_RATES
     return mean(_faster(setting, domain_size, (low, nic), (high, nic)) for nic in NIC_RATES)
 
 
 def faster_by_nic(domain_size: int, setting: Setting) -> float:
-    """Figure 9: percent by which GPT-1T is faster with four times the NICs' bandwidth.
-
-    The mean over the HB bandwidths that the figure varies.
-    """
+    """Figure 9: percent that GPT-1T gains by four times the NIC bandwidth, mean over HB rates."""
     low, _, high = NIC_RATES
     return mean(_faster(setting, domain_size, (hb, low), (hb, high)) for hb in HB_RATES)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import combinations, groupby
 from statistics import mean
 from typing import Any
 
@@ -179,8 +179,7 @@ def same_order(values: Sequence[tuple[float, float]]) -> dict[str, int]:
     """
     pairs = [
         (one[0] < other[0]) == (one[1] < other[1])
-        for number, one in enumerate(values)
-        for other in values[:number]
+        for other, one in combinations(values, 2)
         if abs(one[1] / other[1] - 1) > SAME
     ]
     return {"same_order": sum(pairs), "pairs": len(pairs)}

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment
+from execution.cases.progress import Listener
 from execution.run import Run
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, FabricSpec
@@ -44,17 +45,24 @@ def file(tmp_path: Path) -> Path:
 
 
 @dataclass(frozen=True)
+class Said(Listener):
+    """Keeps the steps of a run."""
+
+    said: list[str]
+
+    def step(self, what: str) -> None:
+        self.said.append(what)
+
+
+@dataclass(frozen=True)
 class Told:
     """Keeps what a run says; measures nothing."""
 
     said: list[str]
 
     @property
-    def listener(self) -> "Told":
-        return self
-
-    def step(self, what: str) -> None:
-        self.said.append(what)
+    def listener(self) -> Said:
+        return Said(self.said)
 
     def measure(self, name: str, *_: Any) -> "Told":
         self.said.append(f"{name} is measured")
