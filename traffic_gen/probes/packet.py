@@ -12,7 +12,7 @@ from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
 from model.fabric.transport import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_HEADER_BYTES
 from traffic_gen.agents.roce.packets import PORT
 
-# Agents receive at RoCE's own port: probes have ports of their own, in the foreground and behind it.
+# Agents receive at `PORT`: probes have ports of their own, in the foreground and behind it.
 PROBE_PORT, BACKGROUND_PORT = PORT + 1, PORT + 2
 # The packet sequence number (PSN) is the BTH's last three bytes, in network order.
 PSN_BYTES = 3
