@@ -45,10 +45,10 @@ ALL_LINKS = RTM_GETLINK, LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
 class Netlink(NetlinkSocket):
     """A netlink socket that reads interfaces, and reads and changes our routes."""
 
-    def interfaces(self) -> dict[str, tuple[int, bool]]:
-        """Interfaces by name: index, and whether the interface is up (RFC 2863)."""
+    def interfaces(self) -> dict[str, int]:
+        """The indexes of all interfaces, by name."""
         links = (link_of(payload) for _, payload in self.dumped(*ALL_LINKS))
-        return {name: (index, up) for name, index, up, _ in links}
+        return {name: index for name, index, *_ in links}
 
     def routes(self, names: dict[int, str]) -> frozenset[Route]:
         """Read our routes; `names` are the interfaces' names by index."""
@@ -145,7 +145,7 @@ class HostRoutes:
         self._timeout_ms = round(timeout_s * 1000)
         with namespace_of(process_id):
             self._netlink = Netlink()
-        self._index = self._interfaces()
+        self._index = self._netlink.interfaces()
         self.installed = self._netlink.routes({index: name for name, index in self._index.items()})
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
@@ -156,13 +156,10 @@ class HostRoutes:
         removals = vacated(change)
         # The proxy may have got its links after the interfaces were last read.
         if not {route.interface for route in change.additions} - {""} <= self._index.keys():
-            self._index = self._interfaces()
+            self._index = self._netlink.interfaces()
         self._netlink.change(change.additions, removals, self._index, self._timeout_ms)
         self.installed = desired
         return len(change.additions), len(removals)
-
-    def _interfaces(self) -> dict[str, int]:
-        return {name: index for name, (index, _) in self._netlink.interfaces().items()}
 
     def close(self) -> None:
         """Release the proxy's namespace."""

@@ -352,7 +352,7 @@ class Links:
         for link in links:
             index = self.index_of(link.upper)
             if index in statistics:
-                dropped = sum(self._dropped(port, drops) for port in (link.lower, link.upper))
+                dropped = sum(drops.get(self.key_of(port), 0) for port in (link.lower, link.upper))
                 self._last_counters[link.name] = _counters(statistics[index], dropped)
             elif link.lower.node not in self.lost:
                 raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
@@ -366,11 +366,6 @@ class Links:
             for place, netlink in self.sockets.items()
             for queue in read_queues(netlink)
         }
-
-    def _dropped(self, port: Port, drops: Mapping[tuple[str, int], int]) -> int:
-        if port.node in self.lost:
-            return 0
-        return drops.get(self.key_of(port), 0)
 
 
 def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:
