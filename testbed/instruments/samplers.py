@@ -19,7 +19,6 @@ from linux.machine.processor import idle_and_steal_s
 from linux.network.counters import parse_carried
 from linux.network.netlink import NetlinkSocket, Queue, read_queues
 from linux.processes.lifetime import BEFORE_PROXIES
-from model.errors import EmulationError
 from model.fabric.topology import Link
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
 from model.measurement.records import LinkSample, QueueSample
@@ -77,9 +76,6 @@ class CpuMonitor(_Sampler):
             self._readings.append(self._read())
 
     def _read(self) -> Reading:
-        switches: Mapping[int, ThreadTime] = {}
-        with suppress(EmulationError):  # the daemon may not be running
-            switches = thread_times((self._switch.process_id,))
         idle_s, steal_s = idle_and_steal_s(Path("/proc/stat").read_text())
         return Reading(
             ns=time.monotonic_ns(),
@@ -87,7 +83,7 @@ class CpuMonitor(_Sampler):
             idle_s=idle_s,
             steal_s=steal_s,
             stalled_s=read_stalled_s(),
-            switches=switches,
+            switches=thread_times((self._switch.process_id,)),
         )
 
 
