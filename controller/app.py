@@ -11,12 +11,7 @@ from typing import Any
 from eventlet.hubs import trampoline
 from ryu.base.app_manager import RyuApp
 from ryu.controller import ofp_event
-from ryu.controller.handler import (
-    CONFIG_DISPATCHER,
-    DEAD_DISPATCHER,
-    MAIN_DISPATCHER,
-    set_ev_cls,
-)
+from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 

@@ -23,12 +23,7 @@ from linux.network.socket_options import (
     SO_RCVBUFFORCE,
     SOL_PACKET,
 )
-from model.fabric.link_probes import (
-    DETECTION_ROUNDS,
-    LOST_PROBES,
-    PROBE_BYTES,
-    probe_interval_s,
-)
+from model.fabric.link_probes import DETECTION_ROUNDS, LOST_PROBES, PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import ACKNOWLEDGEMENT_CLASS
 from model.fabric.topology import Link, Port, Topology
 

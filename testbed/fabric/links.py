@@ -38,13 +38,7 @@ from testbed.fabric.queues import (
     set_queue,
     take_turns,
 )
-from testbed.fabric.shaping import (
-    DATA_CLASS,
-    QUEUE_PACKETS,
-    check_shaped,
-    impair,
-    shape_requests,
-)
+from testbed.fabric.shaping import DATA_CLASS, QUEUE_PACKETS, check_shaped, impair, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
 
 # If both ends of a veth pair have the same index, the kernel does not recognize the pair and

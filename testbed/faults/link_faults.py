@@ -19,13 +19,7 @@ from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import BETWEEN_SWITCHES, Link, Port
 from testbed.fabric.links import LinkEndGone, Links
-from testbed.fabric.shaping import (
-    LEAVES,
-    ROOT,
-    check_shaped,
-    reshape,
-    shape,
-)
+from testbed.fabric.shaping import LEAVES, ROOT, check_shaped, reshape, shape
 
 BLACKHOLE = "blackhole"
 # No such interface, or a netlink socket that is closed.
