@@ -104,7 +104,7 @@ class ObservedFabric:
         link = self._link(interface)
         if link is None:
             return []
-        if link.kind is LinkKind.NIC and (switch, number) != _place(link):
+        if link.kind is LinkKind.NIC and (switch, number) != (link.upper.node, link.upper.number):
             if not up:  # the link has moved, and its old port is reported after its new one
                 return []
             self._move(link, switch, number)
@@ -201,7 +201,3 @@ class ObservedFabric:
         links = (self.topology.link_by_interface[key] for key in self._rates_bps)
         rates = ((link, self._present_bps(link)) for link in links)
         return {link.name: bps for link, bps in rates if bps < link.rate_bps}
-
-
-def _place(link: Link) -> tuple[str, int]:
-    return link.upper.node, link.upper.number
