@@ -41,7 +41,6 @@ LOAD_HALF_WORD, JUMP_IF_EQUAL, RETURN = 0x28, 0x15, 0x06
 ETHERTYPE_OFFSET = 12
 WHOLE_FRAME = 0xFFFF
 
-
 # Callback(link, sending node, whether the last probe of this direction arrived).
 ProbeReport = Callable[[Link, str, bool], None]
 
