@@ -19,7 +19,7 @@ from model.fabric.build import (
 )
 from model.fabric.health import Health
 from model.fabric.link_probes import LOST_PROBES
-from model.fabric.topology import BETWEEN_SWITCHES, Link, LinkKind, Topology
+from model.fabric.topology import Link, LinkKind, Topology
 from model.routing.drain import drain
 
 Facts = dict[str, object]
@@ -132,7 +132,7 @@ class ObservedFabric:
         link = self._link(interface)
         if link is None or asked == (link.upper.interface in self._drained):
             return []
-        if interface != (link.lower if link.kind in BETWEEN_SWITCHES else link.upper).interface:
+        if interface != link.carrier_end.interface:
             return []  # the mark is at the end that also loses carrier
         self._drained ^= {link.upper.interface}
         return [{"link": link.name, "drained" if asked else "usable": "operator"}]
