@@ -11,12 +11,7 @@ from typing import Any
 from eventlet.hubs import trampoline
 from ryu.base.app_manager import RyuApp
 from ryu.controller import ofp_event
-from ryu.controller.handler import (
-    CONFIG_DISPATCHER,
-    DEAD_DISPATCHER,
-    MAIN_DISPATCHER,
-    set_ev_cls,
-)
+from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 from ryu.ofproto import ofproto_v1_3
 
@@ -31,6 +26,7 @@ from controller.southbound.openflow import SwitchSession
 from model.fabric.topology import Link, Topology
 
 Handler = Callable[..., None]
+CONNECTED = CONFIG_DISPATCHER, MAIN_DISPATCHER
 
 
 def fatal_errors(handler: Handler) -> Handler:
@@ -44,6 +40,11 @@ def fatal_errors(handler: Handler) -> Handler:
             app.journal.end_with_error(handler.__name__)
 
     return guarded
+
+
+def handles(event: type, *states: str) -> Callable[[Handler], Handler]:
+    """Let Ryu call a handler for an event of a switch in one of these states of its connection."""
+    return lambda handler: set_ev_cls(event, list(states))(fatal_errors(handler))
 
 
 class RailbedController(RyuApp):  # type: ignore[misc]
@@ -79,8 +80,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         for task in (self._watch_carrier, self._watch_rates, self._watch_links, self._reconcile):
             self.threads.append(hub.spawn(task))
 
-    @set_ev_cls(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPSwitchFeatures, CONFIG_DISPATCHER)
     def on_connected(self, event: Any) -> None:
         """Request the ports, groups and rules of a switch that has connected."""
         datapath = event.msg.datapath
@@ -91,8 +91,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         for request in openflow.requests_of_state(datapath):
             datapath.send_msg(request)
 
-    @set_ev_cls(ofp_event.EventOFPPortDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPPortDescStatsReply, *CONNECTED)
     def on_ports(self, event: Any) -> None:
         """Handle the state of all ports of a switch."""
         datapath = event.msg.datapath
@@ -100,8 +99,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             self._see_port(datapath, port)
         self._reported(event, "ports")
 
-    @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPGroupDescStatsReply, *CONNECTED)
     def on_groups(self, event: Any) -> None:
         """Record the groups of a switch."""
         datapath = event.msg.datapath
@@ -109,8 +107,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.switches[self._switch(datapath)].groups |= installed
         self._reported(event, "groups")
 
-    @set_ev_cls(ofp_event.EventOFPFlowStatsReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPFlowStatsReply, *CONNECTED)
     def on_rules(self, event: Any) -> None:
         """Record the rules of a switch."""
         installed = openflow.installed_rules(event.msg.body)
@@ -125,8 +122,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             self.switches[name].unreported.discard(part)
         self.reconciler.reported(name, generations)
 
-    @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port(self, event: Any) -> None:
         """Handle a port of a switch that was changed, added or removed."""
         message = event.msg
@@ -136,9 +132,8 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def _see_port(self, datapath: Any, port: Any, *, gone: bool = False) -> None:
         up = not gone and openflow.has_carrier(datapath, port)
         switch, interface = self._switch(datapath), openflow.interface_of(port)
-        self.reconciler.note(
-            self.fabric.port(switch, interface, port.port_no, up, time.monotonic())
-        )
+        seen = self.fabric.port(switch, interface, port.port_no, up, time.monotonic())
+        self.reconciler.note(seen)
 
     @fatal_errors
     def _watch_carrier(self) -> None:
@@ -201,14 +196,12 @@ class RailbedController(RyuApp):  # type: ignore[misc]
     def _reconcile(self) -> None:
         self.reconciler.run()
 
-    @set_ev_cls(ofp_event.EventOFPBarrierReply, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPBarrierReply, *CONNECTED)
     def on_barrier(self, event: Any) -> None:
         """Record that a switch has processed all messages before a barrier."""
         self.switches[self._switch(event.msg.datapath)].confirmed()
 
-    @set_ev_cls(ofp_event.EventOFPErrorMsg, [CONFIG_DISPATCHER, MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPErrorMsg, *CONNECTED)
     def on_refused(self, event: Any) -> None:
         """Raise `RuntimeError` as a switch refused a message: its state would be wrong."""
         message = event.msg
@@ -217,13 +210,9 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             f"OpenFlow error type {message.type}, code {message.code}"
         )
 
-    @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)  # type: ignore[untyped-decorator]
-    @fatal_errors
+    @handles(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_disconnected(self, event: Any) -> None:
-        """Record a disconnected switch.
-
-        It may still forward: carrier and link probes show whether its links work.
-        """
+        """Record a disconnected switch."""
         if event.datapath.id is None:
             return
         name = self._switch(event.datapath)

@@ -25,19 +25,15 @@ class Signal(Protocol):
 
 
 class Switch(Protocol):
-    """One connection of a switch: its rules, as reported or sent, and its unanswered barriers."""
+    """One connection of a switch: its rules, as reported or sent, and its unanswered barriers.
 
-    @property
-    def unreported(self) -> set[str]:
-        """Parts of the switch's state that were requested and are not yet reported."""
+    `unreported` are the parts of its state that were requested and are not yet reported; `awaited`
+    is the number of barriers that it has not answered.
+    """
 
-    @property
-    def rules(self) -> frozenset[Rule]:
-        """Rules of the switch."""
-
-    @property
-    def awaited(self) -> int:
-        """Number of barriers that the switch has not answered."""
+    unreported: set[str]
+    rules: frozenset[Rule]
+    awaited: int
 
     @property
     def done(self) -> Signal:
@@ -51,11 +47,9 @@ class Switch(Protocol):
 
 
 class ProxyRoutes(Protocol):
-    """The host routes of one proxy."""
+    """The host routes of one proxy: those that are `installed`."""
 
-    @property
-    def installed(self) -> frozenset[Route]:
-        """Routes that the proxy has."""
+    installed: frozenset[Route]
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
         """Change the routes to the desired ones; return how many were added and removed."""

@@ -9,7 +9,7 @@ GPUs must get their new rules later than others.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from ipaddress import IPv4Address, IPv4Network
 from itertools import chain
 
@@ -88,11 +88,8 @@ def _for_one(host: IPv4Network, rules: Iterable[Rule]) -> Iterator[Rule]:
     yield from narrowed.values()
 
 
-def rule_changes(
-    installed: Iterable[Rule],
-    wanted: Iterable[Rule],
-    domains: int,
-    distance: Distance,
+def _changes(
+    live: LiveLinks, switch: str, installed: Iterable[Rule], wanted: Iterable[Rule]
 ) -> list[RuleChange]:
     """Group a switch's rules by lane where a rule for all of it exists, else by address."""
     before, after = _by_destination(installed), _by_destination(wanted)
@@ -107,11 +104,18 @@ def rule_changes(
             network=around,
             before={n: before[n] for n in members if n in before},
             after={n: after[n] for n in members if n in after},
-            hosts=_hosts(around, domains) if around in lanes else (around,),
-            distance=distance,
+            hosts=_hosts(around, live.topology.spec.domains) if around in lanes else (around,),
+            distance=partial(_distance, live, switch),
         )
         for around, members in groups.items()
     ]
+
+
+def _distance(live: LiveLinks, switch: str, address: IPv4Address) -> int:
+    gpu = addressing.gpu_at(address)
+    if (gpu.domain, gpu.rail) not in live.topology.gpu_at:
+        return UNREACHABLE  # a rule for a whole lane covers the addresses of missing GPUs, too
+    return live.distances_to(gpu).get(switch, UNREACHABLE)
 
 
 def _hosts(lane: IPv4Network, domains: int) -> tuple[IPv4Network, ...]:
@@ -175,18 +179,6 @@ def _rules_after(changes: Mapping[str, list[RuleChange]], number: int) -> Rules:
         name: frozenset(chain.from_iterable(change.until(number) for change in of_switch))
         for name, of_switch in changes.items()
     }
-
-
-def _changes(
-    live: LiveLinks, switch: str, installed: frozenset[Rule], wanted: frozenset[Rule]
-) -> list[RuleChange]:
-    def distance(address: IPv4Address) -> int:
-        gpu = addressing.gpu_at(address)
-        if (gpu.domain, gpu.rail) not in live.topology.gpu_at:
-            return UNREACHABLE  # a rule for a whole lane covers the addresses of missing GPUs, too
-        return live.distances_to(gpu).get(switch, UNREACHABLE)
-
-    return rule_changes(installed, wanted, live.topology.spec.domains, distance)
 
 
 def transit_routes_to_remove(

@@ -77,7 +77,7 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
             )
             switch = parts.enter_context(open_vswitch(lock, watch, datapath))
             with switch.explaining():
-                network = build_network(topology, hosts, links, switch)
+                network = build_network(links, switch)
                 controller.wait_for_event("listening")
                 start_network(network, links)
                 keep_flows_in_order(topology, links.process_ids, switch.process_id)

@@ -19,7 +19,7 @@ from model.fabric.build import (
 )
 from model.fabric.health import Health
 from model.fabric.link_probes import LOST_PROBES
-from model.fabric.topology import BETWEEN_SWITCHES, Link, LinkKind, Topology
+from model.fabric.topology import Link, LinkKind, Topology
 from model.routing.drain import drain
 
 Facts = dict[str, object]
@@ -44,7 +44,24 @@ class LinkState:
         """Whether both ends have carrier and neither direction loses its probes."""
         return not self.lost_carrier and all(n < LOST_PROBES for n in self.misses.values())
 
-    def update(self, now_s: float) -> None:
+    def has_gray_failure(self) -> bool:
+        """Whether the link fails although its ends have carrier."""
+        return not self.lost_carrier and not self.works()
+
+    def carrier(self, end: str, up: bool, now_s: float) -> None:
+        """Record whether one end of the link has carrier."""
+        if up:
+            self.lost_carrier.discard(end)
+        else:
+            self.lost_carrier.add(end)
+        self._update(now_s)
+
+    def probed(self, sender: str, arrived: bool, now_s: float) -> None:
+        """Record whether the last probe of one direction has arrived."""
+        self.misses[sender] = 0 if arrived else self.misses.get(sender, 0) + 1
+        self._update(now_s)
+
+    def _update(self, now_s: float) -> None:
         """Record the time if the link has just failed or just started to work again."""
         if not self.works():
             if self.good_since_s is not None:
@@ -54,47 +71,12 @@ class LinkState:
         elif self.good_since_s is None:
             self.good_since_s = now_s
 
-    def usable_from_s(self) -> float:
-        """Time at which the hold-down of a working link ends; infinity for a failed link."""
+    def is_usable(self, now_s: float) -> bool:
+        """Whether the link works, and its hold-down is over."""
         if self.good_since_s is None:
-            return float("inf")
-        if not self.failures_s:
-            return self.good_since_s
+            return False
         hold_down_s = HOLD_DOWN_S * 2.0 ** (len(self.failures_s) - 1)
-        return self.good_since_s + min(hold_down_s, LONGEST_HOLD_DOWN_S)
-
-
-class Liveness:
-    """The states of all links, by a key of the caller's choice."""
-
-    def __init__(self) -> None:
-        self._links: defaultdict[str, LinkState] = defaultdict(LinkState)
-
-    def carrier(self, link: str, end: str, up: bool, now_s: float) -> None:
-        """Record whether one end of a link has carrier."""
-        state = self._links[link]
-        if up:
-            state.lost_carrier.discard(end)
-        else:
-            state.lost_carrier.add(end)
-        state.update(now_s)
-
-    def probed(self, link: str, sender: str, arrived: bool, now_s: float) -> None:
-        """Record whether the last probe of one direction has arrived."""
-        state = self._links[link]
-        state.misses[sender] = 0 if arrived else state.misses.get(sender, 0) + 1
-        state.update(now_s)
-
-    def unusable(self, now_s: float) -> frozenset[str]:
-        """The links that must not be used: failed, or in hold-down."""
-        return frozenset(
-            link for link, state in self._links.items() if state.usable_from_s() > now_s
-        )
-
-    def has_gray_failure(self, link: str) -> bool:
-        """Whether a link has a gray failure: it fails although its ends have carrier."""
-        state = self._links[link]
-        return not state.lost_carrier and not state.works()
+        return self.good_since_s + min(hold_down_s, LONGEST_HOLD_DOWN_S) <= now_s
 
 
 class ObservedFabric:
@@ -107,7 +89,7 @@ class ObservedFabric:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._cross_connects: CrossConnects = straight_cross_connects(topology.spec)
-        self._liveness = Liveness()
+        self._states: defaultdict[str, LinkState] = defaultdict(LinkState)
         self._failed: frozenset[str] = frozenset()
         # Keys of links that are to be drained.
         self._drained: set[str] = set()
@@ -122,11 +104,11 @@ class ObservedFabric:
         link = self._link(interface)
         if link is None:
             return []
-        if link.kind is LinkKind.NIC and (switch, number) != _place(link):
+        if link.kind is LinkKind.NIC and (switch, number) != (link.upper.node, link.upper.number):
             if not up:  # the link has moved, and its old port is reported after its new one
                 return []
             self._move(link, switch, number)
-        self._liveness.carrier(link.upper.interface, interface, up, now_s)
+        self._states[link.upper.interface].carrier(interface, up, now_s)
         return self.look(now_s)
 
     def _move(self, link: Link, switch: str, number: int) -> None:
@@ -142,7 +124,7 @@ class ObservedFabric:
         link = self._link(interface)
         if link is None:
             return []
-        self._liveness.carrier(link.upper.interface, f"{interface} (kernel)", up, now_s)
+        self._states[link.upper.interface].carrier(f"{interface} (kernel)", up, now_s)
         return self.look(now_s)
 
     def drained(self, interface: str, *, asked: bool) -> list[Facts]:
@@ -150,14 +132,14 @@ class ObservedFabric:
         link = self._link(interface)
         if link is None or asked == (link.upper.interface in self._drained):
             return []
-        if interface != (link.lower if link.kind in BETWEEN_SWITCHES else link.upper).interface:
+        if interface != link.carrier_end.interface:
             return []  # the mark is at the end that also loses carrier
         self._drained ^= {link.upper.interface}
         return [{"link": link.name, "drained" if asked else "usable": "operator"}]
 
     def probed(self, link: Link, sender: str, arrived: bool, now_s: float) -> list[Facts]:
         """Record whether the last probe of one direction of a link has arrived."""
-        self._liveness.probed(link.upper.interface, sender, arrived, now_s)
+        self._states[link.upper.interface].probed(sender, arrived, now_s)
         return [] if arrived else self.look(now_s)
 
     def rate(self, interface: str, rate_bps: int) -> list[Facts]:
@@ -184,12 +166,12 @@ class ObservedFabric:
     def dead(self, gpu: str, now_s: float) -> list[Facts]:
         """Record that a GPU's proxy, and so both its links, are dead."""
         for link in self.topology.links_of(gpu):
-            self._liveness.carrier(link.upper.interface, gpu, False, now_s)
+            self._states[link.upper.interface].carrier(gpu, False, now_s)
         return self.look(now_s)
 
     def look(self, now_s: float) -> list[Facts]:
         """Return the links that have failed or become usable since the last call."""
-        failed = self._liveness.unusable(now_s)
+        failed = self._unusable(now_s)
         if failed == self._failed:
             return []
         changes = [*self._changes(failed - self._failed, "failed")]
@@ -197,15 +179,19 @@ class ObservedFabric:
         self._failed = failed
         return changes
 
+    def _unusable(self, now_s: float) -> frozenset[str]:
+        """The links that must not be used: failed, or in hold-down."""
+        return frozenset(key for key, state in self._states.items() if not state.is_usable(now_s))
+
     def _changes(self, links: frozenset[str], state: str) -> Iterator[Facts]:
         for interface in sorted(links):
-            how = "probes" if self._liveness.has_gray_failure(interface) else "carrier"
+            how = "probes" if self._states[interface].has_gray_failure() else "carrier"
             yield {"link": self.topology.link_by_interface[interface].name, state: how}
 
     def health(self, now_s: float) -> Health:
         """The fabric's health, with links drained that are too slow to be worth using."""
         links = self.topology.link_by_interface
-        failed = frozenset(links[key].name for key in self._liveness.unusable(now_s))
+        failed = frozenset(links[key].name for key in self._unusable(now_s))
         asked = {links[key].name for key in self._drained} - failed
         health = drain(self.topology, Health(failed | asked, self._slow_bps()))
         return replace(health, drained=health.drained | asked)
@@ -215,7 +201,3 @@ class ObservedFabric:
         links = (self.topology.link_by_interface[key] for key in self._rates_bps)
         rates = ((link, self._present_bps(link)) for link in links)
         return {link.name: bps for link, bps in rates if bps < link.rate_bps}
-
-
-def _place(link: Link) -> tuple[str, int]:
-    return link.upper.node, link.upper.number

@@ -82,7 +82,7 @@ class LinkRates(GroupReader):
 
     def present(self) -> list[Rate]:
         """The rates of all shaped interfaces."""
-        names = {index: name for name, (index, _) in self._reader.interfaces().items()}
+        names = {index: name for name, index in self._reader.interfaces().items()}
         return [
             (names[index], rate_bps)
             for asked in names

@@ -23,12 +23,7 @@ from linux.network.socket_options import (
     SO_RCVBUFFORCE,
     SOL_PACKET,
 )
-from model.fabric.link_probes import (
-    DETECTION_ROUNDS,
-    LOST_PROBES,
-    PROBE_BYTES,
-    probe_interval_s,
-)
+from model.fabric.link_probes import DETECTION_ROUNDS, LOST_PROBES, PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import ACKNOWLEDGEMENT_CLASS
 from model.fabric.topology import Link, Port, Topology
 
@@ -45,7 +40,6 @@ INSTRUCTION = struct.Struct("HBBI")
 LOAD_HALF_WORD, JUMP_IF_EQUAL, RETURN = 0x28, 0x15, 0x06
 ETHERTYPE_OFFSET = 12
 WHOLE_FRAME = 0xFFFF
-
 
 # Callback(link, sending node, whether the last probe of this direction arrived).
 ProbeReport = Callable[[Link, str, bool], None]

@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
 from controller.planner import Route, difference, vacated
@@ -43,12 +43,12 @@ ALL_LINKS = RTM_GETLINK, LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
 
 
 class Netlink(NetlinkSocket):
-    """A netlink socket that reads interfaces, and reads and changes our routes."""
+    """A netlink socket that reads interfaces and our routes."""
 
-    def interfaces(self) -> dict[str, tuple[int, bool]]:
-        """Interfaces by name: index, and whether the interface is up (RFC 2863)."""
+    def interfaces(self) -> dict[str, int]:
+        """The indexes of all interfaces, by name."""
         links = (link_of(payload) for _, payload in self.dumped(*ALL_LINKS))
-        return {name: (index, up) for name, index, up, _ in links}
+        return {name: index for name, index, *_ in links}
 
     def routes(self, names: dict[int, str]) -> frozenset[Route]:
         """Read our routes; `names` are the interfaces' names by index."""
@@ -56,32 +56,10 @@ class Netlink(NetlinkSocket):
         payloads = (payload for _, payload in self.dumped(RTM_GETROUTE, body))
         return frozenset(route for p in payloads if (route := _parse_route(p, names)) is not None)
 
-    def change(
-        self,
-        added: Iterable[Route],
-        removed: Iterable[Route],
-        index: dict[str, int],
-        timeout_ms: int,
-    ) -> None:
-        """Add routes, then remove routes; raises `EmulationError` if the kernel refuses one.
-
-        `timeout_ms` is the least retransmission timeout of TCP on these routes.
-        """
-        replace = NLM_F_CREATE | NLM_F_REPLACE
-        self.send(_request(RTM_NEWROUTE, replace, route, index, timeout_ms) for route in added)
-        self.send(_request(RTM_DELROUTE, 0, route, index, timeout_ms) for route in removed)
-
     def dumped(self, kind: int, body: bytes) -> Iterator[Message]:
         """Yield all replies to a dump request of type `kind`."""
         for answer in self.dump(request(kind, NLM_F_DUMP, body)):
             yield from (m for m in messages_in(answer) if m[0] not in (NLMSG_DONE, NLMSG_ERROR))
-
-
-def _request(
-    kind: int, flags: int, route: Route, index: dict[str, int], timeout_ms: int
-) -> Request:
-    what = f"route to {route.destination}"
-    return what, request(kind, flags | NLM_F_ACK, encode_route(route, index, timeout_ms))
 
 
 def link_of(payload: bytes) -> tuple[str, int, bool, str]:
@@ -145,24 +123,30 @@ class HostRoutes:
         self._timeout_ms = round(timeout_s * 1000)
         with namespace_of(process_id):
             self._netlink = Netlink()
-        self._index = self._interfaces()
+        self._index = self._netlink.interfaces()
         self.installed = self._netlink.routes({index: name for name, index in self._index.items()})
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
-        """Change the routes to the desired ones; return how many were added and removed."""
+        """Change the routes to the desired ones; return how many were added and removed.
+
+        Raises `EmulationError` if the kernel refuses one.
+        """
         if desired is self.installed:
             return 0, 0
         change = difference(self.installed, desired)
         removals = vacated(change)
         # The proxy may have got its links after the interfaces were last read.
         if not {route.interface for route in change.additions} - {""} <= self._index.keys():
-            self._index = self._interfaces()
-        self._netlink.change(change.additions, removals, self._index, self._timeout_ms)
+            self._index = self._netlink.interfaces()
+        flags = NLM_F_CREATE | NLM_F_REPLACE
+        self._netlink.send(self._request(RTM_NEWROUTE, flags, one) for one in change.additions)
+        self._netlink.send(self._request(RTM_DELROUTE, 0, one) for one in removals)
         self.installed = desired
         return len(change.additions), len(removals)
 
-    def _interfaces(self) -> dict[str, int]:
-        return {name: index for name, (index, _) in self._netlink.interfaces().items()}
+    def _request(self, kind: int, flags: int, route: Route) -> Request:
+        body = encode_route(route, self._index, self._timeout_ms)
+        return f"route to {route.destination}", request(kind, flags | NLM_F_ACK, body)
 
     def close(self) -> None:
         """Release the proxy's namespace."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.interfaces import Signal
 from controller.planner import Difference, Rule, difference, vacated
@@ -23,10 +23,19 @@ NO_PORT = 0
 # Open vSwitch numbers ports below 0xff00, OpenFlow 1.0's OFPP_MAX (1.3: below 0xffffff00).
 BACKUP_BITS = 16
 
-# The ports of a fast-failover group: the switch uses the first live one (section 5.6.1).
 Buckets = tuple[int, ...]
-# A group's number and its buckets.
-Group = tuple[int, Buckets]
+
+
+class Group(NamedTuple):
+    """A fast-failover group: its number, and ports, of which a switch uses the first live one.
+
+    OpenFlow 1.3, section 5.6.1.
+    """
+
+    place: int
+    buckets: Buckets
+
+
 Groups = Difference[Group]
 
 
@@ -45,7 +54,7 @@ def group_id(port: int, backup: int) -> int:
 def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
     """The groups that rules refer to, with their numbers."""
     pairs = {(rule.port, rule.backup) for rule in rules if rule.backup is not None}
-    return frozenset((group_id(port, backup), (port, backup)) for port, backup in pairs)
+    return frozenset(Group(group_id(port, backup), (port, backup)) for port, backup in pairs)
 
 
 def additions(
@@ -72,14 +81,8 @@ def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[An
     delete = datapath.ofproto.OFPGC_DELETE
     return [
         *(removal(datapath, rule) for rule in vacated(change)),
-        *(_group(datapath, delete, number, ()) for number, _ in vacated_groups(groups)),
+        *(_group(datapath, delete, number, ()) for number, _ in vacated(groups)),
     ]
-
-
-def vacated_groups(groups: Groups) -> frozenset[Group]:
-    """The groups to remove whose number no added group reuses."""
-    taken = {number for number, _ in groups.additions}
-    return frozenset(group for group in groups.removals if group[0] not in taken)
 
 
 def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
@@ -151,7 +154,7 @@ def interface_of(port: Any) -> str:
 
 def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
     """Groups in a reply; groups other than fast-failover groups of ports get no buckets."""
-    return frozenset((entry.group_id, _buckets(datapath, entry)) for entry in entries)
+    return frozenset(Group(entry.group_id, _buckets(datapath, entry)) for entry in entries)
 
 
 def _buckets(datapath: Any, entry: Any) -> Buckets:
@@ -243,7 +246,7 @@ class SwitchSession:
         """Numbers of entries (rules and groups) to add and to remove."""
         rules, groups = self._difference(wanted)
         added = len(rules.additions) + len(groups.additions)
-        return added, len(vacated(rules)) + len(vacated_groups(groups))
+        return added, len(vacated(rules)) + len(vacated(groups))
 
     def install(self, wanted: frozenset[Rule], generation: int) -> None:
         """Send the difference to the wanted rules, additions first, and a barrier."""

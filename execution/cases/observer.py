@@ -23,7 +23,7 @@ from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.fidelity import Observation
 from testbed.fabric.links import Reading
 from testbed.instruments.pauses import PauseWatch, watching_pauses
-from testbed.instruments.samplers import CpuMonitor, sampling_queues, thread_times
+from testbed.instruments.samplers import CpuMonitor, QueueSampler, thread_times
 from traffic_gen.probes.blackout import PairRecord, crossed
 
 PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
@@ -147,7 +147,7 @@ def observing(
     with (
         CpuMonitor(fabric.bed.open_vswitch) as watching,
         watching_pauses() as watch,
-        sampling_queues(links.switch_ports(), folder) if has_queues else nullcontext(),
+        QueueSampler(links.switch_ports(), folder) if has_queues else nullcontext(),
     ):
         observer = Observer(fabric, watching, watch, beside_agents=beside_agents)
         try:

@@ -39,7 +39,7 @@ from results.verdicts.fidelity import Fidelity, fidelity_during_fault
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from scenarios.scenario import Case
 from testbed.faults.injector import FaultInjector
-from testbed.instruments.samplers import sampling_links
+from testbed.instruments.samplers import LinkSampler
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
 from traffic_gen.probes.blackout import (
@@ -183,7 +183,7 @@ class FaultCase:
             self.measuring.recording(name, self.fabric, prediction) as executions,
             probing(bed.process_ids, self.affected, place, watch=bed.watch) as probes,
             observing(self.fabric, place) as observer,
-            sampling_links(self.home.topology.links, place),
+            LinkSampler(self.home.topology.links, place),
         ):
             self._run(executions, prediction, observer, timeline)
             timeline.finish()

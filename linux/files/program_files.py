@@ -1,21 +1,14 @@
 """The program's own files, and its version: a digest of them."""
 
-import hashlib
 import tomllib
 from pathlib import Path
 
+from linux.files.user_files import digest_of
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
-    "commands",
-    "controller",
-    "execution",
-    "linux",
-    "model",
-    "results",
-    "scenarios",
-    "studies",
-    "testbed",
-    "traffic_gen",
+    *("commands", "controller", "execution", "linux", "model"),
+    *("results", "scenarios", "studies", "testbed", "traffic_gen"),
 )
 
 
@@ -27,10 +20,7 @@ def program_files(program: Path = ROOT) -> list[Path]:
 
 def program_version(program: Path = ROOT) -> str:
     """Return 12 hexadecimal digits of a digest of all files: equal files have the same version."""
-    whole = hashlib.sha256()
-    for file in program_files(program):
-        whole.update(f"{file.relative_to(program)}\0".encode() + file.read_bytes() + b"\0")
-    return whole.hexdigest()[:12]
+    return digest_of({file.relative_to(program): file for file in program_files(program)})[:12]
 
 
 def release() -> str:

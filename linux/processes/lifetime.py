@@ -234,16 +234,13 @@ class Watch:
     def check(self) -> None:
         """Raise `EmulationError` if a watched process has died, or is found stopped."""
         with self._lock:
-            self._check()
-
-    def _check(self) -> None:
-        for check in self._others:
-            check()
-        dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
-        if dead:
-            raise EmulationError("\n".join(_obituary(watched) for watched in dead))
-        for watched in self._next():
-            require_not_stopped(watched.process_id, watched.what)
+            for check in self._others:
+                check()
+            dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
+            if dead:
+                raise EmulationError("\n".join(_obituary(watched) for watched in dead))
+            for watched in self._next():
+                require_not_stopped(watched.process_id, watched.what)
 
     def _next(self) -> list[_Watched]:
         """The next of the watched processes, in turn: a look at hundreds would disturb them."""

@@ -117,10 +117,8 @@ def run_of(process_id: int) -> str | None:
     except OSError:
         return None  # it has ended meanwhile, or is the kernel's
     prefix = f"{RUN_VARIABLE}=".encode()
-    run_ids = [
-        variable.removeprefix(prefix) for variable in variables if variable.startswith(prefix)
-    ]
-    return run_ids[0].decode(errors="replace") if run_ids else None
+    run_ids = (one.removeprefix(prefix) for one in variables if one.startswith(prefix))
+    return next((run_id.decode(errors="replace") for run_id in run_ids), None)
 
 
 def _is_alive(entry: Path) -> bool:

@@ -75,6 +75,11 @@ class Link:
         """Hash the name only: links are dictionary keys when many paths are computed."""
         return hash(self.name)
 
+    @property
+    def carrier_end(self) -> Port:
+        """The end to take down: a switch's, as a GPU's own end would lose its routes."""
+        return self.lower if self.kind in BETWEEN_SWITCHES else self.upper
+
     def port_of(self, node: str) -> Port:
         """The link's port on `node`."""
         return self.lower if self.lower.node == node else self.upper

@@ -1,7 +1,7 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -38,13 +38,7 @@ from testbed.fabric.queues import (
     set_queue,
     take_turns,
 )
-from testbed.fabric.shaping import (
-    DATA_CLASS,
-    QUEUE_PACKETS,
-    check_shaped,
-    impair,
-    shape_requests,
-)
+from testbed.fabric.shaping import DATA_CLASS, QUEUE_PACKETS, check_shaped, impair, shape_requests
 from testbed.nodes.gpu_proxies import Proxy
 
 # If both ends of a veth pair have the same index, the kernel does not recognize the pair and
@@ -201,7 +195,7 @@ class Links:
             self.sockets.pop(gpu).close()
         self.lost.add(gpu)
 
-    def configure_proxy(self, gpu: Gpu, peers: Iterable[Gpu]) -> None:
+    def configure_proxy(self, gpu: Gpu) -> None:
         """Request a proxy's addresses and its permanent neighbour entries.
 
         A lane's address belongs to its NIC link, or to the HB link of a GPU that shares a NIC. The
@@ -219,9 +213,10 @@ class Links:
             self._set_timeout(netlink, hb_index, gpu)
             for index in nics:
                 _add_neighbour(netlink, index, addressing.GATEWAY, addressing.GATEWAY_MAC)
-            for peer in peers:
-                mac = addressing.hb_mac(peer)
-                _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
+            for peer in self.topology.domain(gpu.domain):
+                if peer != gpu:
+                    mac = addressing.hb_mac(peer)
+                    _add_neighbour(netlink, hb_index, addressing.hb_address(peer), mac)
 
     def _set_timeout(self, netlink: RouteBatch, hb_index: int, gpu: Gpu) -> None:
         """Replace the kernel's own route to an HB domain by the same with TCP's least timeout."""
@@ -236,11 +231,10 @@ class Links:
             metrics={"lock": 1 << RTAX_RTO_MIN, "rto_min": timeout_ms},
         )
 
-    def make_bridge(self, name: str, ports: Mapping[Port, Sequence[str]]) -> None:
+    def make_bridge(self, name: str) -> None:
         """Request a kernel bridge that sends nothing of its own: the crossbar of an HB switch.
 
-        `ports` maps each port to the hardware addresses behind it. All entries are static: a
-        learning bridge floods frames for a GPU that has sent nothing yet.
+        All entries are static: a learning bridge floods frames for a GPU that has sent nothing yet.
         """
         bridge = self._next_index()
         with self._asking("", name) as netlink:
@@ -251,12 +245,13 @@ class Links:
             silent = {"br_stp_state": 0, "br_mcast_snooping": 0, "br_forward_delay": 0}
             netlink.link("add", index=bridge, ifname=name, kind="bridge", **silent)
             netlink.link("set", index=bridge, state="up")
-            for port, addresses in ports.items():
+            for port, gpus in self.topology.hb_ports(name).items():
                 index = self.index_of(port)
                 netlink.link("set", index=index, master=bridge)
-                for address in addresses:
+                for gpu in gpus:
                     # bridge(8): an entry that is neither learned nor the bridge's is "static".
-                    netlink.fdb("add", ifindex=index, lladdr=address, state=ndmsg.NUD_NOARP)
+                    mac = addressing.hb_mac(gpu)
+                    netlink.fdb("add", ifindex=index, lladdr=mac, state=ndmsg.NUD_NOARP)
 
     def wait_until_up(self) -> None:
         """Wait until all links are operationally up; new links have carrier before that."""
@@ -352,7 +347,7 @@ class Links:
         for link in links:
             index = self.index_of(link.upper)
             if index in statistics:
-                dropped = sum(self._dropped(port, drops) for port in (link.lower, link.upper))
+                dropped = sum(drops.get(self.key_of(port), 0) for port in (link.lower, link.upper))
                 self._last_counters[link.name] = _counters(statistics[index], dropped)
             elif link.lower.node not in self.lost:
                 raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
@@ -366,11 +361,6 @@ class Links:
             for place, netlink in self.sockets.items()
             for queue in read_queues(netlink)
         }
-
-    def _dropped(self, port: Port, drops: Mapping[tuple[str, int], int]) -> int:
-        if port.node in self.lost:
-            return 0
-        return drops.get(self.key_of(port), 0)
 
 
 def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Mininet's own nodes start a shell each, and its links run `ip` and `tc` for ever
 classes do the same over netlink, and start a shell only when Mininet's command line wants one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,19 @@ from mininet.topo import Topo
 from model.fabric import addressing
 from model.fabric import topology as fabric
 from testbed.fabric.links import Links
-from testbed.nodes.gpu_proxies import Proxy
 from testbed.nodes.openvswitch import Bridge, OpenVSwitch
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
     """The topology as Mininet nodes and links, with the class that implements each."""
 
-    def build(
-        self,
-        topology: fabric.Topology,
-        proxies: dict[str, Proxy],
-        links: Links,
-        switch: OpenVSwitch,
-    ) -> None:
+    def build(self, links: Links, switch: OpenVSwitch) -> None:
         """Add the nodes and links; Mininet calls this with the constructor's arguments."""
+        topology = links.topology
         for gpu in topology.gpus:
-            pid = proxies[gpu.name].process_id
-            domain = topology.domain(gpu.domain)
-            self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, domain=domain, pid=pid)
+            self.addHost(gpu.name, cls=GpuProxyNode, gpu=gpu, pid=links.process_ids[gpu.name])
         for name in (*topology.hb_switches, *topology.hb_leaves):
-            gpus = topology.hb_ports(name)
-            self.addSwitch(name, cls=HbSwitch, links=links, gpus=gpus, dpid="0")
+            self.addSwitch(name, cls=HbSwitch, links=links, dpid="0")
         for number, name in enumerate(topology.openflow_switches, start=1):
             self.addSwitch(name, cls=OpenFlowSwitch, open_vswitch=switch, dpid=f"{number:x}")
         for link in topology.links:
@@ -102,12 +93,9 @@ class ShellOnDemand(Node):  # type: ignore[misc]
 class GpuProxyNode(ShellOnDemand):
     """A GPU proxy; a shell for it joins the proxy's namespaces."""
 
-    def __init__(
-        self, name: str, gpu: fabric.Gpu, domain: Sequence[fabric.Gpu], pid: int, **params: Any
-    ) -> None:
+    def __init__(self, name: str, gpu: fabric.Gpu, pid: int, **params: Any) -> None:
         super().__init__(name, **params)
         self.gpu = gpu
-        self.domain = domain
         self.pid = pid
 
     def IP(self, intf: Any = None) -> str:
@@ -122,8 +110,7 @@ class GpuProxyNode(ShellOnDemand):
 
     def configDefault(self, **params: Any) -> None:
         """Give the proxy its addresses."""
-        peers = [gpu for gpu in self.domain if gpu != self.gpu]
-        self.intfs[1].link.links.configure_proxy(self.gpu, peers)
+        self.intfs[1].link.links.configure_proxy(self.gpu)
 
 
 class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
@@ -134,26 +121,15 @@ class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
 
 
 class HbSwitch(FabricSwitch):
-    """An HB switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch.
+    """An HB switch: a kernel bridge, as no OpenFlow controller programs an NVSwitch."""
 
-    `gpus` has the GPUs that each of its ports leads to.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        links: Links,
-        gpus: Mapping[fabric.Port, Sequence[fabric.Gpu]],
-        **params: Any,
-    ) -> None:
+    def __init__(self, name: str, links: Links, **params: Any) -> None:
         super().__init__(name, **params)
         self.links = links
-        self.gpus = gpus
 
     def start(self, controllers: list[Any]) -> None:
         """Make the bridge with its ports."""
-        macs = {port: [addressing.hb_mac(gpu) for gpu in gpus] for port, gpus in self.gpus.items()}
-        self.links.make_bridge(self.name, macs)
+        self.links.make_bridge(self.name)
 
     def dpctl(self, *arguments: str) -> str:
         """Say why there is nothing to show."""
@@ -274,16 +250,13 @@ class FabricNetwork(Mininet):  # type: ignore[misc]
         return pings
 
 
-def build_network(
-    topology: fabric.Topology, proxies: dict[str, Proxy], links: Links, switch: OpenVSwitch
-) -> Mininet:
+def build_network(links: Links, switch: OpenVSwitch) -> Mininet:
     """Make nodes and links.
 
     Mininet's initialization is skipped: it would raise limits of the whole machine.
     """
     Mininet.inited = True
-    topo = FabricTopo(topology, proxies, links, switch)
-    network = FabricNetwork(topo, controller=None, link=FabricLink)
+    network = FabricNetwork(FabricTopo(links, switch), controller=None, link=FabricLink)
     links.flush()
     return network
 

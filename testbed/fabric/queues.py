@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network
 from typing import Any
 
-from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import TC_H_ROOT
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_choke, sched_pfifo
 
 from linux.network.route_socket import RouteSocket
-from model.errors import EmulationError, RailbedError
+from model.errors import EmulationError
 from model.fabric.addressing import rail_network
 from model.fabric.shaping import SwitchQueue
 from model.fabric.spec import Datapath, FabricSpec
 from model.fabric.topology import Link, LinkKind, Port, Topology
-from testbed.fabric.shaping import DATA_CLASS, ETHERTYPE_IPV4, trial_link
+from testbed.fabric.shaping import DATA_CLASS, ETHERTYPE_IPV4, missing
 from testbed.nodes.datapath import default_datapath
 
 BUFFER, MARKING = "bfifo", "red"
@@ -101,19 +100,13 @@ def set_queue(netlink: RouteSocket, interface: int, parent: int, queue: SwitchQu
 
 
 def missing_red() -> str | None:
-    """Say what this kernel lacks for marks by the queue's length, as a sentence; None if nothing.
-
-    Tested on a trial link in a temporary namespace.
-    """
-    try:
-        with trial_link() as (netlink, index):
-            set_queue(netlink, index, DATA_CLASS, SwitchQueue(SwitchQueue.kmax_bytes, ecn=True))
-    except (OSError, NetlinkError, RailbedError) as error:
-        return (
-            f"ecn of switch_queue needs sch_red, which this kernel lacks ({error.args[-1]}); "
-            "load it with `sudo modprobe sch_red`, or add `--clock virtual`, whose kernel has it"
-        )
-    return None
+    """Say what this kernel lacks for marks by the queue's length, a sentence; None if nothing."""
+    queue = SwitchQueue(SwitchQueue.kmax_bytes, ecn=True)
+    return missing(
+        "ecn of switch_queue needs sch_red",
+        "sch_red",
+        lambda netlink, index: set_queue(netlink, index, DATA_CLASS, queue),
+    )
 
 
 def other_senders(topology: Topology, link: Link, end: Port) -> tuple[IPv4Network, ...]:

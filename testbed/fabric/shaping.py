@@ -9,7 +9,7 @@ first, then waits for tokens, in the queue of a switch's port (`queues.py`) if i
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -212,16 +212,23 @@ def check_leaves(netlink: RouteSocket, interface: int, kind: str) -> None:
 
 
 def missing_netem() -> str | None:
-    """Say what this kernel lacks for delay and loss, as a sentence; None if it supports both.
+    """Say what this kernel lacks for delay and loss, as a sentence; None if it supports both."""
+    impairment = Impairment(delay_s=0.001, loss=0.01)
+    what = "delay and loss of links need netem"
+    return missing(what, "sch_netem", lambda netlink, index: impair(netlink, index, impairment))
 
-    Tested on a trial link in a temporary namespace.
+
+def missing(what: str, module: str, attempt: Callable[[RouteSocket, int], object]) -> str | None:
+    """Say that this kernel lacks the module that is needed for `what`; None if an attempt succeeds.
+
+    It is made on a trial link in a temporary namespace.
     """
     try:
-        with trial_link() as (netlink, index):
-            impair(netlink, index, Impairment(delay_s=0.001, loss=0.01))
+        with trial_link() as place:
+            attempt(*place)
     except (OSError, NetlinkError, RailbedError) as error:
         return (
-            f"delay and loss of links need netem, which this kernel lacks ({error.args[-1]}); "
-            "load it with `sudo modprobe sch_netem`, or add `--clock virtual`, whose kernel has it"
+            f"{what}, which this kernel lacks ({error.args[-1]}); load it with "
+            f"`sudo modprobe {module}`, or add `--clock virtual`, whose kernel has it"
         )
     return None

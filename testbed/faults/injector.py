@@ -33,7 +33,6 @@ from testbed.testbed import Testbed
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
 Undo = Callable[[], None]
 
-
 # A link is idle that carries fewer packets, controller's probes included, in this time.
 IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 5, 10
 # Operation tried to find out whether this kernel supports a fault mode.

@@ -17,15 +17,9 @@ from linux.network.netlink import DRAINED
 from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
-from model.fabric.topology import BETWEEN_SWITCHES, Link, Port
+from model.fabric.topology import Link, Port
 from testbed.fabric.links import LinkEndGone, Links
-from testbed.fabric.shaping import (
-    LEAVES,
-    ROOT,
-    check_shaped,
-    reshape,
-    shape,
-)
+from testbed.fabric.shaping import LEAVES, ROOT, check_shaped, reshape, shape
 
 BLACKHOLE = "blackhole"
 # No such interface, or a netlink socket that is closed.
@@ -34,11 +28,6 @@ GONE = (errno.ENODEV, errno.EBADF)
 NO_BLACKHOLE = (errno.EINVAL, errno.ENOENT)
 # pyroute2 puts a queue of an unknown kind at the root, whatever parent is requested.
 plugins.setdefault(BLACKHOLE, sched_template)
-
-
-def carrier_end(link: Link) -> Port:
-    """Return the end to take down: a switch's, as a GPU's own end would lose its routes."""
-    return link.lower if link.kind in BETWEEN_SWITCHES else link.upper
 
 
 def start_blackhole(netlink: RouteSocket, interface: int) -> None:
@@ -71,7 +60,7 @@ class LinkFaults:
 
     def set_down(self, links: Sequence[Link]) -> None:
         """Take links down, one right after the other: they lose carrier."""
-        ends = [carrier_end(link) for link in links]
+        ends = [link.carrier_end for link in links]
         self._down.update(ends)
         with ExitStack() as stack:
             opened = [(end, stack.enter_context(self._links.netlink_of(end))) for end in ends]
@@ -81,13 +70,13 @@ class LinkFaults:
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""
-        for end in map(carrier_end, links):
+        for end in (link.carrier_end for link in links):
             with self._place(end, "cannot be drained") as (netlink, index):
                 netlink.link("set", index=index, ifalias=alias)
 
     def set_up(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""
-        ends = [carrier_end(link) for link in links]
+        ends = [link.carrier_end for link in links]
         self._down.subtract(ends)
         for end in ends:
             if self._down[end] <= 0:

@@ -8,8 +8,8 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Self
@@ -19,7 +19,6 @@ from linux.machine.processor import idle_and_steal_s
 from linux.network.counters import parse_carried
 from linux.network.netlink import NetlinkSocket, Queue, read_queues
 from linux.processes.lifetime import BEFORE_PROXIES
-from model.errors import EmulationError
 from model.fabric.topology import Link
 from model.measurement.cpu_windows import Reading, ThreadTime, Window, windows_of
 from model.measurement.records import LinkSample, QueueSample
@@ -84,16 +83,8 @@ class CpuMonitor(_Sampler):
             idle_s=idle_s,
             steal_s=steal_s,
             stalled_s=read_stalled_s(),
-            switches=thread_times(switch_process_ids(self._switch)),
+            switches=thread_times((self._switch.process_id,)),
         )
-
-
-def switch_process_ids(switch: OpenVSwitch) -> tuple[int, ...]:
-    """The process id of the switch daemon; empty if it is not running."""
-    try:
-        return (switch.process_id,)
-    except EmulationError:
-        return ()
 
 
 def thread_times(process_ids: tuple[int, ...]) -> Mapping[int, ThreadTime]:
@@ -130,15 +121,34 @@ def stalled_s(pressure: str) -> float:
     return int(total_us.removeprefix("total=")) / 1e6
 
 
-class LinkSampler(_Sampler):
+class _Recorder(_Sampler):
+    """Writes its samples as a CSV file when the context ends, even after an error."""
+
+    def __init__(self, record: type, file: Path) -> None:
+        super().__init__()
+        self._record, self._file = record, file
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        with cleared(self._file).open("x", newline="") as opened:
+            rows = csv.writer(opened)
+            rows.writerow([field.name for field in fields(self._record)])
+            rows.writerows(vars(sample).values() for sample in self.samples())
+
+    @abstractmethod
+    def samples(self) -> Iterable[object]:
+        """Return the samples so far."""
+
+
+class LinkSampler(_Recorder):
     """Samples the bytes that all links have carried, about a hundred times a second.
 
     The more links there are, the longer a sample takes, and the longer is the pause behind it:
     sampling costs at most 2 % of a core.
     """
 
-    def __init__(self, links: Sequence[Link]) -> None:
-        super().__init__()
+    def __init__(self, links: Sequence[Link], folder: Path) -> None:
+        super().__init__(LinkSample, folder / "links.csv")
         self._names = {link.upper.interface: link.name for link in links}
         self._samples: list[tuple[int, dict[str, tuple[int, int]]]] = []
 
@@ -157,14 +167,15 @@ class LinkSampler(_Sampler):
                     yield LinkSample(self._names[interface], ns, sent, received)
 
 
-class QueueSampler(_Sampler):
+class QueueSampler(_Recorder):
     """Samples the queues of switches' ports, ten times a second; `ports` are by interface index.
 
-    A port is named by its link, and the node that the link leads to.
+    A port is named by its link, and the node that the link leads to. A sample that repeats the one
+    before of its port is left out.
     """
 
-    def __init__(self, ports: Mapping[int, tuple[str, str]]) -> None:
-        super().__init__()
+    def __init__(self, ports: Mapping[int, tuple[str, str]], folder: Path) -> None:
+        super().__init__(QueueSample, folder / "queues.csv")
         self._ports, self._samples = ports, list[QueueSample]()
 
     def _run(self) -> None:
@@ -181,31 +192,6 @@ class QueueSampler(_Sampler):
         counts = queue.backlog_bytes, queue.dropped_packets, queue.marked_packets
         return QueueSample(*self._ports[queue.interface], ns, *counts)
 
-    def samples(self) -> Iterator[QueueSample]:
-        """Yield the samples; one that repeats the one before of its port is left out."""
-        yield from self._samples
-
-
-@contextmanager
-def _kept(sampler: "LinkSampler | QueueSampler", record: type, file: Path) -> Iterator[None]:
-    """Sample within the context; write the samples as a CSV file even after an error."""
-    try:
-        with sampler:
-            yield
-    finally:
-        with cleared(file).open("x", newline="") as opened:
-            rows = csv.writer(opened)
-            rows.writerow([field.name for field in fields(record)])
-            rows.writerows(vars(sample).values() for sample in sampler.samples())
-
-
-def sampling_links(links: Sequence[Link], place: Path) -> AbstractContextManager[None]:
-    """Sample links within the context; write the samples even after an error."""
-    return _kept(LinkSampler(links), LinkSample, place / "links.csv")
-
-
-def sampling_queues(
-    ports: Mapping[int, tuple[str, str]], place: Path
-) -> AbstractContextManager[None]:
-    """Sample the queues of ports within the context; write the samples even after an error."""
-    return _kept(QueueSampler(ports), QueueSample, place / "queues.csv")
+    def samples(self) -> Sequence[QueueSample]:
+        """Return the samples so far."""
+        return self._samples

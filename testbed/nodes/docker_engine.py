@@ -205,18 +205,13 @@ def remove_containers(
 def remove_container(container: Container) -> None:
     """Remove a container that may be gone, starting, ending, or being removed by someone else."""
     end_s = time.monotonic() + REMOVE_DEADLINE_S
-    while not _is_removed(container, last=time.monotonic() > end_s):
+    while True:
+        try:
+            container.remove(force=True, v=True)
+            return
+        except NotFound:
+            return
+        except APIError:
+            if time.monotonic() > end_s:
+                raise
         time.sleep(REMOVE_AGAIN_S)
-
-
-def _is_removed(container: Container, *, last: bool) -> bool:
-    """Ask once for the removal; raises the engine's error at the last attempt."""
-    try:
-        container.remove(force=True, v=True)
-    except NotFound:
-        return True
-    except APIError:
-        if last:
-            raise
-        return False
-    return True

@@ -93,11 +93,7 @@ class Proxy:
 
 @contextmanager
 def proxies(
-    kind: ProxyKind,
-    gpus: Sequence[str],
-    agent: Path,
-    lock: RunLock,
-    watch: Watch,
+    kind: ProxyKind, gpus: Sequence[str], agent: Path, lock: RunLock, watch: Watch
 ) -> Iterator[dict[str, Proxy]]:
     """Start a proxy for each GPU, with `agent` running in it; yield them by GPU name.
 

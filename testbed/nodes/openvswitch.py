@@ -7,8 +7,7 @@ single packets.
 
 import re
 import socket
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
@@ -32,7 +31,8 @@ from linux.processes.run_lock import RunLock
 from model.errors import EmulationError
 from model.fabric.spec import Datapath
 
-NAME, DATABASE = "Open vSwitch", "Open vSwitch's database"
+NAME, LOG = "Open vSwitch", "ovs-vswitchd.log"
+DATABASE = "Open vSwitch's database"
 DATABASE_DEADLINE_S = CONTROL_TIMEOUT_S = 10
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER = "tcp:127.0.0.1:6653"
@@ -74,35 +74,13 @@ class Bridge:
 
 @dataclass
 class OpenVSwitch:
-    """A running Open vSwitch: its database, its daemon, and the commands for both."""
+    """A running Open vSwitch: its database, its daemon with a process id, and commands for both."""
 
     folder: Path
     datapath: Datapath
-    environment: Mapping[str, str]
     watch: Watch
+    process_id: int
     revalidation_ms: int = field(default=REVALIDATION_MS, init=False)
-    _daemon: subprocess.Popen[bytes] | None = field(default=None, init=False)
-
-    @property
-    def process_id(self) -> int:
-        """The process id of the daemon."""
-        if self._daemon is None:
-            raise EmulationError(f"{NAME}: daemon is not running")
-        return self._daemon.pid
-
-    def start_daemon(self) -> None:
-        """Start the daemon in the current network namespace; it dies with the calling thread."""
-        command = ["ovs-vswitchd", f"unix:{self.folder}/db.sock"]
-        self._daemon = start(command, self.log, self.environment, BEFORE_PROXIES)
-        self.watch.add(NAME, self._daemon.pid, self.log)
-
-    def kill_daemon(self) -> None:
-        """Kill the daemon, as `kill -9` does; it is no longer watched."""
-        self.watch.forget(NAME)
-        if self._daemon is not None:
-            with closing_together(self._daemon.pid):
-                end(self._daemon)
-            self._daemon = None
 
     def openflow_command(self, bridge: str, command: str, *arguments: str) -> tuple[str, ...]:
         """The command line of ovs-ofctl(8) for a switch of this instance."""
@@ -112,11 +90,11 @@ class OpenVSwitch:
     @property
     def log(self) -> Path:
         """The log file of the switch daemon."""
-        return self.folder / "ovs-vswitchd.log"
+        return self.folder / LOG
 
     def complaints(self) -> str:
         """The last warnings and errors of the daemon; empty if there are none."""
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join([line for line in lines if COMPLAINT.search(line)][-LAST_WORDS_LINES:])
 
     @contextmanager
@@ -227,11 +205,10 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
     folder.mkdir()
     places = dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
     environment = {**lock.environment, **places}
-    database, remote = folder / "conf.db", folder / "db.sock"
+    database, remote, log = folder / "conf.db", folder / "db.sock", folder / "ovsdb-server.log"
     output_of("ovsdb-tool", "create", str(database), str(SCHEMA))
     server = ["ovsdb-server", f"--remote=punix:{remote}", str(database)]
-    with running(server, folder / "ovsdb-server.log", environment) as database_server:
-        log = folder / "ovsdb-server.log"
+    with running(server, log, environment) as database_server:
         watch.add(DATABASE, database_server.pid, log)
         wait_until_begun(database_server, remote.exists, DATABASE, log, DATABASE_DEADLINE_S)
         settings = SEGMENTATION_OFFLOAD if datapath is Datapath.USER_SPACE else ()
@@ -239,12 +216,15 @@ def open_vswitch(lock: RunLock, watch: Watch, datapath: Datapath) -> Iterator[Op
         initialize = ["--retry", "--timeout=10", "--no-wait", f"--db=unix:{remote}", "init"]
         initialize += ["--", "set", "Open_vSwitch", ".", "external_ids:system-id=railbed"]
         output_of("ovs-vsctl", *initialize, *SETTINGS, *settings, check=watch.check)
-        switch = OpenVSwitch(folder, datapath, environment, watch)
+        command = ["ovs-vswitchd", f"unix:{remote}"]
+        daemon = start(command, folder / LOG, environment, BEFORE_PROXIES)
         try:
-            switch.start_daemon()
-            yield switch
+            watch.add(NAME, daemon.pid, folder / LOG)
+            yield OpenVSwitch(folder, datapath, watch, daemon.pid)
         finally:
-            switch.kill_daemon()
+            watch.forget(NAME)
+            with closing_together(daemon.pid):
+                end(daemon)
 
 
 @dataclass(frozen=True)

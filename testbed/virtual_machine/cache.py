@@ -70,7 +70,7 @@ def cached_part(part: str, version: str, make: Callable[[Path], None]) -> Path:
                 sync(unfinished)
                 unfinished.rename(target)
                 unfinished.mkdir()
-        used(target)
+        os.utime(target)  # used last
         _hold(target)
         hand_over(target)  # with its lock
         for earlier in by_last_use(cache.glob(f"{part}-*"))[:-VERSIONS]:
@@ -80,15 +80,11 @@ def cached_part(part: str, version: str, make: Callable[[Path], None]) -> Path:
 
 
 def _hold(target: Path) -> None:
-    """Keep a part from removal until this process ends; once is enough."""
+    """Keep a part from removal until this process ends, however it ends; once is enough."""
     if target not in _held:
         _held.add(target)
-        hold(target / LOCK)
-
-
-def used(place: Path) -> None:
-    """Note that a folder of the cache was used now."""
-    os.utime(place)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        flock(unfollowed(str(target / LOCK), flags), LOCK_SH)
 
 
 def by_last_use(places: Iterable[Path]) -> list[Path]:
@@ -125,11 +121,6 @@ def locked(place: Path, deadline_s: float = LOCK_DEADLINE_S) -> Iterator[None]:
             what = f"release of the lock {place} by another Railbed"
             wait_for(lambda: _take(lock), what, deadline_s)
         yield
-
-
-def hold(place: Path) -> None:
-    """Share the lock with others until this process ends, however it ends."""
-    flock(unfollowed(str(place), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), LOCK_SH)
 
 
 def is_held(place: Path) -> bool:

@@ -3,15 +3,15 @@
 It is the same, byte for byte, wherever it is made from the same packages and the same program.
 """
 
-import hashlib
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from linux.files.program_files import ROOMS, ROOT, program_version
+from linux.files.user_files import digest_of
 from testbed.virtual_machine.cache import cached_part
-from testbed.virtual_machine.image import Image, append, image
+from testbed.virtual_machine.image import Image, append, image, write_initrd
 
 # The program's folder inside. It is the same on every machine, as paths influence the execution.
 INSIDE = Path("/railbed")
@@ -36,7 +36,7 @@ class Program:
 
     @property
     def digest(self) -> str:
-        """A digest of both, 12 hexadecimal digits: two machines with the same one are the same."""
+        """A digest of both, 16 hexadecimal digits: two machines with the same one are the same."""
         return (self.folder / "digest").read_text()
 
     def initrd_with(self, files: Mapping[Path, Path], folder: Path) -> Path:
@@ -72,13 +72,13 @@ def _make(system: Image, folder: Path) -> None:
     _copy_program(system.environment, stage / INSIDE.relative_to("/"))
     system.compile(stage)
     _make_uniform(stage)
-    with (folder / "initrd").open("wb") as initrd:
-        with system.archive.open("rb") as archive:
-            shutil.copyfileobj(archive, initrd, 2**24)
+    write_initrd(folder / "initrd", [system.archive], [])
+    with (folder / "initrd").open("ab") as initrd:
         append(initrd, stage, stage / INSIDE.relative_to("/"))
     shutil.rmtree(stage)
     shutil.copyfile(system.kernel, folder / "kernel")
-    (folder / "digest").write_text(_digest_of(folder / "kernel", folder / "initrd"))
+    parts = {Path(name): folder / name for name in ("kernel", "initrd")}
+    (folder / "digest").write_text(digest_of(parts))
 
 
 def _copy_program(environment: Path, target: Path) -> None:
@@ -100,11 +100,3 @@ def _make_uniform(stage: Path) -> None:
             executable = place.is_dir() or place.stat().st_mode & 0o100
             place.chmod(0o755 if executable else 0o644)
         os.utime(place, (EPOCH_S, EPOCH_S), follow_symlinks=False)
-
-
-def _digest_of(*files: Path) -> str:
-    whole = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as content:
-            whole.update(hashlib.file_digest(content, "sha256").digest())
-    return whole.hexdigest()[:12]

@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.planner import Route, Rule
 from controller.southbound.host_routes import PROTOCOL
-from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Buckets, wanted_groups
+from controller.southbound.openflow import BACKUP_BITS, COOKIE_MARK, Group, wanted_groups
 from execution.cases.emulation import Experiment
 from model.fabric.health import HEALTHY, Health
 from testbed.nodes.controller_process import read_journal
@@ -20,7 +20,7 @@ class Contents:
     """The controller's rules and groups by switch, and its routes by GPU."""
 
     rules: dict[str, frozenset[Rule]]
-    groups: dict[str, frozenset[tuple[int, Buckets]]]
+    groups: dict[str, frozenset[Group]]
     routes: dict[str, frozenset[Route]]
 
 
@@ -89,20 +89,20 @@ def parse_actions(actions: str) -> tuple[int, int | None, str | None]:
     return int(number) if verb == "output" else 0, None, address if arrow else None
 
 
-def groups(fabric: Experiment, switch: str) -> frozenset[tuple[int, Buckets]]:
+def groups(fabric: Experiment, switch: str) -> frozenset[Group]:
     """Groups by number, each with the ports that it watches and sends to."""
     lines = ofctl(fabric, "dump-groups", switch).splitlines()
     return frozenset(parse_group(line) for line in lines if "group_id=" in line)
 
 
-def parse_group(line: str) -> tuple[int, Buckets]:
+def parse_group(line: str) -> Group:
     """Parse a line of `ovs-ofctl dump-groups`."""
     head, *buckets = line.split(",bucket=")
     number, kind = (word.split("=")[1] for word in head.split(","))
     watched = [bucket.split("watch_port:")[1].split(",")[0] for bucket in buckets]
     assert kind == "ff"
     assert [bucket.split("output:")[1] for bucket in buckets] == watched
-    return int(number), tuple(map(int, watched))
+    return Group(int(number), tuple(map(int, watched)))
 
 
 def routes(fabric: Experiment, gpu: str) -> frozenset[Route]:

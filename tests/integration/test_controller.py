@@ -21,13 +21,13 @@ from model.fabric.build import build_topology
 from model.fabric.health import Health, without
 from model.fabric.link_probes import LOST_PROBES, probe_interval_s
 from model.fabric.spec import COMPARED, FabricKind
-from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from model.fabric.topology import Gpu, Link, LinkKind
 from model.faults import FaultMode
 from testbed.fabric.links import Links
 from testbed.fabric.mininet_network import build_network
 from testbed.faults.injector import FaultInjector
 from testbed.nodes.controller_process import read_journal
-from testbed.nodes.gpu_proxies import Proxy, ProxyKind
+from testbed.nodes.gpu_proxies import ProxyKind
 from testbed.nodes.openvswitch import OpenVSwitch
 from tests.integration.control_plane import (
     desired,
@@ -135,14 +135,12 @@ def test_links_that_come_up_late_have_not_failed(
     """Where the machine is busy, the controller may run long before the links are there."""
     late_s = 2 * LOST_PROBES * probe_interval_s(build_topology(small_spec(kind)))
 
-    def built_late(
-        topology: Topology, proxies: dict[str, Proxy], links: Links, switch: OpenVSwitch
-    ) -> Mininet:
+    def built_late(links: Links, switch: OpenVSwitch) -> Mininet:
         journal = switch.folder.parent / "controller" / "journal.jsonl"
         wait_until(lambda: read_journal(journal) != [], "the controller listens")
         running_s = time.monotonic()
         wait_until(lambda: time.monotonic() > running_s + late_s, "the links are late")
-        return build_network(topology, proxies, links, switch)
+        return build_network(links, switch)
 
     monkeypatch.setattr(testbed.testbed, "build_network", built_late)
     with fabric_up(small_spec(kind), ProxyKind.PROCESS) as fabric:

@@ -71,7 +71,6 @@ def test_a_step_that_a_peer_has_released_is_not_started_again() -> None:
     sends = [SimpleNamespace(missing=missing, released_ns=ns) for missing, ns in SENDS]
     started: list[Any] = []
     agent = Mock(sends=dict(enumerate(sends)), receives={}, open=0, aborted=False, roce=None)
-    agent.queue_pairs_from = set
     agent.program, agent.incoming = {"receives": []}, {}
     agent.start, agent.transport_counts = started.append, lambda: [0, 0, 0]
     for send in sends:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
 from results.verdicts.fault_impact import FaultTimes
 from studies.benchmarks.blackout import Trial, _summary
+from traffic_gen.agents.roce.packets import PORT
 from traffic_gen.probes.blackout import (
     ALWAYS_NS,
     COUNTED_WITHIN_NS,
@@ -27,13 +28,7 @@ from traffic_gen.probes.blackout import (
     lost,
     read_records,
 )
-from traffic_gen.probes.packet import (
-    DATA_CLASS_BYTES,
-    PSN_BYTES,
-    PSN_OFFSET,
-    ROCE_PORT,
-    probe_packet,
-)
+from traffic_gen.probes.packet import DATA_CLASS_BYTES, PSN_BYTES, PSN_OFFSET, probe_packet
 
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 INTERVAL_NS = 1_000_000
@@ -55,13 +50,13 @@ RECORDS = FATES.map(record)
 def test_a_probe_is_a_roce_packet(
     source: IPv4Address, destination: IPv4Address, port: int, sequence: int
 ) -> None:
-    packet = probe_packet(source, destination, port, sequence, port=ROCE_PORT)
+    packet = probe_packet(source, destination, port, sequence, port=PORT)
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
 
     read = IP(packet)
     assert (read.src, read.dst) == (str(source), str(destination))
-    assert (read[UDP].sport, read[UDP].dport, read[UDP].chksum) == (port, ROCE_PORT, 0)
+    assert (read[UDP].sport, read[UDP].dport, read[UDP].chksum) == (port, PORT, 0)
     assert read[BTH].psn == sequence % (1 << 24)
     assert read.len == len(packet) < ACKNOWLEDGEMENT_BELOW_BYTES
 

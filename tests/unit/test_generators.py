@@ -38,6 +38,7 @@ from scenarios.scenario import Scenario
 from tests.machine import wait_until
 from tests.unit.fabrics import assume_accepted
 from tests.unit.test_results import LIMITS, modeled, repeat
+from traffic_gen.agents.roce.packets import FIRST_QUEUE_PAIR
 from traffic_gen.generators.iperf3_flows import (
     COOKIE_BYTES,
     WINDOW_BYTES,
@@ -45,9 +46,8 @@ from traffic_gen.generators.iperf3_flows import (
     Iperf3Flows,
     iperf3_flows,
 )
-from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content
 from traffic_gen.generators.progress import Progress
-from traffic_gen.generators.rdma_packets import QueuePair, read_packet
+from traffic_gen.generators.rdma_channel import WINDOW_PACKETS, Channel, content, read_packet
 from traffic_gen.iperf3 import Hosts, _finish
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -56,8 +56,11 @@ SIZES = st.integers(2, 4)
 SOURCE, DESTINATION = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 
 
-def queue_pair() -> QueuePair:
-    return QueuePair(SOURCE, DESTINATION, 5)
+def channel_of(*transfers: Transfer) -> Channel:
+    channel = Channel((0, 1), SOURCE, DESTINATION, 5)
+    for one in transfers:
+        channel.start(one)
+    return channel
 
 
 def transfer(number: int, size_bytes: int) -> Transfer:
@@ -94,13 +97,13 @@ def test_an_execution_without_all_arrivals_is_incomplete() -> None:
 
 @given(st.binary(min_size=1, max_size=3 * PATH_MTU_BYTES))
 def test_receivers_read_a_message_to_the_byte(message: bytes) -> None:
-    packets = list(queue_pair().message(message))
+    packets = list(channel_of().message(message))
     assert [len(packet) for packet in packets] == packet_bytes(len(message))
     assert packets_of(np.array([len(message)])) == [len(packets)]
     found = [read_packet(packet) for packet in packets]
     assert b"".join(one.payload for one in found if one) == message
     assert [(one.queue_pair, one.psn) for one in found if one] == [
-        (5, number) for number in range(len(packets))
+        (FIRST_QUEUE_PAIR + 5, number) for number in range(len(packets))
     ]
 
 
@@ -111,7 +114,7 @@ CHANGED_UNDER_WAY = {1, 8, 10, 11, 26, 27, 32}
 
 @given(st.integers(0, packet_bytes(100)[0] - 1), st.integers(1, 255))
 def test_a_changed_byte_is_noticed(place: int, change: int) -> None:
-    (packet,) = queue_pair().message(bytes(100))
+    (packet,) = channel_of().message(bytes(100))
     changed = bytearray(packet)
     changed[place] ^= change
     assert (read_packet(bytes(changed)) is not None) == (place in CHANGED_UNDER_WAY)
@@ -121,19 +124,12 @@ def test_scapy_reads_the_headers_of_a_message() -> None:
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP, UDP
 
-    packets = [IP(packet) for packet in queue_pair().message(bytes(2 * PATH_MTU_BYTES + 1))]
+    packets = [IP(packet) for packet in channel_of().message(bytes(2 * PATH_MTU_BYTES + 1))]
     names = [packet[BTH].sprintf("%opcode%") for packet in packets]
     assert names == [f"RC_RDMA_WRITE_{kind}" for kind in ("FIRST", "MIDDLE", "LAST")]
     assert {packet[UDP].dport for packet in packets} == {4791}
     assert [packet[BTH].ackreq for packet in packets] == [0, 0, 1]
     assert packets[-1][BTH].padcount == 3
-
-
-def channel_of(*transfers: Transfer) -> Channel:
-    channel = Channel((0, 1), queue_pair())
-    for one in transfers:
-        channel.start(one)
-    return channel
 
 
 def test_no_more_packets_are_under_way_than_the_window_has() -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -36,9 +34,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def switch(tmp_path: Path) -> OpenVSwitch:
-    made = OpenVSwitch(tmp_path, Datapath.USER_SPACE, {}, Watch())
-    made._daemon = cast(Any, SimpleNamespace(pid=7))
-    return made
+    return OpenVSwitch(tmp_path, Datapath.USER_SPACE, Watch(), process_id=7)
 
 
 def test_moved_ports_are_closed_together(switch: OpenVSwitch, done: list[str]) -> None:

@@ -15,7 +15,7 @@ from model.workload.transfers.collective import Collective
 from results.store.runs import RunFolder
 from results.store.sweeps import SweepFolder, _write
 from testbed.instruments.capture_program import PcapFile
-from testbed.instruments.samplers import sampling_links
+from testbed.instruments.samplers import LinkSampler
 from tests.unit.test_results import modeled
 from tests.unit.test_sweeping import a_sweep
 
@@ -39,7 +39,7 @@ def observations(folder: Path) -> None:
 
 
 def link_samples(folder: Path) -> None:
-    with sampling_links([], folder):
+    with LinkSampler([], folder):
         pass
 
 

@@ -32,7 +32,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 from traffic_gen.agents.roce.endpoint import Endpoint
@@ -177,7 +177,9 @@ class Agent:
 
     def run(self, request: Message) -> Message:
         """Execute the program from `start_ns` on, at most until `end_ns`, of CLOCK_MONOTONIC."""
-        sources = {entry[1] for entry in self.program["receives"]} - self.queue_pairs_from()
+        sources = {entry[1] for entry in self.program["receives"]}
+        if self.roce:
+            sources -= self.roce.incoming.keys()
         while not sources <= self.incoming.keys() and not self.aborted:
             self.poll(None)  # all have connected: accept the last ones
         cpu_before_s, self.counts_before = time.process_time(), self.transport_counts()
@@ -399,10 +401,6 @@ class Agent:
         self.done(receive.id, receive.arrived_ns)
 
     # What happens on queue pairs
-
-    def queue_pairs_from(self) -> Set[int]:
-        """Return the peers that send by queue pairs."""
-        return self.roce.incoming.keys() if self.roce else set()
 
     def left(self, send: Send, now_ns: int) -> None:
         """Release the sends that follow a transfer of which all packets have left."""

@@ -366,13 +366,15 @@ def programs_of(
     meet a `demand` with real data, programs also list the chunks that each transfer carries, and
     those that a rank must have in the end.
     """
+    settings = {
+        "send_buffer": send_buffer_bytes(spec.grain_packets),
+        "window": spec.window,
+        "lanes": spec.lanes,
+    }
     built: dict[int, Program] = {
-        rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": []}
+        rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": [], **settings}
         for rank in ranks
     }
-    for program in built.values():
-        program["send_buffer"] = send_buffer_bytes(spec.grain_packets)
-        program["window"], program["lanes"] = spec.window, spec.lanes
     for transfer in transfers:
         source, destination = transfer.source, transfer.destination
         to, by = (rank * spec.lanes + transfer.lane for rank in (destination, source))
@@ -396,14 +398,12 @@ def programs_of(
         built[destination]["receives"].append(
             (transfer.id, by, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
         )
-    if spec.transport is Transport.ROCE:
-        for rank, program in built.items():
-            program["roce"] = _queue_pairs(rank, program, addresses, spec)
     grid = spec.job_grid
     for rank, program in built.items():
         program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))
-    if demand is not None:
-        for rank, program in built.items():
+        if spec.transport is Transport.ROCE:
+            program["roce"] = _queue_pairs(rank, program, addresses, spec)
+        if demand is not None:
             program["check"] = _data_check(demand, rank)
     return built
 

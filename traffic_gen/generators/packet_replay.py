@@ -4,14 +4,13 @@ Nothing is retransmitted: a replay shows that every byte arrived, in order, and 
 is slow, as each packet is crafted by itself, about a thousand in a second.
 """
 
-import random
 import select
 import socket
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from linux.network.namespaces import namespace_of
 from linux.network.socket_options import SO_RCVBUFFORCE
@@ -21,91 +20,15 @@ from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
-from traffic_gen.agents.roce.packets import PSN_COUNT
+from traffic_gen.agents.roce.packets import PORT
 from traffic_gen.generators.progress import Progress
-from traffic_gen.generators.rdma_packets import QueuePair, Received, read_packet
-from traffic_gen.probes.packet import ROCE_PORT
+from traffic_gen.generators.rdma_channel import Channel, Pair, read_packet
 from traffic_gen.probes.path_tracer import BUFFER_BYTES, Flow, PortCapture, port_capture
 
-Pair = tuple[int, int]
-# Packets of a pair in flight: few enough that no queue is ever full.
-WINDOW_PACKETS = 8
 LONGEST_PACKET = 2048
 # Seconds without an arrival after which missing packets are lost.
 IDLE_TIMEOUT_S = 2.0
 SHOWN = 3
-
-
-def content(transfer: Transfer) -> bytes:
-    """The content of a transfer, different from that of any other transfer."""
-    return random.Random(transfer.id).randbytes(transfer.size_bytes)
-
-
-@dataclass
-class Channel:
-    """The queue pair of two ranks: the packets to send, and those that have arrived."""
-
-    pair: Pair
-    queue_pair: QueuePair
-    transfers: deque[Transfer] = field(default_factory=deque)
-    sent_packets: int = 0
-    sent_bytes: int = 0
-    received_packets: int = 0
-    received_bytes: int = 0
-    reordered: int = 0
-    sent_ns: dict[int, int] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-    _unsent: deque[tuple[int, deque[bytes]]] = field(default_factory=deque)
-    _next_psn: int = 0
-    _early: dict[int, bytes] = field(default_factory=dict)
-    _arriving: bytearray = field(default_factory=bytearray)
-
-    def start(self, transfer: Transfer) -> None:
-        """Craft the packets of a transfer, and queue them behind the earlier ones."""
-        self.transfers.append(transfer)
-        packets = deque(self.queue_pair.message(content(transfer)))
-        self._unsent.append((transfer.id, packets))
-        self.sent_bytes += transfer.size_bytes
-
-    def next_packet(self) -> bytes | None:
-        """Take the next packet, if there is one and the window has room."""
-        if not self._unsent or self.sent_packets - self.received_packets >= WINDOW_PACKETS:
-            return None
-        transfer_id, packets = self._unsent[0]
-        packet = packets.popleft()
-        self.sent_packets += 1
-        if not packets:
-            self._unsent.popleft()
-            self.sent_ns[transfer_id] = time.monotonic_ns()
-        return packet
-
-    def receive(self, packet: Received) -> list[Transfer]:
-        """Take a packet; return the transfers that are whole now.
-
-        Packets wait for those before them, as at a receiver of a reliable connection: veth(4) may
-        reorder two packets when the thread that sends them changes its core.
-        """
-        ahead = (packet.psn - self._next_psn) % PSN_COUNT
-        if ahead >= WINDOW_PACKETS or packet.psn in self._early:
-            self.errors.append(f"duplicate packet {packet.psn}")
-            return []
-        self.received_packets += 1
-        self.received_bytes += len(packet.payload)
-        self.reordered += ahead > 0
-        self._early[packet.psn] = packet.payload
-        while (payload := self._early.pop(self._next_psn, None)) is not None:
-            self._arriving += payload
-            self._next_psn = (self._next_psn + 1) % PSN_COUNT
-        return list(self._whole())
-
-    def _whole(self) -> Iterator[Transfer]:
-        """Yield the transfers whose bytes have all arrived; wrong bytes are noted as errors."""
-        while self.transfers and len(self._arriving) >= self.transfers[0].size_bytes:
-            transfer = self.transfers.popleft()
-            if self._arriving[: transfer.size_bytes] != content(transfer):
-                self.errors.append(f"transfer {transfer.id}: received bytes differ from those sent")
-            del self._arriving[: transfer.size_bytes]
-            yield transfer
 
 
 @dataclass(frozen=True)
@@ -148,7 +71,7 @@ class PacketReplay:
         channels: dict[Pair, Channel] = {}
         for pair in dict.fromkeys((t.source, t.destination) for t in schedule.transfers):
             one, other = (self.gpus[rank] for rank in pair)
-            channels[pair] = Channel(pair, QueuePair(*ends(one, other), len(channels)))
+            channels[pair] = Channel(pair, *ends(one, other), len(channels))
         return channels
 
     def send(self, channel: Channel) -> None:
@@ -156,7 +79,7 @@ class PacketReplay:
         sender = self._endpoints[channel.pair[0]].sender
         while (packet := channel.next_packet()) is not None:
             with suppress(OSError):  # the proxy has no route: the packet is lost
-                sender.sendto(packet, (str(channel.queue_pair.destination), 0))
+                sender.sendto(packet, (str(channel.destination), 0))
 
     def received(self) -> list[bytes]:
         """Wait for packets, and return those that have come; none after `IDLE_TIMEOUT_S`."""
@@ -171,7 +94,7 @@ class _Execution:
         self._replay, self._schedule = replay, schedule
         self._progress = Progress(schedule.transfers)
         self._channels = replay.channels(schedule)
-        self._by_number = {c.queue_pair.number: c for c in self._channels.values()}
+        self._by_number = {c.queue_pair: c for c in self._channels.values()}
         self._broken_packets = 0
         deque(replay.capture.read(), maxlen=0)  # earlier packets are not of this replay
         self._seen = Counter[tuple[Flow, Hop]]()
@@ -198,7 +121,7 @@ class _Execution:
 
     def _take(self, packet: bytes) -> None:
         received = read_packet(packet)
-        channel = None if received is None else self._by_number.get(received.queue_pair)
+        channel = self._by_number.get(received.queue_pair) if received else None
         if received is None or channel is None:
             self._broken_packets += 1
             return
@@ -245,8 +168,7 @@ class _Execution:
 
     def _strays(self, channel: Channel) -> Iterator[str]:
         """Name the hops with more or fewer packets than intended."""
-        ends = channel.queue_pair
-        flow = Flow(ends.source, ends.destination, ends.source_port)
+        flow = Flow(channel.source, channel.destination, channel.source_port)
         source, destination = (self._replay.gpus[rank] for rank in channel.pair)
         intended = self._replay.routing.path(source, destination)
         wanted = dict.fromkeys(intended, channel.sent_packets)
@@ -264,7 +186,7 @@ def packet_replay(
     """Open the sockets of all ranks, in their proxies' namespaces; `gpus` are the ranks' GPUs."""
     with ExitStack() as stack:
         endpoints = [_endpoint(stack, process_ids[gpu.name]) for gpu in gpus]
-        capture = stack.enter_context(port_capture(topology, ROCE_PORT))
+        capture = stack.enter_context(port_capture(topology, PORT))
         yield PacketReplay(gpus, routing, endpoints, capture)
 
 
@@ -281,5 +203,5 @@ def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
         stack.enter_context(opened)
     receiver.setblocking(False)
     receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-    port_holder.bind(("", ROCE_PORT))
+    port_holder.bind(("", PORT))
     return Endpoint(sender, receiver)

@@ -10,11 +10,10 @@ from typing import Any
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES
 from model.fabric.transport import BTH_BYTES, ICRC_BYTES, IP_HEADER_BYTES, UDP_HEADER_BYTES
+from traffic_gen.agents.roce.packets import PORT
 
-# IANA, and annex A17: the UDP destination port of RoCEv2.
-ROCE_PORT = 4791
-# Agents receive at that one: probes have ports of their own, in the foreground and behind it.
-PROBE_PORT, BACKGROUND_PORT = ROCE_PORT + 1, ROCE_PORT + 2
+# Agents receive at `PORT`: probes have ports of their own, in the foreground and behind it.
+PROBE_PORT, BACKGROUND_PORT = PORT + 1, PORT + 2
 # The packet sequence number (PSN) is the BTH's last three bytes, in network order.
 PSN_BYTES = 3
 PSN_OFFSET = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES - PSN_BYTES
@@ -49,7 +48,7 @@ def roce_packet(
     destination: IPv4Address,
     source_port: int,
     content: bytes,
-    port: int = ROCE_PORT,
+    port: int = PORT,
     **fields: Any,
 ) -> bytes:
     """Build an IPv4 packet with a BTH of these fields, and with the content behind it.

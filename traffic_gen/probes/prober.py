@@ -2,9 +2,8 @@
 
     python -m traffic_gen.probes.prober PLAN.json RECORDS.json
 
-The plan: {"interval_ns", "groups", "pairs": [{"name", "source_pid", "destination_pid", "packet",
-"psn_offset"}]}. A packet is a whole IPv4 packet with a UDP header, in hexadecimal; at `psn_offset`,
-within the first 16 bytes of the UDP payload, it has three bytes for the sequence number. No two
+The plan: {"interval_ns", "groups", "pairs": [{"name", "source_pid", "destination_pid", "packet"}]}.
+A packet is a whole one of `packet.py`, in hexadecimal; its PSN becomes the sequence number. No two
 pairs may have the same addresses and ports.
 
 When all sockets are open it writes the line "probing", and sends probes at each tick of
@@ -42,11 +41,16 @@ from linux.files.user_files import cleared
 from linux.machine.clocks import Timestamps
 from linux.network.namespaces import namespace_of
 from linux.network.socket_options import SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_TIMESTAMPNS
+from model.fabric.transport import IP_HEADER_BYTES, UDP_HEADER_BYTES
+from traffic_gen.probes.packet import PSN_BYTES, PSN_OFFSET
 
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 TIMER_SLACK_NS = 1000
 BUFFER_BYTES = 4 * 1024 * 1024
-IP_HEADER_BYTES, UDP_HEADER_BYTES, PSN_BYTES = 20, 8, 3
+PSN = slice(PSN_OFFSET, PSN_OFFSET + PSN_BYTES)
+# A receiver gets what is behind the UDP header.
+PAYLOAD_AT = IP_HEADER_BYTES + UDP_HEADER_BYTES
+PSN_IN_PAYLOAD = slice(PSN.start - PAYLOAD_AT, PSN.stop - PAYLOAD_AT)
 PSN_MASK = (1 << 8 * PSN_BYTES) - 1
 RECEIVE_EVERY_TICKS = 8
 MOST_TICKS_BEHIND = 10
@@ -60,9 +64,6 @@ class Pair:
     def __init__(self, entry: dict[str, Any], sender: socket.socket) -> None:
         self.name: str = entry["name"]
         self.packet = bytearray.fromhex(entry["packet"])
-        self.psn = slice(entry["psn_offset"], entry["psn_offset"] + PSN_BYTES)
-        payload = IP_HEADER_BYTES + UDP_HEADER_BYTES
-        self.psn_in_payload = slice(self.psn.start - payload, self.psn.stop - payload)
         self.to = socket.inet_ntoa(self.packet[16:20]), 0
         # As in a sockaddr_in: the port, then the address.
         self.source = bytes(self.packet[20:22] + self.packet[12:16])
@@ -198,7 +199,7 @@ class Prober:
         clock_ns = time.monotonic_ns
         for pair in self._groups[group]:
             packet = pair.packet
-            packet[pair.psn] = number
+            packet[PSN] = number
             pair.sent_ns.append(clock_ns())
             try:
                 pair.socket.sendto(packet, pair.to)
@@ -216,7 +217,7 @@ class Prober:
                 if known is not None:
                     stamp_ns = seconds * 1_000_000_000 + nanoseconds
                     arrived_ns = self._timestamps.moment_ns(stamp_ns)
-                    _arrived(known, payload[known.psn_in_payload], arrived_ns)
+                    _arrived(known, payload[PSN_IN_PAYLOAD], arrived_ns)
 
 
 def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:

@@ -21,7 +21,6 @@ from traffic_gen.probes.packet import (
     BACKGROUND_PORT,
     DATA_CLASS_BYTES,
     PROBE_PORT,
-    PSN_OFFSET,
     SHORTEST_BYTES,
     probe_packet,
 )
@@ -140,7 +139,6 @@ def _entry(
         "source_pid": process_ids[source.name],
         "destination_pid": process_ids[destination.name],
         "packet": packet.hex(),
-        "psn_offset": PSN_OFFSET,
     }
 
 
