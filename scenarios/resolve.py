@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind
 from model.fabric.transport import Transport
 from model.faults import Fault
 from model.prediction.machine import Machine
@@ -23,16 +23,13 @@ from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
-from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
+from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario, Specs
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
 # iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
 MOST_PAIRS, MOST_PACKETS = 500, 50_000
 ONLY_AGENTS = f"use generator: {Generator.AGENT}"
-Specs = Mapping[FabricKind, FabricSpec]
-"""The fabric of each kind."""
-
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
 
@@ -168,10 +165,7 @@ def _scenario(
 
 
 def _case_issues(
-    file: ScenarioFile,
-    specs: Mapping[FabricKind, FabricSpec],
-    cases: tuple[Case, ...],
-    machine: Machine | None,
+    file: ScenarioFile, specs: Specs, cases: tuple[Case, ...], machine: Machine | None
 ) -> Iterator[Issue]:
     """Issues of cases that are repeated, too large, or too much for this machine."""
     yield from _repeated_cases(cases)
@@ -264,9 +258,7 @@ def _size_issues(place: Place, name: str, size_scale: float, most_bytes: float) 
         yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")
 
 
-def _generator_load_issues(
-    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case]
-) -> Iterator[Issue]:
+def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:
     """Issues of cases with more pairs or packets than their generator can serve."""
     for case in cases:
         where = ("workloads", case.workload, "generator")

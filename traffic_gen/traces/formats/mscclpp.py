@@ -17,13 +17,7 @@ from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm
 from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Cells, Execution
-from traffic_gen.traces.formats.nodes import (
-    Defaults,
-    Malformed,
-    Node,
-    Nodes,
-    require_bytes,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_bytes
 
 FORMAT = "MSCCL++ plan"
 # MSCCL++ sends a semaphore's value, of 64 bits; a request names a place in memory.

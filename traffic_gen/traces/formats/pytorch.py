@@ -201,10 +201,7 @@ class _Source:
 
 
 def trace_of(
-    form: str,
-    files: Sequence[bytes],
-    given: Defaults,
-    read: Callable[[Item, int, int], RankNodes],
+    form: str, files: Sequence[bytes], given: Defaults, read: Callable[[Item, int, int], RankNodes]
 ) -> Trace:
     """Return the trace of all files, of which each is read with its number and that of all."""
     of_rank: dict[int, tuple[int, RankNodes]] = {}

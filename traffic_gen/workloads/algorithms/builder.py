@@ -393,12 +393,7 @@ def along(
 
 
 def within_domains(
-    build: Builder,
-    chunks: Chunks,
-    ready: Arrivals,
-    *,
-    reduce: bool = False,
-    channel: str = "hb",
+    build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False, channel: str = "hb"
 ) -> Arrivals:
     """Add pairwise exchanges until every GPU has sent to all others of its domain."""
     arrived = [ready]
