@@ -20,7 +20,7 @@ from model.arrays import Ints
 from model.workload.trace import Trace
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
-from traffic_gen.traces.formats.chakra_trace import Assembly
+from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.nodes import (
     NO_DEFAULTS,
     Defaults,
@@ -78,7 +78,8 @@ def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
     require_ranks(len(files), "")
     frames = _frames(files)
-    return Assembly(frames, frames.columns(), len(files), given).trace()
+    source = Source(frames.rank, frames.place, range(len(files)))
+    return Assembly(source, frames.columns(), given).trace()
 
 
 def unpacked(content: bytes, left_bytes: int, file: int, most_bytes: int) -> bytes:
@@ -116,9 +117,9 @@ class _Frames:
         file = int(np.searchsorted(self.file_begin, offset, side="right")) - 1
         return Malformed(f": byte {offset - int(self.file_begin[file])}", what, file=file)
 
-    def at(self, node: int, what: str) -> Malformed:
-        """Return an error at a node."""
-        return self.malformed(int(self.begin[node]), what)
+    def place(self, node: int) -> str:
+        """Return where a node is in its file."""
+        return f": byte {self.begin[node] - self.file_begin[self.rank[node]]}"
 
     def columns(self) -> NodeColumns:
         """Read all nodes."""
@@ -132,7 +133,7 @@ class _Frames:
             waits += len(part.data.values) + len(part.control.values)
             if waits > MOST_DEPENDENCIES:
                 what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
-                raise self.at(first, what)
+                raise self.malformed(int(self.begin[first]), what)
         return NodeColumns.joined(parts)
 
     def _batches(self) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,7 @@
 """A trace from the nodes of Chakra execution traces, whichever form their files have."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,22 +35,25 @@ OWN_END = {"comm_dst": "comm_src", "comm_src": "comm_dst"}
 ROOTED = [number for number, collective in COLLECTIVES.items() if collective.has_root]
 
 
-class Source(Protocol):
-    """Where nodes come from: the rank of each, and the error at one of them."""
+@dataclass(frozen=True)
+class Source:
+    """Where nodes come from: the rank and the place of each, and the number of each rank's file."""
 
-    @property
-    def rank(self) -> Ints:
-        """The rank of each node."""
+    rank: Ints
+    place: Callable[[int], str]
+    file_of: Sequence[int]
 
     def at(self, node: int, what: str) -> Malformed:
         """Return an error at a node."""
+        return Malformed(self.place(node), what, file=self.file_of[int(self.rank[node])])
 
 
 class Assembly:
     """Puts a trace together from the nodes of all files."""
 
-    def __init__(self, source: Source, columns: NodeColumns, ranks: int, given: Defaults) -> None:
-        self.source, self.rank, self.ranks, self.given = source, source.rank, ranks, given
+    def __init__(self, source: Source, columns: NodeColumns, given: Defaults) -> None:
+        self.source, self.rank, self.given = source, source.rank, given
+        self.ranks = len(source.file_of)
         self.kind = np.zeros(len(self.rank), np.int64)
         for kind, type_ in TYPE_OF.items():
             self.kind[columns.type == type_] = kind
