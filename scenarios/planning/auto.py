@@ -193,13 +193,10 @@ def peak(task: RealTask, machine: Machine, scale: float) -> Need:
 
 
 def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
-    """The depth of the links' buckets in seconds, as given or chosen."""
+    """The depth of buckets in seconds, as given, or as long as this machine's pauses, bounded."""
     given = file.fabric.bucket_depth
-    return auto_bucket_depth(machine) if given == "auto" else Chosen(given)
-
-
-def auto_bucket_depth(machine: Machine | None) -> Chosen:
-    """The depth of buckets in seconds: as long as this machine's pauses, within bounds."""
+    if given != "auto":
+        return Chosen(given)
     if machine is None:
         return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
