@@ -143,11 +143,8 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
     """Smallest two-digit scale that fits all tasks, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(tasks[0].spec)
-    fastest_bps = max(
-        rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values()
-    )
-    by_links = round_up(fastest_bps / MAX_LINK_BPS)
-    rates = (rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values())
+    rates = [rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values()]
+    by_links = round_up(max(rates) / MAX_LINK_BPS)
     largest_scale = round_down(min(rates) / MIN_RATE_BPS)
     scale = smallest(
         by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)

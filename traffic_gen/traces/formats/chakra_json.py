@@ -18,7 +18,8 @@ from model.workload.trace import Trace
 from model.workload.transfers.columns import NONE, Rows, starts_of
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
 from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
-from traffic_gen.traces.formats.chakra_trace import COMM_TYPES, Assembly, Source
+from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
 

@@ -100,7 +100,8 @@ class _Reader:
             plan.refuse(f"is for sizes of {least} to {most} bytes, got {size_bytes}")
         self.parts = self._parts()
         self.algorithm = self._algorithm()
-        self.chunk_bytes = require_bytes(-(-size_bytes // self._chunks()), 1)
+        chunks = self.algorithm.chunks // self.parts
+        self.chunk_bytes = require_bytes(-(-size_bytes // chunks), 1)
         unused = ["buffer_alignment: chunks are as long as their bytes"]
         self.nodes = Nodes(len(self.gpus), left_out=unused * plan.has("buffer_alignment"))
         self.execution = Execution(self.algorithm, self.nodes)
@@ -113,9 +114,6 @@ class _Reader:
         self.semaphores: dict[tuple[int, str, int], list[tuple[int, Item]]] = defaultdict(list)
         self.users: dict[tuple[object, ...], int] = {}
         self.moved = 0
-
-    def _chunks(self) -> int:
-        return self.algorithm.chunks // self.parts
 
     def _parts(self) -> int:
         """Return into how many parts chunks are cut, so that groups of blocks share a range."""
