@@ -179,8 +179,8 @@ def _frames(files: Sequence[bytes]) -> _Frames:
 def _ranges(content: bytes) -> tuple[list[int], list[int]]:
     """Return where each message of a file begins and ends."""
     begins, ends, offset = list[int](), list[int](), 0
-    while offset < len(content) or not begins:
-        length, begin = content[offset] if content else 0x80, offset + 1
+    while offset < len(content):
+        length, begin = content[offset], offset + 1
         if length >= 0x80:
             length, begin = protobuf.varint(content, offset)
         offset = begin + length

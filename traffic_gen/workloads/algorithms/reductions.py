@@ -40,9 +40,7 @@ def ring_all_reduce(build: Builder) -> None:
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
     """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
 
-    Where GPUs are missing, the rails are those that every domain has.
-
-    NCCL has a ring for each NIC, too.
+    Where GPUs are missing, the rails are those that every domain has. NCCL has a ring for each NIC.
     """
     return _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=True)
 
