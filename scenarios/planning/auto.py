@@ -272,9 +272,8 @@ def least_dilation(task: RealTask, machine: Machine | None) -> tuple[float, str]
         floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
         floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
     why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
-    return round_up(
-        shortest_s / profile.completion_s
-    ), f"at least {human_seconds(shortest_s)}: {why}"
+    dilation = round_up(shortest_s / profile.completion_s)
+    return dilation, f"at least {human_seconds(shortest_s)}: {why}"
 
 
 def round_up(number: float) -> float:

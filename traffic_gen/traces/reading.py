@@ -151,9 +151,8 @@ def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
     """Return the files of all ranks; raise `InputError` if one is missing."""
     missing = set(range(len(ranks))) - ranks.keys()
     if missing or len(ranks) > MOST_RANKS:
-        what = (
-            f"file of rank {min(missing, default=MOST_RANKS)} not found; {len(ranks)} in the folder"
-        )
+        first = min(missing, default=MOST_RANKS)
+        what = f"file of rank {first} not found; {len(ranks)} in the folder"
         hint = f"ranks are 0 to at most {MOST_RANKS - 1}"
         raise InputError(Problem(str(folder), what, hint))
     return [ranks[rank] for rank in range(len(ranks))]

@@ -150,9 +150,8 @@ def _frames(files: Sequence[bytes]) -> _Frames:
     for number, packed_content in enumerate(files):
         content = unpacked(packed_content, MOST_CONTENT_BYTES - base, number, MOST_CONTENT_BYTES)
         if not is_chakra(content):
-            raise Malformed(
-                ": byte 0", "must begin with metadata, as Chakra traces do", file=number
-            )
+            what = "must begin with metadata, as Chakra traces do"
+            raise Malformed(": byte 0", what, file=number)
         try:
             first, last = _ranges(content)
         except protobuf.Damaged as error:

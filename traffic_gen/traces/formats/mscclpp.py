@@ -309,9 +309,8 @@ class _Block:
     def _add(self, item: Item, node: Node, after: Sequence[int] = ()) -> int:
         number = len(self.nodes.added)
         if number == MOST_PLAN_NODES:
-            item.refuse(
-                f"must have at most {MOST_PLAN_NODES} messages and steps, with those before"
-            )
+            most = f"must have at most {MOST_PLAN_NODES} messages and steps"
+            item.refuse(f"{most}, with those before")
         self.nodes.add(node._replace(line=number))
         self.execution.items.append(item)
         for earlier in after:
