@@ -57,10 +57,11 @@ def rings_all_reduce(build: Builder) -> None:
 
 def _on_all_rings(build: Builder, arrived: list[Arrivals], *, reduce: bool) -> list[Arrivals]:
     """Go around all rings at once, each on its own channel; return each one's last arrivals."""
+    rings = rail_rings(build)
     for step in range(build.gpus - 1):
         arrived = [
             step_around(build, ring[None, :], step, f"ring{rail}", earlier, rail, reduce)
-            for rail, (ring, earlier) in enumerate(zip(rail_rings(build), arrived, strict=True))
+            for rail, (ring, earlier) in enumerate(zip(rings, arrived, strict=True))
         ]
     return arrived
 
