@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind
 from model.fabric.transport import Transport
 from model.faults import Fault
 from model.prediction.machine import Machine
@@ -23,16 +23,13 @@ from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
-from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario
+from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario, Specs
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
 # iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
 MOST_PAIRS, MOST_PACKETS = 500, 50_000
 ONLY_AGENTS = f"use generator: {Generator.AGENT}"
-Specs = Mapping[FabricKind, FabricSpec]
-"""The fabric of each kind."""
-
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
 

@@ -18,6 +18,8 @@ from scenarios.format.keys import Job
 from traffic_gen.workloads.task import Task
 
 Built = TypeVar("Built")
+Specs = Mapping[FabricKind, FabricSpec]
+"""The fabric of each kind."""
 
 
 @dataclass(frozen=True)

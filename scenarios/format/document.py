@@ -208,9 +208,8 @@ class BoundedComposer(Composer):
         """Compose a scalar; refuse a long number here, before Python computes it."""
         node: ScalarNode = super().compose_scalar_node(anchor)
         if str(node.tag) in NUMBERS and len(node.value) > MOST_DIGITS:
-            _refuse(
-                node, f"a number must have at most {MOST_DIGITS} characters, got {len(node.value)}"
-            )
+            got = len(node.value)
+            _refuse(node, f"a number must have at most {MOST_DIGITS} characters, got {got}")
         return node
 
 

@@ -53,10 +53,8 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     if fabric.platform is not None and own != (None, None):
         yield Issue(("fabric", "platform"), "cannot be combined with hb_rate or nic_rate")
     if fabric.platform is None and None in own:
-        known = ", ".join(PLATFORMS)
-        yield Issue(
-            ("fabric",), "needs a platform, or both hb_rate and nic_rate", f"known: {known}"
-        )
+        what, known = "needs a platform, or both hb_rate and nic_rate", ", ".join(PLATFORMS)
+        yield Issue(("fabric",), what, f"known: {known}")
     yield from _hb_switch_issues(fabric)
     yield from nic_issues(fabric)
     yield from _transport_issues(fabric)

@@ -78,9 +78,8 @@ def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...
         raise ValueError(f"must have 2 to {MOST_ROWS} rows, got {len(rows)}")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
-            raise ValueError(
-                f"row {number} must have {len(rows)} numbers, one for each row, got {len(row)}"
-            )
+            what = f"must have {len(rows)} numbers, one for each row, got {len(row)}"
+            raise ValueError(f"row {number} {what}")
     if not any(map(any, rows)):
         raise ValueError("no GPU sends to another GPU")
     return rows

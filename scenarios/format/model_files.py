@@ -22,63 +22,34 @@ ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activat
 GEMMA = "gemma"
 # The names of a configuration's key in any of these files; the first one there is used.
 NAMES = {
-    "layers": ("num_hidden_layers", "num_layers", "n_layer", "num_blocks"),
-    "hidden": ("hidden_size", "n_embd", "hidden"),
-    "heads": ("num_attention_heads", "n_head", "attn_heads", "head_num"),
-    "sequence": ("max_position_embeddings", "n_positions", "seq_size", "seq_length"),
-    "vocabulary": ("vocab_size", "padded_vocab_size"),
-    "key_value_heads": (
-        "num_key_value_heads",
-        "num_kv_heads",
-        "n_head_kv",
-        "multi_query_group_num",
-    ),
-    "head_size": ("head_dim", "attn_size", "kv_channels"),
-    # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
-    "feed_forward": (
-        "intermediate_size_mlp",
-        "intermediate_size",
-        "n_inner",
-        "feedforward",
+    key: names.split()
+    for key, names in {
+        "layers": "num_hidden_layers num_layers n_layer num_blocks",
+        "hidden": "hidden_size n_embd hidden",
+        "heads": "num_attention_heads n_head attn_heads head_num",
+        "sequence": "max_position_embeddings n_positions seq_size seq_length",
+        "vocabulary": "vocab_size padded_vocab_size",
+        "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num",
+        "head_size": "head_dim attn_size kv_channels",
+        # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
+        "feed_forward": "intermediate_size_mlp intermediate_size n_inner feedforward "
+        "ffn_hidden_size ffn_dim",
+        "latent.query_rank": "q_lora_rank d_q_c",
+        "latent.key_value_rank": "kv_lora_rank d_kv_c",
+        "latent.plain_size": "qk_nope_head_dim d_q",
+        "latent.rotary_size": "qk_rope_head_dim d_r",
+        "latent.value_size": "v_head_dim d_kv",
+        # AICB's `num_experts` counts duplicates of the router's experts, too.
+        "moe.experts": "router_expert n_routed_experts num_routed_experts num_local_experts "
+        "num_experts num_moe_experts n_experts",
+        "moe.top_k": "num_experts_per_tok moe_router_topk moe_topk experts_per_token",
+        "moe.width": "moe_intermediate_size moe_ffn_hidden_size expert_dim intermediate_size "
         "ffn_hidden_size",
-        "ffn_dim",
-    ),
-    "latent.query_rank": ("q_lora_rank", "d_q_c"),
-    "latent.key_value_rank": ("kv_lora_rank", "d_kv_c"),
-    "latent.plain_size": ("qk_nope_head_dim", "d_q"),
-    "latent.rotary_size": ("qk_rope_head_dim", "d_r"),
-    "latent.value_size": ("v_head_dim", "d_kv"),
-    # AICB's `num_experts` counts duplicates of the router's experts, too.
-    "moe.experts": (
-        "router_expert",
-        "n_routed_experts",
-        "num_routed_experts",
-        "num_local_experts",
-        "num_experts",
-        "num_moe_experts",
-        "n_experts",
-    ),
-    "moe.top_k": ("num_experts_per_tok", "moe_router_topk", "moe_topk", "experts_per_token"),
-    "moe.width": (
-        "moe_intermediate_size",
-        "moe_ffn_hidden_size",
-        "expert_dim",
-        "intermediate_size",
-        "ffn_hidden_size",
-    ),
-    "moe.shared_experts": ("n_shared_experts", "num_shared_experts", "shared_experts"),
-    "moe.dense_layers": (
-        "first_k_dense_replace",
-        "num_dense_layers",
-        "dense_layer",
-        "mlp_only_layers",
-    ),
-    "moe.every": (
-        "decoder_sparse_step",
-        "moe_layer_freq",
-        "interleave_moe_layer_step",
+        "moe.shared_experts": "n_shared_experts num_shared_experts shared_experts",
+        "moe.dense_layers": "first_k_dense_replace num_dense_layers dense_layer mlp_only_layers",
+        "moe.every": "decoder_sparse_step moe_layer_freq interleave_moe_layer_step "
         "moe_layer_frequency",
-    ),
+    }.items()
 }
 # The name that is asked for, where it is not the first one.
 ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}

@@ -228,9 +228,8 @@ def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Co
         path = shipped
     elif is_name and path.suffix not in (*ENDINGS, MODEL_ENDING):
         hint = meant(path.name, names(), f"shipped: {', '.join(names())}")
-        raise InputError(
-            Problem(str(path), "not found, and no shipped configuration of this name", hint)
-        )
+        what = "not found, and no shipped configuration of this name"
+        raise InputError(Problem(str(path), what, hint))
     document, given = read(path, _kind()), given or {}
     if path.suffix == MODEL_ENDING:
         document = configuration_document(document, given)

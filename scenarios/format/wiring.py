@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice, product
+from itertools import chain, islice, product
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
@@ -99,7 +99,7 @@ def _graph_issues(wires: Wiring, ports: Mapping[str, int]) -> Iterator[Issue]:
             what = f"{gpu} must have {count} NIC links, got {len(near[gpu])}"
             yield Issue(PLACE, what, "see nic_ports and nics_per_domain")
             return
-    reached = {switch for tier in tiers(wires, ports) for switch in tier}
+    reached = set(chain.from_iterable(tiers(wires, ports)))
     if lost := [node for node in near if node not in reached and node not in ports]:
         yield Issue(PLACE, f"connect {lost[0]} to no GPU", "join it, or leave it out")
     yield from _parts(wires, tuple(ports))
@@ -108,11 +108,6 @@ def _graph_issues(wires: Wiring, ports: Mapping[str, int]) -> Iterator[Issue]:
 def _parts(wires: Wiring, gpus: tuple[str, ...]) -> Iterator[Issue]:
     """Yield an issue if a GPU has no path to another one, over switches or through HB domains."""
     domains = [Wire(gpu, f"{gpu.partition('g')[0]}-", 0) for gpu in gpus]
-    whole = neighbours((*wires, *domains))
-    reached, waiting = {gpus[0]}, [gpus[0]]
-    while waiting:
-        new = set(whole[waiting.pop()]) - reached
-        reached |= new
-        waiting += new
-    if lost := [gpu for gpu in gpus if gpu not in reached]:
+    reached = set(chain.from_iterable(tiers((*wires, *domains), gpus[:1])))
+    if lost := [gpu for gpu in gpus[1:] if gpu not in reached]:
         yield Issue(PLACE, f"leave {gpus[0]} without a path to {lost[0]}", "join their switches")

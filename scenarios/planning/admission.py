@@ -1,23 +1,18 @@
 """Cases that cannot work: too much load for this machine, steps too short, faults after the end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricSpec
 from model.prediction.load import Need, switch_ports
 from model.prediction.machine import Machine
 from results.sections.section import human_seconds
 from scenarios.format.faults import DEFAULT_AT_S
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
-from scenarios.planning.auto import (
-    auto_bandwidth_scale_of,
-    least_dilation,
-    round_up,
-    smallest,
-)
+from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, round_up, smallest
 from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, real_task
-from scenarios.scenario import Case
+from scenarios.scenario import Case, Specs
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
 
 # Upper bound of an idle path's latency in seconds, without the delays of links, on any machine.
@@ -32,10 +27,7 @@ ORDER_MARGIN = 1.01
 
 
 def admission_issues(
-    file: ScenarioFile,
-    specs: Mapping[FabricKind, FabricSpec],
-    cases: Sequence[Case],
-    machine: Machine,
+    file: ScenarioFile, specs: Specs, cases: Sequence[Case], machine: Machine
 ) -> list[Issue]:
     """Issues of rates and steps that this machine cannot carry."""
     issues = list(_rate_issues(file, specs, cases, machine))
@@ -45,10 +37,7 @@ def admission_issues(
 
 
 def _rate_issues(
-    file: ScenarioFile,
-    specs: Mapping[FabricKind, FabricSpec],
-    cases: Sequence[Case],
-    machine: Machine,
+    file: ScenarioFile, specs: Specs, cases: Sequence[Case], machine: Machine
 ) -> Iterator[Issue]:
     """Yield one issue for all fabrics, about the case with the highest need."""
     case, need = _worst(specs, cases, machine)
@@ -69,17 +58,13 @@ def _rate_issues(
     yield Issue(("fabric", "bandwidth_scale"), what, hint)
 
 
-def _is_too_much(
-    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case], machine: Machine, scale: float
-) -> bool:
+def _is_too_much(specs: Specs, cases: Sequence[Case], machine: Machine, scale: float) -> bool:
     """Whether the machine cannot carry a case at another bandwidth scale."""
     scaled = {kind: replace(spec, bandwidth_scale=scale) for kind, spec in specs.items()}
     return _worst(scaled, cases, machine)[1].is_too_much
 
 
-def _worst(
-    specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case], machine: Machine
-) -> tuple[Case, Need]:
+def _worst(specs: Specs, cases: Sequence[Case], machine: Machine) -> tuple[Case, Need]:
     """Return the case with the highest need in its busiest second, and that need."""
     needs = {}
     for case in cases:
@@ -141,9 +126,7 @@ def _too_fast(
     return Issue(("workloads", case.workload, key), what, hint)
 
 
-def late_faults(
-    file: ScenarioFile, specs: Mapping[FabricKind, FabricSpec], cases: Sequence[Case]
-) -> Iterator[Issue]:
+def late_faults(file: ScenarioFile, specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:
     """Yield an issue for each fault that begins after an execution of a case has surely ended."""
     for number, entry in enumerate(file.faults):
         issues = (_late(number, entry, case, specs[case.kind]) for case in cases)

@@ -143,11 +143,8 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
     """Smallest two-digit scale that fits all tasks, limited by the slowest rate of links."""
     if machine is None:
         return _known_to_work(tasks[0].spec)
-    fastest_bps = max(
-        rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values()
-    )
-    by_links = round_up(fastest_bps / MAX_LINK_BPS)
-    rates = (rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values())
+    rates = [rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values()]
+    by_links = round_up(max(rates) / MAX_LINK_BPS)
     largest_scale = round_down(min(rates) / MIN_RATE_BPS)
     scale = smallest(
         by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)
@@ -193,13 +190,10 @@ def peak(task: RealTask, machine: Machine, scale: float) -> Need:
 
 
 def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
-    """The depth of the links' buckets in seconds, as given or chosen."""
+    """The depth of buckets in seconds, as given, or as long as this machine's pauses, bounded."""
     given = file.fabric.bucket_depth
-    return auto_bucket_depth(machine) if given == "auto" else Chosen(given)
-
-
-def auto_bucket_depth(machine: Machine | None) -> Chosen:
-    """The depth of buckets in seconds: as long as this machine's pauses, within bounds."""
+    if given != "auto":
+        return Chosen(given)
     if machine is None:
         return Chosen(DEFAULT_DEPTH_S, f"the default; {NOT_MEASURED}")
     depth_s = min(MOST_DEPTH_S, max(DEFAULT_DEPTH_S, round_up(machine.pauses.most_s or 1e-9)))
@@ -278,9 +272,8 @@ def least_dilation(task: RealTask, machine: Machine | None) -> tuple[float, str]
         floors[f"{late}, may take {LATENESS_BUDGET:.0%}"] = late_s
         floors[f"the agents may take {TRANSFER_BUDGET:.0%} of all cores"] = agents_s
     why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
-    return round_up(
-        shortest_s / profile.completion_s
-    ), f"at least {human_seconds(shortest_s)}: {why}"
+    dilation = round_up(shortest_s / profile.completion_s)
+    return dilation, f"at least {human_seconds(shortest_s)}: {why}"
 
 
 def round_up(number: float) -> float:

@@ -42,12 +42,7 @@ from model.prediction.network import (
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
 from scenarios.scenario import Case, Scenario
-from traffic_gen.workloads.task import (
-    BANDWIDTH_ALONE,
-    EXACT_UP_TO_GPUS,
-    MOST_SIMULATED,
-    Task,
-)
+from traffic_gen.workloads.task import BANDWIDTH_ALONE, EXACT_UP_TO_GPUS, MOST_SIMULATED, Task
 
 # A scenario is planned and admitted by its busiest second.
 WINDOW_S = 1.0

@@ -93,7 +93,7 @@ def test_equal_data_are_dealt_out_as_in_two_steps(
     shape: Shape, each: int, slices: int, phases: int
 ) -> None:
     equal = np.full((shape[0] * shape[1]) ** 2 * slices * phases, each)
-    dealt, in_two = (Builder(*shape, equal, slices, phases) for _ in range(2))
+    dealt, in_two = (Builder(JobGrid(*shape), equal, slices, phases) for _ in range(2))
     dealt_out_all_to_all(dealt)
     two_step_all_to_all(in_two)
     assert dealt.transfers.objects == in_two.transfers.objects
@@ -106,7 +106,7 @@ def test_the_rails_between_two_domains_differ_by_one_slice_at_most(
     """Largest first: the last one that the fullest rail got found it the least loaded."""
     n, slices = domains * size, 4
     elements = np.random.default_rng(skew.seed).integers(0, 1000, n * n * slices)
-    spread = Spread(Builder(domains, size, elements, slices), 0)
+    spread = Spread(Builder(JobGrid(domains, size), elements, slices), 0)
     for source in range(domains):
         for destination in range(domains):
             load = np.zeros(size, np.int64)

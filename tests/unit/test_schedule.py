@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from model.fabric.job_grid import JobGrid
 from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import ROOT, Collective, demand_of
@@ -47,7 +48,7 @@ def test_every_algorithm_reaches_its_postcondition(
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_the_ring_of_all_ranks_crosses_domains_along_rails(domains: int, domain_size: int) -> None:
     """Two rails change in every domain, so an odd number of domains cannot end where it began."""
-    build = Builder(domains, domain_size, np.empty(0, np.int64))
+    build = Builder(JobGrid(domains, domain_size), np.empty(0, np.int64))
     [ring] = whole_ring(build)
     assert ring[0] == 0
     assert sorted(ring) == list(build.ranks)
@@ -64,7 +65,7 @@ def test_the_ring_of_all_ranks_crosses_domains_along_rails(domains: int, domain_
 def test_the_rings_of_all_rails_enter_and_leave_every_domain_on_every_rail_once(
     domains: int, domain_size: int
 ) -> None:
-    rings = rail_rings(Builder(domains, domain_size, np.empty(0, np.int64)))
+    rings = rail_rings(Builder(JobGrid(domains, domain_size), np.empty(0, np.int64)))
     assert (np.sort(rings, axis=1) == np.arange(domains * domain_size)).all()
     successors = np.roll(rings, -1, axis=1)
     crosses = rings // domain_size != successors // domain_size

@@ -66,7 +66,7 @@ def test_a_collective_is_proved_on_what_is_there_or_refused(
 
 @given(unequal_grids())
 def test_each_nic_on_a_shared_rail_serves_one_ring_each_way(grid: JobGrid) -> None:
-    build = Builder(*grid.shape, np.empty(0, np.int64), missing=grid.missing)
+    build = Builder(grid, np.empty(0, np.int64))
     if len(grid.shared_rails) < 3:
         return
     rings = rail_rings(build)
@@ -82,7 +82,7 @@ def test_each_nic_on_a_shared_rail_serves_one_ring_each_way(grid: JobGrid) -> No
 
 def test_domains_without_a_common_rail_have_one_ring_in_the_order_of_ranks() -> None:
     grid = JobGrid(2, 2, ((0, 0), (1, 1)))
-    build = Builder(*grid.shape, np.empty(0, np.int64), missing=grid.missing)
+    build = Builder(grid, np.empty(0, np.int64))
     assert whole_ring(build).tolist() == [[0, 1]]
     with pytest.raises(ScheduleError, match="no rail has a NIC in every domain"):
         rail_rings(build)
@@ -224,7 +224,7 @@ def test_gpus_that_share_a_nic_share_its_rail() -> None:
 
 
 def test_rings_cross_domains_by_the_gpus_that_have_the_links() -> None:
-    build = Builder(*FOUR_NICS.shape, np.empty(0, np.int64), gpus_per_nic=2)
+    build = Builder(FOUR_NICS, np.empty(0, np.int64))
     rings = rail_rings(build)
     domain, rank = FOUR_NICS.places
     crosses = domain[rings] != domain[np.roll(rings, -1, axis=1)]

@@ -1,6 +1,6 @@
 """What `check` says of a trace: what is replayed, and what is left out."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,12 +55,11 @@ def _place(gpus: Ints, grid: JobGrid, is_all: bool) -> str:
 
 def _operations(trace: Trace) -> Iterator[str]:
     """Yield the number and the sizes of the operations of each collective."""
-    counts, sizes = Counter[str](), Counter[str]()
+    sizes = defaultdict[str, list[int]](list)
     for operation in trace.operations:
-        counts[operation.collective] += 1
-        sizes[operation.collective] += operation.size_bytes
-    for collective, count in sorted(counts.items()):
-        yield f"{collective}: {count} operations, {sizes[collective]} bytes"
+        sizes[operation.collective].append(operation.size_bytes)
+    for collective, of_each in sorted(sizes.items()):
+        yield f"{collective}: {len(of_each)} operations, {sum(of_each)} bytes"
 
 
 def _sends(trace: Trace, gpu_of: Ints) -> Iterator[str]:

@@ -87,10 +87,7 @@ class _Building:
                 self.carried[e] and transfers[e].source == transfer.source for e in transfer.after
             )
             self._add(transfer, begins=not own)
-        ends = [
-            last if self.entries[place] else union([self.begins[place], last])
-            for place, last in enumerate(self._last())
-        ]
+        ends = list(map(self._end, range(len(self.gpu_of))))
         columns = np.array(self.steps, np.int64).reshape(len(self.steps), 4).T.copy()
         source, destination, size_bytes, ready = columns
         return Pattern(
@@ -105,9 +102,9 @@ class _Building:
             awaited=Rows.of([_places(waits) for waits in ends]),
         )
 
-    def _last(self) -> list[Ends]:
-        both = zip(self.seen, self.awaited, strict=True)
-        return [tuple(sorted(seen - awaited)) for seen, awaited in both]
+    def _end(self, place: int) -> Ends:
+        last = tuple(sorted(self.seen[place] - self.awaited[place]))
+        return last if self.entries[place] else union([self.begins[place], last])
 
     def _add(self, transfer: Transfer, *, begins: bool) -> None:
         """Add one transfer; one that `begins` its sender's part waits as the sender's node."""

@@ -14,21 +14,18 @@ from pathlib import Path
 from linux.files.user_files import Unreadable, read_bytes
 from model.errors import InputError, Problem
 from model.workload.trace import Trace
-from traffic_gen.traces.formats.aicb import is_aicb, read_aicb
-from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
-from traffic_gen.traces.formats.byte_matrix import is_byte_matrix, read_byte_matrix
-from traffic_gen.traces.formats.chakra import is_chakra, read_chakra
-from traffic_gen.traces.formats.chakra_json import is_chakra_json, read_chakra_json
-from traffic_gen.traces.formats.execution_trace import FORMAT as OPERATORS
-from traffic_gen.traces.formats.execution_trace import is_execution_trace, read_execution_trace
-from traffic_gen.traces.formats.goal import is_goal, read_goal
-from traffic_gen.traces.formats.htsim import is_htsim, read_htsim
-from traffic_gen.traces.formats.kineto import FORMAT as KINETO
-from traffic_gen.traces.formats.kineto import is_kineto, read_kineto
-from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
-from traffic_gen.traces.formats.msccl import is_msccl, read_msccl
-from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
-from traffic_gen.traces.formats.mscclpp import is_plan, read_plan
+from traffic_gen.traces.formats import (
+    aicb,
+    byte_matrix,
+    chakra,
+    chakra_json,
+    execution_trace,
+    goal,
+    htsim,
+    kineto,
+    msccl,
+    mscclpp,
+)
 from traffic_gen.traces.formats.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
 
 # Limit of lines: a trace may not have more nodes and dependencies.
@@ -37,18 +34,18 @@ MOST_LINES = 20_000_000
 MOST_BYTES = 2**29
 Reader = Callable[[str, Defaults], Trace]
 TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
-    "GOAL": (is_goal, read_goal),
-    MSCCL: (is_msccl, read_msccl),
-    "AICB": (is_aicb, read_aicb),
-    "htsim": (is_htsim, read_htsim),
-    PLAN: (is_plan, read_plan),
-    MATRIX: (is_byte_matrix, read_byte_matrix),
+    "GOAL": (goal.is_goal, goal.read_goal),
+    msccl.FORMAT: (msccl.is_msccl, msccl.read_msccl),
+    "AICB": (aicb.is_aicb, aicb.read_aicb),
+    "htsim": (htsim.is_htsim, htsim.read_htsim),
+    mscclpp.FORMAT: (mscclpp.is_plan, mscclpp.read_plan),
+    byte_matrix.FORMAT: (byte_matrix.is_byte_matrix, byte_matrix.read_byte_matrix),
 }
-FORMATS = ("Chakra execution trace", KINETO, OPERATORS, *TEXT_FORMATS)
+FORMATS = ("Chakra execution trace", kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
 JSON_FORMATS = (
-    (is_kineto, read_kineto),
-    (is_execution_trace, read_execution_trace),
-    (is_chakra_json, read_chakra_json),
+    (kineto.is_kineto, kineto.read_kineto),
+    (execution_trace.is_execution_trace, execution_trace.read_execution_trace),
+    (chakra_json.is_chakra_json, chakra_json.read_chakra_json),
 )
 # Name of a profile, as PyTorch's `tensorboard_trace_handler` ends it; each has its rank inside.
 PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
@@ -154,9 +151,8 @@ def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
     """Return the files of all ranks; raise `InputError` if one is missing."""
     missing = set(range(len(ranks))) - ranks.keys()
     if missing or len(ranks) > MOST_RANKS:
-        what = (
-            f"file of rank {min(missing, default=MOST_RANKS)} not found; {len(ranks)} in the folder"
-        )
+        first = min(missing, default=MOST_RANKS)
+        what = f"file of rank {first} not found; {len(ranks)} in the folder"
         hint = f"ranks are 0 to at most {MOST_RANKS - 1}"
         raise InputError(Problem(str(folder), what, hint))
     return [ranks[rank] for rank in range(len(ranks))]
@@ -164,8 +160,8 @@ def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
 
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
-    if is_chakra(contents[0]):
-        return read_chakra(contents, defaults)
+    if chakra.is_chakra(contents[0]):
+        return chakra.read_chakra(contents, defaults)
     for is_one_of, read_all in JSON_FORMATS:
         if is_one_of(contents[0]):
             return read_all(contents, defaults)

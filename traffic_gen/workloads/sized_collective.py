@@ -203,8 +203,8 @@ class SizedCollective(Task):
         del time_dilation
         parts, first, first_chunk = list[Transfers](), 0, 0
         for group, chunk_bytes in self._cuts(size_scale):
-            grid, cuts = group.grid, (self.chunk_slices, self.phases, self.peers_at_once)
-            builder = Builder(*grid.shape, chunk_bytes, *cuts, grid.missing, grid.gpus_per_nic)
+            parts_of = self.chunk_slices, self.phases, self.peers_at_once
+            builder = Builder(group.grid, chunk_bytes, *parts_of)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -220,11 +220,7 @@ class SizedCollective(Task):
         nothing = np.empty(0, np.int64)
         for grid in dict.fromkeys(group.grid for group in self.groups):
             with suppress(_Begun):
-                self.how.build(
-                    _Trial(
-                        *grid.shape, nothing, missing=grid.missing, gpus_per_nic=grid.gpus_per_nic
-                    )
-                )
+                self.how.build(_Trial(grid, nothing))
 
     @property
     def is_accepted(self) -> bool:

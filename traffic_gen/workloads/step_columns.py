@@ -58,11 +58,7 @@ class StepColumns:
         self._waits.append((later, earlier))
 
     def follow(
-        self,
-        numbers: Ints,
-        ranks: Ints,
-        waiting: Bools | None = None,
-        lane: Lane = Lane.PASSES,
+        self, numbers: Ints, ranks: Ints, waiting: Bools | None = None, lane: Lane = Lane.PASSES
     ) -> None:
         """Let each step use its rank's front, and wait for it; given `waiting`, only these wait."""
         front = self._fronts[lane][ranks]

@@ -15,14 +15,7 @@ from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
-from scenarios.format.document import (
-    UNREADABLE,
-    Document,
-    line_of,
-    parser,
-    plain,
-    unreadable,
-)
+from scenarios.format.document import UNREADABLE, Document, line_of, parser, plain, unreadable
 from scenarios.format.networks.mapping import MOST, Keys, Unmapped, gbit
 
 DIMENSIONS = ("topology", "npus_count", "bandwidth")

@@ -81,12 +81,6 @@ def is_own(text: str) -> bool:
     return any(line.startswith("links:") for line in text.splitlines())
 
 
-def read_own(path: Path, text: str) -> Keys:
-    """Return the keys of a fabric; raise `InputError` with all problems of the file."""
-    file = checked(parse(path, text, KIND), NetworkFile)
-    return file.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
 def read_network(path: Path) -> Keys:
     """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
 
@@ -97,7 +91,8 @@ def read_network(path: Path) -> Keys:
     except Unreadable as error:
         raise ValueError(f"{path}: {error}") from None
     if is_own(text):
-        return read_own(path, text)
+        own = checked(parse(path, text, KIND), NetworkFile)
+        return own.model_dump(mode="json", by_alias=True, exclude_unset=True)
     try:
         for is_one, read in FORMATS.values():
             if is_one(text):

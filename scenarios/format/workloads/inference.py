@@ -21,13 +21,7 @@ from scenarios.format.units import (
     Size,
     size_in_bytes,
 )
-from scenarios.format.workloads.work import (
-    Excludes,
-    OnFabrics,
-    Work,
-    no_result,
-    whole_grid_needed,
-)
+from scenarios.format.workloads.work import Excludes, OnFabrics, Work, no_result, whole_grid_needed
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
 
 # Requests of a load, how many in a second, tokens of a prompt, and their variation.

@@ -15,13 +15,7 @@ from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import File
 from scenarios.format.issues import Issue, Place
 from scenarios.format.units import Size, size_in_bytes
-from scenarios.format.workloads.work import (
-    BySize,
-    Excludes,
-    JobPlace,
-    Work,
-    no_result,
-)
+from scenarios.format.workloads.work import BySize, Excludes, JobPlace, Work, no_result
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.workloads.task import Task
@@ -66,13 +60,11 @@ class TraceWork(Work):
 
     def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
-        from traffic_gen.traces.formats.byte_matrix import FORMAT as MATRIX
-        from traffic_gen.traces.formats.chakra_trace import FORMAT_OF_CHUNKS
-        from traffic_gen.traces.formats.msccl import FORMAT as MSCCL
-        from traffic_gen.traces.formats.mscclpp import FORMAT as PLAN
+        from traffic_gen.traces.formats import byte_matrix, chakra_trace, msccl, mscclpp
 
         trace = self._read(grid)
-        sizeless = MSCCL, PLAN, FORMAT_OF_CHUNKS, MATRIX
+        of_chunks = chakra_trace.FORMAT_OF_CHUNKS
+        sizeless = msccl.FORMAT, mscclpp.FORMAT, of_chunks, byte_matrix.FORMAT
         if self.size is not None and trace.format not in sizeless:
             what = f"cannot be combined with a trace of {trace.format}, which has sizes"
             yield Issue((*place, "size"), what, f"formats without: {', '.join(sizeless)}")
@@ -140,10 +132,7 @@ def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Tra
 
 @lru_cache(maxsize=16)
 def _placed(
-    trace: Trace,
-    name: str,
-    rule: PlacementRule | tuple[int, ...],
-    grid: JobGrid,
+    trace: Trace, name: str, rule: PlacementRule | tuple[int, ...], grid: JobGrid
 ) -> "Replay":
     from traffic_gen.traces.replay import Replay
 

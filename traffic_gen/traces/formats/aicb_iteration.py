@@ -77,10 +77,10 @@ class Strategy:
     initiates: frozenset[int]
     is_inference: bool
 
-    @property
-    def stage_ranks(self) -> int:
-        """Return the number of ranks of a stage."""
-        return self.ranks // self.stages
+    def ranks_of(self, stage: int) -> range:
+        """Return the ranks of a stage."""
+        count = self.ranks // self.stages
+        return range(stage * count, (stage + 1) * count)
 
     @property
     def is_interleaved(self) -> bool:
@@ -89,10 +89,9 @@ class Strategy:
 
     def groups(self, suffix: str, number: int, stage: int) -> tuple[str, Groups]:
         """Return the groups of ranks of an operation of a pass, by its suffix, and their kind."""
-        first, count = stage * self.stage_ranks, self.stage_ranks
         if self.is_micro:
             return "all ranks", [tuple(range(self.ranks))]
-        ranks = np.arange(first, first + count)
+        ranks = np.array(self.ranks_of(stage))
         by_expert = ranks.reshape(-1, self.expert, self.tensor)
         by_tensor = ranks.reshape(-1, self.tensor)
         if suffix == "_EP":
@@ -192,12 +191,11 @@ class Iteration:
     def _message(self, kind: NodeKind, stage: int, step: int, to: Pass, part: Layers) -> None:
         """Add a send or a receive of each rank of a stage, for a pass at a place of the model."""
         strategy = self.strategy
-        count, place = strategy.stage_ranks, part[0].place if part else 1
+        place = part[0].place if part else 1
         size = strategy.stage_bytes * (1 if strategy.is_interleaved else strategy.chunks)
         tag = 2 * (to.chunk * strategy.microbatches + to.microbatch) + to.forward
-        other = (stage + step) % strategy.stages
-        for rank in range(stage * count, (stage + 1) * count):
-            peer, is_send = rank + (other - stage) * count, kind is NodeKind.SEND
+        is_send, peers = kind is NodeKind.SEND, strategy.ranks_of((stage + step) % strategy.stages)
+        for rank, peer in zip(strategy.ranks_of(stage), peers, strict=True):
             node = self.nodes.add(Node(kind, rank, place, peer, size * is_send, tag))
             self._wait(node, self.last.get(rank))
             if is_send:
@@ -216,8 +214,7 @@ class Iteration:
     def _compute(self, nanoseconds: int, place: int, stage: int) -> None:
         if nanoseconds <= NOTHING_NS:
             return
-        count = self.strategy.stage_ranks
-        for rank in range(stage * count, (stage + 1) * count):
+        for rank in self.strategy.ranks_of(stage):
             node = self.nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=nanoseconds / 1e9))
             self._wait(node, self.last.get(rank))
             self.last[rank] = node

@@ -20,7 +20,7 @@ from model.arrays import Ints
 from model.workload.trace import Trace
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
-from traffic_gen.traces.formats.chakra_trace import Assembly
+from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.nodes import (
     NO_DEFAULTS,
     Defaults,
@@ -78,7 +78,8 @@ def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
     require_ranks(len(files), "")
     frames = _frames(files)
-    return Assembly(frames, frames.columns(), len(files), given).trace()
+    source = Source(frames.rank, frames.place, range(len(files)))
+    return Assembly(source, frames.columns(), given).trace()
 
 
 def unpacked(content: bytes, left_bytes: int, file: int, most_bytes: int) -> bytes:
@@ -116,9 +117,9 @@ class _Frames:
         file = int(np.searchsorted(self.file_begin, offset, side="right")) - 1
         return Malformed(f": byte {offset - int(self.file_begin[file])}", what, file=file)
 
-    def at(self, node: int, what: str) -> Malformed:
-        """Return an error at a node."""
-        return self.malformed(int(self.begin[node]), what)
+    def place(self, node: int) -> str:
+        """Return where a node is in its file."""
+        return f": byte {self.begin[node] - self.file_begin[self.rank[node]]}"
 
     def columns(self) -> NodeColumns:
         """Read all nodes."""
@@ -132,7 +133,7 @@ class _Frames:
             waits += len(part.data.values) + len(part.control.values)
             if waits > MOST_DEPENDENCIES:
                 what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
-                raise self.at(first, what)
+                raise self.malformed(int(self.begin[first]), what)
         return NodeColumns.joined(parts)
 
     def _batches(self) -> Iterator[tuple[int, int]]:
@@ -149,9 +150,8 @@ def _frames(files: Sequence[bytes]) -> _Frames:
     for number, packed_content in enumerate(files):
         content = unpacked(packed_content, MOST_CONTENT_BYTES - base, number, MOST_CONTENT_BYTES)
         if not is_chakra(content):
-            raise Malformed(
-                ": byte 0", "must begin with metadata, as Chakra traces do", file=number
-            )
+            what = "must begin with metadata, as Chakra traces do"
+            raise Malformed(": byte 0", what, file=number)
         try:
             first, last = _ranges(content)
         except protobuf.Damaged as error:
@@ -178,8 +178,8 @@ def _frames(files: Sequence[bytes]) -> _Frames:
 def _ranges(content: bytes) -> tuple[list[int], list[int]]:
     """Return where each message of a file begins and ends."""
     begins, ends, offset = list[int](), list[int](), 0
-    while offset < len(content) or not begins:
-        length, begin = content[offset] if content else 0x80, offset + 1
+    while offset < len(content):
+        length, begin = content[offset], offset + 1
         if length >= 0x80:
             length, begin = protobuf.varint(content, offset)
         offset = begin + length

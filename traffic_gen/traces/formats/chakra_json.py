@@ -9,21 +9,20 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from model.arrays import Ints
 from model.workload.trace import Trace
-from model.workload.transfers.columns import NONE, Rows
+from model.workload.transfers.columns import NONE, Rows, starts_of
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
 from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
-from traffic_gen.traces.formats.chakra_trace import COMM_TYPES, Assembly, Source
+from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
+from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
 
-# Objects take several times the memory of their text.
-MOST_JSON_BYTES = 2**26
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
     r'"(?:workload_graph|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
@@ -59,21 +58,10 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
         nodes += of_file
         counts.append(len(of_file))
         require_nodes(len(nodes), ": node 0", file=file)
-    source = _Files(np.repeat(np.arange(len(files)), counts))
+    rank, first = np.repeat(np.arange(len(files)), counts), starts_of(counts)
+    source = Source(rank, lambda node: f": node {node - first[rank[node]]}", range(len(files)))
     flat = [_flat(node) for node in nodes]
-    return Assembly(source, columns_of(source, flat), len(files), given).trace()
-
-
-@dataclass(frozen=True)
-class _Files:
-    """The rank of each node; a node's place is its number in the file."""
-
-    rank: Ints
-
-    def at(self, node: int, what: str) -> Malformed:
-        """Return an error at a node."""
-        file = int(self.rank[node])
-        return Malformed(f": node {node - int(np.searchsorted(self.rank, file))}", what, file=file)
+    return Assembly(source, FlatNodes(source, flat).columns(), given).trace()
 
 
 def _nodes_in(content: bytes, file: int) -> list[dict[str, Any]]:
@@ -119,13 +107,8 @@ def _flat(node: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def columns_of(source: Source, nodes: Sequence[dict[str, Any]]) -> NodeColumns:
-    """Return the columns of nodes whose fields and attributes have plain names."""
-    return _Reading(source, nodes).columns()
-
-
-class _Reading:
-    """Makes columns of flat nodes."""
+class FlatNodes:
+    """Nodes whose fields and attributes have plain names."""
 
     def __init__(self, source: Source, nodes: Sequence[dict[str, Any]]) -> None:
         self.source, self.nodes = source, nodes

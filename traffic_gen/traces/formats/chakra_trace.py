@@ -1,8 +1,7 @@
 """A trace from the nodes of Chakra execution traces, whichever form their files have."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns
-from traffic_gen.traces.formats.chakra_writing import COMM_TYPE_OF, GATHERED, TYPE_OF
+from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
 from traffic_gen.traces.formats.nodes import MOST_BYTES, MOST_SECONDS, Defaults, Malformed
 
 FORMAT = "Chakra"
@@ -21,37 +20,30 @@ FORMAT_OF_CHUNKS = "Chakra of MSCCL"
 # Numbers of the schemas 0.0.4 and 1.0; those before have others.
 LOAD, STORE, MOST_TYPE = 2, 3, 7
 BARRIER = 9
-COMM_TYPES = (
-    *("AllReduce", "Reduce", "AllGather", "Gather", "Scatter", "Broadcast", "AllToAll"),
-    *("ReduceScatter", "ReduceScatterBlock", "Barrier"),
-)
-# A barrier is the smallest AllReduce; ReduceScatter has a second number.
-COLLECTIVES = {
-    **{number: collective for collective, number in COMM_TYPE_OF.items()},
-    8: Collective.REDUCE_SCATTER,
-    BARRIER: Collective.ALL_REDUCE,
-}
 # The attribute that names the rank of a send or receive itself, beside that of its peer.
 OWN_END = {"comm_dst": "comm_src", "comm_src": "comm_dst"}
-ROOTED = [number for number, collective in COLLECTIVES.items() if collective.has_root]
+ROOTED = [number for number, collective in enumerate(COLLECTIVES) if collective.has_root]
 
 
-class Source(Protocol):
-    """Where nodes come from: the rank of each, and the error at one of them."""
+@dataclass(frozen=True)
+class Source:
+    """Where nodes come from: the rank and the place of each, and the number of each rank's file."""
 
-    @property
-    def rank(self) -> Ints:
-        """The rank of each node."""
+    rank: Ints
+    place: Callable[[int], str]
+    file_of: Sequence[int]
 
     def at(self, node: int, what: str) -> Malformed:
         """Return an error at a node."""
+        return Malformed(self.place(node), what, file=self.file_of[int(self.rank[node])])
 
 
 class Assembly:
     """Puts a trace together from the nodes of all files."""
 
-    def __init__(self, source: Source, columns: NodeColumns, ranks: int, given: Defaults) -> None:
-        self.source, self.rank, self.ranks, self.given = source, source.rank, ranks, given
+    def __init__(self, source: Source, columns: NodeColumns, given: Defaults) -> None:
+        self.source, self.rank, self.given = source, source.rank, given
+        self.ranks = len(source.file_of)
         self.kind = np.zeros(len(self.rank), np.int64)
         for kind, type_ in TYPE_OF.items():
             self.kind[columns.type == type_] = kind
@@ -290,10 +282,10 @@ class Assembly:
                 raise self.source.at(wrong, what)
         for node in together[0].tolist():
             type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
-            collective = COLLECTIVES.get(type_)
-            if collective is None:
-                what = f"unknown collective (comm_type {type_}); known: 0 to {len(COMM_TYPES) - 1}"
+            if not 0 <= type_ < len(COLLECTIVES):
+                what = f"unknown collective (comm_type {type_}); known: 0 to {len(COLLECTIVES) - 1}"
                 raise self.source.at(node, what)
+            collective = COLLECTIVES[type_]
             whole_bytes = size_bytes * (len(ranks) if collective in GATHERED else 1)
             yield Operation(collective, whole_bytes, self._rooted(node, collective, ranks))
 

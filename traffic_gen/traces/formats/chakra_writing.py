@@ -7,17 +7,20 @@ from model.workload.transfers.collective import Collective
 
 SCHEMA_VERSION = "0.0.4"
 TYPE_OF = {NodeKind.COMPUTE: 4, NodeKind.SEND: 5, NodeKind.RECEIVE: 6, NodeKind.COLLECTIVE: 7}
-# Values of `CollectiveCommType`.
-COMM_TYPE_OF = {
-    Collective.ALL_REDUCE: 0,
-    Collective.REDUCE: 1,
-    Collective.ALL_GATHER: 2,
-    Collective.GATHER: 3,
-    Collective.SCATTER: 4,
-    Collective.BROADCAST: 5,
-    Collective.ALL_TO_ALL: 6,
-    Collective.REDUCE_SCATTER: 7,
+# Values of `CollectiveCommType`, from 0 on: a barrier is the smallest AllReduce.
+COMM_TYPES = {
+    "AllReduce": Collective.ALL_REDUCE,
+    "Reduce": Collective.REDUCE,
+    "AllGather": Collective.ALL_GATHER,
+    "Gather": Collective.GATHER,
+    "Scatter": Collective.SCATTER,
+    "Broadcast": Collective.BROADCAST,
+    "AllToAll": Collective.ALL_TO_ALL,
+    "ReduceScatter": Collective.REDUCE_SCATTER,
+    "ReduceScatterBlock": Collective.REDUCE_SCATTER,
+    "Barrier": Collective.ALL_REDUCE,
 }
+COLLECTIVES = list(COMM_TYPES.values())
 # The input of a rank is a part of the size.
 GATHERED = (Collective.ALL_GATHER, Collective.GATHER)
 # Fields of a node and of an attribute.
@@ -74,7 +77,7 @@ def _communication(trace: Trace, node: int, kind: NodeKind) -> Iterator[bytes]:
 def _collective(trace: Trace, number: int) -> Iterator[bytes]:
     operation = trace.operations[number]
     gathers = operation.collective in GATHERED
-    yield _attribute("comm_type", INT64, COMM_TYPE_OF[operation.collective])
+    yield _attribute("comm_type", INT64, COLLECTIVES.index(operation.collective))
     yield _attribute(
         "comm_size", INT64, operation.size_bytes // (len(operation.ranks) if gathers else 1)
     )

@@ -12,13 +12,7 @@ from model.workload.trace import Trace
 from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF
 from traffic_gen.traces.formats.json_items import Item
 from traffic_gen.traces.formats.nodes import Defaults
-from traffic_gen.traces.formats.pytorch import (
-    RankNodes,
-    begin_of_object,
-    called,
-    decoded,
-    trace_of,
-)
+from traffic_gen.traces.formats.pytorch import RankNodes, begin_of_object, called, decoded, trace_of
 
 FORMAT = "execution trace of PyTorch"
 OLDEST = (1, 1)

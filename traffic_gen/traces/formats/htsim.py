@@ -54,9 +54,8 @@ def read_htsim(text: str, _defaults: Defaults) -> Trace:
         elif written.startswith("trigger "):
             counts["Triggers"] += 1
         elif written:
-            raise Malformed(
-                place, f"unknown line {written[:60]!r}", "expected `0->1 start 0 size 1`"
-            )
+            hint = "expected `0->1 start 0 size 1`"
+            raise Malformed(place, f"unknown line {written[:60]!r}", hint)
     for key, count in announced.items():
         if key != "Nodes" and counts[key] != count:
             raise Malformed(1, f"must have {count} {key}, got {counts[key]}")

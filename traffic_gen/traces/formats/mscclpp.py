@@ -17,13 +17,7 @@ from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm
 from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Cells, Execution
-from traffic_gen.traces.formats.nodes import (
-    Defaults,
-    Malformed,
-    Node,
-    Nodes,
-    require_bytes,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_bytes
 
 FORMAT = "MSCCL++ plan"
 # MSCCL++ sends a semaphore's value, of 64 bits; a request names a place in memory.
@@ -106,7 +100,8 @@ class _Reader:
             plan.refuse(f"is for sizes of {least} to {most} bytes, got {size_bytes}")
         self.parts = self._parts()
         self.algorithm = self._algorithm()
-        self.chunk_bytes = require_bytes(-(-size_bytes // self._chunks()), 1)
+        chunks = self.algorithm.chunks // self.parts
+        self.chunk_bytes = require_bytes(-(-size_bytes // chunks), 1)
         unused = ["buffer_alignment: chunks are as long as their bytes"]
         self.nodes = Nodes(len(self.gpus), left_out=unused * plan.has("buffer_alignment"))
         self.execution = Execution(self.algorithm, self.nodes)
@@ -119,9 +114,6 @@ class _Reader:
         self.semaphores: dict[tuple[int, str, int], list[tuple[int, Item]]] = defaultdict(list)
         self.users: dict[tuple[object, ...], int] = {}
         self.moved = 0
-
-    def _chunks(self) -> int:
-        return self.algorithm.chunks // self.parts
 
     def _parts(self) -> int:
         """Return into how many parts chunks are cut, so that groups of blocks share a range."""
@@ -317,9 +309,8 @@ class _Block:
     def _add(self, item: Item, node: Node, after: Sequence[int] = ()) -> int:
         number = len(self.nodes.added)
         if number == MOST_PLAN_NODES:
-            item.refuse(
-                f"must have at most {MOST_PLAN_NODES} messages and steps, with those before"
-            )
+            most = f"must have at most {MOST_PLAN_NODES} messages and steps"
+            item.refuse(f"{most}, with those before")
         self.nodes.add(node._replace(line=number))
         self.execution.items.append(item)
         for earlier in after:

@@ -167,9 +167,8 @@ class _Memory:
 
     def write(self, one: Access) -> None:
         """Store the values of a slot in cells."""
-        for place, value in zip(
-            self.execution.places(one.cells), self.slots[one.slot], strict=True
-        ):
+        places = self.execution.places(one.cells)
+        for place, value in zip(places, self.slots[one.slot], strict=True):
             earlier = [self.written[place]] if place in self.written else []
             self._require_order(one, place, [*earlier, *self.reading.pop(place, [])])
             self.values[place], self.written[place] = value, one

@@ -52,9 +52,8 @@ def require_ranks(count: int, place: int | str) -> int:
 def require_nodes(count: int, place: int | str, *, file: int = 0) -> None:
     """Raise `Malformed` for more nodes than fit into memory."""
     if count > MOST_NODES:
-        raise Malformed(
-            place, f"must have at most {MOST_NODES} nodes, got {count} or more", file=file
-        )
+        what = f"must have at most {MOST_NODES} nodes, got {count} or more"
+        raise Malformed(place, what, file=file)
 
 
 def require_bytes(count: int, place: int | str) -> int:

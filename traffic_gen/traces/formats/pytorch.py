@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from model.arrays import Ints
 from model.workload.trace import Trace
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
-from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, MOST_JSON_BYTES, columns_of
-from traffic_gen.traces.formats.chakra_trace import Assembly
-from traffic_gen.traces.formats.json_items import Item, parsed
+from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, FlatNodes
+from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, Item, parsed
 from traffic_gen.traces.formats.nodes import (
     MOST_BYTES,
     MOST_RANKS,
@@ -187,24 +186,8 @@ def begin_of_object(content: bytes) -> bytes:
     return begin if begin.startswith(b"{") else b""
 
 
-@dataclass(frozen=True)
-class _Source:
-    """The rank of each node, its place, and the file of each rank."""
-
-    rank: Ints
-    places: Sequence[str]
-    file_of: Sequence[int]
-
-    def at(self, node: int, what: str) -> Malformed:
-        """Return an error at a node."""
-        return Malformed(self.places[node], what, file=self.file_of[int(self.rank[node])])
-
-
 def trace_of(
-    form: str,
-    files: Sequence[bytes],
-    given: Defaults,
-    read: Callable[[Item, int, int], RankNodes],
+    form: str, files: Sequence[bytes], given: Defaults, read: Callable[[Item, int, int], RankNodes]
 ) -> Trace:
     """Return the trace of all files, of which each is read with its number and that of all."""
     of_rank: dict[int, tuple[int, RankNodes]] = {}
@@ -221,12 +204,10 @@ def trace_of(
         of_rank[nodes.rank] = file, nodes
     ordered = [of_rank[rank] for rank in range(len(files))]
     flat = [node for _, nodes in ordered for node in nodes.nodes]
-    source = _Source(
-        np.repeat(np.arange(len(files)), [len(nodes.nodes) for _, nodes in ordered]),
-        [place for _, nodes in ordered for place in nodes.places],
-        [file for file, _ in ordered],
-    )
-    trace = Assembly(source, columns_of(source, flat), len(files), given).trace()
+    places = [place for _, nodes in ordered for place in nodes.places]
+    rank = np.repeat(np.arange(len(files)), [len(nodes.nodes) for _, nodes in ordered])
+    source = Source(rank, lambda node: places[node], [file for file, _ in ordered])
+    trace = Assembly(source, FlatNodes(source, flat).columns(), given).trace()
     left_out = sum((nodes.left_out for _, nodes in ordered), Counter[str]())
     said = tuple(what.format(count) for what, count in sorted(left_out.items()))
     return replace(trace, format=form, left_out=said + trace.left_out)

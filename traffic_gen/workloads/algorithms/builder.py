@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.fabric.job_grid import JobGrid, Slot
+from model.fabric.job_grid import JobGrid
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
 
@@ -53,22 +53,20 @@ class Column:
 class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
-    The slots of the grid that are `missing` hold no rank: exchanges leave them out. An algorithm
-    that needs the whole grid, and asks for its rails or domains, is refused with `ScheduleError`.
+    Slots that are missing from the grid of all ranks hold none: exchanges leave them out. An
+    algorithm that needs the whole grid, and asks for its rails or domains, is refused with
+    `ScheduleError`.
 
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
     number of parts that a pipelined algorithm cuts each of its chunks into, `phases` that of
     all-to-alls which follow one another, `peers` that of the partners of an exchange at once.
     """
 
-    domains: int
-    domain_size: int
+    grid: JobGrid
     chunk_bytes: Ints
     slices: int = 1
     phases: int = 1
     peers: int = 1
-    missing: tuple[Slot, ...] = ()
-    gpus_per_nic: int = 1
     _columns: dict[str, Column] = field(default_factory=lambda: defaultdict(Column))
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)
@@ -79,10 +77,15 @@ class Builder:
         """The number of ranks."""
         return self.grid.gpus
 
-    @cached_property
-    def grid(self) -> JobGrid:
-        """The grid of all ranks."""
-        return JobGrid(self.domains, self.domain_size, self.missing, self.gpus_per_nic)
+    @property
+    def domains(self) -> int:
+        """The number of domains."""
+        return self.grid.domains
+
+    @property
+    def domain_size(self) -> int:
+        """The number of slots in a domain, and of rails."""
+        return self.grid.size
 
     @cached_property
     def _rank_at(self) -> Ints:
@@ -98,7 +101,7 @@ class Builder:
 
     def require_whole(self) -> None:
         """Raise `ScheduleError` if any rank is missing from the grid."""
-        if self.missing:
+        if self.grid.missing:
             raise ScheduleError("it needs equally many GPUs, on the same rails, in each domain")
 
     @property
@@ -393,12 +396,7 @@ def along(
 
 
 def within_domains(
-    build: Builder,
-    chunks: Chunks,
-    ready: Arrivals,
-    *,
-    reduce: bool = False,
-    channel: str = "hb",
+    build: Builder, chunks: Chunks, ready: Arrivals, *, reduce: bool = False, channel: str = "hb"
 ) -> Arrivals:
     """Add pairwise exchanges until every GPU has sent to all others of its domain."""
     arrived = [ready]

@@ -11,36 +11,8 @@ from model.prediction import closed_forms as closed
 from model.prediction.nccl_tuning import NVLS, RING, TREE
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.workloads.algorithms.all_to_all import (
-    direct_all_to_all,
-    pairwise_all_to_all,
-    spreading_all_to_all,
-    two_step_all_to_all,
-)
+from traffic_gen.workloads.algorithms import all_to_all, reductions, rooted
 from traffic_gen.workloads.algorithms.builder import Builder
-from traffic_gen.workloads.algorithms.reductions import (
-    double_tree_all_reduce,
-    halving_doubling_all_reduce,
-    hierarchical_all_gather,
-    hierarchical_all_reduce,
-    hierarchical_reduce_scatter,
-    ring_all_gather,
-    ring_all_reduce,
-    ring_reduce_scatter,
-    rings_all_gather,
-    rings_all_reduce,
-    rings_reduce_scatter,
-)
-from traffic_gen.workloads.algorithms.rooted import (
-    direct_gather,
-    direct_scatter,
-    hierarchical_broadcast,
-    hierarchical_gather,
-    hierarchical_reduce,
-    hierarchical_scatter,
-    ring_broadcast,
-    ring_reduce,
-)
 
 # Number of slices that algorithms cut each chunk into, unless a workload says otherwise.
 DEFAULT_SLICES, TREE_SLICES, MICROBATCHES = 4, 16, 8
@@ -105,71 +77,71 @@ def a_chunk_for_each_rail(grid: JobGrid) -> int:
 
 
 ALGORITHMS: dict[Named, Algorithm] = {
-    (Collective.ALL_REDUCE, "ring"): Algorithm(ring_all_reduce, closed.RING_ALL_REDUCE),
+    (Collective.ALL_REDUCE, "ring"): Algorithm(reductions.ring_all_reduce, closed.RING_ALL_REDUCE),
     (Collective.ALL_REDUCE, "rings"): Algorithm(
-        rings_all_reduce, closed.RINGS_ALL_REDUCE, shards=a_part_for_each_rail
+        reductions.rings_all_reduce, closed.RINGS_ALL_REDUCE, shards=a_part_for_each_rail
     ),
     (Collective.ALL_REDUCE, "hierarchical"): Algorithm(
-        hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE
+        reductions.hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE
     ),
     (Collective.ALL_REDUCE, "hierarchical-pipelined"): Algorithm(
-        hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE, DEFAULT_SLICES
+        reductions.hierarchical_all_reduce, closed.HIERARCHICAL_ALL_REDUCE, DEFAULT_SLICES
     ),
     (Collective.ALL_REDUCE, "halving-doubling"): Algorithm(
-        halving_doubling_all_reduce, closed.HALVING_DOUBLING
+        reductions.halving_doubling_all_reduce, closed.HALVING_DOUBLING
     ),
     (Collective.ALL_REDUCE, "double-binary-tree"): Algorithm(
-        double_tree_all_reduce,
+        reductions.double_tree_all_reduce,
         closed.DOUBLE_TREE,
         TREE_SLICES,
         shards=a_chunk_for_each_rail,
     ),
-    (Collective.ALL_GATHER, "ring"): Algorithm(ring_all_gather, closed.RING),
+    (Collective.ALL_GATHER, "ring"): Algorithm(reductions.ring_all_gather, closed.RING),
     (Collective.ALL_GATHER, "rings"): Algorithm(
-        rings_all_gather, closed.RINGS, shards=a_part_for_each_rail
+        reductions.rings_all_gather, closed.RINGS, shards=a_part_for_each_rail
     ),
     (Collective.ALL_GATHER, "hierarchical"): Algorithm(
-        hierarchical_all_gather, closed.HIERARCHICAL
+        reductions.hierarchical_all_gather, closed.HIERARCHICAL
     ),
     (Collective.ALL_GATHER, "hierarchical-pipelined"): Algorithm(
-        hierarchical_all_gather, closed.HIERARCHICAL, DEFAULT_SLICES
+        reductions.hierarchical_all_gather, closed.HIERARCHICAL, DEFAULT_SLICES
     ),
-    (Collective.REDUCE_SCATTER, "ring"): Algorithm(ring_reduce_scatter, closed.RING),
+    (Collective.REDUCE_SCATTER, "ring"): Algorithm(reductions.ring_reduce_scatter, closed.RING),
     (Collective.REDUCE_SCATTER, "rings"): Algorithm(
-        rings_reduce_scatter, closed.RINGS, shards=a_part_for_each_rail
+        reductions.rings_reduce_scatter, closed.RINGS, shards=a_part_for_each_rail
     ),
     (Collective.REDUCE_SCATTER, "hierarchical"): Algorithm(
-        hierarchical_reduce_scatter, closed.HIERARCHICAL
+        reductions.hierarchical_reduce_scatter, closed.HIERARCHICAL
     ),
     (Collective.REDUCE_SCATTER, "hierarchical-pipelined"): Algorithm(
-        hierarchical_reduce_scatter, closed.HIERARCHICAL, DEFAULT_SLICES
+        reductions.hierarchical_reduce_scatter, closed.HIERARCHICAL, DEFAULT_SLICES
     ),
     (Collective.ALL_TO_ALL, "direct"): Algorithm(
-        direct_all_to_all, closed.DIRECT, takes_peers=True
+        all_to_all.direct_all_to_all, closed.DIRECT, takes_peers=True
     ),
-    (Collective.ALL_TO_ALL, "pairwise"): Algorithm(pairwise_all_to_all, closed.PAIRWISE),
-    (Collective.ALL_TO_ALL, "two-step"): Algorithm(two_step_all_to_all, closed.TWO_STEP),
+    (Collective.ALL_TO_ALL, "pairwise"): Algorithm(all_to_all.pairwise_all_to_all, closed.PAIRWISE),
+    (Collective.ALL_TO_ALL, "two-step"): Algorithm(all_to_all.two_step_all_to_all, closed.TWO_STEP),
     (Collective.ALL_TO_ALL, "two-step-pipelined"): Algorithm(
-        two_step_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
+        all_to_all.two_step_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
     ),
     (Collective.ALL_TO_ALL, "spreading"): Algorithm(
-        spreading_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
+        all_to_all.spreading_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
     ),
-    (Collective.BROADCAST, "ring"): Algorithm(ring_broadcast, closed.CHAIN),
+    (Collective.BROADCAST, "ring"): Algorithm(rooted.ring_broadcast, closed.CHAIN),
     (Collective.BROADCAST, "hierarchical"): Algorithm(
-        hierarchical_broadcast, closed.HIERARCHICAL_BROADCAST
+        rooted.hierarchical_broadcast, closed.HIERARCHICAL_BROADCAST
     ),
-    (Collective.REDUCE, "ring"): Algorithm(ring_reduce, closed.CHAIN),
+    (Collective.REDUCE, "ring"): Algorithm(rooted.ring_reduce, closed.CHAIN),
     (Collective.REDUCE, "hierarchical"): Algorithm(
-        hierarchical_reduce, closed.HIERARCHICAL_BROADCAST
+        rooted.hierarchical_reduce, closed.HIERARCHICAL_BROADCAST
     ),
-    (Collective.GATHER, "direct"): Algorithm(direct_gather, closed.DIRECT_GATHER),
+    (Collective.GATHER, "direct"): Algorithm(rooted.direct_gather, closed.DIRECT_GATHER),
     (Collective.GATHER, "hierarchical"): Algorithm(
-        hierarchical_gather, closed.HIERARCHICAL_SCATTER
+        rooted.hierarchical_gather, closed.HIERARCHICAL_SCATTER
     ),
-    (Collective.SCATTER, "direct"): Algorithm(direct_scatter, closed.DIRECT_SCATTER),
+    (Collective.SCATTER, "direct"): Algorithm(rooted.direct_scatter, closed.DIRECT_SCATTER),
     (Collective.SCATTER, "hierarchical"): Algorithm(
-        hierarchical_scatter, closed.HIERARCHICAL_SCATTER
+        rooted.hierarchical_scatter, closed.HIERARCHICAL_SCATTER
     ),
     (Collective.SEND_RECV, "chain"): Algorithm(
         send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _grid: 1

@@ -40,9 +40,7 @@ def ring_all_reduce(build: Builder) -> None:
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
     """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
 
-    Where GPUs are missing, the rails are those that every domain has.
-
-    NCCL has a ring for each NIC, too.
+    Where GPUs are missing, the rails are those that every domain has. NCCL has a ring for each NIC.
     """
     return _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=True)
 
@@ -59,10 +57,11 @@ def rings_all_reduce(build: Builder) -> None:
 
 def _on_all_rings(build: Builder, arrived: list[Arrivals], *, reduce: bool) -> list[Arrivals]:
     """Go around all rings at once, each on its own channel; return each one's last arrivals."""
+    rings = rail_rings(build)
     for step in range(build.gpus - 1):
         arrived = [
             step_around(build, ring[None, :], step, f"ring{rail}", earlier, rail, reduce)
-            for rail, (ring, earlier) in enumerate(zip(rail_rings(build), arrived, strict=True))
+            for rail, (ring, earlier) in enumerate(zip(rings, arrived, strict=True))
         ]
     return arrived
 
