@@ -62,7 +62,7 @@ def prediction_sections(result: Result) -> list[Section]:
         "its bytes. Latency: its part of the time. busbw: GB/s, as of nccl-tests."
     )
     reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
-    left_out = [f"not predicted: {', '.join(result['left_out'])}"] if result["left_out"] else []
+    left_out = [f"not predicted: {what}" for what in result["left_out"]]
     return [case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])]
 
 

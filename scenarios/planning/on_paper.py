@@ -121,9 +121,13 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
 
 
 def left_out(scenario: Scenario) -> list[str]:
-    """Name what a scenario emulates and paper has not."""
+    """Name what a scenario or its files say and paper has not."""
     impaired = any(spec.is_impaired for spec in scenario.fabrics)
-    return ["faults"] * scenario.has_faults + ["delays and losses of links"] * impaired
+    emulated = ["faults"] * scenario.has_faults + ["delays and losses of links"] * impaired
+    # Jobs are together what each is alone.
+    tasks = [case.task for case in scenario.cases if not case.task.alone]
+    of_tasks = dict.fromkeys(f"{task.name}: {what}" for task in tasks for what in task.left_out)
+    return [*emulated, *scenario.left_out, *of_tasks]
 
 
 def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
