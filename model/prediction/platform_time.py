@@ -9,12 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from model.arrays import Ints
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from model.arrays import Floats, Ints
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, Sizes
 from model.fabric.topology import Hop, LinkKind, Topology
 from model.prediction.fluid import arrivals_s, busiest
 from model.prediction.network import (
-    FIRST_LINK,
     OF_HB,
     Network,
     Terms,
@@ -27,6 +26,8 @@ ETHERNET_BYTES = ETHERNET_HEADER_BYTES + 4 + 8 + 12
 IPV4_BYTES, UDP_BYTES = 20, 8
 # Base transport header and invariant CRC of InfiniBand (IBTA specification, volume 1, 9.2, 7.8.1).
 TRANSPORT_BYTES, INVARIANT_CRC_BYTES = 12, 4
+# RDMA extended transport header of a WRITE, in its first packet (there, 9.3.2).
+RDMA_BYTES = 16
 # Local route header and variant CRC (there, 7.7 and 7.8.2).
 LOCAL_ROUTE_BYTES, VARIANT_CRC_BYTES = 8, 2
 LinkLatencies = Mapping[LinkKind, float]
@@ -35,27 +36,36 @@ LinkLatencies = Mapping[LinkKind, float]
 
 @dataclass(frozen=True)
 class Framing:
-    """The packets on NIC links: payload bytes and header bytes of a full one."""
+    """The packets of a message on NIC links: payload bytes of a full one, header bytes of each.
+
+    The first one has `first_bytes` more. The last one is as short as its payload.
+    """
 
     payload_bytes: int
     header_bytes: int
+    first_bytes: int = 0
 
     @property
     def efficiency(self) -> float:
-        """The share of a link's rate that is left for payload."""
+        """The share of a link's rate that is left for payload, in full packets."""
         return self.payload_bytes / (self.payload_bytes + self.header_bytes)
+
+    def wire_bytes(self, payload_bytes: Sizes) -> Sizes:
+        """Return the bytes that a NIC link carries for each message."""
+        packets = -(-payload_bytes // self.payload_bytes)
+        return payload_bytes + packets * self.header_bytes + self.first_bytes
 
 
 def _roce(mtu: int) -> Framing:
     """RoCEv2 (IBTA specification, annex A17); its MTU is the payload of a packet."""
     headers = IPV4_BYTES + UDP_BYTES + TRANSPORT_BYTES + INVARIANT_CRC_BYTES
-    return Framing(mtu, ETHERNET_BYTES + headers)
+    return Framing(mtu, ETHERNET_BYTES + headers, RDMA_BYTES)
 
 
 def _infiniband(mtu: int) -> Framing:
     """InfiniBand within a subnet; its MTU is the payload of a packet."""
     transport = TRANSPORT_BYTES + INVARIANT_CRC_BYTES
-    return Framing(mtu, LOCAL_ROUTE_BYTES + transport + VARIANT_CRC_BYTES)
+    return Framing(mtu, LOCAL_ROUTE_BYTES + transport + VARIANT_CRC_BYTES, RDMA_BYTES)
 
 
 def _tcp(mtu: int) -> Framing:
@@ -76,25 +86,23 @@ USUAL_MTU = 4096
 
 @dataclass(frozen=True)
 class PlatformTerms(Terms):
-    """No term of the emulation; `efficiency` is that of the framing on NIC links and uplinks.
+    """No term of the emulation; transfers that cross a NIC have its `framing` on all of their path.
 
-    The rates of HB links are taken as they are: no framing of NVLink is published.
+    Others keep to HB links, whose rates are taken as they are: no framing of NVLink is published.
     """
 
-    headers: bool = False
     bursts: bool = False
     last_segment: bool = False
     acknowledgements: bool = False
     probes: bool = False
     confirmations: bool = False
-    efficiency: float = 1.0
+    framing: Framing = Framing(USUAL_MTU, 0)
 
-    def applied(self, net: Network) -> Network:
-        """Return the network with the rates that are left for payload, and no bursts."""
-        framed = np.array([hop.link.kind not in OF_HB for hop in net.hops], bool)
-        rate = net.rate.copy()
-        rate[FIRST_LINK:][framed] *= self.efficiency
-        return replace(super().applied(net), rate=rate)
+    def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
+        """Return the bytes that a link carries for each transfer."""
+        crosses = np.array([not OF_HB.issuperset(kinds) for kinds in net.classes])
+        framed = self.framing.wire_bytes(payload_bytes)
+        return np.where(crosses[net.class_of][pair], framed, payload_bytes).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def platform_s(
 ) -> float:
     """Follow each transfer as `platform_time` does, in half its time: seconds until the last."""
     pair, net = healthy_network(transfers, topology)
-    terms = PlatformTerms(efficiency=framing.efficiency)
+    terms = PlatformTerms(framing=framing)
     return _completion_s(transfers, pair, net, latencies, terms)
 
 
@@ -124,15 +132,14 @@ def platform_time(
     transfers: Transfers, topology: Topology, latencies: LinkLatencies, framing: Framing
 ) -> PlatformTime:
     """Follow each transfer on a healthy fabric of real rates; raises `Unreachable`."""
-    terms = PlatformTerms(efficiency=framing.efficiency)
     pair, net = healthy_network(transfers, topology)
+    terms = PlatformTerms(framing=framing)
     completion_s, bare_s = (
         _completion_s(transfers, pair, net, some, terms)
         for some in (latencies, dict.fromkeys(LinkKind, 0.0))
     )
-    return PlatformTime(
-        completion_s, completion_s - bare_s, *busiest(transfers, pair, terms.applied(net))
-    )
+    sizes = terms.size(transfers.size_bytes, pair, net)
+    return PlatformTime(completion_s, completion_s - bare_s, *busiest(sizes, pair, net))
 
 
 def with_busiest(
@@ -140,8 +147,8 @@ def with_busiest(
 ) -> PlatformTime:
     """Add the busiest link to a time that is known from a closed form."""
     pair, net = healthy_network(transfers, topology)
-    framed = PlatformTerms(efficiency=framing.efficiency).applied(net)
-    lower_bound_s, hop = busiest(transfers, pair, framed)
+    sizes = PlatformTerms(framing=framing).size(transfers.size_bytes, pair, net)
+    lower_bound_s, hop = busiest(sizes, pair, net)
     return replace(time, lower_bound_s=lower_bound_s, busiest=hop)
 
 

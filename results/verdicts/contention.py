@@ -48,7 +48,7 @@ def contention(
     complete = [repeat for repeat in repeats if repeat.complete]
     if not complete or not is_contended(transfers, pair, net):
         return None
-    _, hop = busiest(transfers, pair, net)
+    _, hop = busiest(transfers.size_bytes, pair, net)
     number = FIRST_LINK + net.hops.index(hop)
     on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
     wanted_s = (modeled_s - begins_s(transfers, modeled_s))[on_link]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 from model.errors import InputError, Problem
@@ -12,7 +13,6 @@ from model.fabric.topology import LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
     USUAL_FRAMING,
-    USUAL_MTU,
     Framing,
     LinkLatencies,
     PlatformTime,
@@ -25,7 +25,7 @@ from model.workload.transfers.lanes import spread
 from results.verdicts.model_comparison import busbw_factor
 from scenarios.planning.plan import RealTask, real_task
 from scenarios.scenario import Case, Scenario
-from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.sized_collective import ROUNDING, SizedCollective
 from traffic_gen.workloads.task import Task
 
 # A regular collective with more transfers has its closed form's time, which is the same.
@@ -110,7 +110,7 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
 
     `None` if there are too many GPUs to follow each transfer.
     """
-    real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](USUAL_MTU)
+    real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](spec.roce.mtu)
     count, latencies = _regular_transfers(real), link_latencies(spec)
     if count > MOST_FOLLOWED:
         return closed_time(real, latencies, framing).completion_s
@@ -207,7 +207,7 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
     task, spec = real.task, real.spec
     assert isinstance(task, SizedCollective)
     plain = task.grid(spec)
-    bare = replace(plain, nic=plain.nic * framing.efficiency)
+    bare = replace(plain, on_wire=lambda each: framing.wire_bytes(_whole(each)))
     delayed = replace(
         bare,
         hb_s=2 * latencies[LinkKind.HB],
@@ -219,3 +219,8 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)
+
+
+def _whole(size_bytes: float) -> int:
+    """Round up to whole bytes, as a schedule does."""
+    return ceil(round(size_bytes, ROUNDING))
