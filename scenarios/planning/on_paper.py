@@ -215,12 +215,12 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         across_s=sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
     )
     completion_s, bare_s = (
-        task.how.closed_form.completion_s(spec.routed_as, grid, task.scaled_bytes())
+        task.how.closed_form.completion_s(spec.routed_as, grid, task.whole_bytes())
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)
 
 
 def _whole(size_bytes: float) -> int:
-    """Round up to whole bytes, as a schedule does."""
+    """Return whole bytes, which rounding must not make more."""
     return ceil(round(size_bytes, ROUNDING))

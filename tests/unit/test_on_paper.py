@@ -51,6 +51,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     link_s=st.floats(0, 1e-3),
     peers=PEERS,
     pxn=st.booleans(),
+    size_bytes=st.sampled_from([1, 1000, 2**16, 10**6, SIZE]),
 )
 def test_a_closed_form_is_the_time_of_all_transfers_followed(
     named: tuple[Collective, str],
@@ -60,11 +61,12 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     link_s: float,
     peers: Peers,
     pxn: bool,
+    size_bytes: int,
 ) -> None:
     assume(domains * size > 1)
     assume_accepted(named, domains, size)
     at_once = peers if ALGORITHMS[named].takes_peers else 1
-    task = SizedCollective(*named, (domains, size), SIZE, peers=at_once)
+    task = SizedCollective(*named, (domains, size), size_bytes, peers=at_once)
     real = real_task(task, spec(kind, domains, size, spines=domains, pxn=pxn))
     latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
     topology = build_topology(real.spec)
