@@ -152,8 +152,15 @@ def test_beyond_what_can_be_followed_no_link_is_named() -> None:
     assert cases(tree, "fabric.domains=2049", "fabric.domain_size=2")[0].busiest_link is None
     with pytest.raises(InputError, match="must have 2 to 65536 GPUs on paper"):
         cases(RING, "fabric.domains=8193", "fabric.domain_size=8")
-    with pytest.raises(InputError, match="has no closed form: must have at most 1024 GPUs"):
+    with pytest.raises(
+        InputError, match="no closed form on such a fabric: must have at most 1024 GPUs"
+    ):
         cases(RING, "fabric.oversubscription=2", *many)
+    rings = RING.replace("algorithm: ring", "algorithm: rings")
+    slow = "fabric.hb_rate=700 Gbit/s", "fabric.nic_rate=400 Gbit/s", "fabric.platform=null"
+    for other in (("fabric.oversubscription=2",), slow):
+        with pytest.raises(InputError, match="must have at most 2097152 transfers, got 16760832"):
+            cases(rings, *other, "fabric.domains=128", "fabric.domain_size=8")
 
 
 def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,7 +284,7 @@ def test_a_packet_is_as_short_as_its_payload(size: int, mtu: int) -> None:
         assert case.lower_bound_s == pytest.approx(6 * on_wire(chunk, mtu) / 50e9)
 
 
-def test_short_packets_take_more_of_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_packets_take_more_of_a_link() -> None:
     """1024 GPUs with 64 bytes for each other one: 162 on a NIC, followed or by the closed form."""
     case = "workloads=[{collective: all-to-all, algorithm: direct, peers: all, size: %s}]"
     for domains, size in ((16, "2 KiB"), (64, "64 KiB")):
