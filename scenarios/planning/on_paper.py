@@ -109,7 +109,7 @@ def usual_s(case: Case, spec: FabricSpec) -> float | None:
     """
     real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](spec.roce.mtu)
     count, latencies = _regular_transfers(real), link_latencies(spec)
-    if count > MOST_FOLLOWED:
+    if _is_large(spec, count):
         return closed_time(real, latencies, framing).completion_s
     if not count and _cannot_follow(real):
         return None
@@ -170,7 +170,7 @@ def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing
     task, spec = real.task, real.spec
     if task.is_modeled:
         return closed_time(real, latencies, framing)
-    if count <= MOST_FOLLOWED:
+    if not _is_large(spec, count):
         sent = spread(_transfers(task), spec)
         return platform_time(sent, build_topology(spec), latencies, framing)
     time = closed_time(real, latencies, framing)
@@ -199,6 +199,11 @@ def _regular_transfers(real: RealTask) -> int:
     # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
     is_plain &= 1 in spec.job_shape or spec.hb.rate_bps >= 2 * spec.nic.rate_bps
     return _counted(real) if is_plain else 0
+
+
+def _is_large(spec: FabricSpec, count: int) -> bool:
+    """Whether a closed form for `count` transfers is quicker than to follow them."""
+    return count > MOST_FOLLOWED or (count > 0 and spec.gpus > MOST_LOADED_GPUS)
 
 
 def _counted(real: RealTask) -> int:

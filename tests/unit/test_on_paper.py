@@ -148,6 +148,8 @@ def test_beyond_what_can_be_followed_no_link_is_named() -> None:
     many = ["fabric.domains=8192", "fabric.domain_size=8"]
     case = cases(RING, *many)[0]
     assert (case.busiest_link, case.lower_bound_s, case.gpus) == (None, None, 65536)
+    gather = "workloads=[{collective: gather, algorithm: direct, size: 64 MiB}]"
+    assert cases(gather, *many)[0].busiest_link is None
     tree = RING.replace("ring", "double-binary-tree")
     assert cases(tree, "fabric.domains=2049", "fabric.domain_size=2")[0].busiest_link is None
     with pytest.raises(InputError, match="must have 2 to 65536 GPUs on paper"):
