@@ -17,6 +17,8 @@ from results.store.records import reading, write_record
 from results.store.runs import folder_name, read_result
 
 ELEMENT_BYTES = 4
+# How parts of a case's name begin that say how an algorithm sends.
+HOW = "peers-", "slices-"
 Case = Mapping[str, Any]
 TIMED, TIMED_UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
 COLUMNS = ("size", "count", "type", "redop", "root", *TIMED, *TIMED)
@@ -55,10 +57,14 @@ def groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
 
 
 def _name(case: Case) -> str:
-    """Return fabric, collective, algorithm; the variant, and a generator other than the agents."""
+    """Return fabric, collective, algorithm, variant, and a generator other than the agents.
+
+    The numbers of partners at once and of slices are in the name of the case, if it has them.
+    """
+    how = [part for part in case["case"].split("/") if part.startswith(HOW)]
     other = case["generator"] if case["generator"] != Generator.AGENT else None
     parts = case["fabric"]["kind"], case["collective"], case["algorithm"]
-    return "/".join(filter(None, (*parts, case["variant"], other)))
+    return "/".join(filter(None, (*parts, *how, case["variant"], other)))
 
 
 def _row(case: Case) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The command `predict`: the platform's time of a scenario's cases or of a trace, on paper."""
 
 import os
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from math import log2
 from pathlib import Path
@@ -14,13 +16,13 @@ from commands.output import print_result
 from commands.train import DomainSize, Gpus, PlatformName, checked_changes
 from model.errors import InputError, Problem
 from model.fabric.spec import COMPARED, PLATFORMS
-from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING, USUAL_MTU
+from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
-from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity
+from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace
-from scenarios.planning.on_paper import left_out, on_paper
+from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -28,6 +30,9 @@ SCHEMA = "railbed.predict/1"
 # A custom fabric has links, which no option gives.
 Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
+NO_TIME = re.compile(rf"\s*0(?:\.0+)?\s*(?:{'|'.join(TIMES)})?\s*")
+# Of the sizes of nccl-tests, unless options say otherwise.
+BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
 # Of a trace, unless options say otherwise.
 PLATFORM = "dgx-h100"
@@ -60,39 +65,58 @@ def predict(
         typer.Option(help="whose headers take their part of a NIC link's rate"),
     ] = USUAL_FRAMING,
     mtu: Annotated[
-        int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help="bytes of a full packet's payload")
-    ] = USUAL_MTU,
+        int | None,
+        typer.Option(
+            min=LEAST_MTU, max=MOST_MTU, help="payload of a full packet; the scenario's by default"
+        ),
+    ] = None,
     like: Annotated[
         Literal["nccl-tests"] | None,
         typer.Option(help="print the columns of nccl-tests, from --begin to --end"),
     ] = None,
     begin: Annotated[
-        str, typer.Option(metavar="SIZE", help="the least size; each next one is twice the last")
-    ] = "8 MiB",
-    end: Annotated[str, typer.Option(metavar="SIZE", help="the largest size")] = "8 GiB",
+        str | None,
+        typer.Option(
+            metavar="SIZE", help=f"the least size, {BEGIN} by default; the next one is twice it"
+        ),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(metavar="SIZE", help=f"the largest size, {END} by default")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the time of every case at the platform's own rates, without terms of the emulation."""
-    link_s = None if latency is None else _quantity("--latency", latency, TIMES, TIME_BOUNDS)
-    packets = FRAMINGS[framing](mtu)
+    link_s = None if latency is None else _latency_s(latency)
+    if like is None and (begin or end):
+        raise InputError(Problem("--begin" if begin else "--end", "needs --like nccl-tests"))
+    if like and as_json:
+        raise InputError(Problem("--like", "cannot be combined with --json"))
     changes = checked_changes(gpus, None, domain_size, platform)
     loaded = _loaded(scenario_file(work), overrides, changes, fabric)
+    payload_bytes = mtu or loaded.fabrics[0].roce.mtu
+    packets = FRAMINGS[framing](payload_bytes)
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
-        shown = {"name": framing, "mtu": mtu, "efficiency": packets.efficiency}
+        shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": SCHEMA, "framing": shown, "left_out": left_out(loaded)}
         print_result({**named, "cases": cases}, as_json, prediction_sections)
         return
-    if as_json:
-        raise InputError(Problem("--like", "cannot be combined with --json"))
     least, most = (
         _quantity(option, size, SIZES, SIZE_BOUNDS)
-        for option, size in (("--begin", begin), ("--end", end))
+        for option, size in (("--begin", begin or BEGIN), ("--end", end or END))
     )
-    rows = [
-        _as_run(asdict(case)) for case in on_paper(_ranged(loaded, least, most), packets, link_s)
-    ]
-    for name, together in groups(rows).items():
+    if most < least:
+        raise InputError(Problem("--end", "must be at least --begin"))
+    sizes = [least * 2**step for step in range(1 + int(log2(most / least)))]
+    _print_columns(on_paper(_ranged(loaded, sizes), packets, link_s))
+    bare = (case.name for case in loaded.cases if not isinstance(case.task, SizedCollective))
+    for what in (*bare, *left_out(loaded)):
+        print(f"# not predicted: {what}")
+
+
+def _print_columns(cases: Iterable[CaseOnPaper]) -> None:
+    """Print cases as nccl-tests do: a table for each fabric and algorithm."""
+    for name, together in groups([_as_run(asdict(case)) for case in cases]).items():
         print(*rows_as_printed(name, together), sep="\n")
 
 
@@ -114,7 +138,7 @@ def _size_bytes(overrides: list[str]) -> int | None:
     """Return the size that overrides give the trace, if any."""
     key = "workloads.0.size="
     given = [text.removeprefix(key) for text in overrides if text.startswith(key)]
-    return round(_quantity("--set", given[-1], SIZES, SIZE_BOUNDS)) if given else None
+    return round(_parsed("--set", given[-1], size_in_bytes)) if given else None
 
 
 def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[str, Any]:
@@ -131,20 +155,19 @@ def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[s
     return {"platform": platform.name, "domains": -(-gpus // size), "domain_size": size}
 
 
-def _ranged(scenario: Scenario, least: float, most: float) -> Scenario:
-    """Return a scenario with each collective at sizes of which each is twice the last, in bytes."""
-    if most < least:
-        raise InputError(Problem("--end", "must be at least --begin"))
-    sizes = [least * 2**step for step in range(1 + int(log2(most / least)))]
-    cases = tuple(
-        replace(case, task=case.task.of_size(size, scenario.spec_of(case.kind)))
+def _ranged(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
+    """Return a scenario with each collective at these sizes, in bytes."""
+    # Cases that differ in size alone, or in what sends, have the same rows.
+    cases = {
+        (case.kind, sized): replace(case, task=sized)
         for case in scenario.cases
         if isinstance(case.task, SizedCollective)
         for size in sizes
-    )
+        for sized in [case.task.of_size(size, scenario.spec_of(case.kind))]
+    }
     if not cases:
         raise InputError(Problem("--like", "needs a scenario with a collective"))
-    return replace(scenario, cases=cases)
+    return replace(scenario, cases=tuple(cases.values()))
 
 
 def _as_run(case: dict[str, Any]) -> dict[str, Any]:
@@ -158,9 +181,21 @@ def _as_run(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _latency_s(text: str) -> float:
+    """Parse a latency in seconds; none at all needs no unit."""
+    if NO_TIME.fullmatch(text):
+        return 0.0
+    return _quantity("--latency", text, TIMES, TIME_BOUNDS)
+
+
 def _quantity(option: str, text: str, units: dict[str, float], bounds: tuple[str, str]) -> float:
     """Parse the value of an option, a number with a unit."""
+    return _parsed(option, text, lambda text: bounded_quantity(text, units, *bounds))
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], float]) -> float:
+    """Parse the value of an option; raise `InputError` for one that is wrong."""
     try:
-        return bounded_quantity(text, units, *bounds)
+        return parse(text)
     except ValueError as error:
         raise InputError(Problem(option, str(error))) from error

@@ -111,10 +111,9 @@ def _put_network(fabric: CommentedMap, checked: dict[str, Any]) -> bool:
     """Put the keys of a network in place of its name; return whether there is one."""
     if fabric.get("topology") is None:
         return False
-    place = list(fabric).index("topology")
     del fabric["topology"], checked["topology"]
-    for key in checked.keys() - fabric.keys():
-        fabric.insert(place, key, checked[key])
+    for key in checked:
+        fabric.setdefault(key, checked[key])
     return True
 
 

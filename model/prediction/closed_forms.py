@@ -1,8 +1,8 @@
 """Algorithms in closed form: the textbook's and the rail-only paper's bandwidth terms.
 
 `x` GPUs in each of `y` HB domains, `hb` and `nic` the bandwidths C_F and C_S of a GPU in bytes/s,
-`size` the collective's size in bytes as nccl-tests count it. Seconds; no headers. Each step costs
-the latency of its path once, if the grid has latencies.
+`size` the collective's size in bytes as nccl-tests count it. Seconds. Each step costs
+the latency of its path once, if the grid has latencies; a message has headers, if it frames them.
 Formulas have D for the size, of an all-to-all for the bytes of each ordered pair.
 """
 
@@ -23,7 +23,8 @@ class Grid:
 
     In an all-to-all, a GPU exchanges with `peers` partners at once.
     Latencies in seconds: `hb_s` of a path within a domain, `nic_s` along a rail, `across_s` to
-    another rail of another domain.
+    another rail of another domain. `on_wire` returns the bytes of a message of some bytes on a NIC
+    link, headers included.
     """
 
     x: int
@@ -35,6 +36,7 @@ class Grid:
     nic_s: float = 0.0
     across_s: float = 0.0
     peers: int = 1
+    on_wire: Callable[[float], float] = float
 
     @property
     def n(self) -> int:
@@ -47,7 +49,11 @@ class Grid:
 
     def along_s(self, steps: int, each: float) -> float:
         """Time of steps of `each` bytes along a rail."""
-        return steps * (each / self.nic + self.nic_s)
+        return steps * (self.framed(each) / self.nic + self.nic_s)
+
+    def framed(self, each: float, times: int = 1) -> float:
+        """Return the bytes of as many messages of `each` bytes on a NIC link."""
+        return times * self.on_wire(each)
 
     def to_domain_s(self, each: float) -> float:
         """Time of exchanges of `each` bytes with all GPUs of the domain."""
@@ -62,17 +68,17 @@ class Grid:
         others = self.x * (self.y - 1)
         batches = self.batches(others)
         along = self.y - 1 if self.peers == 1 else batches * (self.x == 1)
-        return others * each / self.nic + along * self.nic_s + (batches - along) * self.across_s
+        latencies_s = along * self.nic_s + (batches - along) * self.across_s
+        return self.framed(each, others) / self.nic + latencies_s
 
     def batches(self, partners: int) -> int:
         """The number of exchanges one after the other with so many partners."""
         return -(-partners // self.peers)
 
     def slowest_s(self, steps: int, each: float) -> float:
-        """Time of steps of `each` bytes over a ring's slowest edge: a NIC between domains."""
-        if self.y == 1:
-            return self.within_s(steps, each)
-        return self.along_s(steps, each)
+        """Time of steps of `each` bytes over a ring's slowest edge, as a NIC."""
+        within = self.within_s(steps, each) if self.x > 1 else 0.0
+        return max(within, self.along_s(steps, each) if self.y > 1 else 0.0)
 
     @property
     def neighbors(self) -> int:
@@ -145,8 +151,8 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
     The HB links of a rail-only fabric also carry what is forwarded: y(x-1) instead of x-1.
     """
     pair = size / grid.n
-    carried = grid.y * pair if kind is FabricKind.RAIL_ONLY else pair
-    return max(grid.to_domains_s(pair), grid.to_domain_s(carried))
+    forwarded = grid.framed(pair, grid.y - 1) if kind is FabricKind.RAIL_ONLY else 0.0
+    return max(grid.to_domains_s(pair), grid.to_domain_s(pair + forwarded))
 
 
 def _direct_scatter_s(kind: FabricKind, grid: Grid, size: float) -> float:
@@ -158,12 +164,15 @@ def _direct_scatter_s(kind: FabricKind, grid: Grid, size: float) -> float:
         return _direct_gather_s(kind, grid, size)
     if grid.y > 1:
         grid = replace(grid, hb_s=grid.across_s)
-    return _at_once_s(grid, (grid.y - 1) * size / grid.n, (grid.x - 1) * size / grid.x)
+    shard = size / grid.n
+    along = grid.framed(shard, grid.y - 1)
+    return _at_once_s(grid, along, (grid.x - 1) * (shard + along))
 
 
 def _direct_gather_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """The longer of x(y-1)D/(n C_S) and (x-1)D/(n C_F), into the root."""
-    return _at_once_s(grid, (grid.y - 1) * size / grid.y, (grid.x - 1) * size / grid.n)
+    shard = size / grid.n
+    return _at_once_s(grid, grid.framed(shard, grid.x * (grid.y - 1)), (grid.x - 1) * shard)
 
 
 def _at_once_s(grid: Grid, along: float, within: float) -> float:
@@ -239,12 +248,11 @@ def _stages_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     return _chain_s(grid, size / grid.slices, grid.slices)
 
 
-def _halving_doubling_s(kind: FabricKind, grid: Grid, size: float) -> float:
-    """The bytes of the hierarchical algorithm, in a step for each bit of the rank."""
-    bare = replace(grid, hb_s=0.0, nic_s=0.0)
-    along, within = (count.bit_length() - 1 for count in (grid.y, grid.x))
-    latency_s = along * grid.nic_s + within * grid.hb_s
-    return 2 * (latency_s + _hierarchical_s(kind, bare, size))
+def _halving_doubling_s(_kind: FabricKind, grid: Grid, size: float) -> float:
+    """The bytes of the hierarchical algorithm, half of those left in a step for each bit."""
+    within = sum(grid.within_s(1, size / 2**bit) for bit in range(1, grid.x.bit_length()))
+    along = sum(grid.along_s(1, size / grid.x / 2**bit) for bit in range(1, grid.y.bit_length()))
+    return 2 * (within + along)
 
 
 # AllGather and ReduceScatter.

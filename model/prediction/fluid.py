@@ -123,9 +123,12 @@ def transfer_paths(
     return [known[t.source, t.destination, t.lane] for t in transfers]
 
 
-def busiest(transfers: Transfers, pair: Ints, net: Network) -> tuple[float, Hop]:
-    """Return how long the link direction that needs the longest for its bytes needs, and it."""
-    each = np.bincount(pair, transfers.size_bytes).astype(np.float64, copy=False)
+def busiest(sizes: Ints | Floats, pair: Ints, net: Network) -> tuple[float, Hop]:
+    """Return how long the link direction that needs the longest for its bytes needs, and it.
+
+    `sizes` has the bytes of each transfer, `pair` the pair of ranks that it is between.
+    """
+    each = np.bincount(pair, sizes).astype(np.float64, copy=False)
     needs_s = (sums(net.paths, each, net.links) / np.maximum(net.rate, LEAST_RATE))[FIRST_LINK:]
     number = int(needs_s.argmax())
     return float(needs_s[number]), net.hops[number]

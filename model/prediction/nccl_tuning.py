@@ -20,6 +20,8 @@ NVLINK_US = {TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4)}
 NETWORK_US = {TREE: (5.0, 8.5, 14.0), RING: (2.7, 4.0, 14.0)}
 # Of NVLS within a node, and of NVLS with a tree between nodes; the part of NVLink that it uses.
 NVLS_US, NVLS_TREE_US, NVLS_PART = 25.0, 20.9, 0.85
+# GPUs of a node from which on NCCL has NVLS (`ncclNvlsInit` in src/transport/nvls.cc).
+NVLS_GPUS = 3
 # A ring of protocol Simple between nodes, once each GPU's part of a channel has 64 bytes.
 PLATEAU, PLATEAU_BYTES = 1.4, 64
 # The part of its rate that a tree has, by protocol and size: 64 bytes, then twice as much each.
@@ -107,7 +109,7 @@ class _Model:
             for name, estimate in ((RING, self._ring), (TREE, self._tree)):
                 latency_us, rate = estimate(which)
                 yield Estimate(name, protocol, latency_us + self._size / (1e3 * rate))
-        if self._limits.nvls:
+        if self._limits.nvls and self._gpus >= NVLS_GPUS:
             latency_us, rate = self._nvls()
             yield Estimate(NVLS, "Simple", latency_us + self._size / (1e3 * rate))
 

@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from model.arrays import Ints
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
+from model.arrays import Floats, Ints
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, Sizes
 from model.fabric.topology import Hop, LinkKind, Topology
-from model.fabric.transport import BTH_BYTES, HEADERS_BYTES, ICRC_BYTES
+from model.fabric.transport import BTH_BYTES, HEADERS_BYTES, ICRC_BYTES, RETH_BYTES
 from model.prediction.fluid import arrivals_s, busiest
-from model.prediction.network import FIRST_LINK, OF_HB, Network, Terms, healthy_network
+from model.prediction.network import OF_HB, Network, Terms, healthy_network
 from model.workload.transfers.columns import Transfers
 
 # With frame check, preamble and gap of an Ethernet packet (IEEE 802.3): its rate counts them.
@@ -28,22 +28,32 @@ LinkLatencies = Mapping[LinkKind, float]
 
 @dataclass(frozen=True)
 class Framing:
-    """The packets on NIC links: payload bytes and header bytes of a full one."""
+    """The packets of a message on NIC links: payload bytes of a full one, header bytes of each.
+
+    The first one has `first_bytes` more. The last one is as short as its payload.
+    """
 
     payload_bytes: int
     header_bytes: int
+    first_bytes: int = 0
 
     @property
     def efficiency(self) -> float:
-        """The share of a link's rate that is left for payload."""
+        """The share of a link's rate that is left for payload, in full packets."""
         return self.payload_bytes / (self.payload_bytes + self.header_bytes)
+
+    def wire_bytes(self, payload_bytes: Sizes) -> Sizes:
+        """Return the bytes that a NIC link carries for each message."""
+        packets = -(-payload_bytes // self.payload_bytes)
+        return payload_bytes + packets * self.header_bytes + self.first_bytes
 
 
 # By MTU: of RoCEv2 (IBTA specification, annex A17), and of InfiniBand within a subnet, the payload
-# of a packet; of TCP with timestamps (RFC 7323) Ethernet's, with the headers of IP and TCP.
+# of a packet, whose first one has the header of a WRITE (there, volume 1, 9.3.2); of TCP with
+# timestamps (RFC 7323) Ethernet's, with the headers of IP and TCP.
 FRAMINGS: Mapping[str, Callable[[int], Framing]] = {
-    "roce": lambda mtu: Framing(mtu, ETHERNET_BYTES + HEADERS_BYTES),
-    "infiniband": lambda mtu: Framing(mtu, INFINIBAND_BYTES),
+    "roce": lambda mtu: Framing(mtu, ETHERNET_BYTES + HEADERS_BYTES, RETH_BYTES),
+    "infiniband": lambda mtu: Framing(mtu, INFINIBAND_BYTES, RETH_BYTES),
     "tcp": lambda mtu: Framing(mtu - TCP_IP_HEADER_BYTES, ETHERNET_BYTES + TCP_IP_HEADER_BYTES),
     "none": lambda mtu: Framing(mtu, 0),
 }
@@ -54,25 +64,23 @@ USUAL_MTU = 4096
 
 @dataclass(frozen=True)
 class PlatformTerms(Terms):
-    """No term of the emulation; `efficiency` is that of the framing on NIC links and uplinks.
+    """No term of the emulation; transfers that cross a NIC have its `framing` on all of their path.
 
-    The rates of HB links are taken as they are: no framing of NVLink is published.
+    Others keep to HB links, whose rates are taken as they are: no framing of NVLink is published.
     """
 
-    headers: bool = False
     bursts: bool = False
     last_segment: bool = False
     acknowledgements: bool = False
     probes: bool = False
     confirmations: bool = False
-    efficiency: float = 1.0
+    framing: Framing = Framing(USUAL_MTU, 0)
 
-    def applied(self, net: Network) -> Network:
-        """Return the network with the rates that are left for payload, and no bursts."""
-        framed = np.array([hop.link.kind not in OF_HB for hop in net.hops], bool)
-        rate = net.rate.copy()
-        rate[FIRST_LINK:][framed] *= self.efficiency
-        return replace(super().applied(net), rate=rate)
+    def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
+        """Return the bytes that a link carries for each transfer."""
+        crosses = np.array([not OF_HB.issuperset(kinds) for kinds in net.classes])
+        framed = self.framing.wire_bytes(payload_bytes)
+        return np.where(crosses[net.class_of][pair], framed, payload_bytes).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def platform_s(
 ) -> float:
     """Follow each transfer as `platform_time` does, in half its time: seconds until the last."""
     pair, net = healthy_network(transfers, topology)
-    terms = PlatformTerms(efficiency=framing.efficiency)
+    terms = PlatformTerms(framing=framing)
     return _completion_s(transfers, pair, net, latencies, terms)
 
 
@@ -102,15 +110,14 @@ def platform_time(
     transfers: Transfers, topology: Topology, latencies: LinkLatencies, framing: Framing
 ) -> PlatformTime:
     """Follow each transfer on a healthy fabric of real rates; raises `Unreachable`."""
-    terms = PlatformTerms(efficiency=framing.efficiency)
     pair, net = healthy_network(transfers, topology)
+    terms = PlatformTerms(framing=framing)
     completion_s, bare_s = (
         _completion_s(transfers, pair, net, some, terms)
         for some in (latencies, dict.fromkeys(LinkKind, 0.0))
     )
-    return PlatformTime(
-        completion_s, completion_s - bare_s, *busiest(transfers, pair, terms.applied(net))
-    )
+    sizes = terms.size(transfers.size_bytes, pair, net)
+    return PlatformTime(completion_s, completion_s - bare_s, *busiest(sizes, pair, net))
 
 
 def with_busiest(
@@ -118,8 +125,8 @@ def with_busiest(
 ) -> PlatformTime:
     """Add the busiest link to a time that is known from a closed form."""
     pair, net = healthy_network(transfers, topology)
-    framed = PlatformTerms(efficiency=framing.efficiency).applied(net)
-    lower_bound_s, hop = busiest(transfers, pair, framed)
+    sizes = PlatformTerms(framing=framing).size(transfers.size_bytes, pair, net)
+    lower_bound_s, hop = busiest(sizes, pair, net)
     return replace(time, lower_bound_s=lower_bound_s, busiest=hop)
 
 

@@ -4,15 +4,14 @@ A node is inside one tree and a leaf of the other (almost always), so that it se
 it receives (Sanders, Speck and Träff, 2009; NCCL since version 2.4).
 """
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 # The parent of a tree's root.
 NOBODY = -1
 
 
-@dataclass(frozen=True, order=True)
-class Move:
+class Move(NamedTuple):
     """A slice that a node passes on: up to its parent, to be summed up, or down to a child."""
 
     down: bool

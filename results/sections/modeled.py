@@ -58,11 +58,12 @@ def prediction_sections(result: Result) -> list[Section]:
     framing = result["framing"]
     text = (
         f"Times of the platform at its own rates, in ms; headers ({framing['name']}) leave "
-        f"{framing['efficiency']:.1%} of a NIC link to payload. Busiest link: what it needs for "
-        "its bytes. Latency: its part of the time. busbw: GB/s, as of nccl-tests."
+        f"{framing['efficiency']:.1%} of a NIC link to payload in full packets. "
+        "Busiest link: what it needs for its bytes. Latency: its part of the time. "
+        "busbw: GB/s, as of nccl-tests."
     )
     reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
-    left_out = [f"not predicted: {', '.join(result['left_out'])}"] if result["left_out"] else []
+    left_out = [f"not predicted: {what}" for what in result["left_out"]]
     return [case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])]
 
 

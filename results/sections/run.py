@@ -96,7 +96,7 @@ SCHEDULE: Columns = (
 CONTENTION: Columns = (
     ("grain", lambda case: human_bytes(case["contention"]["grain_bytes"])),
     ("real", lambda case: human_bytes(case["contention"]["grain_bytes"] * case["size_scale"])),
-    ("of a transfer", lambda case: f"1 of {case['contention']['grains']:.0f}"),
+    ("of a transfer", lambda case: f"1 of {max(1.0, case['contention']['grains']):.0f}"),
     ("flows", lambda case: f"{case['contention']['flows']}"),
     ("Jain", lambda case: f"{case['contention']['jain']:.4f}"),
     ("least share", lambda case: f"{case['contention']['least_share']:.2f}"),

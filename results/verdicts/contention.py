@@ -48,7 +48,7 @@ def contention(
     complete = [repeat for repeat in repeats if repeat.complete]
     if not complete or not is_contended(transfers, pair, net):
         return None
-    _, hop = busiest(transfers, pair, net)
+    _, hop = busiest(transfers.size_bytes, pair, net)
     number = FIRST_LINK + net.hops.index(hop)
     on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
     wanted_s = (modeled_s - begins_s(transfers, modeled_s))[on_link]
@@ -79,5 +79,5 @@ def grain_reasons(found: Contention | None) -> Iterator[Reason]:
     """Yield a note if flows contend in grains that are too coarse to trust their sharing."""
     if found is not None and found.grains < FEWEST_GRAINS:
         what = f"flows that contend for a link take turns of {found.grain_bytes / 1e3:.3g} kB"
-        part = f"{1 / found.grains:.0%} of a transfer"
-        yield Verdict.PASS, f"{what}, {part}: too coarse to trust how they share it"
+        part = "all" if found.grains <= 1 else f"{1 / found.grains:.0%}"
+        yield Verdict.PASS, f"{what}, {part} of a transfer: too coarse to trust how they share it"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 from model.errors import InputError, Problem
@@ -12,7 +13,6 @@ from model.fabric.topology import LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
     USUAL_FRAMING,
-    USUAL_MTU,
     Framing,
     LinkLatencies,
     PlatformTime,
@@ -25,7 +25,7 @@ from model.workload.transfers.lanes import spread
 from results.verdicts.model_comparison import busbw_factor
 from scenarios.planning.plan import RealTask, real_task
 from scenarios.scenario import Case, Scenario
-from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.sized_collective import ROUNDING, SizedCollective
 from traffic_gen.workloads.task import Task
 
 # A regular collective with more transfers has its closed form's time, which is the same.
@@ -82,14 +82,11 @@ def on_paper(
 def work_on_paper(
     name: str, task: Task, spec: FabricSpec, framing: Framing, link_s: float | None = None
 ) -> CaseOnPaper:
-    """Return work on a fabric on paper; raises `InputError` for too many GPUs to follow."""
+    """Return work on a fabric on paper; raises `InputError` for what cannot be followed."""
     latencies, real = link_latencies(spec, link_s), real_task(task, spec)
     count = _regular_transfers(real)
-    if spec.gpus > MOST_GPUS and not count:
-        what = f"has no closed form: must have at most {MOST_GPUS} GPUs, got {spec.gpus}"
-        raise InputError(Problem(name, what))
-    if task.is_modeled and not count:
-        raise InputError(Problem(name, "has no closed form on such a fabric"))
+    if not count and (what := _cannot_follow(real)):
+        raise InputError(Problem(name, f"has no closed form on such a fabric: {what}"))
     time = _time(real, count, latencies, framing)
     busiest = time.busiest
     return CaseOnPaper(
@@ -108,22 +105,26 @@ def work_on_paper(
 def usual_s(case: Case, spec: FabricSpec) -> float | None:
     """Return the platform's seconds of a case as `predict` has them without options.
 
-    `None` if there are too many GPUs to follow each transfer.
+    `None` if there are too many GPUs or transfers to follow each.
     """
-    real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](USUAL_MTU)
+    real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](spec.roce.mtu)
     count, latencies = _regular_transfers(real), link_latencies(spec)
-    if count > MOST_FOLLOWED:
+    if _is_large(spec, count):
         return closed_time(real, latencies, framing).completion_s
-    if not count and spec.gpus > MOST_GPUS:
+    if not count and _cannot_follow(real):
         return None
     sent = spread(real.task.transfers(), real.spec)
     return platform_s(sent, build_topology(real.spec), latencies, framing)
 
 
 def left_out(scenario: Scenario) -> list[str]:
-    """Name what a scenario emulates and paper has not."""
+    """Name what a scenario or its files say and paper has not."""
     impaired = any(spec.is_impaired for spec in scenario.fabrics)
-    return ["faults"] * scenario.has_faults + ["delays and losses of links"] * impaired
+    emulated = ["faults"] * scenario.has_faults + ["delays and losses of links"] * impaired
+    # Jobs are together what each is alone.
+    tasks = [case.task for case in scenario.cases if not case.task.alone]
+    of_tasks = dict.fromkeys(f"{task.name}: {what}" for task in tasks for what in task.left_out)
+    return [*emulated, *scenario.left_out, *of_tasks]
 
 
 def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
@@ -169,13 +170,15 @@ def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing
     task, spec = real.task, real.spec
     if task.is_modeled:
         return closed_time(real, latencies, framing)
-    if count <= MOST_FOLLOWED:
+    if not _is_large(spec, count):
         sent = spread(_transfers(task), spec)
         return platform_time(sent, build_topology(spec), latencies, framing)
     time = closed_time(real, latencies, framing)
     if count > MOST_LOADED or spec.gpus > MOST_LOADED_GPUS:
         return time
-    sent = spread(_transfers(task), spec)
+    # A load is the same whatever waits; partners at once have the fewest to wait for.
+    at_once = replace(task, peers="all") if isinstance(task, SizedCollective) else task
+    sent = spread(_transfers(at_once), spec)
     return with_busiest(time, sent, build_topology(spec), framing)
 
 
@@ -187,15 +190,38 @@ def _transfers(task: Task) -> Transfers:
 
 def _regular_transfers(real: RealTask) -> int:
     """Return the number of transfers if there is a closed form for them, else 0."""
-    task, spec = real.task, real.spec
+    spec = real.spec
     is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
     is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION and spec.has_whole_nics
     is_plain &= not spec.nic.links
     # Else the spine switches have unequal shares of the domains.
     is_plain &= spec.domains % spec.nic.spines == 0
-    if not isinstance(task, SizedCollective) or not task.is_regular or not is_plain:
+    # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
+    is_plain &= 1 in spec.job_shape or spec.hb.rate_bps >= 2 * spec.nic.rate_bps
+    return _counted(real) if is_plain else 0
+
+
+def _is_large(spec: FabricSpec, count: int) -> bool:
+    """Whether a closed form for `count` transfers is quicker than to follow them."""
+    return count > MOST_FOLLOWED or (count > 0 and spec.gpus > MOST_LOADED_GPUS)
+
+
+def _counted(real: RealTask) -> int:
+    """Return the number of transfers of a regular collective by its closed form, else 0."""
+    task = real.task
+    if not isinstance(task, SizedCollective) or not task.is_regular:
         return 0
-    return len(task.groups) * task.how.closed_form.transfers(task.grid(spec))
+    return len(task.groups) * task.how.closed_form.transfers(task.grid(real.spec))
+
+
+def _cannot_follow(real: RealTask) -> str:
+    """Say why not each transfer can be followed; empty if it can."""
+    if real.task.is_modeled:
+        return "another algorithm has transfers to follow"
+    if real.spec.gpus > MOST_GPUS:
+        return f"must have at most {MOST_GPUS} GPUs, got {real.spec.gpus}"
+    count = _counted(real)
+    return f"must have at most {MOST_LOADED} transfers, got {count}" * (count > MOST_LOADED)
 
 
 def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> PlatformTime:
@@ -203,7 +229,7 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
     task, spec = real.task, real.spec
     assert isinstance(task, SizedCollective)
     plain = task.grid(spec)
-    bare = replace(plain, nic=plain.nic * framing.efficiency)
+    bare = replace(plain, on_wire=lambda each: framing.wire_bytes(_whole(each)))
     delayed = replace(
         bare,
         hb_s=2 * latencies[LinkKind.HB],
@@ -211,7 +237,12 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         across_s=sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
     )
     completion_s, bare_s = (
-        task.how.closed_form.completion_s(spec.routed_as, grid, task.scaled_bytes())
+        task.how.closed_form.completion_s(spec.routed_as, grid, task.whole_bytes())
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)
+
+
+def _whole(size_bytes: float) -> int:
+    """Return whole bytes, which rounding must not make more."""
+    return ceil(round(size_bytes, ROUNDING))

@@ -156,3 +156,16 @@ def test_compute_and_sends_that_could_overtake_wait_until_a_transfer_is_confirme
     ]
     Agent.done(agent, sent.id, 9)
     assert sorted(send.id for send in released) == [send.id for send in behind]
+
+
+def test_a_chain_of_small_transfers_is_no_deep_recursion() -> None:
+    chain = [[number, 1, 8, [number - 1][:number], 0, [], 0] for number in range(2000)]
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller:
+            agent.program = {"rank": 0, "sends": chain, "receives": [], "window": len(chain)}
+            agent.prepare()
+            agent.outgoing[1] = Outgoing(cast(Any, FullSocket([])))
+            agent.start(agent.sends[0])
+            assert [send.sent_ns > 0 for send in agent.sends.values()] == [True] * len(chain)

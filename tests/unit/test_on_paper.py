@@ -51,6 +51,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     link_s=st.floats(0, 1e-3),
     peers=PEERS,
     pxn=st.booleans(),
+    size_bytes=st.sampled_from([1, 1000, 2**16, 10**6, SIZE]),
 )
 def test_a_closed_form_is_the_time_of_all_transfers_followed(
     named: tuple[Collective, str],
@@ -60,11 +61,12 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     link_s: float,
     peers: Peers,
     pxn: bool,
+    size_bytes: int,
 ) -> None:
     assume(domains * size > 1)
     assume_accepted(named, domains, size)
     at_once = peers if ALGORITHMS[named].takes_peers else 1
-    task = SizedCollective(*named, (domains, size), SIZE, peers=at_once)
+    task = SizedCollective(*named, (domains, size), size_bytes, peers=at_once)
     real = real_task(task, spec(kind, domains, size, spines=domains, pxn=pxn))
     latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
     topology = build_topology(real.spec)
@@ -146,12 +148,21 @@ def test_beyond_what_can_be_followed_no_link_is_named() -> None:
     many = ["fabric.domains=8192", "fabric.domain_size=8"]
     case = cases(RING, *many)[0]
     assert (case.busiest_link, case.lower_bound_s, case.gpus) == (None, None, 65536)
+    gather = "workloads=[{collective: gather, algorithm: direct, size: 64 MiB}]"
+    assert cases(gather, *many)[0].busiest_link is None
     tree = RING.replace("ring", "double-binary-tree")
     assert cases(tree, "fabric.domains=2049", "fabric.domain_size=2")[0].busiest_link is None
     with pytest.raises(InputError, match="must have 2 to 65536 GPUs on paper"):
         cases(RING, "fabric.domains=8193", "fabric.domain_size=8")
-    with pytest.raises(InputError, match="has no closed form: must have at most 1024 GPUs"):
+    with pytest.raises(
+        InputError, match="no closed form on such a fabric: must have at most 1024 GPUs"
+    ):
         cases(RING, "fabric.oversubscription=2", *many)
+    rings = RING.replace("algorithm: ring", "algorithm: rings")
+    slow = "fabric.hb_rate=700 Gbit/s", "fabric.nic_rate=400 Gbit/s", "fabric.platform=null"
+    for other in (("fabric.oversubscription=2",), slow):
+        with pytest.raises(InputError, match="must have at most 2097152 transfers, got 16760832"):
+            cases(rings, *other, "fabric.domains=128", "fabric.domain_size=8")
 
 
 def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,6 +254,8 @@ def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: 
         (["--latency", "1e9 ms"], "--latency: must be 0.001 ns to 1000 ms"),
         (["--like", "nccl-tests", "--json"], "--like: cannot be combined with --json"),
         (["--like", "nccl-tests", "--begin", "9 GiB"], "--end: must be at least --begin"),
+        (["--begin", "1 MB"], "--begin: needs --like nccl-tests"),
+        (["--end", "1 MB"], "--end: needs --like nccl-tests"),
     ],
 )
 def test_wrong_options_are_refused(options: list[str], said: str) -> None:
@@ -254,3 +267,76 @@ def test_only_collectives_have_columns_of_nccl_tests() -> None:
     options = ["--like", "nccl-tests"]
     with pytest.raises(InputError, match="needs a scenario with a collective"):
         app(["predict", "inference", *options], standalone_mode=False)
+
+
+def on_wire(payload: int, mtu: int) -> int:
+    """Frames of RoCEv2 with preamble and gap: 82 bytes a packet, an RETH in the first."""
+    return payload + -(-payload // mtu) * (14 + 4 + 8 + 12 + 20 + 8 + 12 + 4) + 16
+
+
+@pytest.mark.parametrize("mtu", [1024, 4096])
+@pytest.mark.parametrize("size", [16, 4096, 8192, 2**16, 2**27])
+def test_a_packet_is_as_short_as_its_payload(size: int, mtu: int) -> None:
+    """A ring of four single GPUs: 2(n-1) messages of a quarter, one after the other."""
+    grid = ["fabric.domains=4", "fabric.domain_size=1", RING.replace("128 MiB", f"{size} B")]
+    scenario = load(scenario_file(Path("quickstart")), grid, on_paper=True)
+    for case in on_paper.on_paper(scenario, FRAMINGS["roce"](mtu), 0.5e-6):
+        chunk = -(-size // 4 // 8) * 8
+        assert case.completion_s == pytest.approx(6 * (on_wire(chunk, mtu) / 50e9 + 1e-6))
+        assert case.lower_bound_s == pytest.approx(6 * on_wire(chunk, mtu) / 50e9)
+
+
+def test_short_packets_take_more_of_a_link() -> None:
+    """1024 GPUs with 64 bytes for each other one: 162 on a NIC, followed or by the closed form."""
+    case = "workloads=[{collective: all-to-all, algorithm: direct, peers: all, size: %s}]"
+    for domains, size in ((16, "2 KiB"), (64, "64 KiB")):
+        grid = [f"fabric.domains={domains}", f"fabric.domain_size={domains // 4}"]
+        for found in cases(*grid, case % size, link_s=0.0, framing="roce"):
+            others = domains // 4 * (domains - 1)
+            each = int(found.bytes) // (domains * domains // 4)
+            assert found.completion_s == pytest.approx(others * on_wire(each, 4096) / 50e9)
+
+
+def test_the_mtu_is_that_of_the_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    by_roce = ["--set", "fabric.transport=roce", "--set", "fabric.roce={mtu: 1024}"]
+    for options, mtu in (([], 4096), (by_roce, 1024), ([*by_roce, "--mtu", "2048"], 2048)):
+        assert predicted(capsys, "quickstart", *options)["framing"]["mtu"] == mtu
+
+
+@pytest.mark.parametrize("text", ["0", "0us", "0 ns", "0.0 ms"])
+def test_links_may_have_no_latency(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for case in predicted(capsys, "quickstart", "--latency", text)["cases"]:
+        assert case["latency_s"] == 0
+        assert case["completion_s"] >= case["lower_bound_s"]
+
+
+def test_what_files_say_and_paper_has_not_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = LIBRARY / "networks" / "two-hosts.yml"
+    fabric = ["--set", f"fabric={{topology: {network}}}", "--set", RING]
+    (what,) = predicted(capsys, "quickstart", *fabric)["left_out"]
+    assert what.startswith("latencies and error rates of links in ")
+    trace = tmp_path / "own.matrix"
+    trace.write_text("8 8\n8 0\n")
+    assert predicted(capsys, str(trace))["left_out"] == [
+        "trace/own.matrix: 8 bytes of ranks to themselves"
+    ]
+
+
+def test_each_way_to_send_has_columns_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = "{collective: all-to-all, algorithm: direct, peers: %s, size: %s}"
+    works = [entry % work for work in (("1", "1 MB"), ("8", "1 MB"), ("8", "2 MB"))]
+    iteration = "{iteration: gpt-146b}"
+    workloads = f"workloads=[{', '.join([*works, iteration])}]"
+    options = ["--set", workloads, "--set", "fabric.kinds=rail-only"]
+    sizes = ["--like", "nccl-tests", "--begin", "1 MB", "--end", "2 MB"]
+    app(["predict", "quickstart", *options, *sizes], standalone_mode=False)
+    said = capsys.readouterr().out
+    tables = [line for line in said.splitlines() if line.startswith("# Railbed")]
+    assert tables == [
+        "# Railbed: rail-only/all-to-all/direct, 16 ranks",
+        "# Railbed: rail-only/all-to-all/direct/peers-8, 16 ranks",
+    ]
+    assert len([line for line in said.splitlines() if not line.startswith("#")]) == 4
+    assert "# not predicted: rail-only/iteration/gpt-146b\n" in said

@@ -226,6 +226,7 @@ class Agent:
         program, self.aborted = self.program, False
         self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
         self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
+        self.due: collections.deque[Send] = collections.deque()
         self.waiting: dict[int, list[Send]] = collections.defaultdict(list)
         for send in self.sends.values():
             for earlier in send.after:
@@ -249,7 +250,19 @@ class Agent:
         set_batch(connection)
 
     def start(self, send: Send) -> None:
-        """Queue a transfer on its connection, or begin its compute; its dependencies are done."""
+        """Begin a step whose dependencies are done; those that it releases begin one by one.
+
+        A chain of small transfers would else be as deep a recursion.
+        """
+        self.due.append(send)
+        if len(self.due) > 1:
+            return
+        while self.due:
+            self.begin(self.due[0])
+            self.due.popleft()
+
+    def begin(self, send: Send) -> None:
+        """Queue a transfer on its connection, or begin its compute."""
         if send.compute_ns:
             send.started_ns = send.released_ns
             heapq.heappush(self.computing, (send.started_ns + send.compute_ns, send.id))

@@ -76,6 +76,11 @@ class Replay(Task):
         return tuple(description(self.trace, self.gpu_of, self.grid))
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """What is not replayed."""
+        return self.trace.left_out
+
+    @property
     def size_bytes(self) -> int:
         """The real bytes of all operations."""
         return self.trace.total_bytes

@@ -60,9 +60,14 @@ class RequestLoad(Task):
     remarks: tuple[str, ...] = ()
 
     @property
-    def details(self) -> tuple[str, ...]:
+    def left_out(self) -> tuple[str, ...]:
         """What is left out of the model."""
         return self.remarks
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The same."""
+        return self.left_out
 
     @property
     def size_name(self) -> str:

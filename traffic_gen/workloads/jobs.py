@@ -55,6 +55,11 @@ class Jobs(Task):
         return tuple(lines)
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """What the jobs' files say, and their tasks have not."""
+        return tuple(what for job in self.jobs for what in job.task.left_out)
+
+    @property
     def collectives(self) -> tuple[Named, ...]:
         """The collectives of the jobs, each with its algorithm."""
         return tuple(named for job in self.jobs for named in job.task.collectives)

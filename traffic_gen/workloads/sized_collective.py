@@ -175,6 +175,11 @@ class SizedCollective(Task):
         """Return the size at a scale: whole bytes, at least 1."""
         return max(1, round(self.size_bytes / size_scale))
 
+    def whole_bytes(self) -> int:
+        """Return the real size, rounded up to whole elements of equal chunks, as its steps are."""
+        count, each = self._equal_chunks(self.groups[0], self.scaled_bytes())
+        return count * each
+
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
         """Build and prove the schedule; a collective does not compute, so it has no seconds.
 
@@ -341,9 +346,13 @@ class SizedCollective(Task):
             shares = self.matrix.shares(group.grid) * (size_bytes / (ELEMENT_BYTES * slices))
             elements = np.maximum(np.ceil(shares.round(ROUNDING)), shares > 0).astype(np.int64)
             return np.repeat(elements.ravel(), slices) * ELEMENT_BYTES
-        shards = self.how.shards(group.grid) * slices
-        each = -(-size_bytes // (shards * ELEMENT_BYTES)) * ELEMENT_BYTES
-        return np.full(shards * self._owners(group), each)
+        count, each = self._equal_chunks(group, size_bytes)
+        return np.full(count * self._owners(group), each)
+
+    def _equal_chunks(self, group: Communicator, size_bytes: int) -> tuple[int, int]:
+        """Return the number of chunks of a rank's data, and the bytes of each: whole elements."""
+        count = self.how.shards(group.grid) * self.chunk_slices
+        return count, -(-size_bytes // (count * ELEMENT_BYTES)) * ELEMENT_BYTES
 
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:

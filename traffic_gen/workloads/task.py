@@ -88,6 +88,11 @@ class Task(ABC):
         return ()
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """What the file says that the work was read from, and the work has not."""
+        return ()
+
+    @property
     def choice(self) -> str:
         """Why NCCL's tuning model chose the algorithm; empty if it did not."""
         return ""

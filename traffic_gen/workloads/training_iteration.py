@@ -81,6 +81,12 @@ class Iteration(Task):
         return (reduction_in_words(map(asdict, self.iteration.changes)), *self.remarks)
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """What is left out of the model, and the numbers that were reduced."""
+        is_reduced = any(change.full != change.reduced for change in self.iteration.changes)
+        return self.details if is_reduced else self.remarks
+
+    @property
     def size_bytes(self) -> float:
         """The real bytes of a GPU's collectives and transfers."""
         return self.iteration.size_bytes
