@@ -87,6 +87,7 @@ class PlatformTerms(Terms):
     acknowledgements: bool = False
     probes: bool = False
     confirmations: bool = False
+    windows: bool = False
     efficiency: float = 1.0
 
     def applied(self, net: Network) -> Network:
