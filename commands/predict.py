@@ -60,8 +60,13 @@ def predict(
         typer.Option(help="whose headers take their part of a NIC link's rate"),
     ] = USUAL_FRAMING,
     mtu: Annotated[
-        int, typer.Option(min=LEAST_MTU, max=MOST_MTU, help="bytes of a full packet's payload")
-    ] = USUAL_MTU,
+        int | None,
+        typer.Option(
+            min=LEAST_MTU,
+            max=MOST_MTU,
+            help="bytes of a full packet's payload; by default 4096, of `roce` the scenario's",
+        ),
+    ] = None,
     like: Annotated[
         Literal["nccl-tests"] | None,
         typer.Option(help="print the columns of nccl-tests, from --begin to --end"),
@@ -74,9 +79,11 @@ def predict(
 ) -> None:
     """Print the time of every case at the platform's own rates, without terms of the emulation."""
     link_s = None if latency is None else _quantity("--latency", latency, TIMES, TIME_BOUNDS)
-    packets = FRAMINGS[framing](mtu)
     changes = checked_changes(gpus, None, domain_size, platform)
     loaded = _loaded(scenario_file(work), overrides, changes, fabric)
+    if mtu is None:
+        mtu = loaded.fabrics[0].roce.mtu if framing == USUAL_FRAMING else USUAL_MTU
+    packets = FRAMINGS[framing](mtu)
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
         shown = {"name": framing, "mtu": mtu, "efficiency": packets.efficiency}
