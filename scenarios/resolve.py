@@ -14,7 +14,13 @@ from model.workload.generator import Generator, packets_of
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
-from scenarios.format.fabric import buffer_issues, fabric_issues, fabric_spec, rate_issues
+from scenarios.format.fabric import (
+    buffer_issues,
+    fabric_issues,
+    fabric_spec,
+    rate_issues,
+    timeout_issues,
+)
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
@@ -59,7 +65,8 @@ def resolve(
         chosen["grain"] = grain(file, machine)
         packets = round(chosen["grain"].value)
         specs = {kind: replace(spec, grain_packets=packets) for kind, spec in specs.items()}
-    document.refuse([issue for spec in specs.values() for issue in buffer_issues(spec)][:1])
+    for issues in (buffer_issues, timeout_issues):
+        document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
     of_cases = _case_issues(file, specs, cases, machine)
     document.refuse(_repeated_cases(cases) if on_paper else of_cases)

@@ -40,7 +40,8 @@ BeforeExecution = Callable[[int], None]
 Tell = Callable[[str], None]
 AGENT = Path(agent.__file__)
 # A repeat is given up after `PATIENCE` times its modeled time and `PATIENCE_S` more, and after
-# twice the time until a gray failure is found and TCP sends again: TCP doubles its waits.
+# twice the time until a gray failure is found and TCP sends again: TCP doubles its waits. A queue
+# pair has the time to break.
 PATIENCE = 5
 PATIENCE_S = 10
 LATENCY_ROUNDS, LATENCY_AT_MOST_S, PING_BYTES = 20, 10, 8
@@ -125,19 +126,26 @@ class PlacedJob:
         """Execute a schedule `count` times; raise `Incomplete` if the testbed breaks.
 
         Executions are numbered from `first`; none starts before `not_before_ns`. `before` is called
-        with the number of each execution before its begin.
+        with the number of each execution before its begin. After an incomplete one, whose rest is
+        still under way, all connections are new.
         """
         at_most_s = longest_s(prediction, self.placement.topology)
-        self.agents.load(schedule, self.placement.addresses(), check_data=check_data)
+        addresses, repeat = self.placement.addresses(), None
         for number in range(first, first + count):
+            if repeat is not None and not repeat.complete:
+                self.agents.place(self.placement.gpu_numbers())
+            if repeat is None or not repeat.complete:
+                self.agents.load(schedule, addresses, check_data=check_data)
             before(number)
-            yield self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
+            repeat = self.agents.run(schedule, number, at_most_s, on_tick, not_before_ns)
+            yield repeat
 
 
 def longest_s(prediction: Prediction, topology: Topology) -> float:
     """Seconds after which an execution is given up."""
     stalled_s = longest_detection_s(topology) + topology.tcp_timeout_s
-    return PATIENCE * prediction.completion_s + PATIENCE_S + 2 * stalled_s
+    working_s = PATIENCE * prediction.completion_s + PATIENCE_S
+    return working_s + 2 * stalled_s + topology.spec.breaks_after_s
 
 
 @dataclass

@@ -12,6 +12,7 @@ from model.fabric.topology import Gpu, Hop
 from model.faults import Component, Fault, FaultMode
 from model.workload.generator import Generator
 from results.sections.section import number_or_dash, without_fabric
+from results.verdicts.model_comparison import causes
 from scenarios.format.issues import did_you_mean
 from scenarios.scenario import Case
 from testbed.fabric.command_line import Command
@@ -228,8 +229,9 @@ def executed_line(done: Executed | None) -> str:
     """Give the time of an execution, measured and modeled."""
     if done is None:
         return "Ended early."
-    measured_s, modeled_s = done.repeat.completion_s, done.prediction.completion_s
-    name, state = without_fabric(done.case.name), "" if done.repeat.complete else ", incomplete"
+    name, repeat = without_fabric(done.case.name), done.repeat
+    measured_s, modeled_s = repeat.completion_s, done.prediction.completion_s
+    state = "" if repeat.complete else f", incomplete{causes(repeat)}"
     return (
         f"{name}: measured {measured_s:.3f} s, modeled {modeled_s:.3f} s, "
         f"ratio {measured_s / modeled_s:.4f}{state}"

@@ -202,9 +202,9 @@ class FabricSpec:
 
     @property
     def remarks(self) -> str:
-        """How many GPUs are missing, and PXN, to be said after the sizes; empty if neither."""
+        """How many GPUs are missing, PXN and RoCE, to be said after the sizes; empty if none."""
         lacking = f", {len(self.missing)} missing" if self.missing else ""
-        return lacking + ", PXN" * self.nic.pxn
+        return lacking + ", PXN" * self.nic.pxn + ", RoCE" * (self.transport is Transport.ROCE)
 
     @property
     def nics(self) -> int:
@@ -243,6 +243,13 @@ class FabricSpec:
         waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
         others = self.domains * self.domain_size - 1
         return max(USUAL_TIMEOUT_S, others * waiting_bytes * 8 / slowest_bps)
+
+    @property
+    def breaks_after_s(self) -> float:
+        """Emulated seconds after which a queue pair without any answer breaks; 0 of TCP."""
+        if self.transport is Transport.TCP:
+            return 0.0
+        return (1 + self.roce.retries) * self.retransmission_timeout_s
 
     @property
     def has_spines(self) -> bool:

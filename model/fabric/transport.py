@@ -21,6 +21,8 @@ ANSWER_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES + AETH_BYTES
 # A receiver answers this many packets at once, and the last one of a message.
 ACKNOWLEDGED_EVERY = 8
 MTUS = (1024, 2048, 4096)
+# Half of the 24-bit packet sequence numbers may be under way (section 9.7.1).
+MOST_WINDOW = 1 << 23
 MOST_QUEUE_PAIRS = MOST_ENTROPIES = 16
 # Acknowledgements that are missing for 4.096 us times two to the power of `timeout` (section
 # 9.7.6.1.3; ibv_modify_qp(3)).

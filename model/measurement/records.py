@@ -71,7 +71,8 @@ class Repeat:
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
     payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
     number of TCP retransmits of each rank, `out_of_order` its number of packets that arrived
-    before an earlier one. `notes` name what a generator has checked, beside the bytes.
+    before an earlier one. `errors` say which results are wrong, or why it is incomplete, if known.
+    `notes` name what a generator has checked, beside the bytes.
     """
 
     number: int

@@ -21,6 +21,7 @@ from model.fabric.topology import Hop, RankGpus, Topology
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
+    LEAST_RATE,
     Network,
     PathClass,
     Terms,
@@ -28,7 +29,7 @@ from model.prediction.network import (
     pairs_of,
     sums,
 )
-from model.prediction.simulation import LEAST_RATE, SharedLink, Simulation, unshared_arrivals_s
+from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
 from model.routing.paths import Routing
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer, Transfers

@@ -18,8 +18,8 @@ from model.fabric.shaping import PACKET_HEADER_BYTES, SEGMENT_PACKETS, segment_b
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Topology
 from model.prediction.machine import HopKind, Machine
-from model.prediction.network import FIRST_LINK, Network
-from model.prediction.simulation import LEAST_RATE, SAME_TIME_S
+from model.prediction.network import FIRST_LINK, LEAST_RATE, Network
+from model.prediction.simulation import SAME_TIME_S
 from model.workload.transfers.columns import Rows, Transfers
 from model.workload.transfers.dependencies import begins_s, ends_s, longest_chain
 

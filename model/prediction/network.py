@@ -36,6 +36,10 @@ KINDS = tuple(LinkKind)
 PADDING, NO_PATH = 0, 1
 FIRST_LINK = 2
 UNLIMITED = 1e300
+# A rate in bytes/s that no link has; keeps ratios of idle links finite.
+LEAST_RATE = 1e-9
+# Shares that differ by less than this part are equal: rounding must not separate them.
+SAME_SHARE = 1e-12
 # Marks a part of a path that the source or switch does not determine with the destination alone.
 UNKNOWN = -2
 OF_HB = {LinkKind.HB, LinkKind.HB_TRUNK}
@@ -224,7 +228,8 @@ class Network:
     transfers of a connection that are sent and not confirmed. `hops` are the link
     directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE. Packets
     of a pair take `ways` paths over spine switches in turn: their uplinks stand in its row as often
-    as they are on one, and have their rates times the number of paths.
+    as they are on one, and have their rates times the number of paths. Each pair has all of its
+    `queue_pairs`, or one if they take different paths.
     """
 
     begin_s: float
@@ -241,6 +246,7 @@ class Network:
     by_roce: Bools
     ways: int = 1
     added_s: Floats | float = 0.0
+    queue_pairs: int = 1
 
     @property
     def links(self) -> int:
@@ -335,6 +341,7 @@ def _network(
         by_roce=by_roce,
         ways=spec.ways,
         added_s=delay_s,
+        queue_pairs=spec.roce.queue_pairs // spec.turns,
     )
 
 
@@ -415,6 +422,7 @@ class Terms:
 
     With `confirmations`, a rank's next step waits until the last one is sent, with a window of one
     until it is confirmed, as the agents do; else until it has arrived: it costs its latency once.
+    `windows` are those of queue pairs.
     """
 
     headers: bool = True
@@ -423,6 +431,7 @@ class Terms:
     acknowledgements: bool = True
     probes: bool = True
     confirmations: bool = True
+    windows: bool = True
 
     def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
         """Return the bytes that a shaped link counts for each transfer, headers included."""

@@ -74,6 +74,7 @@ class PlatformTerms(Terms):
     acknowledgements: bool = False
     probes: bool = False
     confirmations: bool = False
+    windows: bool = False
     framing: Framing = Framing(USUAL_MTU, 0)
 
     def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:

@@ -10,16 +10,19 @@ right.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
+from model.fabric.transport import ACKNOWLEDGED_EVERY
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
+    LEAST_RATE,
     PADDING,
+    SAME_SHARE,
     UNLIMITED,
     Network,
     PathClass,
@@ -31,10 +34,6 @@ from model.workload.transfers.columns import NONE, Transfers, starts_of
 
 # Events closer than this are one event: rounding must not separate simultaneous events.
 SAME_TIME_S = 1e-9
-# A rate in bytes/s that no link has; keeps ratios of idle links finite.
-LEAST_RATE = 1e-9
-# Shares that differ by less than this part are equal: rounding must not separate them.
-SAME_SHARE = 1e-12
 
 
 def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
@@ -177,6 +176,55 @@ def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
     return sent[first[same]], sent[last[same]]
 
 
+def windowed(fabric: Sequence[Network], latency_s: Mapping[PathClass, float]) -> Sequence[Network]:
+    """Return the states of a fabric with a link for the windows of each pair that sends by RoCE.
+
+    A window passes at once, and again in each round trip, as through a token bucket. A round trip
+    ends when as many packets have arrived as are acknowledged at once, and the answer is back. Of
+    these, links that are idle between two windows pass a burst and a packet at once. Unchanged if
+    no window is slower than the links on its path.
+    """
+    rates = [_rates(net, latency_s) for net in fabric]
+    slowest = (net.rate[net.paths].min(axis=1) for net in fabric)
+    limits = (
+        (rate < least * (1 - SAME_SHARE)).any() for rate, least in zip(rates, slowest, strict=True)
+    )
+    if not any(limits):
+        return fabric
+    first = max(net.links for net in fabric)
+    return [_added(net, rate, first) for net, rate in zip(fabric, rates, strict=True)]
+
+
+def _window_bytes(net: Network) -> int:
+    return net.queue_pairs * net.roce.window * net.roce.frame_bytes
+
+
+def _rates(net: Network, latency_s: Mapping[PathClass, float]) -> Floats:
+    """Return the bytes/s that windows let through of each pair; no limit for those by TCP."""
+    latencies = [latency_s[kind] if kind else inf for kind in net.classes]
+    travel_s = np.array(latencies)[net.class_of] + net.added_s
+    answered_bytes = min(ACKNOWLEDGED_EVERY, net.roce.window) * net.roce.frame_bytes
+    burst = net.burst[net.paths].min(axis=1)
+    waiting_bytes = np.maximum(0.0, answered_bytes - burst - net.roce.frame_bytes * (burst > 0))
+    slowest = np.maximum(LEAST_RATE, net.rate[net.paths].min(axis=1))
+    with np.errstate(divide="ignore"):
+        rates = _window_bytes(net) / (2 * travel_s + waiting_bytes / slowest)
+    return np.where(net.by_roce, np.minimum(rates, UNLIMITED), UNLIMITED)
+
+
+def _added(net: Network, rates: Floats, first: int) -> Network:
+    """Add the links, numbered from `first` on; the last packet leaves on credit."""
+    spare = np.full(first - net.links, UNLIMITED)
+    burst = _window_bytes(net) - net.roce.frame_bytes
+    windows = np.where(net.by_roce, first + np.arange(len(rates)), PADDING)
+    return replace(
+        net,
+        paths=np.column_stack([net.paths, windows]),
+        rate=np.concatenate([net.rate, spare, rates]),
+        burst=np.concatenate([net.burst, spare, np.full(len(rates), float(burst))]),
+    )
+
+
 class Simulation:
     """The state of the fluid model: flows, tokens of the buckets, and transfers to begin."""
 
@@ -191,7 +239,8 @@ class Simulation:
     ) -> None:
         self._pair, self._latencies = pair, latency_s
         self._weight = np.ones(len(transfers)) if weight is None else weight
-        self._epochs = [terms.applied(epoch) for epoch in epochs]
+        framed = [terms.applied(epoch) for epoch in epochs]
+        self._epochs = list(windowed(framed, latency_s) if terms.windows else framed)
         self._size = terms.size(transfers.size_bytes, pair, epochs[0])
         self._last = terms.last(transfers.size_bytes, pair, epochs[0])
         self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
@@ -203,7 +252,7 @@ class Simulation:
         self._held = self._waiting[:0]
         self._now_s = 0.0
         # Buckets that no path has used yet have NaN tokens.
-        self._tokens = np.full(max(epoch.links for epoch in epochs), np.nan)
+        self._tokens = np.full(max(epoch.links for epoch in self._epochs), np.nan)
         self._enter(self._epochs.pop(0))
         none = np.empty(0)
         self._flows = Flows(self._waiting[:0], none, none, none, self._net.paths[:0])
@@ -370,12 +419,15 @@ def unshared_arrivals_s(
     latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
     travel_s = (latencies[net.class_of] + net.added_s)[pair]
     sizes, last = (of(transfers.size_bytes, pair, net) for of in (terms.size, terms.last))
-    links, releases = _Links(terms.applied(net)), Releases(transfers, pair, net, terms)
+    releases, framed = Releases(transfers, pair, net, terms), terms.applied(net)
     releases.travel(travel_s)
+    if terms.windows:
+        (framed,) = windowed([framed], latency_s)
+    links = _Links(framed)
     computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
     # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.
-    hops = np.ascontiguousarray(net.paths.T)
+    hops = np.ascontiguousarray(framed.paths.T)
     due = np.flatnonzero(releases.missing == 0)
     while len(due):
         sent, computed = due[~computes[due]], due[computes[due]]

@@ -25,8 +25,8 @@ class Contention:
     """The flows on the link direction that needs the longest for its bytes, where flows contend.
 
     A flow's share is its measured rate over its modeled one. `jain` is the index of fairness of all
-    shares, 1 if they are equal (Jain, Chiu, Hawe 1984). `grain_bytes` of a flow leave at a time,
-    `grains` of which are in the median of its transfers.
+    shares, 1 if they are equal (Jain, Chiu, Hawe 1984). `grain_bytes` of a flow leave at a time: a
+    segment of TCP or a packet of RoCE, `grains` of which are in the median of its transfers.
     """
 
     link: str
@@ -53,15 +53,15 @@ def contention(
     on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
     wanted_s = (modeled_s - begins_s(transfers, modeled_s))[on_link]
     shares = wanted_s / _lasted_s(complete, on_link)
-    grains = np.median(transfers.size_bytes[on_link]) / net.segment_bytes
+    grain_bytes = np.where(net.by_roce[pair[on_link]], net.roce.mtu, net.segment_bytes)
     return Contention(
         link=f"{hop.link.name} from {hop.sender}",
         flows=len(on_link),
         jain=float(shares.sum() ** 2 / (len(shares) * (shares**2).sum())),
         least_share=float(shares.min()),
         most_share=float(shares.max()),
-        grain_bytes=net.segment_bytes,
-        grains=float(grains),
+        grain_bytes=int(grain_bytes.max()),
+        grains=float(np.median(transfers.size_bytes[on_link] / grain_bytes)),
     )
 
 

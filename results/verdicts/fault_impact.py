@@ -9,7 +9,7 @@ from model.measurement.records import Repeat
 from results.store.records import OPTIONAL, plain
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
-from results.verdicts.model_comparison import CaseResult, data_reasons, ratio_reasons
+from results.verdicts.model_comparison import CaseResult, causes, data_reasons, ratio_reasons
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 
 # Seconds beyond the job's restart time after which a restart is late.
@@ -88,7 +88,8 @@ class DuringFault:
             yield Verdict.FAIL, _no_abort(self.times)
         if not self.executions[-1].complete:
             which = "in which it happened" if self.restart is None else "after the restart"
-            yield Verdict.FAIL, f"the execution {which} did not complete"
+            why = causes(self.executions[-1])
+            yield Verdict.FAIL, f"the execution {which} did not complete{why}"
         for execution in self.executions:
             yield from data_reasons(execution)
         if self.restart and self.seconds and not self.check_data:

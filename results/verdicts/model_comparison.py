@@ -304,7 +304,7 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
     executions = measured.executions.all
     for repeat in executions:
         if not repeat.complete:
-            yield Verdict.FAIL, f"execution {repeat.number} did not complete"
+            yield Verdict.FAIL, f"execution {repeat.number} did not complete{causes(repeat)}"
         yield from data_reasons(repeat)
     fastest_s = min(_complete_s(executions), default=prediction.lower_bound_s)
     if fastest_s < prediction.lower_bound_s:
@@ -315,9 +315,16 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
         )
 
 
+def causes(unfinished: Repeat) -> str:
+    """Return why an execution did not complete, to be said after that; empty if unknown."""
+    errors = unfinished.errors
+    others = f" (one of {len(errors)})" if len(errors) > 1 else ""
+    return f": {errors[0]}{others}" if errors else ""
+
+
 def data_reasons(execution: Repeat) -> Iterator[Reason]:
     """Yield a failure for each wrong result of an execution whose data the agents checked."""
-    for error in execution.errors:
+    for error in execution.errors if execution.complete else ():
         yield Verdict.FAIL, f"wrong result in execution {execution.number}: {error}"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from math import ceil
+from math import ceil, floor, log2
 
 from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric.shaping import (
@@ -34,6 +34,7 @@ from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
 from scenarios.format.missing import LEAST_GPUS, missing_issues, missing_slots
 from scenarios.format.nics import nic_issues
+from scenarios.format.units import MOST_S
 from scenarios.format.wiring import GPU, wiring, wiring_issues
 
 # Open vSwitch numbers ports below OFPP_MAX of OpenFlow 1.0; OpenFlow 1.3 itself reserves only those
@@ -110,10 +111,12 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
 
 def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
     place, roce = ("fabric", "roce"), fabric.roce
-    cannot_spray = fabric.transport is Transport.TCP or FabricKind.CUSTOM in fabric.kinds
-    if fabric.spine_selection is SpineSelection.SPRAY and cannot_spray:
-        what = "spray needs transport: roce, and a fabric with rails"
-        yield Issue(("fabric", "spine_selection"), what, "add transport: roce")
+    if fabric.spine_selection is SpineSelection.SPRAY:
+        selection = "fabric", "spine_selection"
+        if fabric.transport is Transport.TCP:
+            yield Issue(selection, "spray needs transport: roce", "add it, or use hash")
+        if FabricKind.CUSTOM in fabric.kinds:
+            yield Issue(selection, "spray needs a fabric with rails", "use hash, or destination")
     if roce is None:
         return
     if fabric.transport is Transport.TCP:
@@ -264,6 +267,19 @@ def buffer_issues(spec: FabricSpec) -> Iterator[Issue]:
     if buffer is not None and buffer < least:
         what = f"must be at least {least} B, the longest {of}, got {buffer} B"
         yield Issue(("fabric", "switch_queue", "buffer"), what)
+
+
+def timeout_issues(spec: FabricSpec) -> Iterator[Issue]:
+    """Yield an issue if slow motion stretches the timeout of queue pairs beyond a day."""
+    timeout_s = spec.roce.timeout_s or 0.0
+    if timeout_s > MOST_S:
+        what = (
+            f"is {timeout_s:.3g} s, stretched by bandwidth_scale {spec.bandwidth_scale:g}: must be "
+            f"at most a day, {MOST_S:g} s"
+        )
+        most = floor(log2(MOST_S / TIMEOUT_UNIT_S / spec.bandwidth_scale))
+        hint = f"use at most {most}, or timeout_seconds" if most > 0 else "use timeout_seconds"
+        yield Issue(("fabric", "roce", "timeout"), what, hint)
 
 
 def rate_issues(spec: FabricSpec) -> Iterator[Issue]:

@@ -23,6 +23,7 @@ from model.fabric.transport import (
     MOST_QUEUE_PAIRS,
     MOST_RETRIES,
     MOST_TIMEOUT,
+    MOST_WINDOW,
     MTUS,
     Congestion,
     Recovery,
@@ -90,6 +91,7 @@ class RoceKeys(Strict):
 
     mtu: int = Field(
         default=Roce.mtu,
+        strict=True,
         description=f"most payload of a packet, in bytes: {', '.join(map(str, MTUS))}",
     )
     queue_pairs: Count = Field(
@@ -112,9 +114,10 @@ class RoceKeys(Strict):
     )
     window: Count = Field(
         default=Roce.window,
+        le=MOST_WINDOW,
         description="packets of a queue pair that are sent and not acknowledged",
     )
-    timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT)] | None = Field(
+    timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT, strict=True)] | None = Field(
         default=None,
         description="`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times "
         "`bandwidth_scale`; default: as long as the queues may be",

@@ -87,7 +87,7 @@ BENCHMARKS = {
     "published": Benchmark("published.published", Needs.NOTHING),
     "calculon": Benchmark("iterations.calculon", Needs.NOTHING),
     "throughput": Benchmark("iterations.throughput", Needs.NOTHING),
-    "htsim": Benchmark("htsim.htsim", Needs.NOTHING),
+    "htsim": Benchmark("htsim.htsim"),
     "traces": Benchmark("traces.traces", Needs.NOTHING),
     "training": Benchmark("computation.training", Needs.NOTHING),
     "soak": Benchmark("soak.soak", Needs.REAL_CLOCK | Needs.CONTAINERS, {"minutes": 20, "seed": 1}),

@@ -357,7 +357,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
     "throughput": (Table("against unit published modeled", of=_by_source),),
-    "htsim": (Table("matrix spines queue_pairs htsim_us unpaused_us modeled_us deviation"),),
+    "htsim": (Table("matrix spines queue_pairs htsim_us unpaused_us modeled_us deviation ratio"),),
     "traces": (
         Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),
         Table("checked nodes steps check_s"),

@@ -37,6 +37,8 @@ class Agents:
         pairs = [socket.socketpair() for _ in range(RANKS)]
         self.near, self.far = zip(*pairs, strict=True)
         self.reporting, self.ended = reporting, 0
+        # The rank whose queue pair breaks.
+        self.broken: int | None = None
         self.seen: list[tuple[str, int]] = []
         for sock in self.far:
             sock.setblocking(False)
@@ -56,9 +58,11 @@ class Agents:
                 continue
             self.seen += [(what, rank) for what in asked]
             if "report" in asked and rank < self.reporting:
-                self.answer(rank, REPORT)
+                broken = {"complete": False, "errors": ["it broke"]} if rank == self.broken else {}
+                self.answer(rank, {**REPORT, **broken})
         if self.ended < RANKS:
-            self.answer(self.ended, {"complete": True})
+            breaks = self.ended == self.broken
+            self.answer(self.ended, {"complete": not breaks, "broken": breaks})
             self.seen.append(("ended", self.ended))
             self.ended += 1
         elif self.reporting < RANKS and all_asked:
@@ -87,6 +91,14 @@ def test_agents_report_when_all_have_ended(agents: Agents) -> None:
     assert agents.seen == [*expected("run"), *expected("ended"), *expected("report")]
     assert repeat.complete
     assert repeat.sent_bytes == (8,) * RANKS
+
+
+def test_a_broken_queue_pair_ends_the_execution_of_all_and_is_told(agents: Agents) -> None:
+    agents.broken = 0
+    repeat = AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60)
+    assert [what for what in agents.seen if what[0] == "abort"] == expected("abort")[1:]
+    assert not repeat.complete
+    assert repeat.errors == ("rank 0: it broke",)
 
 
 @pytest.mark.parametrize("agents", [0, 1], indirect=True)

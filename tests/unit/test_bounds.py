@@ -125,7 +125,7 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         ),
         (
             GOOD.replace("platform", "spine_selection: spray\n  platform"),
-            "spray needs transport: roce, and a fabric with rails",
+            "spray needs transport: roce",
         ),
         (
             GOOD.replace(

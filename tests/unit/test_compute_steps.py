@@ -77,7 +77,7 @@ def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
             client.sendall(json.dumps(request).encode() + b"\n")
         answers = client.makefile()
         assert json.loads(answers.readline()) == {"loaded": True}
-        assert json.loads(answers.readline()) == {"complete": True}
+        assert json.loads(answers.readline()) == {"complete": True, "broken": False}
         answer = json.loads(answers.readline())
     begin, end = 5, 5 + 3 * MS
     assert answer["complete"]

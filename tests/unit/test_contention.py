@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
+from model.fabric.transport import Transport
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.network import healthy_network
 from model.workload.transfers.columns import Transfer, Transfers
@@ -21,10 +22,14 @@ MODELED_S = 3.0
 
 
 def found(
-    lasted_s: list[float], packets: int = 8, size_bytes: int = 1_000_000
+    lasted_s: list[float],
+    packets: int = 8,
+    size_bytes: int = 1_000_000,
+    transport: Transport = Transport.TCP,
 ) -> Contention | None:
     """What the flows of an incast did, which last so many seconds each."""
     spec = replace(fabric_spec(FabricKind.RAIL_ONLY, SOURCES + 1, 1), grain_packets=packets)
+    spec = replace(spec, transport=transport)
     topology = build_topology(spec)
     sent = [Transfer(n, n + 1, 0, size_bytes, (), ()) for n in range(len(lasted_s))]
     records = tuple(
@@ -68,3 +73,9 @@ def test_a_coarse_grain_is_noted(packets: int, size_bytes: int) -> None:
     notes = [*grain_reasons(seen)]
     assert [verdict for verdict, _ in notes] == [Verdict.PASS] * (grains < 10)
     assert all("too coarse to trust" in sentence for _, sentence in notes)
+
+
+def test_the_grain_of_roce_is_a_packet() -> None:
+    seen = found([MODELED_S] * SOURCES, 45, 40_960, Transport.ROCE)
+    assert seen is not None
+    assert (seen.grain_bytes, seen.grains) == (4096, 10)

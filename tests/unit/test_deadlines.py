@@ -17,6 +17,7 @@ from model.fabric.build import build_topology
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
+from model.fabric.transport import Roce, Transport
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
 from tests.unit.fabrics import spec
@@ -24,6 +25,7 @@ from traffic_gen.agents.client import LOAD_DEADLINE_S, load_deadline_s
 
 FAST = spec(FabricKind.RAIL_ONLY, 2, 2)
 SLOWEST = replace(FAST, bandwidth_scale=FAST.nic.rate_bps / 500_000)
+SLOW = Roce(timeout_s=30, retries=4)
 FABRICS = [build_topology(FAST), build_topology(SLOWEST)]
 BOTH_FABRICS = pytest.mark.parametrize("topology", FABRICS, ids=["20 Mbit/s", "0.5 Mbit/s"])
 
@@ -65,6 +67,15 @@ def test_an_execution_has_time_to_wait_for_new_paths(topology: Topology) -> None
     stalled_s = longest_detection_s(topology) + topology.tcp_timeout_s
     beside_s = longest_s(prediction, topology) - 2 * stalled_s
     assert beside_s == pytest.approx(PATIENCE * 2.0 + PATIENCE_S)
+
+
+def test_a_queue_pair_has_time_to_break() -> None:
+    prediction = cast(Any, SimpleNamespace(completion_s=2.0))
+    by_tcp, by_roce = (
+        longest_s(prediction, build_topology(replace(FAST, transport=transport, roce=SLOW)))
+        for transport in (Transport.TCP, Transport.ROCE)
+    )
+    assert by_roce - by_tcp == pytest.approx((1 + SLOW.retries) * 30)
 
 
 def test_a_gray_failure_of_the_slowest_links_takes_four_seconds_to_be_found() -> None:

@@ -104,6 +104,21 @@ def test_dcqcn_without_marks_is_refused() -> None:
             load(QUICKSTART, [*roce, *queue])
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("timeout=22", "timeout: is 3.44e\\+05 s, .*use at most 20"),
+        (f"window={2**23 + 1}", "window: must be at most 8388608"),
+    ],
+)
+def test_queue_pairs_beyond_a_day_or_half_of_their_numbers_are_refused(
+    key: str, message: str
+) -> None:
+    roce = ["fabric.transport=roce", f"fabric.roce.{key}"]
+    with pytest.raises(InputError, match=message):
+        load(QUICKSTART, [*roce, "fabric.bandwidth_scale=20000"])
+
+
 @pytest.mark.usefixtures("without_netem")
 @pytest.mark.parametrize(
     "command",

@@ -203,6 +203,13 @@ def test_wrong_data_fails_and_is_said(changes: dict[str, Any]) -> None:
     )
 
 
+def test_what_ended_an_execution_is_told_and_is_no_wrong_result() -> None:
+    broken = dataclasses.replace(repeat(3.0), complete=False, errors=("rank 1: broke", "rank 2:"))
+    case = result(repeat(), broken)
+    assert "execution 0 did not complete: rank 1: broke (one of 2)" in case.reasons
+    assert not any("wrong result" in reason for reason in case.reasons)
+
+
 def test_data_that_was_not_checked_is_not_called_right() -> None:
     assert result(repeat()).data_is_right is None
     assert not any("data:" in line for line in printed([result(repeat())], 80))

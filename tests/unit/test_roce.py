@@ -244,6 +244,27 @@ def test_one_lost_packet_is_repeated_alone_or_with_all_behind_it(selective: bool
     assert ends.now_ns < 1000
 
 
+@pytest.mark.parametrize("selective", [False, True])
+def test_acknowledgements_count_whole_messages_and_repeated_ones_once(selective: bool) -> None:
+    """Section 9.7.5.1.4 has the MSN of 24 bits."""
+    ends, counts = pair(lose({4, 9}), lambda: 3, selective=selective), list[int]()
+    ends.receiver.messages = packets.PSN_COUNT - 2
+    at_sender = ends.sender.answered
+
+    def answered(answer: Packet, now_ns: int) -> list[Message]:
+        if answer.syndrome == packets.ACKNOWLEDGED or not selective:
+            counts.append(answer.msn)
+        return at_sender(answer, now_ns)
+
+    ends.sender.answered = answered  # type: ignore[method-assign]
+    for number in range(5):
+        ends.sender.post(Message(number, memoryview(bytes(40))))
+    ends.run(lambda: len(ends.done) == 5)
+    counted = [(count + 2) % packets.PSN_COUNT for count in counts]
+    assert counted == sorted(counted)
+    assert counted[-1] == 5
+
+
 def test_the_last_packet_is_repeated_after_the_timeout() -> None:
     ends = pair(lose({0, 1, 2}), lambda: 3, selective=False, timeout_ns=1000)
     ends.sender.post(Message(0, memoryview(b"last")))
@@ -293,6 +314,53 @@ def test_selective_repeat_costs_little_more_than_what_is_lost() -> None:
     ends.sender.post(Message(0, memoryview(bytes(count * 16))))
     ends.run(lambda: ends.done == [0])
     assert ends.sender.repeated == pytest.approx(0.01 * count, rel=0.2)
+
+
+@pytest.mark.parametrize("window", [1, 3, 8, 20, 64])
+def test_the_goodput_of_a_window_is_that_of_the_model(window: int) -> None:
+    """A window in a round trip, which waits for the packets that are acknowledged at once."""
+    travels, count = 100, 4000
+    ends = pair(
+        lambda: travels,
+        lambda: travels,
+        selective=False,
+        control=Window(window),
+        timeout_ns=10**6,
+    )
+    ends.sender.post(Message(0, memoryview(bytes(count * 16))))
+    ends.run(lambda: ends.done == [0])
+    modeled = window / (2 * travels + min(ACKNOWLEDGED_EVERY, window))
+    assert count / ends.now_ns == pytest.approx(modeled, rel=0.03)
+
+
+class Shrinking(Window):
+    """A window that congestion control cuts at any acknowledgement."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(20)
+        self.chance = chance
+
+    def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
+        cut = self.chance.random() < 0.4
+        self.window = max(1.0, self.window / 2) if cut else min(20.0, self.window + 3)
+
+
+@pytest.mark.parametrize("selective", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_window_that_shrinks_never_waits_for_the_timeout(seed: int, selective: bool) -> None:
+    """Below the packets under way, of which none may have requested an acknowledgement."""
+    control = Shrinking(random.Random(seed))
+    ends = pair(
+        lambda: 30,
+        lambda: 30,
+        selective=selective,
+        control=control,
+        timeout_ns=10**6,
+        slot_ns=4,
+    )
+    ends.sender.post(Message(0, memoryview(bytes(400 * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert ends.sender.repeated == 0
 
 
 class Paced(Window):

@@ -3,6 +3,7 @@
 import os
 import random
 import select
+import sys
 import time
 from collections.abc import Callable
 from ipaddress import IPv4Address
@@ -49,7 +50,7 @@ class Side:
         self.endpoint.connect(self.handlers)
         self.waiting: list[Send] = []
         self.got: dict[int, bytearray] = {}
-        self.done, self.readies, self.is_broken = list[int](), list[int](), False
+        self.done, self.readies, self.failures = list[int](), list[int](), list[str]()
 
     def left(self, send: Send, now_ns: int) -> None:
         assert now_ns >= send.started_ns > 0
@@ -69,8 +70,8 @@ class Side:
         whole.extend(bytes(max(0, offset + size - len(whole))))
         whole[offset : offset + size] = content
 
-    def broken(self) -> None:
-        self.is_broken = True
+    def broken(self, peer: int, number: int, why: str) -> None:
+        self.failures.append(f"{peer}, {number}: {why}")
 
     def serve(self) -> None:
         self.endpoint.tick()
@@ -151,8 +152,21 @@ def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     side = Side(0, {"retries": 2, "timeout_ns": 1e6})
     side.endpoint.start(transfer(0, b"lost"))
     until_s = time.monotonic() + 20
-    while not side.is_broken and time.monotonic() < until_s:
+    while not side.failures and time.monotonic() < until_s:
         side.serve()
     side.close()
-    assert side.is_broken
+    assert side.failures == ["1, 0: no progress after 2 retries"]
     assert side.endpoint.counts() == (2, 0)
+
+
+def test_any_number_of_transfers_may_leave_one_after_the_other() -> None:
+    """Each is released as the one before it leaves: a direct all-to-all of many GPUs."""
+    count = sys.getrecursionlimit()
+    side = Side(0, {"window": 10**6, "transfers": 10**6})
+    side.waiting = [transfer(number, b"short") for number in range(count)]
+    side.endpoint.start(side.waiting.pop(0))
+    until_s = time.monotonic() + 20
+    while side.waiting and time.monotonic() < until_s:
+        side.serve()
+    side.close()
+    assert not side.waiting

@@ -4,7 +4,7 @@ It runs inside the proxy and needs only Python's standard library. The agent cli
 over a Unix socket: one JSON object a line, one answer for each request:
 
     {"do": "load", ...program...}      connect to the peers       -> {"loaded": true}
-    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete"}
+    {"do": "run", "start_ns", "end_ns"}  execute the program once  -> {"complete", "broken"}
     {"do": "abort"}                    stop the execution; the answer to its request follows
     {"do": "report"}                   return the records          -> {"complete", "sends", ...}
     {"do": "reset"}                    close all connections       -> {"reset": true}
@@ -78,6 +78,8 @@ class Agent:
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
         self.roce: Endpoint | None = None
+        # Why an execution ended early: queue pairs that broke.
+        self.failures: list[str] = []
         # The shortest transfer from each peer. Peers may connect before our program is loaded.
         self.shortest_bytes: dict[int, int] = {}
         self.unread, self.aborted = b"", False
@@ -199,7 +201,7 @@ class Agent:
                 most_s = self.roce.within_s(most_s)
             self.poll(self.compute(most_s))
         self.complete, self.cpu_s = not self.open, time.process_time() - cpu_before_s
-        return {"complete": self.complete}
+        return {"complete": self.complete, "broken": bool(self.failures)}
 
     def report(self, _request: Message) -> Message:
         """Return the records of the execution, and reset the state for the next one."""
@@ -215,7 +217,7 @@ class Agent:
             "received_bytes": sum(r.received_bytes for r in self.receives.values()),
             "sends": [[s.id, s.started_ns, s.sent_ns, s.confirmed_ns] for s in self.sends.values()],
             "receives": [[r.id, r.arrived_ns] for r in self.receives.values()],
-            "errors": self.payloads.errors() if self.complete else [],
+            "errors": self.payloads.errors() if self.complete else self.failures,
             "queue_pairs": list(self.roce.samples()) if self.roce else [],
         }
         self.prepare()
@@ -223,7 +225,7 @@ class Agent:
 
     def prepare(self) -> None:
         """Reset the state for the next execution, before any peer can begin it."""
-        program, self.aborted = self.program, False
+        program, self.aborted, self.failures = self.program, False, []
         self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
         self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
         self.due: collections.deque[Send] = collections.deque()
@@ -439,8 +441,10 @@ class Agent:
         if receive.received_bytes == receive.size_bytes:
             self.on_arrival(receive, receive.content)
 
-    def broken(self) -> None:
+    def broken(self, peer: int, number: int, why: str) -> None:
         """End the execution, whose records stay: a queue pair is broken."""
+        rank = peer // self.program["lanes"]
+        self.failures.append(f"queue pair {number} with rank {rank} broke: {why}")
         self.aborted = True
 
     def poll(self, timeout_s: float | None) -> None:

@@ -52,7 +52,7 @@ def no_ticks(_since_start_s: float) -> float:
 
 
 class Aborted(Exception):
-    """The job gives up an execution; raised by an `OnTick` callback."""
+    """The job gives up an execution: by an `OnTick` callback, or as a queue pair has broken."""
 
 
 class Incomplete(EmulationError):
@@ -130,20 +130,22 @@ class AgentClient:
     ) -> Repeat:
         """Execute the loaded schedule once; raise `Incomplete` if a part dies or does not answer.
 
-        `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, the agents stop.
+        `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, or a queue pair has
+        broken, the agents stop.
         The execution starts at `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
         start_ns = self._start(ranks, at_most_s, not_before_ns)
         ended, reports, asked = Answers(), Answers(), False
+
+        def tick() -> float:
+            if any(answer["broken"] for answer in ended.values()):
+                raise Aborted
+            return on_tick((time.monotonic_ns() - start_ns) / 1e9)
+
         try:
-            self._wait(
-                ranks,
-                ended,
-                start_ns / 1e9 + at_most_s + ANSWER_S,
-                "finish a repeat",
-                lambda: on_tick((time.monotonic_ns() - start_ns) / 1e9),
-            )
+            last_s = start_ns / 1e9 + at_most_s + ANSWER_S
+            self._wait(ranks, ended, last_s, "finish a repeat", tick)
             asked = True
             self._report(ended, reports, transfers)
         except Aborted:

@@ -111,7 +111,8 @@ class Swift(Window):
     shrinks in proportion to the excess, at most by half, and once for a round trip. The target
     grows with the number of flows that share the queue, seen by a small window (flow-based
     scaling). It does not scale by hops here, and the delay is that from the adapter's queue to the
-    acknowledgement: no clock of the receiver is subtracted.
+    acknowledgement: no clock of the receiver is subtracted. Nor does it fall to the least window
+    after many timeouts in a row. The paper gives most parameters no numbers; these are usual ones.
     """
 
     BASE_NS, RANGE_NS = 25_000, 100_000

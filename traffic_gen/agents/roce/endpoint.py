@@ -86,8 +86,8 @@ class Events(Protocol):
     def written(self, number: int, offset: int, size: int, content: bytes) -> None:
         """A message with bytes of a transfer has arrived; its content only where it is needed."""
 
-    def broken(self) -> None:
-        """A queue pair is broken."""
+    def broken(self, peer: int, number: int, why: str) -> None:
+        """A queue pair of the connection with a peer is broken."""
 
 
 def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
@@ -102,16 +102,22 @@ def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
 
 
 class QueuePair:
-    """One end of a queue pair, with the address of the other.
+    """One end of a queue pair: its peer and its number there, with the addresses of both ends.
 
     Its packets take the sockets, each with a source port, in turn: packet spraying if there are
     several.
     """
 
     def __init__(
-        self, socks: list[socket.socket], ends: tuple[str, str], sender: Sender, receiver: Receiver
+        self,
+        socks: list[socket.socket],
+        ends: tuple[str, str],
+        name: tuple[int, int],
+        sender: Sender,
+        receiver: Receiver,
     ) -> None:
         self.here, self.there = ends
+        self.peer, self.number = name
         self.sender, self.receiver = sender, receiver
         self.turns = itertools.cycle([(sock, sock.getsockname()[1]) for sock in socks])
         self.sock = socks[0]
@@ -192,6 +198,9 @@ class Endpoint:
         self.under_way: dict[int, Send] = {}
         self.timers: list[tuple[float, int, QueuePair]] = []
         self.sample_ns = 0
+        # Transfers that have left, to be told; whether that is under way.
+        self.departed: collections.deque[Send] = collections.deque()
+        self.is_telling = False
 
     def _prepare(self, sock: socket.socket, address: tuple[str, int]) -> None:
         sock.setblocking(False)
@@ -259,7 +268,8 @@ class Endpoint:
         )
         sender = Sender(at[1 - side], how, self._control(), first)
         receiver = Receiver(at[1 - side], selective=how.selective, first=first)
-        pair = self.by_number[at[side]] = QueuePair(socks, ends, sender, receiver)
+        name = ranks[1 - side], number
+        pair = self.by_number[at[side]] = QueuePair(socks, ends, name, sender, receiver)
         return pair
 
     def _sending(self, here: str, port: int) -> socket.socket:
@@ -269,6 +279,8 @@ class Endpoint:
         size //= self.settings["ports"]
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # the kernel doubles it
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
+        # Of very many queue pairs, some have the same port: nothing is received by it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._prepare(sock, (here, FIRST_SOURCE_PORT + port % SOURCE_PORTS))
         self.sending_sockets.append(sock)
         return sock
@@ -323,10 +335,7 @@ class Endpoint:
         self._pump(pair)
 
     def _pump(self, pair: QueuePair) -> None:
-        """Send what may be sent now, and set the timer for what may be sent later.
-
-        A transfer that has left may release the next one, on the same queue pair as well.
-        """
+        """Send what may be sent now, and set the timer for what may be sent later."""
         pair.flush()
         while not pair.pending and (packet := pair.sender.take(time.monotonic_ns())):
             pair.put(packet)
@@ -338,6 +347,7 @@ class Endpoint:
                     self.poller.modify(sock, events)
             pair.waits = full
         self._set_timer(pair)
+        self._tell_left()
 
     def _note_sent(self, packet: Packet) -> None:
         """Note the begin of a transfer, and its end, once no packet of it has never left."""
@@ -350,7 +360,17 @@ class Endpoint:
             send.unsent.discard(packet.offset)
             if not send.unsent:
                 send.offset, send.sent_ns = send.size_bytes, now_ns
-                self.events.left(send, now_ns)
+                self.departed.append(send)
+
+    def _tell_left(self) -> None:
+        """Tell which transfers have left, one by one: each may release others, which leave then."""
+        if self.is_telling:
+            return
+        self.is_telling = True
+        while self.departed:
+            send = self.departed.popleft()
+            self.events.left(send, send.sent_ns)
+        self.is_telling = False
 
     # Receiving
 
@@ -380,8 +400,8 @@ class Endpoint:
         if packet.opcode == ACKNOWLEDGE:
             try:
                 done = pair.sender.answered(packet, now_ns)
-            except RetryExceeded:
-                self.events.broken()
+            except RetryExceeded as error:
+                self.events.broken(pair.peer, pair.number, str(error))
                 return
             for message in done:
                 self._confirm(message, now_ns)
@@ -459,8 +479,8 @@ class Endpoint:
                 pair.due_ns = inf
                 try:
                     pair.sender.tick(time.monotonic_ns())
-                except RetryExceeded:
-                    self.events.broken()
+                except RetryExceeded as error:
+                    self.events.broken(pair.peer, pair.number, str(error))
                     continue
                 self._pump(pair)
         if time.monotonic_ns() >= self.sample_ns:

@@ -22,6 +22,7 @@ from traffic_gen.agents.roce.packets import (
     PSN_COUNT,
     SEND_ONLY_IMMEDIATE,
     SEQUENCE_ERROR,
+    WITH_IMMEDIATE,
     Packet,
 )
 
@@ -80,12 +81,14 @@ class Sender:
     """The requester: posts messages, sends their packets, and repeats those that are lost.
 
     `oldest` is the first PSN that is not acknowledged, `next` the next one to send, `sent` the
-    first one that never was, `end` the one after all messages.
+    first one that never was, `end` the one after all messages, `asked` the last one that requested
+    an acknowledgement.
     """
 
     def __init__(self, queue_pair: int, how: Reliability, control: Window, first: int = 0) -> None:
         self.queue_pair, self.how, self.control = queue_pair, how, control
         self.oldest = self.next = self.sent = self.end = first
+        self.asked = first - 1
         self.messages: collections.deque[Message] = collections.deque()
         self.deadline_ns: float = inf
         self.paced_ns = 0.0
@@ -109,11 +112,15 @@ class Sender:
         return self.paced_ns if self._choice() is not None else inf
 
     def _choice(self) -> int | None:
-        """Return the PSN to send next, if the window allows one."""
+        """Return the PSN to send next, if the window allows one.
+
+        A window that has shrunk lets one more pass, if no packet under way is to be acknowledged.
+        """
         if self.recovery > self.oldest and (missing := self._missing()) is not None:
             return missing
         under_way = self.next - self.oldest - len(self.arrived)
-        return self.next if self.next < self.end and under_way < self.control.window else None
+        may_leave = under_way < self.control.window or self.asked < self.oldest
+        return self.next if self.next < self.end and may_leave else None
 
     def _missing(self) -> int | None:
         """Return the next PSN to repeat selectively: lost, or below one that arrived."""
@@ -133,6 +140,8 @@ class Sender:
         else:
             self.repeat += 1
         packet = self._packet(psn)
+        if packet.ack_request:
+            self.asked = psn
         size_bytes = FRAME_BYTES + len(packet.payload)
         self.control.sent(size_bytes, now_ns)
         self.sent_bytes += size_bytes
@@ -216,6 +225,7 @@ class Sender:
             self.recovery, self.lost, self.repeat = self.next, self.oldest, self.oldest
         else:
             self.next = self.oldest
+            self.asked = self.oldest - 1
 
     def tick(self, now_ns: int) -> None:
         """Repeat after a timeout; raises `RetryExceeded` after too many in a row."""
@@ -238,14 +248,15 @@ class Receiver:
 
     By go-back-N packets behind a gap are dropped, and the first of them is answered by a NAK. By
     selective repeat they are kept, and each is answered by one: its PSN is the expected one, and
-    its MSN, which nobody needs, the PSN that arrived (IRN's selective acknowledgement).
+    its MSN, elsewhere the number of whole messages (section 9.7.5.1.4), the PSN that arrived (IRN's
+    selective acknowledgement).
     """
 
     def __init__(self, queue_pair: int, *, selective: bool, first: int = 0) -> None:
         self.queue_pair, self.selective, self.expected = queue_pair, selective, first
         self.early: dict[int, Packet] = {}
         self.has_refused = False
-        self.out_of_order = 0
+        self.out_of_order = self.messages = 0
 
     def receive(self, packet: Packet) -> tuple[Sequence[Packet], Packet | None]:
         """Take a packet; return those that are next in order, and the answer, if it gets one."""
@@ -255,18 +266,23 @@ class Receiver:
             return (), self._refuse(psn, packet)
         if psn < self.expected:
             return (), self._acknowledge() if packet.ack_request else None
-        self.expected, self.has_refused = psn + 1, False
+        self.has_refused = False
+        self._accept(packet)
         if not self.early:
             return (packet,), self._acknowledge() if packet.ack_request else None
         ready = [packet]
         while self.expected in self.early:
             ready.append(self.early.pop(self.expected))
-            self.expected += 1
+            self._accept(ready[-1])
         return ready, self._acknowledge()
 
+    def _accept(self, packet: Packet) -> None:
+        self.expected += 1
+        self.messages += packet.opcode in WITH_IMMEDIATE
+
     def _acknowledge(self) -> Packet:
-        psn = (self.expected - 1) % PSN_COUNT
-        return Packet(ACKNOWLEDGE, self.queue_pair, psn, syndrome=ACKNOWLEDGED)
+        psn, msn = (self.expected - 1) % PSN_COUNT, self.messages % PSN_COUNT
+        return Packet(ACKNOWLEDGE, self.queue_pair, psn, syndrome=ACKNOWLEDGED, msn=msn)
 
     def _refuse(self, psn: int, packet: Packet) -> Packet | None:
         if self.selective:
@@ -274,5 +290,6 @@ class Receiver:
         elif self.has_refused:
             return None
         self.has_refused = True
-        expected, arrived = self.expected % PSN_COUNT, psn % PSN_COUNT * self.selective
-        return Packet(ACKNOWLEDGE, self.queue_pair, expected, syndrome=SEQUENCE_ERROR, msn=arrived)
+        expected = self.expected % PSN_COUNT
+        msn = (psn if self.selective else self.messages) % PSN_COUNT
+        return Packet(ACKNOWLEDGE, self.queue_pair, expected, syndrome=SEQUENCE_ERROR, msn=msn)
