@@ -253,17 +253,17 @@ class SizedCollective(Task):
         if self.missing:
             rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
             told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
-        if self.gpus_per_nic > 1:
-            share = self._by_peers(spec)
+        if self.gpus_per_nic > 1 and (pairs := self.pairs(spec)).size:
+            share = self._by_peers(pairs)
             told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
-        return f"{self.job_grid}: {'; '.join(told)}"
+        return f"{self.job_grid}: {'; '.join(told)}" if told else ""
 
-    def _by_peers(self, spec: FabricSpec) -> float:
+    def _by_peers(self, pairs: Ints) -> float:
         """Return the share of the pairs between domains of which a GPU has no link of its own."""
-        grid, pairs = self.job_grid, self.pairs(spec)
+        grid = self.job_grid
         crosses = np.not_equal(*grid.places[0, pairs])
-        by_peer = np.array([holder != slot for slot, holder in grid.holders.items()])[pairs]
-        by_peer = by_peer.any(axis=0)
+        shares = np.array([holder != slot for slot, holder in grid.holders.items()])
+        by_peer = shares[pairs].any(axis=0)
         return float((crosses & by_peer).sum() / max(1, crosses.sum()))
 
     def estimate(self, spec: FabricSpec) -> Profile:
@@ -291,7 +291,7 @@ class SizedCollective(Task):
     def full_s(self, spec: FabricSpec) -> float:
         """Return the bandwidth term of the completion time, without headers."""
         if not self._is_regular_on(spec):
-            return self.estimate(spec).completion_s / wire_bytes(1)
+            return followed(self, spec).profile.completion_s / wire_bytes(1)
         form, grid = self.how.closed_form, self.grid(spec)
         return form.completion_s(spec.routed_as, grid, self.scaled_bytes())
 
