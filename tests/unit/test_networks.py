@@ -15,8 +15,7 @@ from model.routing.paths import Routing
 from scenarios.format.networks.astra_sim import read_astra_sim
 from scenarios.format.networks.files import FORMATS, read_network
 from scenarios.format.networks.mapping import Unmapped
-from scenarios.format.networks.ns3 import read_ns3
-from scenarios.format.networks.simai import read_simai
+from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan_table import notes

@@ -14,8 +14,7 @@ from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, parse
 from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
 from scenarios.format.networks.mapping import MOST_BYTES, Keys, Unmapped
-from scenarios.format.networks.ns3 import is_ns3, read_ns3
-from scenarios.format.networks.simai import is_simai, read_simai
+from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
 from scenarios.format.units import Count, Delay, Loss, Platform, Rate
 
 KIND = FileKind(
