@@ -35,21 +35,24 @@ def cost(
 ) -> None:
     """Print the networks of both fabrics for these sizes, at these prices."""
     _require_sizes(gpus, radix, domain_size)
-    _require_nics(domain_size, gpus_per_nic, nic_ports)
+    nics = Nics(gpus_per_nic, nic_ports, planes)
+    _require_nics(domain_size, nics)
     asked = {"schema": SCHEMA, "gpus": gpus, "radix": radix, "domain_size": domain_size}
     asked |= {"gpus_per_nic": gpus_per_nic, "nic_ports": nic_ports, "planes": planes.value}
-    nics = Nics(gpus_per_nic, nic_ports, planes)
     costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices, nics)
     print_result({**asked, **costs}, as_json, cost_sections)
 
 
-def _require_nics(domain_size: int, gpus_per_nic: int, nic_ports: int) -> None:
+def _require_nics(domain_size: int, nics: Nics) -> None:
     """Raise `InputError` for NICs that no domain has."""
-    if gpus_per_nic < 1 or domain_size % gpus_per_nic:
-        what = f"must divide the {domain_size} GPUs of an HB domain, got {gpus_per_nic}"
+    if nics.gpus_per_nic < 1 or domain_size % nics.gpus_per_nic:
+        what = f"must divide the {domain_size} GPUs of an HB domain, got {nics.gpus_per_nic}"
         raise InputError(Problem("--gpus-per-nic", what))
-    if not 1 <= nic_ports <= MOST_PORTS:
-        raise InputError(Problem("--nic-ports", f"must be 1 or {MOST_PORTS}, got {nic_ports}"))
+    if not 1 <= nics.ports <= MOST_PORTS:
+        raise InputError(Problem("--nic-ports", f"must be 1 or {MOST_PORTS}, got {nics.ports}"))
+    if nics.planes is Planes.SEPARATE and nics.ports == 1:
+        what = "needs two ports; a NIC has 1 port"
+        raise InputError(Problem("--planes", what, "add --nic-ports 2"))
 
 
 def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:

@@ -211,7 +211,7 @@ class FabricSpec:
         """The number of NICs of a domain, which is that of its rails."""
         return self.nic.per_domain or self.domain_size
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """The number of NIC ports that a GPU uses; GPUs that share a NIC share its ports."""
         return self.nic.ports * max(1, self.nics // self.domain_size)

@@ -101,7 +101,7 @@ class Hop:
     link: Link
     sender: str
 
-    @property
+    @cached_property
     def receiver(self) -> str:
         """The node that this direction leads to."""
         return self.link.other_end(self.sender)
@@ -227,13 +227,20 @@ class Topology:
 
     def lane(self, domain: int, number: int) -> Gpu:
         """The destination with this number in a domain: its GPUs in order, each by all lanes."""
-        rail, lane = divmod(number, self.spec.lanes)
-        return self.gpu(domain, rail).by(lane)
+        return self._lanes[domain, number]
 
     def lane_if_any(self, domain: int, number: int) -> Gpu | None:
         """The same; `None` where the GPU is missing."""
-        is_there = (domain, number // self.spec.lanes) in self.gpu_at
-        return self.lane(domain, number) if is_there else None
+        return self._lanes.get((domain, number))
+
+    @cached_property
+    def _lanes(self) -> dict[tuple[int, int], Gpu]:
+        lanes = self.spec.lanes
+        return {
+            (gpu.domain, gpu.rail * lanes + lane): gpu.by(lane)
+            for gpu in self.gpus
+            for lane in range(lanes)
+        }
 
     def domain(self, domain: int) -> tuple[Gpu, ...]:
         """All GPUs of an HB domain."""

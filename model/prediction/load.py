@@ -325,7 +325,8 @@ class Need:
 def switch_ports(spec: FabricSpec) -> int:
     """The number of ports of all rail and spine switches, which one daemon's thread serves."""
     if spec.nic.links:
-        return 2 * len(spec.nic.links) - len(spec.gpu_names) * spec.lanes
+        gpus = set(spec.gpu_names)
+        return sum(1 + (link.lower not in gpus) for link in spec.nic.links)
     rails = spec.nics + spec.spares.rail_switches
     leaves = rails * spec.nic.leaves * spec.nic.ports
     uplinks = leaves * spec.nic.spines if spec.has_spines else 0

@@ -10,7 +10,7 @@ equal-cost next hops, the selection is even and deterministic.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from model.routing.ecmp import EcmpSelection, Egress, NextHop, Ports
 GPU_TRANSIT = 1000
 LAST_RESORT = GPU_TRANSIT**2
 UNREACHABLE = 1 << 30
+NO_PORTS = Ports((), ())
 
 
 class Unreachable(Exception):
@@ -92,7 +93,9 @@ class LiveLinks:
     def representative(self, gpu: Gpu) -> Gpu:
         """The GPU of the same rail in the first equivalent domain, by the same lane."""
         first = self.equivalent[gpu.domain]
-        return gpu if first == gpu.domain else self.topology.gpu(first, gpu.rail).by(gpu.lane)
+        if first == gpu.domain:
+            return gpu
+        return self.topology.lane(first, gpu.rail * self.topology.spec.lanes + gpu.lane)
 
     @cached_property
     def representatives(self) -> list[list[tuple[Gpu, int]]]:
@@ -196,6 +199,7 @@ class Routing:
         self._known_egress: dict[tuple[int, int, Gpu], Egress] = {}
         self._known_egress_to_lane: dict[tuple[int, int, int], tuple[tuple[Egress, int], ...]] = {}
         self._known_uplinks: dict[tuple[str, Gpu], tuple[int, Ports]] = {}
+        self._known_ports: dict[tuple[str, ...], Ports] = {}
 
     def path(self, source: Gpu, destination: Gpu, entropy: int = 0) -> tuple[Hop, ...]:
         """Return the hops from `source` to `destination`; raise `Unreachable` without a path."""
@@ -347,25 +351,37 @@ class Routing:
         """
         key = switch, self.live.representative(destination)
         if key not in self._known_uplinks:
-            distances = self.live.distances_to(destination)
-            costs = [
-                (self.live.uplink_cost + distances.get(hop.receiver, UNREACHABLE), hop)
-                for hop in self.live.uplinks[switch]
-            ]
-            shortest = min((cost for cost, _ in costs), default=UNREACHABLE)
-            hops = [hop for cost, hop in costs if cost == shortest < UNREACHABLE]
-            lanes, nics = self.topology.spec.lanes, self.live.nics[destination.gpu].items()
+            self._known_uplinks[key] = self._nearest_uplinks(switch, destination)
+        return self._known_uplinks[key]
+
+    def _nearest_uplinks(self, switch: str, destination: Gpu) -> tuple[int, Ports]:
+        """Return the least distance over uplinks, and the ports of those that have it."""
+        distances, uplinks = self.live.distances_to(destination), self.live.uplinks[switch]
+        costs = [distances.get(hop.receiver, UNREACHABLE) for hop in uplinks]
+        shortest = min(costs, default=UNREACHABLE)
+        if shortest >= UNREACHABLE:
+            return UNREACHABLE, NO_PORTS
+        hops = [hop for hop, cost in zip(uplinks, costs, strict=True) if cost == shortest]
+        lanes = self.topology.spec.lanes
+        if lanes > 1 and len(hops) > 1:
+            nics = self.live.nics[destination.gpu].items()
             # Lanes from the destination's on to the one that ends at a switch.
             on = {nic.upper.node: (lane - destination.lane) % lanes for lane, nic in nics}
             hops.sort(key=lambda hop: on.get(hop.receiver, lanes))
+        return self.live.uplink_cost + shortest, self._uplink_ports(switch, tuple(hops))
+
+    def _uplink_ports(self, switch: str, hops: tuple[Hop, ...]) -> Ports:
+        """Return the ports of these uplinks, computed once for all of their destinations."""
+        key = switch, *(hop.receiver for hop in hops)
+        if key not in self._known_ports:
             ports = self._ports_over(hops)
             if self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH and len(hops) > 1:
                 by_hash = self.topology.spec.nic.spine_selection is SpineSelection.HASH
                 ports = replace(ports, by_origin=by_hash, entropies=self.topology.spec.entropies)
-            self._known_uplinks[key] = shortest, ports
-        return self._known_uplinks[key]
+            self._known_ports[key] = ports
+        return self._known_ports[key]
 
-    def _ports_over(self, hops: list[Hop], by_origin: bool = False) -> Ports:
+    def _ports_over(self, hops: Sequence[Hop], by_origin: bool = False) -> Ports:
         spines = self.topology.spine_numbers
         numbers = tuple(spines.get(hop.receiver, -1) for hop in hops)
         return Ports(tuple((hop,) for hop in hops), numbers, by_origin)

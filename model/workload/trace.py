@@ -16,6 +16,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
+from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 
 
@@ -280,26 +281,34 @@ class Deliveries:
     entries: Rows
     ends: Rows
 
+    def of_parts(self, parts: Parts) -> "Deliveries":
+        """Return the same for transfers that are cut into parts."""
+        return replace(self, entries=parts.rows(self.entries), ends=parts.rows(self.ends))
+
     def prove(self, transfers: Transfers) -> None:
         """Raise `ScheduleError` unless the transfers, in order, do all that the trace asks for."""
         self._check_steps(transfers)
         self._check_order(transfers)
 
     def _check_steps(self, transfers: Transfers) -> None:
-        """Show that each message between two GPUs, and each node that computes, has a step."""
+        """Show that each message between two GPUs, and each node that computes, has a step.
+
+        A message may have several, its parts on the lanes of its GPUs.
+        """
         trace = self.trace
         source, to = self.gpu_of[trace.rank], self.gpu_of[trace.peer]
         sends = (trace.kind == NodeKind.SEND) & (source != to)
         nodes = np.flatnonzero(sends | (self.compute_ns > 0))
-        if (self.entries.lengths[nodes] != 1).any() or (self.ends.lengths[nodes] != 1).any():
-            raise ScheduleError("a node has no step, or several")
-        step = self.entries.values[self.entries.starts[nodes]]
-        right = transfers.source[step] == source[nodes]
-        right &= transfers.destination[step] == np.where(sends, to, source)[nodes]
-        right &= transfers.size_bytes[step] == np.where(sends, self.size_bytes, 0)[nodes]
-        right &= transfers.compute_ns[step] == self.compute_ns[nodes]
-        right &= self.ends.values[self.ends.starts[nodes]] == step
-        if not right.all() or (np.bincount(step) > 1).any():
+        begun, ended = self.entries.picked(nodes), self.ends.picked(nodes)
+        if not begun.lengths.all() or not np.array_equal(begun.starts, ended.starts):
+            raise ScheduleError("a node has no step, or ends without one of its steps")
+        step, of = begun.values, nodes[begun.row]
+        right = transfers.source[step] == source[of]
+        right &= transfers.destination[step] == np.where(sends, to, source)[of]
+        right &= transfers.compute_ns[step] == self.compute_ns[of]
+        right &= ended.values == step
+        sent = begun.sums(transfers.size_bytes) == np.where(sends, self.size_bytes, 0)[nodes]
+        if not (right.all() and sent.all()) or (np.bincount(step) > 1).any():
             raise ScheduleError("a step does not do what its node asks, or serves two nodes")
 
     def _check_order(self, transfers: Transfers) -> None:

@@ -42,6 +42,8 @@ from scenarios.format.wiring import GPU, wiring, wiring_issues
 MAX_SWITCH_PORTS = 0xFF00
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024.
 MAX_GPUS, MAX_UPLINKS = 4096, 16384
+# Of a domain's NICs, one for each.
+MAX_RAILS = MAX_DOMAIN_SIZE
 # The largest fabric whose closed forms were computed.
 MAX_GPUS_ON_PAPER = 65536
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
@@ -82,21 +84,29 @@ def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
 
 def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of sizes beyond the addresses, the domains, or the port numbers of a switch."""
-    domains = fabric.domains + fabric.spare_domains
-    size = fabric.domain_size + fabric.spare_gpus + fabric.spare_rail_switches
-    size = max(size, (fabric.nics_per_domain or 0) * fabric.nic_ports)
+    domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
+    rails = (fabric.nics_per_domain or size) + fabric.spare_rail_switches
+    too_many = list(_address_issues(domains, size))
+    yield from too_many
+    if rails > MAX_RAILS and not too_many:
+        key = "spare_rail_switches" if fabric.spare_rail_switches else "nics_per_domain"
+        what = f"must leave at most {MAX_RAILS} rails, spares included, got {rails}"
+        yield Issue(("fabric", key), what)
+    elif not too_many:
+        yield from _count_issues(fabric, domains * size, rails * fabric.nic_ports)
+    ports = domains + (fabric.spines or 0)
+    if ports > MAX_SWITCH_PORTS:
+        what = f"rail switch must have at most {MAX_SWITCH_PORTS} ports (Open vSwitch), got {ports}"
+        yield Issue(("fabric", "spines"), what)
+
+
+def _address_issues(domains: int, size: int) -> Iterator[Issue]:
     for key, value, most in (
         ("domains", domains, MAX_DOMAINS),
         ("domain_size", size, MAX_DOMAIN_SIZE),
     ):
         if value > most:
             yield Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
-    if domains <= MAX_DOMAINS and size <= MAX_DOMAIN_SIZE:
-        yield from _count_issues(fabric, domains, size)
-    ports = domains + (fabric.spines or 0)
-    if ports > MAX_SWITCH_PORTS:
-        what = f"rail switch must have at most {MAX_SWITCH_PORTS} ports (Open vSwitch), got {ports}"
-        yield Issue(("fabric", "spines"), what)
 
 
 def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
@@ -141,14 +151,16 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
 
 
-def _count_issues(fabric: Fabric, domains: int, size: int) -> Iterator[Issue]:
-    """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks."""
-    gpus = domains * size
+def _count_issues(fabric: Fabric, gpus: int, rail_switches: int) -> Iterator[Issue]:
+    """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks.
+
+    `gpus` are all, spares included, `rail_switches` those of all planes, without leaves.
+    """
     if fabric.domains * fabric.domain_size < LEAST_GPUS:
         what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
         yield Issue(("fabric", "domains"), what)
     leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
-    uplinks = size * leaves * (fabric.spines or fabric.domains)
+    uplinks = rail_switches * leaves * (fabric.spines or fabric.domains)
     if gpus > MAX_GPUS:
         what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
         yield Issue(("fabric", "domains"), what)

@@ -323,12 +323,14 @@ class Fabric(Strict):
 
 def _with_sizes(given: Any) -> Any:
     """Add the grid and the missing GPUs of domains whose sizes are listed."""
-    sizes = given.get("domain_sizes") if isinstance(given, dict) else None
-    if not isinstance(sizes, list) or not sizes or not all(type(size) is int for size in sizes):
+    if not isinstance(given, dict) or given.get("domain_sizes") is None:
         return given
     for key in ("domains", "domain_size", "missing"):
         if key in given:
             raise ValueError(f"domain_sizes cannot be combined with {key}")
+    sizes = given["domain_sizes"]
+    if not isinstance(sizes, list) or not sizes or not all(type(size) is int for size in sizes):
+        return {**given, "domains": 1, "domain_size": 1}  # the list itself is refused
     most = max(sizes)
     missing = [f"d{n}g{rail}" for n, size in enumerate(sizes) for rail in range(size, most)]
     return {**given, "domains": len(sizes), "domain_size": most, "missing": missing}

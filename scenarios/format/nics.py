@@ -7,6 +7,10 @@ from model.fabric.spec import FabricKind, Planes, Spread
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
 
+# No closed form describes GPUs that share NICs, have several, or use one port of two: each transfer
+# is followed.
+MOST_FOLLOWED = 1024
+
 
 def nic_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of ports and NICs that do not fit, and of what only single ports support."""
@@ -18,7 +22,7 @@ def nic_issues(fabric: Fabric) -> Iterator[Issue]:
     elif fabric.planes is Planes.SEPARATE and fabric.spread is Spread.HASH:
         what = "hash needs bonded ports; on separate planes, each transfer has a part on each"
         yield Issue(("fabric", "spread"), what, "use planes: bonded")
-    yield from _number_issues(fabric)
+    yield from list(_number_issues(fabric)) or _followed_issues(fabric)
     if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
         what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
         yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
@@ -44,6 +48,16 @@ def _number_issues(fabric: Fabric) -> Iterator[Issue]:
     elif nics // gpus * fabric.nic_ports > MAX_LANES:
         what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
         yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
+
+
+def _followed_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Yield an issue if each transfer has to be followed, and there are too many GPUs for it."""
+    gpus, nics = fabric.domain_size, fabric.nics_per_domain or fabric.domain_size
+    count = fabric.domains * max(gpus, nics) * fabric.nic_ports
+    if count > MOST_FOLLOWED and (nics != gpus or fabric.spread is Spread.HASH):
+        key = "spread" if nics == gpus else "nics_per_domain"
+        what = f"supports at most {MOST_FOLLOWED} GPUs times their NIC ports, got {count}"
+        yield Issue(("fabric", key), what, "no closed form describes such NICs")
 
 
 def _single_port_only(fabric: Fabric) -> tuple[tuple[str, bool], ...]:

@@ -15,6 +15,8 @@ from scenarios.format.missing import missing_slots
 # Interfaces of a switch have its name and a port's number, in the 15 characters of Linux.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}", re.ASCII)
 GPU, HB_SWITCH = re.compile(r"d[0-9]+g[0-9]+"), re.compile(r"hb[0-9]+(l[0-9]+)?")
+# Names that faults have for other components, and that Linux has for interfaces of its own.
+TAKEN = re.compile(r"d[0-9]+|controller|lo|all|default")
 # Keys of the rails and spines of regular fabrics, which links stand for in a custom one.
 REGULAR = ("spare_rail_switches", "rail_leaves", "spines", "oversubscription", "planes")
 MOST_LINKS = 16384
@@ -79,6 +81,8 @@ def _entry_issues(
             yield f"{name} is none of the {len(gpus)} GPUs, d0g0 to {[*gpus][-1]}"
         elif name in gpus and name in upper:
             yield f"{name} is a GPU, which forwards no other's packets: links lead to switches"
+        elif TAKEN.fullmatch(name):
+            yield f"{name} cannot be a switch: Railbed or Linux has this name for something else"
         elif not NAME.fullmatch(name):
             yield f"{name!r} must be a letter and at most 9 more letters, digits and underscores"
 

@@ -9,9 +9,9 @@ from itertools import product
 from math import ceil
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from model.errors import InputError, Problem
 from model.fabric.network_cost import (
@@ -90,6 +90,11 @@ class ClusterFile(Strict):
     usd_per_kwh: float = Field(default=0.1, ge=0, le=1000)
     prices: File = str(DEFAULT)
 
+    @property
+    def own_size(self) -> int:
+        """The GPUs of the platform's own HB domains, or all if these are fewer."""
+        return min(PLATFORMS[self.platform].domain_size, self.gpus)
+
     @field_validator("domain_sizes")
     @classmethod
     def _of_the_cluster(cls, sizes: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
@@ -97,6 +102,21 @@ class ClusterFile(Strict):
         if gpus and max(sizes, default=0) > gpus:
             raise ValueError(f"must be at most the {gpus} GPUs of the cluster, got {max(sizes)}")
         return sizes
+
+    @field_validator("planes")
+    @classmethod
+    def _of_two_ports(cls, planes: Planes, info: ValidationInfo) -> Planes:
+        if planes is Planes.SEPARATE and 2 not in info.data.get("nic_ports", (2,)):
+            raise Refused("needs two ports; a NIC has 1 port", "add 2 to nic_ports")
+        return planes
+
+    @model_validator(mode="after")
+    def _nics_are_within_domains(self) -> Self:
+        for size, shared in product((self.own_size, *self.domain_sizes), self.gpus_per_nic):
+            if size % shared:
+                what = f"must divide the {size} GPUs of an HB domain, got {shared}"
+                raise ValueError(f"gpus_per_nic {what}")
+        return self
 
 
 def load_cluster(path: Path) -> ClusterFile:
@@ -163,7 +183,7 @@ def designs(file: ClusterFile) -> Iterator[Design]:
 
     Each of them with all numbers of ports and of NICs.
     """
-    own = min(PLATFORMS[file.platform].domain_size, file.gpus)
+    own = file.own_size
     ratios = (
         built_oversubscription(file.gpus, file.radix, asked)
         for asked in (1.0, *file.oversubscription)
@@ -179,15 +199,30 @@ def _design(
     file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float, nics: Nics
 ) -> Design:
     planes = _priced_ports(file.platform)
-    split = replace(nics, ports=ceil(nics.ports / planes))
-    of = Network(kind, file.gpus, file.radix, domain_size, ratio, split).equipment
+    of = _network(file, kind, domain_size, ratio, nics).equipment
     of = replace(of, switches=planes * of.switches, transceivers=planes * of.transceivers)
     return Design(kind, domain_size, ratio, nics, of)
 
 
-def _network(file: ClusterFile, design: Design) -> Network:
+def _network(
+    file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float, nics: Nics
+) -> Network:
+    """One of the networks that a faster NIC has priced ports in; else the only one."""
+    split = replace(nics, ports=ceil(nics.ports / _priced_ports(file.platform)))
+    return Network(kind, file.gpus, file.radix, domain_size, ratio, split)
+
+
+def _network_of(file: ClusterFile, design: Design) -> Network:
     ratio, nics = design.oversubscription, design.nics
-    return Network(design.kind, file.gpus, file.radix, design.domain_size, ratio, nics)
+    return _network(file, design.kind, design.domain_size, ratio, nics)
+
+
+def _at_risk(file: ClusterFile, design: Design) -> dict[str, float]:
+    """The GPUs that a lowest switch cuts off, or slows: those with a port in another network."""
+    hit = _network_of(file, design).at_risk
+    if _priced_ports(file.platform) == 1:
+        return hit
+    return {"gpus_cut_off": 0, "gpus_slowed": sum(hit.values())}
 
 
 def _priced_ports(platform: str) -> int:
@@ -218,10 +253,11 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         batch = configuration.batch
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
-    rails = _network(file, design).rails_on_a_switch
+    rails = _network_of(file, design).rails_on_a_switch
+    ports = max(design.nics.ports, _priced_ports(file.platform))
     name = configuration_name(Path(model.configuration))
     name += "" if model.search else ", the file's strategy"
-    lost = losses(evaluation.job, evaluation, rails, design.nics)
+    lost = losses(evaluation.job, evaluation, rails, replace(design.nics, ports=ports))
     left_out = model_remarks(Path(model.configuration))
     return Training(name, evaluation.job, evaluation, lost, left_out)
 
@@ -369,7 +405,7 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
         "transceivers": design.equipment.transceivers,
         "usd": decision.usd(design),
         "watts": decision.prices.watts(design.equipment),
-        **_network(decision.file, design).at_risk,
+        **_at_risk(decision.file, design),
         "models": [_training_object(*one) for one in trained_at],
         "efficient": decision.is_efficient(design),
     }
@@ -427,7 +463,7 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
     file, design = decision.file, decision.answer()
     trained_at, gpus, size = decision.evaluated[design], file.gpus, design.domain_size
     without = [training.losses["gpu"] for training in trained_at]
-    short = [_loss_of_one(training, size) for training in trained_at]
+    short = [_loss_of_one(training, size, design.nics) for training in trained_at]
     return [
         _spare(decision, "none: the domain leaves the job", gpus, size, _most(without)),
         _spare(decision, "none: the domain goes on with a GPU less", gpus, size, _most(short)),
@@ -436,12 +472,16 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
     ]
 
 
-def _loss_of_one(training: Training, domain_size: int) -> float | None:
-    """The least loss of an iteration whose domains use a rail less, on a GPU less."""
+def _loss_of_one(training: Training, domain_size: int, nics: Nics) -> float | None:
+    """The least loss of an iteration whose domains use a rail less, on a GPU less.
+
+    A NIC that the lost GPU shared serves the others, and its rail all domains.
+    """
     if domain_size == 1:
         return None
     job = training.job
-    slower = loss_with_nics(job, training.best, 1 - 1 / domain_size)
+    left = 1 - 1 / domain_size if nics.gpus_per_nic == 1 else 1.0
+    slower = loss_with_nics(job, training.best, left)
     return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
 
 

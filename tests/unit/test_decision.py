@@ -177,6 +177,8 @@ def test_the_command_prints_one_object_and_draws(
         ("gpt-146b", "gpt-147b", "did you mean 'gpt-146b'?"),
         ("batch: 2048", "batch: 7", "no strategy fits 4096 GPUs"),
         ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
+        ("models:", "planes: separate\nmodels:", "planes: needs two ports; a NIC has 1 port"),
+        ("models:", "gpus_per_nic: [3]\nmodels:", "gpus_per_nic must divide the 8 GPUs"),
         ("models:", "prices: free.yaml\nmodels:", "or their energy, must have a price"),
     ],
 )
@@ -268,6 +270,9 @@ models: [{{configuration: llama-3-8b, batch: 1152}}]
     assert fast["designs"][0]["usd"] == 2 * slow["designs"][0]["usd"]
     assert slow["pricing"] is None
     assert "a NIC of 800 Gbit/s counts as 2, each in a network of its own" in fast["pricing"]
+    before, after = (one["designs"][0] for one in (slow, fast))
+    assert (before["gpus_cut_off"], before["gpus_slowed"]) == (32, 0)
+    assert (after["gpus_cut_off"], after["gpus_slowed"]) == (0, 32)
 
 
 def test_a_configuration_is_searched_from_the_cluster_s_folder(cluster: Path) -> None:

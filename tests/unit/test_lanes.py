@@ -21,6 +21,8 @@ from model.workload.schedule import Steps, WorkSteps
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Transfer, Transfers
 from model.workload.transfers.lanes import Lanes
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
 from tests.unit.fabrics import accepts, destinations, spec, topologies
 from tests.unit.test_scenario_issues import GOOD, problems
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
@@ -97,6 +99,16 @@ def test_no_port_and_no_rail_switch_of_two_is_missed(
 
 def transit(hops: tuple[Hop, ...], topology: Topology) -> int:
     return sum(hop.receiver in topology.gpu_by_name for hop in hops)
+
+
+@pytest.mark.parametrize("planes", ["fabric.planes=separate", "fabric.spread=hash"])
+def test_a_trace_is_replayed_on_two_ports(planes: str) -> None:
+    """Each message of a node is sent in parts, which together are all of it."""
+    scenario = load(LIBRARY / "traces.yaml", ["fabric.nic_ports=2", planes])
+    for case in scenario.cases:
+        on = scenario.spec_of(case.kind)
+        whole, spread = case.task.steps(), case.task.steps().over(Lanes.of(on))
+        assert sent(spread) == sent(whole)
 
 
 def test_by_hash_each_pair_has_one_lane_and_pairs_collide() -> None:

@@ -143,6 +143,11 @@ def test_nics_that_no_domain_has_are_refused() -> None:
             cost(64, 64, 8, gpus_per_nic=gpus_per_nic, nic_ports=ports)
 
 
+def test_planes_need_a_second_port() -> None:
+    with pytest.raises(InputError, match=r"--planes: needs two ports; a NIC has 1 port"):
+        cost(64, 64, 8, planes=Planes.SEPARATE)
+
+
 def test_own_prices_replace_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(DEFAULT.read_text().replace("value: 694", "value: 0"))

@@ -15,7 +15,7 @@ from model.routing.paths import Routing
 from scenarios.format.networks.astra_sim import read_astra_sim
 from scenarios.format.networks.files import FORMATS, read_network
 from scenarios.format.networks.mapping import Unmapped
-from scenarios.format.networks.simai import read_simai
+from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan_table import notes
@@ -251,6 +251,67 @@ def degrees_of(text: str) -> Degrees:
             for node in (int(one), int(other)):
                 rates[node][float(rate.removesuffix("Gbps"))] += 1
     return Counter(tuple(sorted(of_node.items())) for of_node in rates.values())
+
+
+def ns3(switches: int, links: list[tuple[int, int, int]]) -> str:
+    """A topology of ASTRA-sim's ns-3 backend: links of two nodes and a rate in Gbit/s."""
+    nodes = 1 + max(max(one, other) for one, other, _ in links)
+    own = " ".join(str(node) for node in range(nodes - switches, nodes))
+    lines = [f"{one} {other} {rate}Gbps 0.005ms 0" for one, other, rate in links]
+    return "\n".join([f"{nodes} {switches} {len(links)}", own, *lines, ""])
+
+
+def test_ns3_of_astra_sim_one_switch_is_one_hb_domain() -> None:
+    keys = read_ns3(ns3(1, [(8, npu, 400) for npu in range(8)]))
+    wanted = {"domains": 1, "domain_size": 8, "kinds": "rail-only"}
+    assert {key: keys[key] for key in wanted} == wanted
+
+
+def test_ns3_of_astra_sim_leaves_and_spines_without_hb_domains(tmp_path: Path) -> None:
+    text = ns3(3, [(4, 0, 400), (4, 1, 400), (2, 5, 400), (5, 3, 400), (6, 4, 10), (6, 5, 10)])
+    (tmp_path / "topology.txt").write_text(text)
+    keys = read_network(tmp_path / "topology.txt")
+    assert keys == {
+        "kinds": "rail-only",
+        "domains": 4,
+        "domain_size": 1,
+        "hb_rate": "400 Gbit/s",
+        "nic_rate": "400 Gbit/s",
+        "rail_leaves": 2,
+        "spines": 1,
+        "oversubscription": 80.0,
+    }
+    work = WORKLOAD.replace("two-step", "direct")
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology.txt, bandwidth_scale: 100}}\n{work}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    assert spec.gpus == 4
+
+
+def test_ns3_of_astra_sim_switches_of_consecutive_npus_are_hb_domains() -> None:
+    inside = [(npu, 8 + npu // 4, 900) for npu in range(8)]
+    rails = [(npu, 10 + npu % 4, 100) for npu in range(8)]
+    keys = read_ns3(ns3(6, inside + rails))
+    wanted = {"domains": 2, "domain_size": 4, "hb_rate": "900 Gbit/s", "kinds": "rail-only"}
+    assert {key: keys[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (ns3(0, [(npu, (npu + 1) % 8, 25) for npu in range(8)]), "3: GPU 0 must have links to sw"),
+        ("4 4 0\n0 1 2 3\n", "1: must have more nodes than switches, got 4 and 4"),
+        ("4 0 0\n\n", "3: GPUs must have links to switches, got none"),
+        (f"{2**40} 1 8\n8\n", "1: must have numbers of at most 1000000"),
+        ("3 1 2\n0\n0 1 1Gbps\n0 2 1Gbps\n", "2: must list the switches, nodes 2 to 2"),
+        ("3 1 2\n2\n0 2 1Gbps\n2 2 1Gbps\n", "4: must be two of 3 nodes"),
+    ],
+)
+def test_what_of_ns3_is_no_fabric_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}/x:{what}")):
+        read_network(tmp_path / "x")
 
 
 def test_servers_with_nvlinks_alone_are_refused_if_several() -> None:

@@ -189,6 +189,8 @@ def test_sizes_of_domains_stand_for_missing_gpus(tmp_path: Path) -> None:
     [
         ("[1]", RING, "at least 2 GPUs"),
         ("[2, 0]", RING, "domain_sizes"),
+        ("'2, 1'", RING, "x.yaml:1 fabric.domain_sizes: must have keys of its own or entries"),
+        ("[2.0]", RING, "x.yaml:1 fabric.domain_sizes.0: must be a whole number, got 2.0"),
         ("[2, 1]", "workloads: [{iteration: gpt-146b}]\n", "needs equally many GPUs"),
         ("[2, 1]", RING.replace("ring", "hierarchical"), "another algorithm: ring, rings, double"),
         (
@@ -202,7 +204,9 @@ def test_sizes_of_domains_stand_for_missing_gpus(tmp_path: Path) -> None:
 def test_what_unequal_domains_cannot_serve_is_said(
     tmp_path: Path, sizes: str, work: str, said: str
 ) -> None:
-    assert said in refused(tmp_path, SIZES.format(sizes) + work)
+    told = refused(tmp_path, SIZES.format(sizes) + work)
+    assert said in told
+    assert "is required" not in told
 
 
 def test_nccl_chooses_among_what_serves_unequal_domains(tmp_path: Path) -> None:
@@ -244,3 +248,36 @@ def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
     )
     assert "2 a NIC: 2 times as long as on 2 x 8 GPUs; 0% of pairs" in rings.price(fabric)
     assert "75% of pairs use a peer's NIC, over HB links (PXN)" in direct.price(fabric)
+
+
+def test_the_price_of_many_gpus_that_share_nics_is_that_of_the_nics() -> None:
+    """The flows are too many to be followed as they share links."""
+    fabric = spec(FabricKind.RAIL_ONLY, 16, 8)
+    fabric = replace(fabric, nic=replace(fabric.nic, per_domain=4), bandwidth_scale=1.0)
+    direct = SizedCollective(*DIRECT, (16, 8), 1e8, gpus_per_nic=2)
+    assert "2 times as long as on 16 x 8 GPUs; 75% of pairs" in direct.price(fabric)
+
+
+def test_the_gpu_left_of_those_that_share_a_nic_has_its_link() -> None:
+    fabric = spec(FabricKind.RAIL_ONLY, 2, 2)
+    nic = replace(fabric.nic, per_domain=1)
+    fabric = replace(fabric, nic=nic, missing=((1, 0),), bandwidth_scale=1.0)
+    direct = SizedCollective(*DIRECT, (2, 2), 1e6, missing=((1, 0),), gpus_per_nic=2)
+    # d1g1 holds the link of its domain: of the pairs with d0g0 and d0g1, the latter's are half.
+    assert "50% of pairs use a peer's NIC" in direct.price(fabric)
+
+
+def test_nics_whose_transfers_are_followed_have_a_limit(tmp_path: Path) -> None:
+    head = "fabric: {domains: 200, domain_size: 8, nics_per_domain: 4, platform: dgx-h100}\n"
+    assert "at most 1024 GPUs times their NIC ports, got 1600" in refused(tmp_path, head + RING)
+
+
+def test_a_custom_fabric_has_no_price_against_links_that_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "fabric: {domains: 2, domain_size: 2, nics_per_domain: 1, platform: dgx-h100,"
+        ' bandwidth_scale: 20000, links: [{from: "d[0-1]g0", to: a}]}\n' + RING
+    )
+    scenario = load(tmp_path / "x.yaml", [])
+    (price,) = (case.task.price(scenario.spec_of(case.kind)) for case in scenario.cases)
+    assert price.startswith("2 x 2 GPUs, 2 a NIC: ")
+    assert "as long as" not in price

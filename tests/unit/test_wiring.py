@@ -105,6 +105,8 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "what"),
     [
+        (("to: edge0", "to: lo"), "lo cannot be a switch: Railbed or Linux has this name"),
+        (("to: edge0", "to: d7"), "d7 cannot be a switch"),
         (("to: edge0", "to: hb0"), "hb0 is an HB switch, whose links follow from hb_rate"),
         (('from: "d3g[0-1]"', 'from: "d4g[0-1]"'), "d4g0 is none of the 8 GPUs, d0g0 to d3g1"),
         (("to: edge0", "to: d1g0"), "d1g0 is a GPU, which forwards no other's packets"),
@@ -167,3 +169,4 @@ def test_a_network_of_its_own_file(tmp_path: Path) -> None:
 def test_a_range_stands_for_names() -> None:
     assert list(names_of("d[0-1]g[2-3]")) == ["d0g2", "d0g3", "d1g2", "d1g3"]
     assert list(names_of("core")) == ["core"]
+    assert list(names_of("leaf[08-10]")) == ["leaf08", "leaf09", "leaf10"]

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from model.fabric.job_grid import JobGrid
 from model.workload.schedule import WorkSteps
 from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
+from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.traces.description import description, origin
 from traffic_gen.traces.operations import Pattern, arranged, pattern, union
@@ -43,6 +45,9 @@ class Replayed(WorkSteps):
             raise ScheduleError("no GPU sends to another GPU")
         super().__post_init__()
         self.deliveries.prove(self.transfers)
+
+    def _of_parts(self, parts: Parts) -> dict[str, Any]:
+        return {"deliveries": self.deliveries.of_parts(parts)}
 
 
 @dataclass(frozen=True, eq=False)

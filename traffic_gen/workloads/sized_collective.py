@@ -237,25 +237,32 @@ class SizedCollective(Task):
         return True
 
     def price(self, spec: FabricSpec) -> str:
-        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
+        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN).
+
+        A custom fabric has no links for the GPUs and NICs that it lacks: there is no such time.
+        """
         if (not self.missing and self.gpus_per_nic == 1) or self.communicator != EVERYONE:
             return ""
-        equipped = replace(spec, missing=(), nic=replace(spec.nic, per_domain=None))
-        whole = replace(self, missing=(), gpus_per_nic=1)
-        longer = self.full_s(spec) / whole.full_s(equipped)
-        told = f"{self.job_grid}: {longer:.3g} times as long as on {whole.job_grid}"
+        told = []
+        if not spec.nic.links:
+            equipped = replace(spec, missing=(), nic=replace(spec.nic, per_domain=None))
+            whole = replace(self, missing=(), gpus_per_nic=1)
+            longer = self.full_s(spec) / whole.full_s(equipped)
+            told.append(f"{longer:.3g} times as long as on {whole.job_grid}")
         if self.missing:
-            rails = len(self.job_grid.shared_rails)
-            told += f"; {rails} of {self.shape[1]} rails are in all of them"
-        if self.gpus_per_nic > 1:
-            told += f"; {self._by_peers(spec):.0%} of pairs use a peer's NIC, over HB links (PXN)"
-        return told
+            rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
+            told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
+        if self.gpus_per_nic > 1 and (pairs := self.pairs(spec)).size:
+            share = self._by_peers(pairs)
+            told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
+        return f"{self.job_grid}: {'; '.join(told)}" if told else ""
 
-    def _by_peers(self, spec: FabricSpec) -> float:
+    def _by_peers(self, pairs: Ints) -> float:
         """Return the share of the pairs between domains of which a GPU has no link of its own."""
-        domains, ranks = self.job_grid.places[:, self.pairs(spec)]
-        crosses = domains[0] != domains[1]
-        by_peer = (ranks % self.gpus_per_nic > 0).any(axis=0)
+        grid = self.job_grid
+        crosses = np.not_equal(*grid.places[0, pairs])
+        shares = np.array([holder != slot for slot, holder in grid.holders.items()])
+        by_peer = shares[pairs].any(axis=0)
         return float((crosses & by_peer).sum() / max(1, crosses.sum()))
 
     def estimate(self, spec: FabricSpec) -> Profile:
@@ -283,7 +290,7 @@ class SizedCollective(Task):
     def full_s(self, spec: FabricSpec) -> float:
         """Return the bandwidth term of the completion time, without headers."""
         if not self._is_regular_on(spec):
-            return self.estimate(spec).completion_s / wire_bytes(1)
+            return followed(self, spec).profile.completion_s / wire_bytes(1)
         form, grid = self.how.closed_form, self.grid(spec)
         return form.completion_s(spec.routed_as, grid, self.scaled_bytes())
 

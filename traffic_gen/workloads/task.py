@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -117,7 +117,7 @@ class Task(ABC):
 
     def full_s(self, spec: FabricSpec) -> float:
         """Return a lower bound of the completion time, by each rank and each link."""
-        return followed(self, spec).least_s
+        return followed(self, spec).profile.completion_s
 
     def price(self, spec: FabricSpec) -> str:
         """Say what the shape of a fabric costs the work; empty if nothing."""
@@ -153,14 +153,13 @@ class Task(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """A profile, the least completion time in seconds, and the pairs with a transfer or compute."""
+    """A profile, and the pairs with a transfer or compute."""
 
     profile: Profile
-    least_s: float
     pairs: Pairs
 
 
-# Cached: the estimate, the least time and the pairs of a task are asked apart.
+# Cached: the estimate and the pairs of a task are asked apart.
 @lru_cache(maxsize=16)
 def followed(task: Task, spec: FabricSpec) -> Followed:
     """Follow each step of a task."""
@@ -174,5 +173,6 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
         profiled = profile(
             sent, pair, net, topology, arrivals_s(sent, pair, [net], at_once, BANDWIDTH_ALONE)
         )
+    # As if no flows shared a link, its bytes may need longer than the transfers.
     least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
-    return Followed(profiled, least_s, pairs)
+    return Followed(replace(profiled, completion_s=least_s), pairs)

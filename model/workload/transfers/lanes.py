@@ -35,6 +35,11 @@ class Parts:
         """The transfer of which each is a part."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
+    def rows(self, rows: Rows) -> Rows:
+        """Return rows of transfers with the parts of each transfer in its place."""
+        each = Rows(np.arange(self.starts[-1]), self.starts).picked(rows.values)
+        return Rows(each.values, each.starts[rows.starts])
+
     def pairs(self, later: Ints, earlier: Ints) -> tuple[Ints, Ints]:
         """Return each part of `later` with each part of `earlier`, pair by pair."""
         each = self.counts[later] * self.counts[earlier]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import chain, product
+from itertools import chain, islice, product
 from math import prod
 from pathlib import Path
 from typing import Annotated
@@ -14,13 +14,17 @@ from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, parse
 from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
 from scenarios.format.networks.mapping import MOST_BYTES, Keys, Unmapped
-from scenarios.format.networks.simai import is_simai, read_simai
+from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
 from scenarios.format.units import Count, Delay, Loss, Platform, Rate
 
 KIND = FileKind(
     "network", "docs/reference/scenarios.md has an example", "docs/reference/scenarios.md"
 )
-FORMATS = {"SimAI": (is_simai, read_simai), "ASTRA-sim": (is_astra_sim, read_astra_sim)}
+FORMATS = {
+    "ASTRA-sim's ns-3 backend": (is_ns3, read_ns3),
+    "SimAI": (is_simai, read_simai),
+    "ASTRA-sim": (is_astra_sim, read_astra_sim),
+}
 MOST_NODES = 4096
 RANGE = re.compile(r"\[([0-9]{1,4})-([0-9]{1,4})\]")
 
@@ -30,19 +34,27 @@ def _nodes(value: object) -> object:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         return value
-    return tuple(chain.from_iterable(map(names_of, words)))
+    names = tuple(islice(chain.from_iterable(map(names_of, words)), MOST_NODES + 1))
+    if len(names) > MOST_NODES:
+        raise ValueError(f"must be at most {MOST_NODES} names")
+    return names
 
 
 def names_of(word: str) -> Iterator[str]:
-    """Yield the names that a word stands for: `d[0-1]g0`, as Slurm writes it, d0g0 and d1g0."""
+    """Yield the names that a word stands for: `d[0-1]g0`, as Slurm writes it, d0g0 and d1g0.
+
+    Zeros in front stay, as in `leaf[00-11]`.
+    """
     first, *others = RANGE.split(word)
-    ranges = [range(int(a), int(b) + 1) for a, b in zip(others[::3], others[1::3], strict=True)]
+    bounds = list(zip(others[::3], others[1::3], strict=True))
+    ranges = [range(int(least), int(most) + 1) for least, most in bounds]
     count = prod(map(len, ranges))
     if not 1 <= count <= MOST_NODES:
         raise ValueError(f"must stand for 1 to {MOST_NODES} names, got {word!r} of {count}")
+    widths = [len(least) if least.startswith("0") else 0 for least, _ in bounds]
     for numbers in product(*ranges):
-        parts = chain.from_iterable(zip(map(str, numbers), others[2::3], strict=True))
-        yield first + "".join(parts)
+        padded = (f"{number:0{width}}" for number, width in zip(numbers, widths, strict=True))
+        yield first + "".join(chain(*zip(padded, others[2::3], strict=True)))
 
 
 Nodes = Annotated[tuple[str, ...], BeforeValidator(_nodes), Field(min_length=1)]

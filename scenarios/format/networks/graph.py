@@ -1,26 +1,21 @@
-"""SimAI's topology file, of `gen_Topo_Template.py`, as keys of a fabric.
+"""A network as a graph of GPUs, switches and rates, as keys of a fabric.
 
-The first line has the numbers of nodes, of GPUs in a server, of NVSwitches, of other switches and
-of links, and the kind of GPU; the second one the numbers of all switches; each other one a link:
-two nodes, rate, latency, error rate. GPUs come first, server after server. Servers are HB domains,
-the links to other switches NIC ports.
-
-A network that the keys of a regular fabric describe becomes these keys: rails, with spine switches
-or without, with one or two ports. Any other becomes `links`, with its switches named by their tier
-and number: `asw24`, `psw40`. Latencies and error rates are left out: latencies of an emulated path
-are longer. So are switches without a link.
+GPUs have the first numbers, HB domain after HB domain; links that do not lead to HB switches are
+NIC ports. A network that the keys of a regular fabric describe becomes these keys: rails, with
+spine switches or without, with one or two ports. Any other becomes `links`, with its switches named
+by their tier and number: `asw24`, `psw40`. Switches without a link are left out, and latencies and
+error rates of links: latencies of an emulated path are longer.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import median_high
 
-from scenarios.format.networks.mapping import MOST, Keys, Unmapped, gbit
+from scenarios.format.networks.mapping import Keys, Unmapped, gbit
 
-HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
 GBPS = {"G": 1.0, "T": 1000.0}
@@ -29,15 +24,21 @@ FIRST_LINK = 3
 TIERS = ("asw", "psw", "dsw")
 MOST_PORTS = 2
 
+Links = dict[int, dict[int, float]]
+"""For each node, its neighbours with the rate in Gbit/s."""
+
 
 @dataclass
-class _Network:
-    """Nodes and links: for each node, its neighbours with the rate in Gbit/s."""
+class Graph:
+    """Nodes and links: GPUs in servers, which are HB domains.
+
+    Each GPU has links to some of the `nvswitches`, or there are none, and domains of one GPU.
+    """
 
     gpus: int
     server_size: int
     nvswitches: frozenset[int]
-    links: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    links: Links
 
     def is_gpu(self, node: int) -> bool:
         """Whether a node is a GPU."""
@@ -53,70 +54,55 @@ class _Network:
         return self.gpus // self.server_size
 
 
-def is_simai(text: str) -> bool:
-    """Whether a text begins with a line of numbers, and perhaps a kind of GPU."""
-    numbers = text.partition("\n")[0].split()[:-1]
-    return bool(numbers) and all(number.isdecimal() for number in numbers)
-
-
-def read_simai(text: str) -> Keys:
+def keys_of(network: Graph) -> Keys:
     """Return the keys of a fabric; raise `Unmapped` for any other network."""
-    network = _network(text.splitlines())
     hb_rate, ports = _hb_rate(network), _ports(network)
-    keys: Keys = {
-        "domains": network.servers,
-        "domain_size": network.server_size,
-        "hb_rate": gbit(hb_rate),
-    }
+    keys: Keys = {"domains": network.servers, "domain_size": network.server_size}
     if not ports:
-        return keys | {"kinds": "rail-only", "nic_rate": gbit(hb_rate)}
+        return keys | {"kinds": "rail-only", "hb_rate": gbit(hb_rate), "nic_rate": gbit(hb_rate)}
     # The usual rate of a NIC; links with another one name it.
     nic_rate = median_high(
         sum(network.links[gpu][switch] for switch in network.above(gpu))
         for gpu in range(network.gpus)
     )
-    keys |= {"nic_rate": gbit(nic_rate)} | ({"nic_ports": ports} if ports > 1 else {})
+    # In a domain of one GPU, nothing uses the HB link.
+    keys |= {"hb_rate": gbit(hb_rate or nic_rate), "nic_rate": gbit(nic_rate)}
+    keys |= {"nic_ports": ports} if ports > 1 else {}
     return keys | (_regular(network, ports, nic_rate) or _custom(network, nic_rate / ports))
 
 
-def _network(lines: list[str]) -> _Network:
-    header = HEADER.fullmatch(lines[0])
-    if header is None or len(lines) < FIRST_LINK - 1:
-        raise Unmapped(1, "must have five numbers and the kind of GPU, and a line of switches")
-    nodes, (size, nvswitches, others, count) = int(header[1]), map(int, header[2].split())
-    if max(nodes, size, nvswitches, others, count) > MOST:
-        raise Unmapped(1, f"must have numbers of at most {MOST}, got {header[0].strip()!r}")
-    gpus = nodes - nvswitches - others
-    if size < 1 or gpus < size or gpus % size:
-        raise Unmapped(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
-    if not nvswitches or nvswitches % (gpus // size):
-        what = f"{gpus // size} servers must have equally many NVSwitches, one or more, got"
-        raise Unmapped(1, f"{what} {nvswitches}")
-    words = lines[1].split()
-    switches = [int(word) for word in words if NODE.fullmatch(word)]
-    if len(words) != nvswitches + others or sorted(switches) != list(range(gpus, nodes)):
-        raise Unmapped(2, f"must list the switches, nodes {gpus} to {nodes - 1}")
-    network = _Network(gpus, size, frozenset(switches[:nvswitches]))
+def links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
+    """Return the links in the lines from the third one on; raise `Unmapped` for any other line."""
+    links: Links = defaultdict(dict)
     written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
     if len(written) != count:
         raise Unmapped(1, f"must have {count} links, got {len(written)}")
     for number, line in written:
-        _add(network, number, line, nodes)
-    return network
+        _add(links, number, line, nodes)
+    return links
 
 
-def _add(network: _Network, number: int, line: str, nodes: int) -> None:
+def _add(links: Links, number: int, line: str, nodes: int) -> None:
     link = LINK.fullmatch(line)
-    if link is None or max(int(link[1]), int(link[2])) >= nodes:
+    if link is None or max(int(link[1]), int(link[2])) >= nodes or int(link[1]) == int(link[2]):
         what = f"must be two of {nodes} nodes, a rate (`200Gbps`), latency and error rate"
         raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
     one, other = int(link[1]), int(link[2])
-    if other in network.links[one]:
+    if other in links[one]:
         raise Unmapped(number, f"duplicate link of {one} and {other}")
     if not RATE.fullmatch(link[3]) or not float(link[3]):
         raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
-    rate = float(link[3]) * GBPS[link[4]]
-    network.links[one][other] = network.links[other][one] = rate
+    links[one][other] = links[other][one] = float(link[3]) * GBPS[link[4]]
+
+
+def listed_switches(line: str, gpus: int, nodes: int) -> list[int]:
+    """Return the numbers of the switches in the second line, which are those behind the GPUs."""
+    words = line.split()
+    switches = [int(word) for word in words if NODE.fullmatch(word)]
+    if len(words) != nodes - gpus or sorted(switches) != list(range(gpus, nodes)):
+        what = f"must list the switches, nodes {gpus} to {nodes - 1}"
+        raise Unmapped(2, what if nodes > gpus else "must be empty: there are no switches")
+    return switches
 
 
 def _only(rates: set[float], what: str) -> float:
@@ -126,15 +112,19 @@ def _only(rates: set[float], what: str) -> float:
     return next(iter(rates))
 
 
-def _hb_rate(network: _Network) -> float:
-    """Return the rate of each GPU to its NVSwitches, which the GPUs of its server alone share."""
+def _hb_rate(network: Graph) -> float:
+    """Return the rate of each GPU to its NVSwitches, which the GPUs of its server alone share.
+
+    0 without NVSwitches.
+    """
     rates: set[float] = set()
     of_server: dict[int, set[int]] = defaultdict(set)
     for gpu in range(network.gpus):
         links = network.links[gpu]
         inside = links.keys() & network.nvswitches
-        if not inside or any(map(network.is_gpu, links)):
-            what = f"GPU {gpu} must have links to NVSwitches and to other switches alone, got those"
+        if bool(inside) != bool(network.nvswitches) or any(map(network.is_gpu, links)):
+            switches = "NVSwitches and to other switches" if network.nvswitches else "switches"
+            what = f"GPU {gpu} must have links to {switches} alone, got those"
             raise Unmapped(FIRST_LINK, f"{what} to {sorted(links)[:5]}")
         rates.add(sum(links[nvswitch] for nvswitch in inside))
         of_server[gpu // network.server_size] |= inside
@@ -147,7 +137,7 @@ def _hb_rate(network: _Network) -> float:
     return _only(rates, "NVLinks")
 
 
-def _ports(network: _Network) -> int:
+def _ports(network: Graph) -> int:
     """Return the number of NIC ports of each GPU; 0 in one server without a network."""
     counts = {len(network.above(gpu)): gpu for gpu in reversed(range(network.gpus))}
     if len(counts) > 1:
@@ -157,13 +147,15 @@ def _ports(network: _Network) -> int:
     if ports > MOST_PORTS:
         what = f"a NIC has at most {MOST_PORTS} ports, got {ports} of each GPU"
         raise Unmapped(FIRST_LINK, f"{what}: join those of a plane in one link of their rate")
+    if not ports and not network.nvswitches:
+        raise Unmapped(FIRST_LINK, "GPUs must have links to switches, got none")
     if not ports and network.servers > 1:
         what = f"{network.servers} servers have NVLinks alone, and no link to each other"
         raise Unmapped(FIRST_LINK, f"{what}: generate one server, or a network with switches")
     return ports
 
 
-def _regular(network: _Network, ports: int, nic_rate: float) -> Keys | None:
+def _regular(network: Graph, ports: int, nic_rate: float) -> Keys | None:
     """Return the keys of rails with equal links, if the network has them."""
     rails, port_rate = _rails(network, ports), nic_rate / ports
     below = [leaf for of_rail in rails for leaf in of_rail]
@@ -192,7 +184,7 @@ def _shapes(rails: list[list[int]], ports: int) -> Iterator[tuple[Keys, list[lis
         yield {"kinds": "rail-only", "rail_leaves": leaves}, rails
 
 
-def _rails(network: _Network, ports: int) -> list[list[int]]:
+def _rails(network: Graph, ports: int) -> list[list[int]]:
     """Return the leaf switches of each rail, port by port, if they divide the servers in order."""
     rails, servers = [], network.servers
     for place in range(network.server_size):
@@ -206,7 +198,7 @@ def _rails(network: _Network, ports: int) -> list[list[int]]:
     return rails if len(set(map(len, rails))) == 1 else []
 
 
-def _are_joined(network: _Network, groups: list[list[int]], ups: dict[int, set[int]]) -> bool:
+def _are_joined(network: Graph, groups: list[list[int]], ups: dict[int, set[int]]) -> bool:
     """Whether each group has equally many spine switches that join all of it, and nothing else."""
     spines = [ups[group[0]] for group in groups]
     return len(set(map(len, spines))) == 1 and all(
@@ -217,7 +209,7 @@ def _are_joined(network: _Network, groups: list[list[int]], ups: dict[int, set[i
     )
 
 
-def _spines(network: _Network, ups: dict[int, set[int]], down: float) -> Keys | None:
+def _spines(network: Graph, ups: dict[int, set[int]], down: float) -> Keys | None:
     """Return the spine switches and oversubscription of equal uplinks; `None` if they have more."""
     rates = {network.links[leaf][spine] for leaf, own in ups.items() for spine in own}
     spines = len(next(iter(ups.values())))
@@ -225,7 +217,7 @@ def _spines(network: _Network, ups: dict[int, set[int]], down: float) -> Keys | 
     return {"spines": spines, "oversubscription": over} if len(rates) == 1 and over >= 1 else None
 
 
-def _custom(network: _Network, port_rate: float) -> Keys:
+def _custom(network: Graph, port_rate: float) -> Keys:
     """Return the links of the network: those to one switch with one rate in one entry."""
     names = _names(network)
     order = {node: place for place, node in enumerate(names)}
@@ -241,7 +233,7 @@ def _custom(network: _Network, port_rate: float) -> Keys:
     return {"kinds": "custom", "links": links}
 
 
-def _names(network: _Network) -> dict[int, str]:
+def _names(network: Graph) -> dict[int, str]:
     """Return the names of GPUs, then of the switches above, tier by tier."""
     size = network.server_size
     names = {gpu: f"d{gpu // size}g{gpu % size}" for gpu in range(network.gpus)}
