@@ -133,10 +133,16 @@ class FaultInjector:
         return _broken(lambda: link_faults.blackhole(ends), lambda: link_faults.end_blackhole(ends))
 
     def _kill_switch(self, name: str) -> None:
-        """Set the switch's links down, in a millisecond; then remove its bridge, which is slow."""
+        """Set the switch's links down, in a millisecond; then remove its bridge, which is slow.
+
+        Open vSwitch leaves a port with the flags that it knew, up if it has not heard of the link
+        (`update_flags` in lib/netdev-linux.c).
+        """
+        links = self._bed.topology.links_of(name)
         self._killed[name] += 1
-        self._link_faults.set_down(self._bed.topology.links_of(name))
+        self._link_faults.set_down(links)
         self._bed.open_vswitch.remove_bridge(name)
+        self._link_faults.keep_down(links)
 
     def _revive_switch(self, name: str) -> None:
         """Restore the switch, then its shapers, which Open vSwitch wipes, then carrier."""

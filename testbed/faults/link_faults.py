@@ -59,9 +59,13 @@ class LinkFaults:
         self._rates: defaultdict[str, list[int]] = defaultdict(list)
 
     def set_down(self, links: Sequence[Link]) -> None:
-        """Take links down, one right after the other: they lose carrier."""
+        """Take links down: they lose carrier."""
+        self._down.update(link.carrier_end for link in links)
+        self.keep_down(links)
+
+    def keep_down(self, links: Sequence[Link]) -> None:
+        """Take links down one right after the other, also those that something else brought up."""
         ends = [link.carrier_end for link in links]
-        self._down.update(ends)
         with ExitStack() as stack:
             opened = [(end, stack.enter_context(self._links.netlink_of(end))) for end in ends]
             for end, netlink in opened:

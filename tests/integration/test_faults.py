@@ -4,7 +4,9 @@ How controller and hosts react to a fault does not matter here.
 """
 
 import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
@@ -170,6 +172,26 @@ def test_a_killed_switch_comes_back_with_ports_shapers_and_rules(
             lambda a=source, b=destination: datagram_arrives(fabric, a, b),  # type: ignore[misc]
             f"{source} reaches {destination} again",
         )
+
+
+def test_a_killed_switch_stays_down_though_open_vswitch_knew_its_links_as_up(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    """Open vSwitch, stopped meanwhile, hears of the lost links and of the lost bridge at once."""
+    open_vswitch = fabric.bed.open_vswitch
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(open_vswitch.process_id, signal.SIGSTOP)
+        try:
+            broken = pool.submit(faults.break_switch, "rail0", FaultMode.KILL)
+            wait_until(
+                lambda: "rail0" not in open_vswitch.command("list-br").split(),
+                "the bridge is no longer in the database",
+            )
+        finally:
+            os.kill(open_vswitch.process_id, signal.SIGCONT)
+        undo = broken.result()
+    assert carriers(fabric, list(fabric.topology.links_of("rail0"))) == {False}
+    undo()
 
 
 def test_a_gpu_that_is_down_has_no_carrier(fabric: Experiment, faults: FaultInjector) -> None:
