@@ -61,15 +61,24 @@ class RuleChange:
         Where one rail rule covers both, each updated host gets new rules of its own.
         """
         changed = [host for host, its_round in self.rounds.items() if its_round <= number]
-        if len(changed) == len(self.rounds):
+        kept = {host: self._kept(host, number) for host in changed}
+        if len(changed) == len(self.rounds) and not any(kept.values()):
             return frozenset(chain.from_iterable(self.after.values()))
         mixed = dict(self.before)
         for host in changed:
-            new = self._met(self.after, host)
+            new = self._met(self.after, host) | kept[host]
             mixed.pop(host, None)
             if self._met(mixed, host) != new:
                 mixed[host] = frozenset(_for_one(host, new))
         return frozenset(chain.from_iterable(mixed.values()))
+
+    def _kept(self, host: IPv4Network, number: int) -> frozenset[Rule]:
+        """Return a host's old rules for ports that have no new one: these go last, too."""
+        if number >= UNREACHABLE:
+            return frozenset()
+        ports = {rule.in_port for rule in self._met(self.after, host)}
+        old = self._met(self.before, host) if None not in ports else ()
+        return frozenset(rule for rule in old if rule.in_port not in ports)
 
     def _met(self, rules: ByDestination, host: IPv4Network) -> frozenset[Rule]:
         """Return a host's own rules, and the rail's unless an own rule matches all packets."""

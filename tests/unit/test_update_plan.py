@@ -12,10 +12,11 @@ from controller.planner import DesiredState
 from controller.rollout import immediate, make_before_break, transit_routes_to_remove
 from model.fabric.build import build_topology
 from model.fabric.health import Health
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, SpineSelection
 from model.fabric.topology import Gpu, Topology
+from model.fabric.wiring import Wire
 from model.routing.paths import LiveLinks, Routing, Unreachable
-from tests.unit.fabrics import desired_state, fabrics_with_failures, spec
+from tests.unit.fabrics import desired_state, fabrics_with_failures, spec, wired
 from tests.unit.pipeline import Pipeline
 
 Case = tuple[Topology, Health]
@@ -126,6 +127,18 @@ def test_nobody_is_lost_where_gpus_of_a_rail_are_not_equally_far(
     topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, size, spines=spines, seed=seed))
     before, after = Health(frozenset(returned | others)), Health(frozenset(others))
     assert_nobody_is_lost(topology, before, after, after)
+
+
+def test_nobody_is_lost_where_a_port_needs_its_rule_no_more() -> None:
+    """By hash, leaf0 has a rule for the port of each GPU: d0g0 goes back to its HB link."""
+    hashed = spec(FabricKind.RAIL_OPTIMIZED, 2, 3, spine_selection=SpineSelection.HASH)
+    ends = [(gpu, "leaf1" if gpu == "d0g2" else "leaf0") for gpu in hashed.gpu_names]
+    ends += [(leaf, spine) for leaf in ("leaf0", "leaf1") for spine in ("agg0", "agg1")]
+    topology = build_topology(wired(hashed, [Wire(*pair, 10**11) for pair in ends]))
+    before, after = (
+        Health(frozenset(f"{gpu}--hb0" for gpu in gpus)) for gpus in (("d0g0", "d0g1"), ("d0g1",))
+    )
+    assert_nobody_is_lost(topology, before, after, after, lambda: {"leaf0"})
 
 
 @settings(deadline=None)
