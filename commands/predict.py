@@ -101,17 +101,20 @@ def predict(
         named = {"schema": SCHEMA, "framing": shown, "left_out": left_out(loaded)}
         print_result({**named, "cases": cases}, as_json, prediction_sections)
         return
-    least, most = (
-        _quantity(option, size, SIZES, SIZE_BOUNDS)
-        for option, size in (("--begin", begin or BEGIN), ("--end", end or END))
-    )
-    if most < least:
-        raise InputError(Problem("--end", "must be at least --begin"))
-    sizes = [least * 2**step for step in range(1 + int(log2(most / least)))]
+    sizes = _sizes(begin or BEGIN, end or END)
     _print_columns(on_paper(_ranged(loaded, sizes), packets, link_s))
     bare = (case.name for case in loaded.cases if not isinstance(case.task, SizedCollective))
     for what in (*bare, *left_out(loaded)):
         print(f"# not predicted: {what}")
+
+
+def _sizes(begin: str, end: str) -> list[float]:
+    """Parse the bounds of sizes; return those sizes in bytes, each twice the last."""
+    least = _quantity("--begin", begin, SIZES, SIZE_BOUNDS)
+    most = _quantity("--end", end, SIZES, SIZE_BOUNDS)
+    if most < least:
+        raise InputError(Problem("--end", "must be at least --begin"))
+    return [least * 2**step for step in range(1 + int(log2(most / least)))]
 
 
 def _print_columns(cases: Iterable[CaseOnPaper]) -> None:
