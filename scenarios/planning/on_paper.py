@@ -217,7 +217,7 @@ def _counted(real: RealTask) -> int:
 def _cannot_follow(real: RealTask) -> str:
     """Say why not each transfer can be followed; empty if it can."""
     if real.task.is_modeled:
-        return "another algorithm has transfers to follow"
+        return "it is modeled, without transfers to follow; name another algorithm"
     if real.spec.gpus > MOST_GPUS:
         return f"must have at most {MOST_GPUS} GPUs, got {real.spec.gpus}"
     count = _counted(real)
