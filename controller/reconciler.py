@@ -34,8 +34,10 @@ BARRIER_DEADLINE_S = 5.0
 # After a failure, a switch that is slow to answer must not delay the repair.
 REPAIR_BARRIER_TIMEOUT_S = 0.003
 START_PATIENCE_S = 0.005
-# The ports of a dead switch lose carrier one after the other: gather them for one update.
+# The ports of a dead switch lose carrier one after the other: gather them for one update, until
+# none has come for a while. Links that flap must not delay the others.
 GATHERING_S = 0.002
+MOST_GATHERINGS = 5
 # Open vSwitch answers a barrier before its flow cache has the new rules. While the old paths work,
 # there is time to wait for that.
 PROPAGATION_S = 0.1
@@ -120,10 +122,10 @@ class Reconciler:
             self.step()
 
     def step(self) -> None:
-        """Wait for a change, gather more for `GATHERING_S`, and apply them together."""
+        """Wait for a change, gather those that follow it, and apply them together."""
         # The deadlines of the start wake no task: poll until the first update is complete.
         self._clock.changed.wait(None if self._begun else START_PATIENCE_S)
-        self._clock.sleep(GATHERING_S)
+        self._gather()
         now_s = self._clock.now_s()
         # Record ended hold-downs first: such a link would be used, but still be noted as failed, so
         # its next failure would be no change.
@@ -139,6 +141,14 @@ class Reconciler:
         if before and before[0] == topology and before[1].failed == health.failed:
             return
         self._apply(topology, health, worse=worse)
+
+    def _gather(self) -> None:
+        """Wait until no change has come for `GATHERING_S`, but at most `MOST_GATHERINGS` times."""
+        for _ in range(MOST_GATHERINGS):
+            self._clock.changed.clear()
+            self._clock.sleep(GATHERING_S)
+            if not self._clock.changed.wait(0):
+                return
 
     def _usable(self, now_s: float) -> Health:
         """Return the fabric's health; links that return before their switch connects stay failed.

@@ -12,8 +12,16 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.southbound.host_routes import ALL_LINKS, RTM_NEWLINK, Netlink, link_of
-from linux.network.netlink import DRAINED, SHAPER, TCA_KIND, TCMSG, Message, attributes_in
+from controller.southbound.host_routes import ALL_LINKS, Netlink, link_of
+from linux.network.netlink import (
+    DRAINED,
+    RTM_NEWLINK,
+    SHAPER,
+    TCA_KIND,
+    TCMSG,
+    Message,
+    attributes_in,
+)
 
 RTMGRP_LINK, RTMGRP_TC = 1, 8
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate

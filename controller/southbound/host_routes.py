@@ -8,12 +8,15 @@ from ipaddress import IPv4Address, IPv4Network
 from controller.planner import Route, difference, vacated
 from linux.network.namespaces import namespace_of
 from linux.network.netlink import (
+    IFF_UP,
+    LINK,
     NLM_F_ACK,
     NLM_F_DUMP,
     NLMSG_DONE,
     NLMSG_ERROR,
     RTAX_LOCK,
     RTAX_RTO_MIN,
+    RTM_GETLINK,
     Message,
     NetlinkSocket,
     Request,
@@ -24,8 +27,6 @@ from linux.network.netlink import (
 )
 
 ROUTE = struct.Struct("=BBBBBBBBI")  # struct rtmsg
-LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
-RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 NLM_F_REPLACE, NLM_F_CREATE = 0x100, 0x400
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
@@ -34,7 +35,6 @@ RTN_UNICAST, RTN_UNREACHABLE = 1, 7
 RT_TABLE_MAIN = 254
 RT_SCOPE_UNIVERSE = 0
 RTNH_F_ONLINK = 4  # the gateway needs no route of its own
-IFF_UP = 1
 IF_OPER_UP = 6  # if.h: "up" in RFC 2863
 # Our routes carry this originator (rtnetlink(7), rtm_protocol), so that others stay unchanged.
 PROTOCOL = 155

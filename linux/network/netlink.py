@@ -25,6 +25,9 @@ RTAX_LOCK, RTAX_RTO_MIN = 1, 13
 HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 ERROR = struct.Struct("=i")
+LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
+IFF_UP = 1
+RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 TCA_KIND, TCA_STATS, TCA_XSTATS = 1, 3, 4
 # struct tcmsg, struct tc_stats (linux/rtnetlink.h, gen_stats.h): bytes, packets, drops,
@@ -44,6 +47,15 @@ NOTIFICATIONS_BUFFER_BYTES = 16 * 1024 * 1024
 # For thousands of requests on a busy machine; as struct timeval.
 ANSWER_S = 30
 ANSWER_TIMEOUT = struct.pack("@ll", ANSWER_S, 0)
+
+
+class Refused(EmulationError):
+    """A request that the kernel refused, with the number of its error (errno(3))."""
+
+    def __init__(self, what: str, number: int) -> None:
+        super().__init__(f"{what}: refused by the kernel: {os.strerror(number)}")
+        self.number = number
+
 
 # A description for the error message if it fails, and the request: one netlink message.
 Request = tuple[str, bytes]
@@ -70,7 +82,7 @@ class NetlinkSocket:
         self.sock.close()
 
     def send(self, requests: Iterable[Request]) -> None:
-        """Send all requests in order; raises `EmulationError` for the first that failed.
+        """Send all requests in order; raises `Refused` for the first that failed.
 
         All must ask for an answer (NLM_F_ACK), as pyroute2's do.
         """
@@ -134,12 +146,17 @@ class NetlinkSocket:
 
 def _require_success(what: str, code: int) -> None:
     if code:
-        raise EmulationError(f"{what}: refused by the kernel: {os.strerror(-code)}")
+        raise Refused(what, -code)
 
 
 def request(kind: int, flags: int, body: bytes) -> bytes:
     """A request of a type, with flags beside NLM_F_REQUEST."""
     return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, 1, 0) + body
+
+
+def taken_down(index: int) -> bytes:
+    """A request to take an interface down, with an answer."""
+    return request(RTM_NEWLINK, NLM_F_ACK, LINK.pack(socket.AF_UNSPEC, 0, index, 0, IFF_UP))
 
 
 def places_in(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -1,9 +1,10 @@
 """Threads for requests that may never be answered: the process can end without them."""
 
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TypeVar
 
@@ -38,6 +39,18 @@ def in_threads(
             _wait(futures, check)
         raise
     return [future.result() for future in futures]
+
+
+@contextmanager
+def real_time() -> Iterator[None]:
+    """Let this thread run before all of normal priority, if permitted (sched(7), SCHED_RR)."""
+    before = os.sched_getscheduler(0)
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, before, os.sched_param(0))
 
 
 def _work_off(work: Callable[[Item], Result], left: "deque[tuple[Item, Future[Result]]]") -> None:

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -25,11 +26,18 @@ from traffic_gen.probes.blackout import ALWAYS_NS, longest, longest_possible_ms,
 from traffic_gen.probes.prober_process import EVERY_MILLISECOND, background, probing
 from traffic_gen.workloads.sized_collective import SizedCollective
 
-FAULTS = (
-    (Component.NIC_LINK, FaultMode.DOWN, 20),
-    (Component.NIC_LINK, FaultMode.BLACKHOLE, 20),
-    (Component.CONTROLLER, FaultMode.KILL, 5),
-)
+# The component, the mode and the number of trials, for NICs of one port and of two.
+FAULTS = {
+    1: (
+        (Component.NIC_LINK, FaultMode.DOWN, 20),
+        (Component.NIC_LINK, FaultMode.BLACKHOLE, 20),
+        (Component.CONTROLLER, FaultMode.KILL, 5),
+    ),
+    2: (
+        (Component.NIC_LINK, FaultMode.DOWN, 20),
+        (Component.RAIL_SWITCH, FaultMode.DOWN, 20),
+    ),
+}
 SIZE_BYTES = 4_000_000
 BEGIN_S, LAST_S = 0.3, 0.4
 MOST_PAIRS = 6
@@ -56,7 +64,7 @@ class Trial:
 
 def trials(fabric: Experiment) -> Iterator[dict[str, Any]]:
     """Yield a row for each component and fault mode."""
-    for component, mode, count in FAULTS:
+    for component, mode, count in FAULTS[fabric.topology.spec.nic.ports]:
         names = components(fabric.topology, component)
         done = [
             _trial(fabric, Fault(component, mode, names[n * STRIDE % len(names)], for_s=LAST_S))
@@ -130,10 +138,10 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
 
 
 def blackout(_store: Path) -> Iterator[Row]:
-    """Measure blackouts under load, by link failures, blackholes and controller restarts."""
-    for kind in COMPARED:
-        spec = replace(SIXTEEN, kind=kind)
-        with bench_fabric(f"blackout-{kind}", spec) as fabric:
+    """Measure blackouts under load, by failures of links, switches and the controller."""
+    for ports, kind in product(FAULTS, COMPARED):
+        spec = replace(SIXTEEN, kind=kind, nic=replace(SIXTEEN.nic, ports=ports))
+        facts = {"gpus": spec.gpus, "proxies": ProxyKind.PROCESS.value}
+        with bench_fabric(f"blackout-{kind}-{ports}", spec) as fabric:
             for row in trials(fabric):
-                proxies = ProxyKind.PROCESS.value
-                yield {"gpus": spec.gpus, "proxies": proxies, "fabric": kind.value, **row}
+                yield {**facts, "nic_ports": ports, "fabric": kind.value, **row}

@@ -305,7 +305,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "calibration": (Table("kind mbit_per_s wrong", across="left_percent", of=_hard),),
     "blackout": (
         Table(
-            "fault fabric blackout_median_ms blackout_worst_ms detected_median_ms "
+            "nic_ports fault fabric blackout_median_ms blackout_worst_ms detected_median_ms "
             "confirmed_median_ms lost_probes_unaffected probes_unaffected"
         ),
     ),

@@ -1,7 +1,8 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
+import errno
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -14,12 +15,15 @@ from linux.network.namespaces import namespace_of, set_sysctl
 from linux.network.netlink import (
     RTAX_RTO_MIN,
     NetlinkSocket,
+    Refused,
     Request,
     read_queues,
     requests_in_batch,
+    taken_down,
 )
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
+from linux.processes.threads import real_time
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import (
@@ -150,6 +154,23 @@ class Links:
         """Send the collected requests, the switches' first: links are created there."""
         for place in sorted(self._asked):
             self.sockets[place].send(self._asked.pop(place))
+
+    def set_down(self, links: Iterable[Link]) -> None:
+        """Take links down with one call, so that they lose carrier together.
+
+        Raises `LinkEndGone` for an interface that is gone; the others are down all the same.
+        """
+        asked = [
+            (f"{link.name}: taking it down", taken_down(self.index_of(link.carrier_end)))
+            for link in links
+        ]
+        try:
+            with real_time():  # the kernel waits for each, and a busy machine between them
+                self.sockets[""].send(asked)
+        except Refused as error:
+            if error.number != errno.ENODEV:
+                raise
+            raise LinkEndGone(str(error)) from error
 
     def _next_index(self) -> int:
         self._made += 1

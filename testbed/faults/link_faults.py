@@ -7,7 +7,7 @@ of the requested rates.
 import errno
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -64,13 +64,8 @@ class LinkFaults:
         self.keep_down(links)
 
     def keep_down(self, links: Sequence[Link]) -> None:
-        """Take links down one right after the other, also those that something else brought up."""
-        ends = [link.carrier_end for link in links]
-        with ExitStack() as stack:
-            opened = [(end, stack.enter_context(self._links.netlink_of(end))) for end in ends]
-            for end, netlink in opened:
-                with _explained(end, "cannot be taken down"):
-                    netlink.link("set", index=self._links.index_of(end), state="down")
+        """Take links down together, also those that something else brought up."""
+        self._links.set_down(links)
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""

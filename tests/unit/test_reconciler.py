@@ -4,6 +4,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from controller.reconciler import (
     DRAINING_S,
     GATHERING_S,
     LINKS_DEADLINE_S,
+    MOST_GATHERINGS,
     REPAIR_BARRIER_TIMEOUT_S,
     Reconciler,
 )
@@ -363,6 +365,31 @@ def test_a_lost_link_is_answered_at_once(topology: Topology) -> None:
     assert 3.0 < confirmed_s <= 3.0 + AT_ONCE_S
     assert control.told.times("settled")[-1] >= confirmed_s + DRAINING_S
     control.assert_is(Health(frozenset({link})))
+
+
+def test_links_that_fail_one_after_the_other_are_one_update() -> None:
+    """The ports of a switch that dies, each before the time to gather is over."""
+    control = Control(RAIL_OPTIMIZED).started()
+    links = [link.name for link in control.topology.links_of("rail0")]
+    for number, name in enumerate(links):
+        control.world.at(3.0 + number * GATHERING_S / 2, partial(control.carrier, name, up=False))
+    control.run_until(5.0)
+    (confirmed_s,) = [s for s in control.told.times("confirmed") if s > 3.0]
+    last_s = 3.0 + (len(links) - 1) * GATHERING_S / 2
+    assert last_s < confirmed_s <= last_s + GATHERING_S + AT_ONCE_S
+    control.assert_is(Health(frozenset(links)))
+
+
+def test_the_first_of_many_failures_is_not_delayed_by_the_last() -> None:
+    control = Control(RAIL_ONLY).started()
+    links = [link.name for link in control.topology.links]
+    for number, name in enumerate(links):
+        control.world.at(3.0 + number * 0.9 * GATHERING_S, partial(control.carrier, name, up=False))
+    assert len(links) * 0.9 * GATHERING_S > MOST_GATHERINGS * GATHERING_S + AT_ONCE_S
+    control.run_until(5.0)
+    confirmed_s = next(s for s in control.told.times("confirmed") if s > 3.0)
+    assert confirmed_s <= 3.0 + MOST_GATHERINGS * GATHERING_S + AT_ONCE_S
+    control.assert_is(Health(frozenset(links)))
 
 
 @FABRICS

@@ -12,7 +12,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from controller.planner import Route
 from controller.southbound import host_routes as rtnetlink
-from linux.network.netlink import HEADER, messages_in
+from linux.network.netlink import HEADER, IFF_UP, RTM_NEWLINK, messages_in, taken_down
 
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}
@@ -106,7 +106,7 @@ def test_a_datagram_is_split_into_its_messages(messages: list[tuple[int, bytes]]
     assert list(messages_in(data)) == messages
 
 
-@pytest.mark.parametrize("flags", [0, rtnetlink.IFF_UP])
+@pytest.mark.parametrize("flags", [0, IFF_UP])
 @pytest.mark.parametrize("state", ["DOWN", "LOWERLAYERDOWN", "UP"])
 def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) -> None:
     made = ifinfmsg()
@@ -114,7 +114,7 @@ def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) 
     made["attrs"] = [("IFLA_IFNAME", "hb0-g12"), ("IFLA_MTU", 9000), ("IFLA_OPERSTATE", state)]
     made.encode()
     body = bytes(made.data[HEADER.size :])
-    up = state == "UP" and flags == rtnetlink.IFF_UP
+    up = state == "UP" and flags == IFF_UP
     assert rtnetlink.link_of(body) == ("hb0-g12", 7, up, "")
 
 
@@ -124,3 +124,11 @@ def test_the_kernel_tells_of_the_loopback() -> None:
     assert netlink.interfaces()["lo"] == 1
     assert isinstance(netlink.routes({}), frozenset)
     netlink.close()
+
+
+def test_a_request_takes_an_interface_down_and_changes_nothing_else() -> None:
+    made = ifinfmsg(taken_down(7))
+    made.decode()
+    assert made["header"]["type"] == RTM_NEWLINK
+    assert (made["index"], made["flags"], made["change"]) == (7, 0, IFF_UP)
+    assert made["attrs"] == []
