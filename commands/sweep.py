@@ -33,7 +33,7 @@ from model.errors import InputError, Problem
 from model.sweep import REAL
 from results.sections.several_runs import sweep_section
 from results.store.runs import DEFAULT_STORE
-from results.store.sweeps import SweepFolder, begun_at_once
+from results.store.sweeps import SweepFolder
 from results.verdicts.sweep import sweep_object
 from scenarios.library_files import scenario_file
 from scenarios.load import load
@@ -78,7 +78,8 @@ def sweep(
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
         _refuse_virtual_options(at_once_here, fresh=fresh)
-    require = begun_at_once if is_local else partial(_require_ray, address)
+    here = partial(_require_machine, clock or REAL, proxies)
+    require = here if is_local else partial(_require_ray, address)
     folder = asked.folder(store, require_possible if is_local else anything_elsewhere, require)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
@@ -112,12 +113,19 @@ def _require_ray(address: str | None) -> None:
     connected(address or "auto")
 
 
+def _require_machine(clock: str, proxies: str | None) -> None:
+    """Make this machine ready for points; raise `NotReady` if it cannot execute them."""
+    if clock == REAL:
+        ready(proxies, NEEDS_NO_ROOT)
+    else:
+        program()
+
+
 def _local(folder: SweepFolder, at_once: int | None) -> Executor:
     """The executor on this machine, which is made ready; by the real clock, for single points."""
+    _require_machine(folder.sweep.clock, folder.sweep.proxies)
     if folder.sweep.clock == REAL:
-        ready(folder.sweep.proxies, NEEDS_NO_ROOT)
         return LocalExecutor()
-    program()
     return LocalExecutor(at_once or machines_at_once(_most_gpus(folder)))
 
 

@@ -122,6 +122,7 @@ def playground() -> Iterator[Path]:
     with (
         tempfile.TemporaryDirectory() as name,
         patch("os.fsync"),
+        patch.object(sweep_command, "_require_machine", lambda clock, proxies: None),
         patch.object(sweep_command, "_local", lambda folder, at_once: None),
         patch.object(sweep_command, "_run_points", lambda *_, **__: None),
         patch("scenarios.planning.machine_profile.known_machine", lambda: TWO_CORES),

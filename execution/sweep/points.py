@@ -192,7 +192,10 @@ def _values_first(points: Sequence[Point]) -> list[Point]:
 
 
 def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
-    """Add the affected points to a problem, unless all points have it."""
+    """Add the affected points to a problem, unless all points have it; name the sweep's option."""
+    keys = (setting.key for setting in having[0].settings)
+    if any(f"{problem.where}.".startswith(f"--set {key}.") for key in keys):
+        problem = replace(problem, where=problem.where.replace("--set", "--over", 1))
     if len(having) == of > 1:
         return problem
     points = sorted(having, key=lambda point: point.number)

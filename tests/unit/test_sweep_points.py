@@ -115,9 +115,9 @@ def problems(path: Path, *over: str, overrides: tuple[str, ...] = ()) -> list[st
 def test_the_problems_of_all_points_are_said_at_once(scenario: Path) -> None:
     assert problems(scenario, "fabric.domains=0,4", "repeats=1,x") == [
         "point 1 (fabric.domains=0, repeats=1), also 2: "
-        "--set fabric.domains: must be at least 1, got 0",
+        "--over fabric.domains: must be at least 1, got 0",
         "point 2 (fabric.domains=0, repeats=x), also 4: "
-        "--set repeats: must be a whole number or 'auto', got 'x'",
+        "--over repeats: must be a whole number or 'auto', got 'x'",
     ]
 
 

@@ -371,16 +371,24 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     assert asked.folder(tmp_path, lambda _: None) != folder
 
 
-def test_a_sweep_that_no_cluster_can_run_has_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("requirement", "asked"),
+    [
+        ("execution.sweep.ray_executor.connected", {"executor": "ray"}),
+        ("commands.sweep.ready", {}),
+        ("commands.sweep.program", {"clock": "virtual"}),
+    ],
+)
+def test_a_sweep_that_no_machine_can_run_has_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirement: str, asked: dict[str, Any]
 ) -> None:
     def lacking(*_: object) -> None:
         raise NotReady("a part is missing")
 
-    monkeypatch.setattr("execution.sweep.ray_executor.connected", lacking)
+    monkeypatch.setattr(requirement, lacking)
     (tmp_path / "x.yaml").write_text(GOOD)
     with pytest.raises(NotReady):
-        sweep(tmp_path / "x.yaml", ["repeats=1,2"], store=tmp_path, executor="ray")
+        sweep(tmp_path / "x.yaml", ["repeats=1,2"], store=tmp_path, **asked)
     with pytest.raises(InputError, match="sweep 'latest' not found"):
         find_sweep(tmp_path, "latest")
     assert [place.name for place in tmp_path.iterdir()] == ["x.yaml"]
