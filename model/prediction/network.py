@@ -228,8 +228,8 @@ class Network:
     transfers of a connection that are sent and not confirmed. `hops` are the link
     directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE. Packets
     of a pair take `ways` paths over spine switches in turn: their uplinks stand in its row as often
-    as they are on one, and have their rates times the number of paths. Each pair has all of its
-    `queue_pairs`, or one if they take different paths.
+    as they are on one, and have their rates times the number of paths. A pair has all `queue_pairs`
+    of two ranks if these take parts of each transfer, or one if they take transfers in turn.
     """
 
     begin_s: float

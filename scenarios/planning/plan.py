@@ -190,7 +190,7 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
     sent, gpus = spread(task.transfers(), spec), topology.job_gpus
     if len(sent) > MOST_SIMULATED:
         return 0.0
-    pairs, pair = pairs_of(sent, len(gpus))
+    pairs, pair = pairs_of(sent, len(gpus), spec.turns)
     (net,) = networks([Epoch(topology, health_under(topology, faults))], gpus, pairs)
     weight = _weights(net, pair)
     if (weight == 1.0).all() or not is_contended(sent, pair, net):
