@@ -25,7 +25,6 @@ from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
 from scenarios.format.missing import job_grid, unconnected_issues
-from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
@@ -223,7 +222,7 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
 
 def _only_by_agents(file: ScenarioFile) -> Iterator[str]:
     """Yield what other generators cannot do of what a scenario asks for."""
-    if has_several_lanes(file.fabric):
+    if file.fabric.lanes > 1:
         yield "uses one NIC port of a GPU"
     if file.faults:
         yield "cannot be combined with faults"

@@ -14,7 +14,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.fabric.transport import ACKNOWLEDGED_EVERY, Roce, Transport
 from model.prediction.fluid import path_class, transfer_paths
-from model.prediction.network import PathClass, healthy_network, networks, pairs_of
+from model.prediction.network import PathClass, healthy_network, networks_of
 from model.prediction.simulation import Simulation, unshared_arrivals_s
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec
@@ -33,8 +33,7 @@ def fabric(transport: Transport = Transport.ROCE, **roce: int | bool) -> Topolog
 
 def arrives_s(topology: Topology, latency_s: float = LATENCY_S) -> float:
     """When the transfer has arrived; by the simulation and without it."""
-    epoch, (pairs, pair) = Epoch(topology), pairs_of(ONE, 2)
-    (net,) = networks([epoch], topology.job_gpus, pairs)
+    pair, net = healthy_network(ONE, topology)
     latencies = latencies_on(topology, latency_s)
     simulated_s = float(Simulation(ONE, pair, [net], latencies).run()[0])
     assert unshared_arrivals_s(ONE, pair, net, latencies)[0] == pytest.approx(simulated_s)
@@ -69,8 +68,7 @@ def test_a_window_that_fills_the_round_trip_changes_nothing() -> None:
 def test_windows_stay_from_one_state_of_the_fabric_to_the_next() -> None:
     topology = fabric(window=8)
     epochs = [Epoch(topology, begin_s=begin_s) for begin_s in (0.0, 1.0)]
-    pairs, pair = pairs_of(ONE, 2)
-    nets = networks(epochs, topology.job_gpus, pairs)
+    pair, nets = networks_of(ONE, epochs, topology.job_gpus)
     both = Simulation(ONE, pair, nets, latencies_on(topology))
     assert both.run()[0] == pytest.approx(arrives_s(topology))
 
