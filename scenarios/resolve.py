@@ -10,7 +10,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.transport import Transport
 from model.faults import Fault
 from model.prediction.machine import Machine
-from model.workload.generator import Generator, packets_of
+from model.workload.generator import CRAFTED, Generator
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
@@ -292,7 +292,7 @@ def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     if generator is Generator.IPERF3:
         pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
         return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)
-    packets = int(packets_of(transfers.size_bytes).sum())
+    packets = int(CRAFTED.packets(transfers.size_bytes).sum())
     too_many = packets > MOST_PACKETS
     return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
 
