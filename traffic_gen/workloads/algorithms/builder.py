@@ -101,7 +101,12 @@ class Builder:
 
     @property
     def nic_ranks(self) -> Ints:
-        """A row for each NIC that every domain has: the rank with its link, by domain."""
+        """A row for each NIC that every domain has: the rank with its link, by domain.
+
+        Raises `ScheduleError` if there is none.
+        """
+        if not len(self.shared_rails):
+            raise ScheduleError("no rail has a NIC in every domain")
         return self.rank(np.arange(self.domains), self.shared_rails)
 
     def require_whole(self) -> None:
@@ -306,9 +311,7 @@ def rail_rings(build: Builder) -> Ints:
     ring enters a domain on the rail on which it left the one before, as NCCL's alternating rings do
     (since version 2.20).
     """
-    if not len(build.shared_rails):
-        raise ScheduleError("no rail has a NIC in every domain")
-    return _rings(build, len(build.shared_rails))
+    return _rings(build, len(build.nic_ranks))
 
 
 def _rings(build: Builder, count: int) -> Ints:

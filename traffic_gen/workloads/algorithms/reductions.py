@@ -157,46 +157,43 @@ def double_tree_all_reduce(build: Builder) -> None:
     The chunk of a rail is cut into slices, which the trees take in turn. The rails are those on
     which every domain has a NIC.
     """
-    if not len(build.shared_rails):
-        raise ScheduleError("no rail has a NIC in every domain")
-    arrived = within_domains(
-        build, lambda _own, peers: _of_rail(build, peers), build.nothing(), reduce=True
-    )
-    arrived = _along_trees(build, arrived)
-    within_domains(build, lambda own, _peers: _of_rail(build, own), arrived)
-
-
-def _of_rail(build: Builder, ranks: Ints) -> Ints:
-    """Return a row for each rank: all slices of its rail's chunk, if its rail has one."""
     chunk, holders = np.full(build.gpus, NONE), build.nic_ranks
     chunk[holders] = np.arange(len(holders))[:, None]
-    first = chunk[ranks][:, None]
+    arrived = within_domains(
+        build, lambda _own, peers: _slices(build, chunk[peers]), build.nothing(), reduce=True
+    )
+    arrived = _along_trees(build, holders, arrived)
+    within_domains(build, lambda own, _peers: _slices(build, chunk[own]), arrived)
+
+
+def _slices(build: Builder, chunks: Ints) -> Ints:
+    """Return a row for each of these chunks: all of its slices; `NONE` for no chunk."""
+    first = chunks[:, None]
     return np.where(first == NONE, NONE, first * build.slices + np.arange(build.slices))
 
 
-def _along_trees(build: Builder, ready: Arrivals) -> Arrivals:
+def _along_trees(build: Builder, holders: Ints, ready: Arrivals) -> Arrivals:
     """Add the rounds of the double tree, on all rails at the same time; return all arrivals."""
     everything, new = [ready], ready.copy()
     for moves in rounds(build.domains, build.slices):
-        arrived = _round(build, moves, new)
+        arrived = _round(build, holders, moves, new)
         # Arrivals before a send also precede the next send of the same rank.
-        new[build.nic_ranks[:, [move.source for move in moves]]] = NONE
+        new[holders[:, [move.source for move in moves]]] = NONE
         everything.append(arrived)
         new = joined(new, arrived)
     return joined(*everything)
 
 
-def _round(build: Builder, moves: Sequence[Move], after: Arrivals) -> Arrivals:
+def _round(build: Builder, holders: Ints, moves: Sequence[Move], after: Arrivals) -> Arrivals:
     """Add the moves of a round, for every rail its slice."""
     sources, destinations, slices = np.array(
         [(move.source, move.destination, move.slice) for move in moves]
     ).T
-    holders = build.nic_ranks
     return build.meet(
-        holders[:, sources].ravel(),
-        holders[:, destinations].ravel(),
-        (np.arange(len(holders))[:, None] * build.slices + slices).reshape(-1, 1),
+        holders.T[sources].ravel(),
+        holders.T[destinations].ravel(),
+        (np.arange(len(holders)) * build.slices + slices[:, None]).reshape(-1, 1),
         channel="nic",
         after=after,
-        reduce=np.tile([not move.down for move in moves], len(holders)),
+        reduce=np.repeat([not move.down for move in moves], len(holders)),
     )
