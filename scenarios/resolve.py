@@ -10,7 +10,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.transport import Transport
 from model.faults import Fault
 from model.prediction.machine import Machine
-from model.workload.generator import Generator, packets_of
+from model.workload.generator import CRAFTED, Generator
 from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
@@ -25,7 +25,6 @@ from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
 from scenarios.format.missing import job_grid, unconnected_issues
-from scenarios.format.nics import has_several_lanes
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
@@ -223,7 +222,7 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
 
 def _only_by_agents(file: ScenarioFile) -> Iterator[str]:
     """Yield what other generators cannot do of what a scenario asks for."""
-    if has_several_lanes(file.fabric):
+    if file.fabric.lanes > 1:
         yield "uses one NIC port of a GPU"
     if file.faults:
         yield "cannot be combined with faults"
@@ -293,7 +292,7 @@ def _limit_problem(generator: Generator, transfers: Transfers) -> str:
     if generator is Generator.IPERF3:
         pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
         return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)
-    packets = int(packets_of(transfers.size_bytes).sum())
+    packets = int(CRAFTED.packets(transfers.size_bytes).sum())
     too_many = packets > MOST_PACKETS
     return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
 

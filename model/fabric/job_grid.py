@@ -1,6 +1,7 @@
 """The grid of a job's GPUs: its slots by domain and rail, and the ranks of the GPUs there."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -78,10 +79,12 @@ class JobGrid:
         return {(d, r): first.setdefault((d, r // shared), (d, r)) for d, r in self.slots}
 
     @cached_property
-    def shared_rails(self) -> tuple[int, ...]:
-        """The local ranks at which every domain has a GPU with the link of a NIC."""
-        gaps = {rail for _, rail in self.missing}
-        return tuple(rail for rail in range(0, self.size, self.gpus_per_nic) if rail not in gaps)
+    def shared_rails(self) -> tuple[tuple[int, ...], ...]:
+        """For each NIC that every domain has, the local rank with its link, by domain."""
+        by_nic = defaultdict[int, list[int]](list)
+        for _, rail in dict.fromkeys(self.holders.values()):
+            by_nic[rail // self.gpus_per_nic].append(rail)
+        return tuple(tuple(rails) for rails in by_nic.values() if len(rails) == self.domains)
 
     @property
     def nics(self) -> "Ints":
@@ -96,11 +99,15 @@ class JobGrid:
             for domain, rail in self.missing
             if domain in domains and rail in rails
         )
-        return JobGrid(len(domains), len(rails), missing, self.shared_by(len(rails)))
+        return JobGrid(len(domains), len(rails), missing, self.shared_by(rails))
 
-    def shared_by(self, size: int) -> int:
-        """Return how many GPUs share a NIC in a part with so many slots of each domain."""
-        return self.gpus_per_nic if size == self.size else 1
+    def shared_by(self, rails: Sequence[int]) -> int:
+        """Return how many GPUs share a NIC in a part with these rails; 1 if not all of them do."""
+        nics = [rail // self.gpus_per_nic for rail in rails]
+        shared = min(self.gpus_per_nic, len(rails))
+        numbers = {nic: number for number, nic in enumerate(dict.fromkeys(nics))}
+        alike = all(numbers[nic] == place // shared for place, nic in enumerate(nics))
+        return shared if alike else 1
 
     def __str__(self) -> str:
         """Domains and GPUs in each, in words: `4 x 8 GPUs`, or the sizes of unequal domains."""

@@ -287,8 +287,8 @@ class FabricSpec:
 
     @property
     def turns(self) -> int:
-        """Paths over spine switches that the transfers of two GPUs take in turn."""
-        return self.entropies // self.ways
+        """Queue pairs that the transfers of two GPUs take in turn."""
+        return 1 if self.transport is Transport.TCP or self.roce.split else self.roce.queue_pairs
 
     @property
     def entropy_mask(self) -> int:

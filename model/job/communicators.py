@@ -133,8 +133,8 @@ def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
         for _, group in groupby(sorted(ranks), key=lambda rank: grid.slots[rank][0])
     ]
     if all(rails == by_domain[0] for rails in by_domain):
-        size = len(by_domain[0])
-        own = JobGrid(len(by_domain), size, gpus_per_nic=grid.shared_by(size))
+        gpus_per_nic = grid.shared_by(by_domain[0])
+        own = JobGrid(len(by_domain), len(by_domain[0]), gpus_per_nic=gpus_per_nic)
         return Communicator(tuple(sorted(ranks)), own)
     if len(ranks) == grid.gpus:
         return Communicator(tuple(sorted(ranks)), grid)

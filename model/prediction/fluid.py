@@ -25,8 +25,7 @@ from model.prediction.network import (
     Network,
     PathClass,
     Terms,
-    networks,
-    pairs_of,
+    networks_of,
     sums,
 )
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
@@ -85,8 +84,7 @@ def predict_through(
     """
     gpus = gpus or epochs[0].topology.job_gpus
     transfers = schedule.transfers
-    pairs, pair = pairs_of(transfers, len(gpus), epochs[0].topology.spec.turns)
-    fabric = networks(epochs, gpus, pairs)
+    pair, fabric = networks_of(transfers, epochs, gpus)
     arrival_s = arrivals_s(transfers, pair, fabric, latency_s, terms, weight)
     return Prediction(
         topology_digest=epochs[0].topology.digest,

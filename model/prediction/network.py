@@ -228,8 +228,8 @@ class Network:
     transfers of a connection that are sent and not confirmed. `hops` are the link
     directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE. Packets
     of a pair take `ways` paths over spine switches in turn: their uplinks stand in its row as often
-    as they are on one, and have their rates times the number of paths. Each pair has all of its
-    `queue_pairs`, or one if they take different paths.
+    as they are on one, and have their rates times the number of paths. A pair has all `queue_pairs`
+    of two ranks if these take parts of each transfer, or one if they take transfers in turn.
     """
 
     begin_s: float
@@ -390,9 +390,19 @@ def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, .
 
 def healthy_network(transfers: Transfers, topology: Topology) -> tuple[Ints, Network]:
     """Return the pair of each transfer, and a fabric without faults for the pairs of its job."""
-    gpus = topology.job_gpus
-    pairs, pair = pairs_of(transfers, len(gpus), topology.spec.turns)
-    return pair, networks([Epoch(topology)], gpus, pairs)[0]
+    pair, (net,) = networks_of(transfers, [Epoch(topology)], topology.job_gpus)
+    return pair, net
+
+
+def networks_of(
+    transfers: Transfers, epochs: Sequence[Epoch], gpus: Sequence[Gpu]
+) -> tuple[Ints, list[Network]]:
+    """Return the pair of each transfer, and a fabric in each epoch for the pairs that send.
+
+    Ranks are placed on `gpus`.
+    """
+    pairs, pair = pairs_of(transfers, len(gpus), epochs[0].topology.spec.turns)
+    return pair, networks(epochs, gpus, pairs)
 
 
 def pairs_of(transfers: Transfers, ranks: int, turns: int = 1) -> tuple[Pairs, Ints]:

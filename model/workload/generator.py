@@ -1,30 +1,20 @@
-"""Traffic generators, and the bytes that each adds to a transfer on the wire.
-
-The packets of an RDMA WRITE over RoCEv2 follow the InfiniBand Architecture Specification, volume 1:
-sections 9.2 (BTH), 9.3.1 (RETH), 9.4.3 (RDMA WRITE), annex A17 (RoCEv2).
-"""
+"""Traffic generators, and the bytes that each adds to a transfer on the wire."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from model.arrays import Ints
-from model.fabric.shaping import ETHERNET_HEADER_BYTES, PACKET_HEADER_BYTES
-from model.fabric.transport import (
-    ANSWER_BYTES,
-    DEFAULT_ROCE,
-    HEADERS_BYTES,
-    RETH_BYTES,
-    WORD_BYTES,
-    Roce,
-)
+from model.fabric.shaping import PACKET_HEADER_BYTES
+from model.fabric.transport import ANSWER_BYTES, DEFAULT_ROCE, IMMEDIATE_BYTES, Roce
 
 # The number and the length of a transfer travel with its payload, by the agents' protocol.
 TRANSFER_HEADER_BYTES = 8
 # A connection's SYN and its answer have 8 bytes of options more than other packets (RFC 9293: MSS
 # 4, window scale 3, SACK permitted 2, with padding).
 SYN_BYTES = 8
-# The path MTU of InfiniBand that fits into Ethernet's 1500 bytes (section 10.5.1: 256 to 4096).
+# The path MTU of InfiniBand that fits into Ethernet's 1500 bytes (InfiniBand Architecture
+# Specification, volume 1, section 10.5.1: 256 to 4096).
 PATH_MTU_BYTES = 1024
+CRAFTED = Roce(mtu=PATH_MTU_BYTES)
 
 
 class Generator(StrEnum):
@@ -66,16 +56,6 @@ class Framing:
         return size, size
 
 
-class _CraftedPackets(Framing):
-    """Packets with longer headers than TCP's: the difference counts as payload."""
-
-    def forth(self, size_bytes: int, *, has_rendezvous: bool = False) -> int:
-        """Bytes of all frames of a transfer, less a TCP header for each."""
-        del has_rendezvous
-        frames = packet_bytes(size_bytes)
-        return sum(frames) + len(frames) * (ETHERNET_HEADER_BYTES - PACKET_HEADER_BYTES)
-
-
 @dataclass(frozen=True)
 class QueuePairs(Framing):
     """Packets of RoCE, with other headers than TCP's: the difference counts as payload."""
@@ -103,6 +83,15 @@ class QueuePairs(Framing):
         return int(each * packets), each * (1 + has_rendezvous)
 
 
+class _CraftedPackets(Framing):
+    """Packets of RoCE without immediates, and without answers."""
+
+    def forth(self, size_bytes: int, *, has_rendezvous: bool = False) -> int:
+        """Bytes of all frames of a transfer, less a TCP header for each."""
+        del has_rendezvous
+        return QueuePairs(roce=CRAFTED).forth(size_bytes) - IMMEDIATE_BYTES
+
+
 # By the agents' protocol (`traffic_gen/agents/agent.py`): beside the header a transfer's
 # confirmation, and its ready-to-receive message; the rank of the sender when a connection opens.
 AGENTS = Framing(header=TRANSFER_HEADER_BYTES, confirmation=4, ready=4, opening=4 + SYN_BYTES)
@@ -113,28 +102,3 @@ FRAMINGS = {
     Generator.IPERF3: IPERF3,
     Generator.SCAPY: _CraftedPackets(opening=0, answer=0),
 }
-
-
-def packets_of(size_bytes: Ints) -> Ints:
-    """How many packets messages of these sizes have."""
-    return -(-size_bytes // PATH_MTU_BYTES)
-
-
-def payload_bytes(size_bytes: int) -> list[int]:
-    """Payload bytes of each packet of a message: full ones, then the rest."""
-    full, rest = divmod(size_bytes, PATH_MTU_BYTES)
-    return [PATH_MTU_BYTES] * full + ([rest] if rest else [])
-
-
-def padding_bytes(payload: int) -> int:
-    """Bytes that pad a payload to whole words."""
-    return -payload % WORD_BYTES
-
-
-def packet_bytes(size_bytes: int) -> list[int]:
-    """Bytes of each IP packet of a message; the first one has the RETH."""
-    payloads = payload_bytes(size_bytes)
-    return [
-        HEADERS_BYTES + (RETH_BYTES if number == 0 else 0) + payload + padding_bytes(payload)
-        for number, payload in enumerate(payloads)
-    ]

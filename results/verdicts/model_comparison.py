@@ -11,7 +11,7 @@ from model.fabric.topology import RankGpus, Topology
 from model.fabric.transport import Transport
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
-from model.prediction.network import networks, overlap, pairs_of
+from model.prediction.network import networks_of, overlap
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
@@ -215,8 +215,7 @@ def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | 
         return None, None
     gpus = measured.gpus or measured.topology.job_gpus
     transfers, arrival_s = measured.schedule.transfers, np.array(prediction.arrival_s)
-    pairs, pair = pairs_of(transfers, len(gpus), measured.topology.spec.turns)
-    (net,) = networks([measured.epoch], gpus, pairs)
+    pair, (net,) = networks_of(transfers, [measured.epoch], gpus)
     shared = None
     if measured.times_count:  # else, neither do rates
         shared = contention(transfers, pair, net, arrival_s, measured.executions.repeats)

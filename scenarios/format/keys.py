@@ -301,6 +301,16 @@ class Fabric(Strict):
         "`auto`: this machine's default",
     )
 
+    @property
+    def nics(self) -> int:
+        """The number of NICs of a domain."""
+        return self.nics_per_domain or self.domain_size
+
+    @property
+    def lanes(self) -> int:
+        """The number of NIC ports that a GPU uses."""
+        return self.nic_ports * max(1, self.nics // self.domain_size)
+
     @model_validator(mode="before")
     @classmethod
     def _import_network(cls, given: Any, info: ValidationInfo) -> Any:

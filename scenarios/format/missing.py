@@ -28,7 +28,7 @@ def missing_slots(fabric: Fabric) -> tuple[Slot, ...]:
 
 def job_grid(fabric: Fabric) -> JobGrid:
     """Return the grid that a job uses, before the fabric is known to be right."""
-    gpus_per_nic = max(1, fabric.domain_size // (fabric.nics_per_domain or fabric.domain_size))
+    gpus_per_nic = max(1, fabric.domain_size // fabric.nics)
     return JobGrid(fabric.domains, fabric.domain_size, missing_slots(fabric), gpus_per_nic)
 
 

@@ -26,33 +26,28 @@ def nic_issues(fabric: Fabric) -> Iterator[Issue]:
     if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
         what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
         yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
-    if fabric.nic_ports > 1 or fabric.nics_per_domain not in (None, fabric.domain_size):
+    if fabric.nic_ports > 1 or fabric.nics != fabric.domain_size:
         for key, asked in _single_port_only(fabric):
             what = "needs one NIC of one port for each GPU"
             if asked:
                 yield Issue(("fabric", key), what, "leave out nic_ports and nics_per_domain")
 
 
-def has_several_lanes(fabric: Fabric) -> bool:
-    """Whether a GPU has several NIC ports."""
-    return fabric.nic_ports > 1 or (fabric.nics_per_domain or 0) > fabric.domain_size
-
-
 def _number_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of NICs that GPUs cannot share or have equally."""
-    gpus, nics = fabric.domain_size, fabric.nics_per_domain or fabric.domain_size
+    gpus, nics = fabric.domain_size, fabric.nics
     place = "fabric", "nics_per_domain"
     if nics % gpus and gpus % nics:
         what = f"{nics} NICs and {gpus} GPUs of a domain: one number must divide the other"
         yield Issue(place, what, f"use a divisor or a multiple of {gpus}")
-    elif nics // gpus * fabric.nic_ports > MAX_LANES:
+    elif fabric.lanes > MAX_LANES:
         what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
         yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
 
 
 def _followed_issues(fabric: Fabric) -> Iterator[Issue]:
     """Yield an issue if each transfer has to be followed, and there are too many GPUs for it."""
-    gpus, nics = fabric.domain_size, fabric.nics_per_domain or fabric.domain_size
+    gpus, nics = fabric.domain_size, fabric.nics
     count = fabric.domains * max(gpus, nics) * fabric.nic_ports
     if count > MOST_FOLLOWED and (nics != gpus or fabric.spread is Spread.HASH):
         key = "spread" if nics == gpus else "nics_per_domain"

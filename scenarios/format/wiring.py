@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, islice, product
 
-from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu
 from model.fabric.wiring import Wire, Wiring, neighbours, tiers, upward
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
-from scenarios.format.missing import missing_slots
+from scenarios.format.missing import job_grid
 
 # Interfaces of a switch have its name and a port's number, in the 15 characters of Linux.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}", re.ASCII)
@@ -39,10 +39,8 @@ def _wires(fabric: Fabric, port_bps: float) -> Wiring:
 def _ports(fabric: Fabric) -> dict[str, int]:
     """Return the number of NIC links of each GPU; none without a NIC of its own."""
     domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
-    nics = fabric.nics_per_domain or size
-    ports = fabric.nic_ports * max(1, nics // size)
-    grid = JobGrid(domains, size, missing_slots(fabric), max(1, size // nics))
-    return {Gpu(*slot).name: ports * (slot == holder) for slot, holder in grid.holders.items()}
+    holders = replace(job_grid(fabric), domains=domains, size=size).holders
+    return {Gpu(*slot).name: fabric.lanes * (slot == holder) for slot, holder in holders.items()}
 
 
 def wiring_issues(fabric: Fabric) -> Iterator[Issue]:

@@ -35,9 +35,8 @@ from model.prediction.network import (
     Network,
     PathClass,
     healthy_network,
-    networks,
+    networks_of,
     overlap,
-    pairs_of,
 )
 from model.workload.schedule import Schedule
 from model.workload.transfers.lanes import spread
@@ -187,11 +186,11 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
     if spec.gpus > EXACT_UP_TO_GPUS:
         return 0.0
     topology = build_topology(spec)
-    sent, gpus = spread(task.transfers(), spec), topology.job_gpus
+    sent = spread(task.transfers(), spec)
     if len(sent) > MOST_SIMULATED:
         return 0.0
-    pairs, pair = pairs_of(sent, len(gpus))
-    (net,) = networks([Epoch(topology, health_under(topology, faults))], gpus, pairs)
+    degraded = Epoch(topology, health_under(topology, faults))
+    pair, (net,) = networks_of(sent, [degraded], topology.job_gpus)
     weight = _weights(net, pair)
     if (weight == 1.0).all() or not is_contended(sent, pair, net):
         return 0.0

@@ -294,7 +294,8 @@ def losses(
     a rail switch that of as many rails as it has, and their traffic leaves by the other ports and
     rails. A lost GPU takes its HB domain out of the job, if there is no spare.
     """
-    left, rails = job.cluster.gpus - job.cluster.domain_size, nics.rails(job.cluster.domain_size)
+    left = job.cluster.gpus - int(evaluation.strategy.in_domain)
+    rails = nics.rails(job.cluster.domain_size)
     port = 1 / (rails * nics.ports)
     return {
         "nic_link": _loss_without(job, evaluation, port),
@@ -458,29 +459,35 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
     """What a lost GPU costs the answer, without a spare and with one, and what the spare costs.
 
     Without a spare, the GPU's domain leaves the job, or goes on with a GPU and a rail less: at
-    best, as its tensor parallel degree must divide what is left. Idle GPUs have NICs and ports.
+    best, as its tensor parallel degree must divide what is left. A spare has NICs and ports, which
+    the network lacks for GPUs of a domain that no job uses.
     """
     file, design = decision.file, decision.answer()
     trained_at, gpus, size = decision.evaluated[design], file.gpus, design.domain_size
     without = [training.losses["gpu"] for training in trained_at]
-    short = [_loss_of_one(training, size, design.nics) for training in trained_at]
+    short = [_loss_of_one(training, design.nics) for training in trained_at]
+    used = max(int(training.best.strategy.in_domain) for training in trained_at)
+    domains = ceil(gpus / used)
+    within = "a spare GPU in each domain", gpus + domains, size + 1
+    if used < size:
+        within = "an idle GPU of its domain", domains * size, size
     return [
         _spare(decision, "none: the domain leaves the job", gpus, size, _most(without)),
         _spare(decision, "none: the domain goes on with a GPU less", gpus, size, _most(short)),
-        _spare(decision, "a spare domain", gpus + size, size, 0.0),
-        _spare(decision, "a spare GPU in each domain", gpus + ceil(gpus / size), size + 1, 0.0),
+        _spare(decision, "a spare domain", gpus + used, size, 0.0),
+        _spare(decision, *within, 0.0),
     ]
 
 
-def _loss_of_one(training: Training, domain_size: int, nics: Nics) -> float | None:
+def _loss_of_one(training: Training, nics: Nics) -> float | None:
     """The least loss of an iteration whose domains use a rail less, on a GPU less.
 
     A NIC that the lost GPU shared serves the others, and its rail all domains.
     """
-    if domain_size == 1:
+    job, used = training.job, int(training.best.strategy.in_domain)
+    if used == 1:
         return None
-    job = training.job
-    left = 1 - 1 / domain_size if nics.gpus_per_nic == 1 else 1.0
+    left = 1 - 1 / used if nics.gpus_per_nic == 1 else 1.0
     slower = loss_with_nics(job, training.best, left)
     return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
 

@@ -13,7 +13,7 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.load import profile
-from model.prediction.network import healthy_network, networks, pairs_of
+from model.prediction.network import healthy_network
 from model.prediction.simulation import Simulation
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec
@@ -32,11 +32,10 @@ def compute(number: int, rank: int, duration_ns: int, *after: int) -> Transfer:
 def arrivals_s(steps: list[Transfer]) -> list[float]:
     """The modeled end of each step, with one latency of all paths."""
     transfers, gpus = Transfers.of(steps), TOPOLOGY.job_gpus
-    pairs, pair = pairs_of(transfers, len(gpus))
+    pair, net = healthy_network(transfers, TOPOLOGY)
     paths = transfer_paths(steps, Epoch(TOPOLOGY), gpus)
     latency_s = {path_class(hops): LATENCY_S for hops in paths if hops}
-    fabric = networks([Epoch(TOPOLOGY)], gpus, pairs)
-    return list(Simulation(transfers, pair, fabric, latency_s).run())
+    return list(Simulation(transfers, pair, [net], latency_s).run())
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=20))

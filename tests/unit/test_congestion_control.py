@@ -1,6 +1,6 @@
 """Congestion control against the published equations: steps, fixed points, two flows on a link."""
 
-from math import sqrt
+from math import inf, sqrt
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ def dcqcn(slowdown: float = 1.0) -> Dcqcn:
 
 def test_without_congestion_control_a_window_stays() -> None:
     control = Window(7)
-    for change in (control.notified, control.lost, control.tick):
+    for change in (control.notified, control.lost, control.timed_out, control.tick):
         change(1)
     control.acknowledged(3, 10, 2)
     control.sent(1000, 3)
@@ -169,6 +169,91 @@ def test_swift_adds_one_packet_a_round_trip_and_halves_at_most() -> None:
     assert control.size == pytest.approx(11 / 2, rel=0.01)
     control.lost(3 * 10**9)
     assert control.size == pytest.approx(11 / 4, rel=0.01)
+
+
+def test_after_five_timeouts_in_a_row_swift_has_the_least_window() -> None:
+    control = swift()
+    control.resize(100)
+    now_ns = 10**9
+    for _ in range(4):
+        control.timed_out(now_ns := now_ns + 10**9)
+    assert control.size == pytest.approx(100 / 2**4)
+    control.acknowledged(1, None, now_ns)
+    for _ in range(4):
+        control.timed_out(now_ns := now_ns + 10**9)
+    assert control.size == pytest.approx(100 / 2**8)
+    control.timed_out(now_ns)  # within the same round trip
+    assert control.size == control.LEAST_WINDOW
+
+
+class Published:
+    """Algorithm 1 of the paper, line by line, with the parameters that are checked here.
+
+    It notes the time where it decreases. By the letter, for a window that has not grown
+    (cwnd <= cwnd_prev), each acknowledgement of a long queue would put the next decrease off.
+    """
+
+    def __init__(self, cwnd: float) -> None:
+        self.cwnd, self.rtt, self.retransmit_cnt, self.t_last_decrease = cwnd, 0.0, 0, -inf
+
+    def on_ack(self, delay: float, num_acked: int, target_delay: float, now: float) -> None:
+        self.retransmit_cnt, self.rtt = 0, delay
+        if delay < target_delay:
+            if self.cwnd >= 1:
+                self.cwnd = self.cwnd + 1.0 / self.cwnd * num_acked
+            else:
+                self.cwnd = self.cwnd + 1.0 * num_acked
+        elif now - self.t_last_decrease >= self.rtt:
+            self.decrease(max(1 - 0.8 * (delay - target_delay) / delay, 1 - 0.5), now)
+        self.clamp()
+
+    def on_retransmit_timeout(self, now: float) -> None:
+        self.retransmit_cnt += 1
+        if self.retransmit_cnt >= 5:
+            self.cwnd, self.t_last_decrease = 0.001, now
+        elif now - self.t_last_decrease >= self.rtt:
+            self.decrease(1 - 0.5, now)
+        self.clamp()
+
+    def on_fast_recovery(self, now: float) -> None:
+        self.retransmit_cnt = 0
+        if now - self.t_last_decrease >= self.rtt:
+            self.decrease(1 - 0.5, now)
+        self.clamp()
+
+    def decrease(self, factor: float, now: float) -> None:
+        self.cwnd, self.t_last_decrease = factor * self.cwnd, now
+
+    def clamp(self) -> None:
+        self.cwnd = min(50.0, max(0.001, self.cwnd))
+        self.pacing_delay = self.rtt / self.cwnd if self.cwnd < 1 else 0.0
+
+
+EVENTS = st.tuples(
+    st.sampled_from(["ack", "timeout", "timeout", "fast recovery"]),
+    st.integers(1, 200_000),
+    st.integers(1, 8),
+    st.integers(0, 400_000),
+)
+
+
+@given(st.lists(EVENTS, max_size=60))
+def test_swift_follows_the_published_algorithm(events: list[tuple[str, int, int, int]]) -> None:
+    control, published, now_ns = swift(50.0), Published(50.0), 10**9
+    for what, delay_ns, packets, after_ns in events:
+        now_ns += after_ns
+        if what == "ack":
+            published.on_ack(delay_ns, packets, control.target_ns, now_ns)
+            control.acknowledged(packets, delay_ns, now_ns)
+        elif what == "timeout":
+            published.on_retransmit_timeout(now_ns)
+            control.timed_out(now_ns)
+        else:
+            published.on_fast_recovery(now_ns)
+            control.lost(now_ns)
+        assert control.size == pytest.approx(published.cwnd)
+        apart_ns = PACKET_BITS * 1e9 / control.rate_bps
+        assert apart_ns == pytest.approx(published.pacing_delay)
 
 
 def test_below_one_packet_swift_paces() -> None:

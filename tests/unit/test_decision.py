@@ -219,6 +219,25 @@ models: [{configuration: gpt-146b, batch: 2048}]
     assert "fill 64 of a domain's 72 GPUs; computed with domains of 64." in said
 
 
+def test_idle_gpus_of_a_domain_are_spares_at_the_price_of_their_ports(tmp_path: Path) -> None:
+    text = """
+gpus: 1024
+platform: gb200-nvl72
+radix: 64
+models: [{configuration: gpt-146b, batch: 2048}]
+"""
+    found = cluster_of(tmp_path, text)
+    assert found["answer"] == "rail-only, K = 72"
+    leaves, _, domain, idle = found["spares"]
+    assert leaves["lost_gpu_percent"] == pytest.approx(100 * 64 / (1024 - 64))
+    assert (idle["spare"], idle["idle_gpus"]) == ("an idle GPU of its domain", 16 * (72 - 64))
+    assert idle["lost_gpu_percent"] == 0
+    assert domain["idle_gpus"] == 64
+    wired = cluster_of(tmp_path, text.replace("1024", str(16 * 72)).replace("2048", "2304"))
+    before, after = (design(one, found["answer"])["usd"] for one in (found, wired))
+    assert idle["network_usd"] == after - before > 0
+
+
 def test_the_spine_layer_is_worth_something_if_experts_leave_their_domain(tmp_path: Path) -> None:
     text = """
 gpus: 2048

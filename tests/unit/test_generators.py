@@ -12,7 +12,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +21,11 @@ from linux.network.borrowed_sockets import accepted_connections, received_bytes
 from linux.network.counters import packets_out_of_order, retransmitted_segments
 from linux.processes.lifetime import end
 from model.errors import EmulationError, InputError
+from model.fabric.shaping import ETHERNET_HEADER_BYTES, PACKET_HEADER_BYTES
 from model.fabric.spec import FabricKind
+from model.fabric.transport import HEADERS_BYTES, RETH_BYTES
 from model.measurement.records import CaseExecutions
-from model.workload.generator import FRAMINGS, PATH_MTU_BYTES, Generator, packet_bytes, packets_of
+from model.workload.generator import CRAFTED, FRAMINGS, PATH_MTU_BYTES, Generator
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
 from results.render.terminal import print_sections
@@ -98,8 +99,10 @@ def test_an_execution_without_all_arrivals_is_incomplete() -> None:
 @given(st.binary(min_size=1, max_size=3 * PATH_MTU_BYTES))
 def test_receivers_read_a_message_to_the_byte(message: bytes) -> None:
     packets = list(channel_of().message(message))
-    assert [len(packet) for packet in packets] == packet_bytes(len(message))
-    assert packets_of(np.array([len(message)])) == [len(packets)]
+    beside_bytes = ETHERNET_HEADER_BYTES - PACKET_HEADER_BYTES
+    payload_bytes = FRAMINGS[Generator.SCAPY].forth(len(message))
+    assert sum(len(packet) + beside_bytes for packet in packets) == payload_bytes
+    assert CRAFTED.packets(len(message)) == len(packets)
     found = [read_packet(packet) for packet in packets]
     assert b"".join(one.payload for one in found if one) == message
     assert [(one.queue_pair, one.psn) for one in found if one] == [
@@ -112,7 +115,7 @@ def test_receivers_read_a_message_to_the_byte(message: bytes) -> None:
 CHANGED_UNDER_WAY = {1, 8, 10, 11, 26, 27, 32}
 
 
-@given(st.integers(0, packet_bytes(100)[0] - 1), st.integers(1, 255))
+@given(st.integers(0, HEADERS_BYTES + RETH_BYTES + 100 - 1), st.integers(1, 255))
 def test_a_changed_byte_is_noticed(place: int, change: int) -> None:
     (packet,) = channel_of().message(bytes(100))
     changed = bytearray(packet)

@@ -172,6 +172,16 @@ def test_on_rail_only_a_job_takes_as_long_as_alone(jobs: tuple[PlacedSteps, ...]
         )
 
 
+def test_jobs_share_nics_as_the_fabric_does(file: Path) -> None:
+    rings = "collective: all-reduce, algorithm: rings, size: 1 MB"
+    jobs = f"{{name: a, rails: 0-1, {rings}}}", f"{{name: b, rails: 2-3, {rings}}}"
+    loaded(file, *jobs)
+    file.write_text(file.read_text().replace("size: 4,", "size: 4, nics_per_domain: 2,"))
+    tasks = [job.task for case in load(file).cases for job in getattr(case.task, "jobs", ())]
+    assert tasks
+    assert {len(task.job_grid.shared_rails) for task in tasks} == {1}
+
+
 def test_jobs_that_share_gpus_or_leave_the_grid_cannot_be_built() -> None:
     ring = SizedCollective(Collective.ALL_GATHER, "ring", (2, 2), 1000).steps()
     corner = PlacedSteps("corner", Partition((0, 1), (0, 1)), ring)

@@ -11,7 +11,7 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.network import _both_s, networks, overlap, pairs_of
+from model.prediction.network import _both_s, healthy_network, overlap
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
 from tests.unit.fabrics import assume_accepted, spec, topologies
@@ -36,9 +36,7 @@ def overlap_on(topology: Topology, named: Named, size_bytes: int = SIZE_BYTES) -
 
 
 def overlap_of(transfers: Transfers, topology: Topology, arrival_s: Floats) -> float:
-    pairs, pair = pairs_of(transfers, topology.spec.gpus)
-    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
-    return overlap(transfers, pair, net, arrival_s)
+    return overlap(transfers, *healthy_network(transfers, topology), arrival_s)
 
 
 @pytest.mark.parametrize(

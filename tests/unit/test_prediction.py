@@ -42,8 +42,6 @@ from model.prediction.network import (
     PathClass,
     Terms,
     healthy_network,
-    networks,
-    pairs_of,
     sums,
 )
 from model.prediction.simulation import Simulation, fair_rates, take_tokens, unshared_arrivals_s
@@ -322,8 +320,7 @@ def test_flows_that_share_a_link_get_one_segment_of_credit(
     incast = Transfers.of(
         streams([(k, 0, size - TRANSFER_HEADER_BYTES) for k, size in enumerate(sizes, start=1)])
     )
-    pairs, pair = pairs_of(incast, len(segments) + 1)
-    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    pair, net = healthy_network(incast, topology)
     ended_s = Simulation(incast, pair, [net], dict.fromkeys(net.classes, 0.0), ALONE).run().max()
     due = framed_bytes(sum(sizes)) - framed_bytes(SEGMENT_BYTES) - burst(nic_bps)
     assert ended_s == pytest.approx(max(0.0, due) / (nic_bps / 8), rel=1e-6, abs=1e-8)
@@ -332,8 +329,7 @@ def test_flows_that_share_a_link_get_one_segment_of_credit(
 def streamed(count: int, payload: int, terms: Terms, nic_bps: int) -> float:
     """Time for one GPU to send another one payload after the other."""
     topology, train = a_link(nic_bps), Transfers.of(streams([(0, 1, payload)], count))
-    pairs, pair = pairs_of(train, 2)
-    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    pair, net = healthy_network(train, topology)
     return float(Simulation(train, pair, [net], {net.classes[0]: 0.0}, terms).run().max())
 
 
@@ -418,8 +414,7 @@ def test_a_window_of_transfers_hides_the_latency_of_all_but_one(
     """A train on one link: at most a window is on its way, there or as confirmations back."""
     topology = build_topology(replace(a_link(20_000_000).spec, window=window))
     train = Transfers.of(streams([(0, 1, 250_000)], count))
-    pairs, pair = pairs_of(train, 2)
-    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    pair, net = healthy_network(train, topology)
     latencies = {net.classes[0]: latency_s}
     each_s = 250_000 * 8 / 20_000_000
     cycles, rest = divmod(count - 1, window)

@@ -17,7 +17,7 @@ from scapy.layers.inet import IP, UDP
 from model.fabric import transport
 from model.fabric.transport import MTUS, Roce
 from traffic_gen.agents.roce import packets
-from traffic_gen.agents.roce.congestion import Window
+from traffic_gen.agents.roce.congestion import Swift, Window
 from traffic_gen.agents.roce.endpoint import Connection
 from traffic_gen.agents.roce.packets import Packet, is_intact, path_crc, read
 from traffic_gen.agents.roce.queue_pair import (
@@ -361,6 +361,46 @@ def test_a_window_that_shrinks_never_waits_for_the_timeout(seed: int, selective:
     ends.sender.post(Message(0, memoryview(bytes(400 * 16))))
     ends.run(lambda: ends.done == [0])
     assert ends.sender.repeated == 0
+
+
+class Noted(Window):
+    """Counts losses and timeouts."""
+
+    losses = timeouts = 0
+
+    def lost(self, now_ns: int) -> None:
+        self.losses += 1
+
+    def timed_out(self, now_ns: int) -> None:
+        self.timeouts += 1
+
+
+@pytest.mark.parametrize("selective", [False, True])
+@pytest.mark.parametrize(("count", "lost", "expected"), [(20, {4}, (1, 0)), (1, {0, 1}, (0, 2))])
+def test_congestion_control_tells_a_refused_packet_from_a_timeout(
+    count: int, lost: set[int], expected: tuple[int, int], selective: bool
+) -> None:
+    control = Noted(64)
+    ends = pair(lose(lost), lambda: 3, selective=selective, control=control, timeout_ns=1000)
+    ends.sender.post(Message(0, memoryview(bytes(count * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert (control.losses, control.timeouts) == expected
+
+
+def test_after_many_timeouts_swift_goes_on_with_the_first_acknowledgement() -> None:
+    """Until then, packets are a thousand round trips apart."""
+    control = Swift(32, 74 * 8, 1)
+    ends = pair(lose(set(range(20, 400))), lambda: 3, selective=False, control=control)
+    ends.sender.post(Message(0, memoryview(bytes(4 * 16))))
+    ends.run(lambda: ends.done == [0])
+    ends.sender.post(Message(1, memoryview(bytes(400 * 16))))
+    ends.run(lambda: control.timeouts == control.RESET_TIMEOUTS)
+    assert control.size == control.LEAST_WINDOW
+    ends.there = lambda: 3
+    ends.run(lambda: control.timeouts == 0)
+    resumed_ns = ends.now_ns
+    ends.run(lambda: ends.done == [0, 1])
+    assert ends.now_ns - resumed_ns < 2000
 
 
 class Paced(Window):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.build import build_topology
-from model.fabric.job_grid import JobGrid
+from model.fabric.job_grid import JobGrid, Slot
 from model.fabric.spec import COMPARED, FabricKind
 from model.job.communicators import Communicator, communicators
 from model.job.concurrent_jobs import Partition
@@ -31,14 +31,24 @@ SERVES_SHARED_RAILS = {"rings", "double-binary-tree"}
 
 @st.composite
 def unequal_grids(draw: st.DrawFn) -> JobGrid:
-    """Grids from which GPUs are missing: no domain is empty, and their rails differ."""
-    domains, size = draw(st.integers(2, 5)), draw(st.integers(2, 5))
+    """Grids from which GPUs are missing: no domain is empty, and their rails differ.
+
+    GPUs may share NICs.
+    """
+    domains, size = draw(st.integers(2, 5)), draw(st.integers(2, 6))
+    shared = draw(st.sampled_from([n for n in (1, 2, 3) if size % n == 0]))
     slots = JobGrid(domains, size).slots
     missing = draw(st.lists(st.sampled_from(slots), min_size=1, max_size=5, unique=True))
-    grid = JobGrid(domains, size, tuple(sorted(missing)))
+    grid = JobGrid(domains, size, tuple(sorted(missing)), shared)
     rails = {tuple(grid.places[1, grid.places[0] == domain]) for domain in range(domains)}
     assume(min(grid.sizes) and len(rails) > 1)
     return grid
+
+
+def sized(named: Named, grid: JobGrid, size: float) -> SizedCollective:
+    """The collective on a grid."""
+    shared = grid.gpus_per_nic
+    return SizedCollective(*named, grid.shape, size, missing=grid.missing, gpus_per_nic=shared)
 
 
 @given(unequal_grids())
@@ -53,7 +63,7 @@ def test_ranks_number_the_gpus_that_are_there(grid: JobGrid) -> None:
 def test_a_collective_is_proved_on_what_is_there_or_refused(
     grid: JobGrid, named: Named, size: int
 ) -> None:
-    task = SizedCollective(*named, grid.shape, size, missing=grid.missing)
+    task = sized(named, grid, size)
     if not task.is_accepted:
         shared = named[1] in SERVES_SHARED_RAILS and grid.shared_rails
         assert named[1] not in SERVES_ALL
@@ -72,10 +82,10 @@ def test_each_nic_on_a_shared_rail_serves_one_ring_each_way(grid: JobGrid) -> No
     rings = rail_rings(build)
     assert rings.shape == (len(grid.shared_rails), grid.gpus)
     assert (np.sort(rings, axis=1) == build.ranks).all()
-    domain, rail = grid.places
+    domain, nic = grid.nics
     to = np.roll(rings, -1, axis=1)
     crosses = domain[rings] != domain[to]
-    assert (rail[rings] == rail[to])[crosses].all()
+    assert (nic[rings] == nic[to])[crosses].all()
     for ends in (rings[crosses], to[crosses]):
         assert len(np.unique(ends)) == len(ends) == len(rings) * grid.domains
 
@@ -112,11 +122,11 @@ def test_a_communicator_that_names_a_missing_gpu_is_told() -> None:
 
 @given(unequal_grids(), st.sampled_from(COMPARED))
 def test_a_prediction_is_never_below_the_busiest_link(grid: JobGrid, kind: FabricKind) -> None:
-    fabric = replace(spec(kind, *grid.shape, spines=grid.domains), missing=grid.missing)
-    topology = build_topology(fabric)
+    nics = grid.size // grid.gpus_per_nic
+    fabric = spec(kind, *grid.shape, spines=grid.domains, nics=nics)
+    topology = build_topology(replace(fabric, missing=grid.missing))
     assume(kind is FabricKind.RAIL_OPTIMIZED or grid.shared_rails)
-    task = SizedCollective(*DIRECT, grid.shape, 1e6, missing=grid.missing)
-    schedule = task.steps()
+    schedule = sized(DIRECT, grid, 1e6).steps()
     pair, net = healthy_network(schedule.transfers, topology)
     modeled = predict(schedule, topology, dict.fromkeys(net.classes, 0.0))
     assert modeled.completion_s >= lower_bound_s(schedule.transfers, pair, net)
@@ -235,6 +245,37 @@ def test_rings_cross_domains_by_the_gpus_that_have_the_links() -> None:
     assert len(rings) == 4
     assert sorted(rings[crosses].tolist()) == [0, 2, 4, 6, 8, 10, 12, 14]
     assert (rank[rings[crosses]] % 2 == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus_per_nic"),
+    [("all", 2), ("d0", 2), ("rail3", 1), (["d0g2", "d0g3", "d1g2", "d1g3"], 2)],
+)
+def test_gpus_of_a_communicator_share_nics_as_in_the_job(
+    asked: str | list[str], gpus_per_nic: int
+) -> None:
+    (found,) = communicators(asked, FOUR_NICS)
+    assert found.grid.gpus_per_nic == gpus_per_nic
+
+
+def test_gpus_that_share_nics_unlike_neighbours_count_with_one_each() -> None:
+    (across,) = communicators(["d0g1", "d0g2", "d1g1", "d1g2"], FOUR_NICS)
+    assert across.grid == JobGrid(2, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["rings", "double-binary-tree"])
+@pytest.mark.parametrize("gpu", [(1, 0), (1, 3)])
+def test_a_nic_whose_first_gpu_is_missing_still_sends(gpu: Slot, algorithm: str) -> None:
+    whole = JobGrid(4, 4, gpus_per_nic=2)
+    lacking = replace(whole, missing=(gpu,))
+    assert len(lacking.shared_rails) == 2
+    fabric = spec(FabricKind.RAIL_ONLY, 4, 4, nics=2)
+    named = Collective.ALL_REDUCE, algorithm
+    took_s = [
+        sized(named, grid, 1e8).full_s(replace(fabric, missing=grid.missing))
+        for grid in (lacking, whole)
+    ]
+    assert took_s[0] == pytest.approx(took_s[1], rel=0.02)
 
 
 @pytest.mark.parametrize("kind", COMPARED)

@@ -10,7 +10,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch, without
 from model.fabric.spec import FabricKind
 from model.prediction.fluid import path_class, predict, transfer_paths
-from model.prediction.network import Terms, networks, pairs_of
+from model.prediction.network import Terms, healthy_network
 from model.prediction.simulation import Simulation
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers, streams
@@ -40,8 +40,7 @@ def arrivals_s(weights: list[float]) -> Floats:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, len(weights) + 1, 1))
     flows = [(sender + 1, 0, 1_000_000) for sender in range(len(weights))]
     incast = Transfers.of(streams(flows))
-    pairs, pair = pairs_of(incast, topology.spec.gpus)
-    (net,) = networks([Epoch(topology)], topology.job_gpus, pairs)
+    pair, net = healthy_network(incast, topology)
     latency_s = dict.fromkeys(net.classes, 0.0)
     return Simulation(incast, pair, [net], latency_s, FLUID, np.array(weights)).run()
 

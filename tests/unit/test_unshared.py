@@ -13,7 +13,7 @@ from model.fabric.health import Epoch, without
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Topology
 from model.prediction.fluid import path_class, transfer_paths
-from model.prediction.network import Network, PathClass, networks, pairs_of
+from model.prediction.network import Network, PathClass, networks_of
 from model.prediction.simulation import SharedLink, Simulation, unshared_arrivals_s
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer, Transfers
@@ -28,8 +28,7 @@ Inputs = tuple[Transfers, Ints, Network, dict[PathClass, float]]
 def inputs(transfers: Transfers, epoch: Epoch, latency_s: float) -> Inputs:
     """What both computations are given."""
     topology = epoch.topology
-    pairs, pair = pairs_of(transfers, topology.spec.gpus)
-    (net,) = networks([epoch], topology.job_gpus, pairs)
+    pair, (net,) = networks_of(transfers, [epoch], topology.job_gpus)
     paths = transfer_paths(transfers, epoch, topology.job_gpus)
     # Classes differ, so that not all events of a step coincide.
     kinds = {path_class(hops) for hops in paths if hops}

@@ -1,8 +1,11 @@
 """The windows of queue pairs in the model: they limit a pair where a round trip is long."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
@@ -11,10 +14,12 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
 from model.fabric.transport import ACKNOWLEDGED_EVERY, Roce, Transport
 from model.prediction.fluid import path_class, transfer_paths
-from model.prediction.network import networks, pairs_of
+from model.prediction.network import PathClass, healthy_network, networks_of
 from model.prediction.simulation import Simulation, unshared_arrivals_s
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec
+from traffic_gen.agents.roce.endpoint import Connection
+from traffic_gen.agents.transfers import Send
 
 SIZE, LATENCY_S = 20_000_000, 0.05
 ONE = Transfers.of([Transfer(0, 0, 1, SIZE, ())])
@@ -28,13 +33,17 @@ def fabric(transport: Transport = Transport.ROCE, **roce: int | bool) -> Topolog
 
 def arrives_s(topology: Topology, latency_s: float = LATENCY_S) -> float:
     """When the transfer has arrived; by the simulation and without it."""
-    epoch, (pairs, pair) = Epoch(topology), pairs_of(ONE, 2)
-    (net,) = networks([epoch], topology.job_gpus, pairs)
-    (hops,) = transfer_paths(list(ONE), epoch, topology.job_gpus)
-    latencies = {path_class(hops or ()): latency_s}
+    pair, net = healthy_network(ONE, topology)
+    latencies = latencies_on(topology, latency_s)
     simulated_s = float(Simulation(ONE, pair, [net], latencies).run()[0])
     assert unshared_arrivals_s(ONE, pair, net, latencies)[0] == pytest.approx(simulated_s)
     return simulated_s
+
+
+def latencies_on(topology: Topology, latency_s: float = LATENCY_S) -> dict[PathClass, float]:
+    """The latency of the path between the two GPUs."""
+    (hops,) = transfer_paths(list(ONE), Epoch(topology), topology.job_gpus)
+    return {path_class(hops or ()): latency_s}
 
 
 @pytest.mark.parametrize(("window", "queue_pairs"), [(1, 1), (4, 1), (8, 1), (32, 1), (8, 3)])
@@ -59,8 +68,30 @@ def test_a_window_that_fills_the_round_trip_changes_nothing() -> None:
 def test_windows_stay_from_one_state_of_the_fabric_to_the_next() -> None:
     topology = fabric(window=8)
     epochs = [Epoch(topology, begin_s=begin_s) for begin_s in (0.0, 1.0)]
-    (hops,) = transfer_paths(list(ONE), epochs[0], topology.job_gpus)
-    pairs, pair = pairs_of(ONE, 2)
-    nets = networks(epochs, topology.job_gpus, pairs)
-    both = Simulation(ONE, pair, nets, {path_class(hops or ()): LATENCY_S})
+    pair, nets = networks_of(ONE, epochs, topology.job_gpus)
+    both = Simulation(ONE, pair, nets, latencies_on(topology))
     assert both.run()[0] == pytest.approx(arrives_s(topology))
+
+
+@given(st.integers(1, 6), st.lists(st.integers(10_000, 1_000_000), min_size=1, max_size=8))
+def test_each_queue_pair_has_a_window_and_transfers_take_them_in_turn(
+    queue_pairs: int, sizes: list[int]
+) -> None:
+    """Windows are so small that the link carries those of all queue pairs at once.
+
+    So few transfers wait for no confirmation of each other.
+    """
+    topology = fabric(window=2, queue_pairs=queue_pairs)
+    transfers = Transfers.of([Transfer(n, 0, 1, size, ()) for n, size in enumerate(sizes)])
+    pair, net = healthy_network(transfers, topology)
+    arrival_s = Simulation(transfers, pair, [net], latencies_on(topology)).run()
+    connection = Connection([cast(Any, number) for number in range(queue_pairs)])
+    sends = (Send([n, 1, size, [], 0, [], 0]) for n, size in enumerate(sizes))
+    by = [number for send in sends for number, _, _ in connection.parts(send, split=False)]
+    for number in set(by):
+        mine = [n for n, chosen in enumerate(by) if chosen == number]
+        alone = Transfers.of([Transfer(n, 0, 1, sizes[at], ()) for n, at in enumerate(mine)])
+        one = fabric(window=2)
+        pair, net = healthy_network(alone, one)
+        expected_s = Simulation(alone, pair, [net], latencies_on(one)).run()
+        assert arrival_s[mine] == pytest.approx(expected_s)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
-from model.fabric.transport import IP_HEADER_BYTES, UDP_HEADER_BYTES
-from model.workload.generator import padding_bytes, payload_bytes
+from model.fabric.transport import IP_HEADER_BYTES, UDP_HEADER_BYTES, WORD_BYTES
+from model.workload.generator import PATH_MTU_BYTES
 from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.roce.packets import (
     FIRST,
@@ -91,15 +91,14 @@ class Channel:
 
     def message(self, data: bytes) -> Iterator[bytes]:
         """Yield the IP packets of an RDMA WRITE of these bytes; the last one asks for an answer."""
-        sizes, at = payload_bytes(len(data)), 0
-        many = [FIRST, *[MIDDLE] * (len(sizes) - 2), LAST]
-        for opcode, size in zip(many if len(sizes) > 1 else [ONLY], sizes, strict=True):
+        payloads = [data[at : at + PATH_MTU_BYTES] for at in range(0, len(data), PATH_MTU_BYTES)]
+        many = [FIRST, *[MIDDLE] * (len(payloads) - 2), LAST]
+        for opcode, payload in zip(many if len(payloads) > 1 else [ONLY], payloads, strict=True):
             reth = RETH.pack(0, REMOTE_KEY, len(data)) if opcode in (FIRST, ONLY) else b""
-            yield self._packet(opcode, reth, data[at : at + size])
-            at += size
+            yield self._packet(opcode, reth, payload)
 
     def _packet(self, opcode: int, reth: bytes, payload: bytes) -> bytes:
-        padding, psn = padding_bytes(len(payload)), self._crafted_psn
+        padding, psn = -len(payload) % WORD_BYTES, self._crafted_psn
         self._crafted_psn = (psn + 1) % PSN_COUNT
         return roce_packet(
             self.source,

@@ -10,12 +10,11 @@ import numpy as np
 
 from model.arrays import Ints
 from model.fabric.build import build_topology
-from model.fabric.health import Epoch
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
-from model.prediction.network import Pairs, Terms, networks, pairs_of
+from model.prediction.network import Terms, healthy_network
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import spread
@@ -133,9 +132,7 @@ class Task(ABC):
         """Return a column for each pair of ranks that sends; none for too many GPUs to follow."""
         if spec.gpus > MOST_FOLLOWED_GPUS:
             return np.empty((2, 0), np.int64)
-        senders, receivers = followed(self, spec).pairs[:2]
-        codes = np.sort((senders * spec.gpus + receivers)[senders != receivers])
-        return np.stack(np.divmod(codes[np.diff(codes, prepend=-1) != 0], spec.gpus))
+        return followed(self, spec).pairs
 
     def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say how many pairs share neither domain nor rail; empty if all share one."""
@@ -153,10 +150,10 @@ class Task(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """A profile, and the pairs with a transfer or compute."""
+    """A profile, and a column for each pair of ranks that sends."""
 
     profile: Profile
-    pairs: Pairs
+    pairs: Ints
 
 
 # Cached: the estimate and the pairs of a task are asked apart.
@@ -164,9 +161,8 @@ class Followed:
 def followed(task: Task, spec: FabricSpec) -> Followed:
     """Follow each step of a task."""
     topology = build_topology(spec)
-    sent, gpus = spread(task.transfers(), spec), topology.job_gpus
-    pairs, pair = pairs_of(sent, len(gpus), spec.turns)
-    (net,) = networks([Epoch(topology)], gpus, pairs)
+    sent = spread(task.transfers(), spec)
+    pair, net = healthy_network(sent, topology)
     profiled = profile(sent, pair, net, topology)
     if profiled.is_contended and len(sent) <= MOST_SIMULATED:
         at_once = dict.fromkeys(net.classes, 0.0)
@@ -175,4 +171,5 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
         )
     # As if no flows shared a link, its bytes may need longer than the transfers.
     least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
-    return Followed(replace(profiled, completion_s=least_s), pairs)
+    codes = np.unique((sent.source * spec.gpus + sent.destination)[~sent.is_compute])
+    return Followed(replace(profiled, completion_s=least_s), np.stack(np.divmod(codes, spec.gpus)))

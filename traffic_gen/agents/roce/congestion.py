@@ -30,7 +30,10 @@ class Window:
         """Note a congestion notification (CNP)."""
 
     def lost(self, now_ns: int) -> None:
-        """Note that packets are repeated."""
+        """Note that packets are repeated, as the receiver lacks one."""
+
+    def timed_out(self, now_ns: int) -> None:
+        """Note that packets are repeated, as no acknowledgement came in time."""
 
     def tick(self, now_ns: int) -> None:
         """Do what is due."""
@@ -46,7 +49,9 @@ class Dcqcn(Window):
     by a multiple of `HYPER_BPS`, that of QCN (IEEE 802.1Qau, 32.2), from which it comes: so has
     htsim (`DCQCNSrc::increaseRate` in dcqcn.cpp), by which each step was checked. Numbers differ:
     the paper gives none for `HYPER_BPS`, adapters have ten additive steps (rpg_hai_rate,
-    rpg_ai_rate), htsim two.
+    rpg_ai_rate), htsim two. Left out is what adapters add to the paper: a least time between cuts
+    (rate_reduce_monitor_period), a rate for the first notification (rate_to_set_on_first_cnp), and
+    a target that stays until the rate has grown after a cut (without clamp_tgt_rate).
     """
 
     GAIN, ALPHA_TIMER_NS, RATE_TIMER_NS = 1 / 256, 55_000, 55_000
@@ -105,25 +110,30 @@ class Dcqcn(Window):
 
 
 class Swift(Window):
-    """Swift at the sender (Kumar et al., SIGCOMM 2020, algorithm 1 and section 3.5).
+    """Swift at the sender (Kumar et al., SIGCOMM 2020, algorithm 1, sections 3.5 and 3.6).
 
     The window of packets grows by `ADDITIVE` for each round trip below the target delay, and
     shrinks in proportion to the excess, at most by half, and once for a round trip. The target
     grows with the number of flows that share the queue, seen by a small window (flow-based
-    scaling). It does not scale by hops here, and the delay is that from the adapter's queue to the
-    acknowledgement: no clock of the receiver is subtracted. Nor does it fall to the least window
-    after many timeouts in a row. The paper gives most parameters no numbers; these are usual ones.
+    scaling). After `RESET_TIMEOUTS` (RETX_RESET_THRESHOLD) in a row, the window is the least.
+
+    Left out: the target's scaling by hops, and the second window, for the delay of the receiver.
+    The delay is that from the adapter's queue to the acknowledgement, of a repeated packet since it
+    last left, as packets have no timestamps; no clock of the receiver is subtracted. The paper
+    gives most parameters no numbers; these are htsim's (`SwiftSrc` in swift.cpp), but for the base
+    and the least window.
     """
 
     BASE_NS, RANGE_NS = 25_000, 100_000
     ADDITIVE, DECREASE, MOST_DECREASE = 1.0, 0.8, 0.5
     LEAST_SCALED, MOST_SCALED = 0.1, 100.0
-    LEAST_WINDOW = 0.001
+    LEAST_WINDOW, RESET_TIMEOUTS = 0.001, 5
 
     def __init__(self, window: float, packet_bits: float, slowdown: float) -> None:
         super().__init__(window)
         self.most, self.packet_bits, self.slowdown = window, packet_bits, slowdown
         self.size, self.decreased_ns, self.round_trip_ns = window, -inf, 0.0
+        self.timeouts = 0
         self.slope_ns = self.RANGE_NS / (1 / sqrt(self.LEAST_SCALED) - 1 / sqrt(self.MOST_SCALED))
 
     @property
@@ -134,6 +144,7 @@ class Swift(Window):
 
     def acknowledged(self, packets: int, round_trip_ns: int | None, now_ns: int) -> None:
         """Grow below the target delay, else shrink once for a round trip."""
+        self.timeouts = 0
         if round_trip_ns is None:
             return
         self.round_trip_ns, target_ns = round_trip_ns, self.target_ns
@@ -146,7 +157,17 @@ class Swift(Window):
 
     def lost(self, now_ns: int) -> None:
         """Shrink by the most, once for a round trip."""
+        self.timeouts = 0
         self.shrink(1 - self.MOST_DECREASE, now_ns)
+
+    def timed_out(self, now_ns: int) -> None:
+        """Shrink as after a loss; after several timeouts in a row, to the least window."""
+        self.timeouts += 1
+        if self.timeouts < self.RESET_TIMEOUTS:
+            self.shrink(1 - self.MOST_DECREASE, now_ns)
+        else:
+            self.decreased_ns = now_ns
+            self.resize(self.LEAST_WINDOW)
 
     def shrink(self, factor: float, now_ns: int) -> None:
         """Shrink, unless that was less than a round trip ago."""

@@ -93,7 +93,7 @@ class Sender:
         self.deadline_ns: float = inf
         self.paced_ns = 0.0
         self.tries = self.repeated = self.sent_bytes = 0
-        # When packets left whose acknowledgement was requested, unless they were repeated.
+        # When packets last left whose acknowledgement was requested.
         self.left_ns: dict[int, int] = {}
         # Selective repeat: what arrived out of order, the end of what is under recovery, the PSN
         # that was lost when it began, and the next one that may have to be repeated.
@@ -109,7 +109,11 @@ class Sender:
 
     def due_ns(self) -> float:
         """Return when the next packet may leave; infinity while it waits for an acknowledgement."""
-        return self.paced_ns if self._choice() is not None else inf
+        return self._paced_ns() if self._choice() is not None else inf
+
+    def _paced_ns(self) -> float:
+        """Return when the rate lets a packet leave: at any time, once there is none any more."""
+        return self.paced_ns if self.control.rate_bps < inf else 0.0
 
     def _choice(self) -> int | None:
         """Return the PSN to send next, if the window allows one.
@@ -133,7 +137,7 @@ class Sender:
     def take(self, now_ns: int) -> Packet | None:
         """Return the packet to send now, if one may leave."""
         psn = self._choice()
-        if psn is None or now_ns < self.paced_ns:
+        if psn is None or now_ns < self._paced_ns():
             return None
         if psn == self.next:
             self.next += 1
@@ -145,15 +149,13 @@ class Sender:
         size_bytes = FRAME_BYTES + len(packet.payload)
         self.control.sent(size_bytes, now_ns)
         self.sent_bytes += size_bytes
-        self.paced_ns = max(self.paced_ns, now_ns - EARLY_NS)
+        self.paced_ns = max(self._paced_ns(), now_ns - EARLY_NS)
         self.paced_ns += size_bytes * 8e9 / self.control.rate_bps
-        if psn < self.sent:
-            self.repeated += 1
-            self.left_ns.pop(psn, None)
-        else:
-            self.sent = psn + 1
-            if packet.ack_request:
-                self.left_ns[psn] = now_ns
+        self.repeated += psn < self.sent
+        self.sent = max(self.sent, psn + 1)
+        self.left_ns.pop(psn, None)
+        if packet.ack_request:
+            self.left_ns[psn] = now_ns
         self.deadline_ns = now_ns + self.how.timeout_ns
         return packet
 
@@ -211,14 +213,14 @@ class Sender:
         if self.how.selective and self.oldest < arrived < self.sent:
             self.arrived.add(arrived)
         if not self.how.selective or self.recovery <= self.oldest:
+            self.control.lost(now_ns)
             self._repeat(now_ns)
 
     def _repeat(self, now_ns: int) -> None:
         """Go back to the oldest packet, or repeat selectively until all that was sent arrived."""
         self.tries += 1
         # A paced packet has yet to leave: it cannot be late.
-        self.deadline_ns = max(now_ns, self.paced_ns) + self.how.timeout_ns
-        self.control.lost(now_ns)
+        self.deadline_ns = max(now_ns, self._paced_ns()) + self.how.timeout_ns
         if self.tries > self.how.retries:
             raise RetryExceeded(f"no progress after {self.how.retries} retries")
         if self.how.selective:
@@ -232,6 +234,7 @@ class Sender:
         if now_ns >= self.control.next_ns:
             self.control.tick(now_ns)
         if now_ns >= self.deadline_ns:
+            self.control.timed_out(now_ns)
             self._repeat(now_ns)
 
     def tick_ns(self) -> float:

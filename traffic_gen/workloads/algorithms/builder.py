@@ -96,8 +96,18 @@ class Builder:
 
     @property
     def shared_rails(self) -> Ints:
-        """The rails on which every domain has a rank with the link of a NIC."""
-        return np.array(self.grid.shared_rails)
+        """A row for each NIC that every domain has: the rail of its holder, by domain."""
+        return np.array(self.grid.shared_rails, np.int64).reshape(-1, self.domains)
+
+    @property
+    def nic_ranks(self) -> Ints:
+        """A row for each NIC that every domain has: the rank with its link, by domain.
+
+        Raises `ScheduleError` if there is none.
+        """
+        if not len(self.shared_rails):
+            raise ScheduleError("no rail has a NIC in every domain")
+        return self.rank(np.arange(self.domains), self.shared_rails)
 
     def require_whole(self) -> None:
         """Raise `ScheduleError` if any rank is missing from the grid."""
@@ -284,8 +294,8 @@ def whole_ring(build: Builder) -> Ints:
     """Return the one ring of all ranks, from rank 0 on; edges between domains stay on one rail.
 
     A domain's last GPU and the first of the next domain share a rail. This is impossible for an
-    odd number of domains of two GPUs, whose ring crosses rails from the last domain to the first,
-    and for domains that have no rail in common: their ring has the order of the ranks.
+    odd number of domains with two rails, whose ring crosses rails from the last domain to the
+    first, and for domains that have no rail in common: their ring has the order of the ranks.
     """
     if not len(build.shared_rails):
         return build.ranks[None, :]
@@ -295,15 +305,13 @@ def whole_ring(build: Builder) -> Ints:
 
 
 def rail_rings(build: Builder) -> Ints:
-    """Return a ring of all ranks for each rail that all domains have: each on the next rail.
+    """Return a ring of all ranks for each rail on which all domains have a NIC: each on the next.
 
     Every NIC on these rails sends for one ring and receives for one, as for a channel of NCCL. A
     ring enters a domain on the rail on which it left the one before, as NCCL's alternating rings do
     (since version 2.20).
     """
-    if not len(build.shared_rails):
-        raise ScheduleError("no rail has a NIC in every domain")
-    return _rings(build, len(build.shared_rails))
+    return _rings(build, len(build.nic_ranks))
 
 
 def _rings(build: Builder, count: int) -> Ints:
@@ -312,12 +320,13 @@ def _rings(build: Builder, count: int) -> Ints:
     entries = _entries(build.domains, len(shared))
     exits = np.roll(entries, -1)
     exits = np.where(exits == entries, entries - 1, exits)
-    first, last = (shared[(places + number) % len(shared)] for places in (entries, exits))
+    domains = np.arange(build.domains)
+    first, last = (shared[(places + number) % len(shared), domains] for places in (entries, exits))
     skipped = ((last - first) % build.domain_size)[:, :, None]
     position = build.rails
     is_last = position == build.domain_size - 1
     rails = np.where(is_last, skipped, position + (position >= skipped))
-    rings = build.rank(np.arange(build.domains)[:, None], first[:, :, None] + rails)
+    rings = build.rank(domains[:, None], first[:, :, None] + rails)
     there: Ints = rings[rings != NONE].reshape(count, build.gpus)
     return there
 

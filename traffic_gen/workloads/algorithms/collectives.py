@@ -67,12 +67,12 @@ def no_transfers(_build: Builder) -> None:
 
 
 def a_part_for_each_rail(grid: JobGrid) -> int:
-    """Return the number of chunks: one for each rank and each rail that all domains have."""
+    """Return the number of chunks: one for each rank and each NIC that all domains have."""
     return grid.gpus * len(grid.shared_rails)
 
 
 def a_chunk_for_each_rail(grid: JobGrid) -> int:
-    """Return the number of chunks: one for each rail that all domains have."""
+    """Return the number of chunks: one for each NIC that all domains have."""
     return len(grid.shared_rails)
 
 

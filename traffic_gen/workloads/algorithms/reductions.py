@@ -40,7 +40,7 @@ def ring_all_reduce(build: Builder) -> None:
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
     """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
 
-    Where GPUs are missing, the rails are those that every domain has. NCCL has a ring for each NIC.
+    The rails are those on which every domain has a NIC. NCCL has a ring for each NIC.
     """
     return _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=True)
 
@@ -154,49 +154,46 @@ def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrival
 def double_tree_all_reduce(build: Builder) -> None:
     """Reduce in HB domains, sum up along each rail by two trees over the domains, and gather back.
 
-    The chunk of a rail is cut into slices, which the trees take in turn. Where GPUs are missing,
-    the rails are those that every domain has.
+    The chunk of a rail is cut into slices, which the trees take in turn. The rails are those on
+    which every domain has a NIC.
     """
-    if not len(build.shared_rails):
-        raise ScheduleError("no rail has a NIC in every domain")
+    chunk, holders = np.full(build.gpus, NONE), build.nic_ranks
+    chunk[holders] = np.arange(len(holders))[:, None]
     arrived = within_domains(
-        build, lambda _own, peers: _of_rail(build, peers), build.nothing(), reduce=True
+        build, lambda _own, peers: _slices(build, chunk[peers]), build.nothing(), reduce=True
     )
-    arrived = _along_trees(build, arrived)
-    within_domains(build, lambda own, _peers: _of_rail(build, own), arrived)
+    arrived = _along_trees(build, holders, arrived)
+    within_domains(build, lambda own, _peers: _slices(build, chunk[own]), arrived)
 
 
-def _of_rail(build: Builder, ranks: Ints) -> Ints:
-    """Return a row for each rank: all slices of its rail's chunk, if its rail has one."""
-    chunk = np.full(build.domain_size, NONE)
-    chunk[build.shared_rails] = np.arange(len(build.shared_rails))
-    first = chunk[build.grid.places[1, ranks]][:, None]
+def _slices(build: Builder, chunks: Ints) -> Ints:
+    """Return a row for each of these chunks: all of its slices; `NONE` for no chunk."""
+    first = chunks[:, None]
     return np.where(first == NONE, NONE, first * build.slices + np.arange(build.slices))
 
 
-def _along_trees(build: Builder, ready: Arrivals) -> Arrivals:
+def _along_trees(build: Builder, holders: Ints, ready: Arrivals) -> Arrivals:
     """Add the rounds of the double tree, on all rails at the same time; return all arrivals."""
     everything, new = [ready], ready.copy()
     for moves in rounds(build.domains, build.slices):
-        arrived = _round(build, moves, new)
+        arrived = _round(build, holders, moves, new)
         # Arrivals before a send also precede the next send of the same rank.
-        senders = np.array([move.source for move in moves])[:, None]
-        new[build.rank(senders, build.shared_rails)] = NONE
+        new[holders[:, [move.source for move in moves]]] = NONE
         everything.append(arrived)
         new = joined(new, arrived)
     return joined(*everything)
 
 
-def _round(build: Builder, moves: Sequence[Move], after: Arrivals) -> Arrivals:
+def _round(build: Builder, holders: Ints, moves: Sequence[Move], after: Arrivals) -> Arrivals:
     """Add the moves of a round, for every rail its slice."""
     sources, destinations, slices = np.array(
         [(move.source, move.destination, move.slice) for move in moves]
-    ).T[:, :, None]
+    ).T
     return build.meet(
-        build.rank(sources, build.shared_rails).ravel(),
-        build.rank(destinations, build.shared_rails).ravel(),
-        (np.arange(len(build.shared_rails)) * build.slices + slices).reshape(-1, 1),
+        holders.T[sources].ravel(),
+        holders.T[destinations].ravel(),
+        (np.arange(len(holders)) * build.slices + slices[:, None]).reshape(-1, 1),
         channel="nic",
         after=after,
-        reduce=np.repeat([not move.down for move in moves], len(build.shared_rails)),
+        reduce=np.repeat([not move.down for move in moves], len(holders)),
     )
