@@ -81,6 +81,9 @@ def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     assert trace_in([b"7 1\n1 2\n"]).left_out == ("9 bytes of ranks to themselves",)
     calc = b"num_ranks 2\nrank 0 {\ncalc 1 cpu 2\ncalc 1 cpu 0 nic 1\ncalc 1\n}\n"
     assert trace_in([calc]).left_out == ("processors and interfaces of 2 statements",)
+    larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
+    told = ("room of 1 receives for more bytes than they are sent",)
+    assert trace_in([larger]).left_out == told
 
 
 def test_an_htsim_connection_begins_at_its_start() -> None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from model.arrays import Ints
 from model.workload.trace import Trace
-from model.workload.transfers.columns import NONE, Rows, starts_of
+from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
-from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
+from traffic_gen.traces.formats.chakra_nodes import METADATA, MISSING, NUMBERS, NodeColumns
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES
@@ -126,7 +126,7 @@ class FlatNodes:
             microseconds=self._numbers("duration_micros", 0),
             data=self._lists("data_deps"),
             control=self._lists("ctrl_deps"),
-            **{name: self._numbers(name, NONE) for name in NUMBERS},
+            **{name: self._numbers(name, MISSING) for name in NUMBERS},
             group={n: str(name) for n, name in named},
             involved={
                 n: tuple(map(bool, self._list(n, "involved_dim")))
@@ -154,8 +154,9 @@ class FlatNodes:
             value = int(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or not -(2**63) <= value < 2**63:
-            raise self.source.at(node, f"{name} must be an integer")
+        if not isinstance(value, int) or not MISSING < value < 2**63:
+            what = f"{name} must be an integer of 64 bits with a sign, got {str(value)[:40]!r}"
+            raise self.source.at(node, what)
         return int(value)
 
     def _list(self, node: int, name: str) -> list[int]:
