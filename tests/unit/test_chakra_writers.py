@@ -5,6 +5,7 @@ ASTRA-sim's converter of MSCCL. What a writer leaves out or does its own way is 
 """
 
 import gzip
+import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -97,6 +98,8 @@ def test_all_ranks_of_a_group_have_the_same_root() -> None:
     assert scattered(2, 2, 2, 2).operations == (Operation(Collective.SCATTER, 64, (2, 3, 0, 1)),)
     with pytest.raises(Malformed, match="differs from the collective operation of rank 0"):
         scattered(2, 2, 2, 3)
+    told = ("roots of 1 operations, which the files lack: the first ranks of their groups",)
+    assert read(*everywhere(collective(1, SCATTER, 64))).left_out == told
 
 
 def test_memory_of_the_generator_of_mlcommons_is_told() -> None:
@@ -595,6 +598,11 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"workload_graph": [{"NodeType": 4, "data_deps": 3}]}', ": node 0", "must be a list"),
         ('{"workload_graph": [3]}', ":1", "must be objects"),
         ('{"version": "1"}\n{"id": \n', ":2", "is not JSON: Expecting value"),
+        ('{"version": "1"}{"type": 4, "runtime": 1, "runtime": 2}', ":1", "an object has the key"),
+        ('{"nodes": [{"type": 4, "node_type": 7}]}', ": node 0", "node has node_type twice"),
+        ('{"nodes": [{"node_type": 4, "attr": {}}]}', ": node 0", "attr must be a list of objects"),
+        ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be an"),
+        ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
         ('{"version": "1"}[]', ":1", "is not JSON: expected an object"),
         ('{"data_deps":' + "[" * 100_000, ":1", "is not JSON"),
         ('{"attr": ' + "9" * 5000 + "}", ":1", "is not JSON"),
@@ -604,6 +612,17 @@ def test_wrong_json_is_refused(text: str, place: str, what: str) -> None:
     with pytest.raises(Malformed, match=what) as refused:
         read(text.encode())
     assert refused.value.place == place
+
+
+def test_json_without_metadata_begins_with_a_node() -> None:
+    one = {"node_type": 7, "comm_type": 0, "comm_size": 8}
+    groups_ = {"type": 1, "id": 9, "inputs": ['[{"pg_name": "a", "ranks": [0, 1]}]']}
+    files = [
+        json.dumps(groups_ if rank < 2 else {"type": 1})
+        + json.dumps({**one, "id": 1, "pg_name": "a" if rank < 2 else "b"})
+        for rank in range(RANKS)
+    ]
+    assert groups(read(*(text.encode() for text in files))) == {(0, 1): 1, (2, 3): 1}
 
 
 def test_json_is_bounded() -> None:

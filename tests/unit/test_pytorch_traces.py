@@ -110,7 +110,7 @@ def test_what_a_kernel_lacks_its_call_on_the_cpu_has() -> None:
     assert trace.left_out == (LACKS_ORDER, said)
     rootless = recorded(kernel_)
     assert rootless.operations[0].ranks == BOTH
-    assert rootless.left_out[1].startswith("roots of 2 calls, which the files lack")
+    assert rootless.left_out[1].startswith("roots of 1 operations, which the files lack")
 
 
 def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:
@@ -251,6 +251,9 @@ def test_calls_that_cannot_be_are_refused() -> None:
         ("allreduce", {"dtype": "Odd"}, "unknown dtype 'odd'"),
         ("send", {"rank": 2}, "must be 0 to 1, got '2'"),
         ("all_to_allv", {"in_split_size": "[1]"}, "needs a split for each of 2 ranks, got 1"),
+        ("all_to_allv", {"in_split_size": "[0, 0]"}, "in_split_size has nothing of 8 elements"),
+        ("allreduce", {"pg_size": 3}, r"names 3 ranks, process group '0' has \[0, 1\]"),
+        ("allreduce", {"ranks": "[1]"}, r"names the ranks \[1\], process group '0' has \[0, 1\]"),
     ):
         with pytest.raises(Malformed, match=what) as refused:
             executed(call(name, 8, **options))
@@ -258,6 +261,28 @@ def test_calls_that_cannot_be_are_refused() -> None:
     with pytest.raises(Malformed, match="rank 0 takes no part") as missing:
         trace_in([operators(), operators(call("allreduce", 8))])
     assert (missing.value.file, missing.value.place) == (1, ": node 4")
+
+
+def test_a_process_group_is_defined_once() -> None:
+    groups = [{"pg_name": "5", "ranks": ranks} for ranks in ([0], [1])]
+    with pytest.raises(Malformed, match="process group '5' is defined twice, with other ranks"):
+        executed(groups=groups)
+
+
+def test_both_ends_of_a_message_agree() -> None:
+    def pair(room: int) -> Trace:
+        ends = call("send", 6, rank=1), call("recv", room, rank=0)
+        return trace_in([operators(end) for end in ends])
+
+    assert pair(6).left_out == ("2 operators: execution traces have no times",)
+    assert pair(7).left_out[1] == "room of 1 receives for more bytes than they are sent"
+    what = "receives 20 bytes of the 24 that rank 0 sends at node 4 of its file"
+    with pytest.raises(Malformed, match=what) as refused:
+        pair(5)
+    assert (refused.value.file, refused.value.place) == (1, ": node 4")
+    options = {"in_split_size": "[4, 4]", "out_split_size": "[5, 3]", "out_msg_nelems": 8}
+    with pytest.raises(Malformed, match="receives 12 bytes of the 16 that rank 1 sends"):
+        executed(call("all_to_allv", 8, **options))
 
 
 def test_cut_off_splits_are_equal_ones_and_named() -> None:

@@ -89,7 +89,7 @@ class Assembly:
         size_bytes, receives = self._sizes(), self._of(NodeKind.RECEIVE)
         operation, operations = self._operations()
         data, control, missing = self._after()
-        left_out = tuple(self._left_out(seconds, modeled))
+        left_out = tuple(self._left_out(seconds, modeled, operation))
         try:
             trace = Trace(
                 format=FORMAT_OF_CHUNKS if self.is_chunked else FORMAT,
@@ -213,7 +213,7 @@ class Assembly:
         computes: Bools = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (columns.is_cpu_op <= 0)
         return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
-    def _left_out(self, seconds: Floats, modeled: Bools) -> Iterator[str]:
+    def _left_out(self, seconds: Floats, modeled: Bools, operation: Ints) -> Iterator[str]:
         """Yield what is in the files and not in the trace."""
         columns = self.columns
         if launches := int(self.launches.sum()):
@@ -230,6 +230,11 @@ class Assembly:
         ranked = communicates & (columns.comm_priority != 0) & (columns.comm_priority != MISSING)
         if ranked := int(ranked.sum()):
             yield f"priorities of {ranked} communications"
+        rooted = self._of(NodeKind.COLLECTIVE) & np.isin(columns.comm_type, ROOTED)
+        rootless = operation[rooted & (columns.comm_src == MISSING)]
+        if count := len(np.unique(rootless)):
+            what = f"roots of {count} operations, which the files lack"
+            yield f"{what}: the first ranks of their groups"
         involved = columns.involved.values()
         if further := sum(any(dim != dims[1] for dim in dims[2:]) for dims in involved):
             yield f"involved_dim of {further} operations beyond the network's two dimensions"

@@ -77,14 +77,14 @@ def parsed(text: str) -> Item:
     if len(text) > MOST_JSON_BYTES:
         raise Malformed(1, f"JSON must have at most {MOST_JSON_BYTES} bytes")
     try:
-        return Item(json.loads(text, object_pairs_hook=_distinct))
+        return Item(json.loads(text, object_pairs_hook=distinct))
     except json.JSONDecodeError as error:
         raise Malformed(error.lineno, f"is not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
         raise Malformed(1, "is not JSON: a number is too long, or values are too deep") from None
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object, whose keys are all different (RFC 8259, section 4)."""
     found = dict(pairs)
     if len(found) < len(pairs):
