@@ -479,6 +479,10 @@ def test_older_schemas_are_refused_by_name(old: bytes, what: str) -> None:
             "comm_type must be an integer",
         ),
         (
+            collective(0, ALL_REDUCE, 8, attribute("involved_dim", [])),
+            "involved_dim is empty; leave it out for all ranks",
+        ),
+        (
             collective(0, ALL_REDUCE, 8, attribute("involved_dim", 3)),
             "involved_dim must be a list of truth values",
         ),

@@ -251,7 +251,8 @@ def test_calls_that_cannot_be_are_refused() -> None:
         ("allreduce", {"dtype": "Odd"}, "unknown dtype 'odd'"),
         ("send", {"rank": 2}, "must be 0 to 1, got '2'"),
         ("all_to_allv", {"in_split_size": "[1]"}, "needs a split for each of 2 ranks, got 1"),
-        ("all_to_allv", {"in_split_size": "[0, 0]"}, "in_split_size has nothing of 8 elements"),
+        ("all_to_allv", {"in_split_size": "[0, 0]"}, "cuts 8 elements into 0 equal parts"),
+        ("all_to_allv", {"in_split_size": "[1, 2]"}, "cuts 8 elements into 3 equal parts"),
         ("allreduce", {"pg_size": 3}, r"names 3 ranks, process group '0' has \[0, 1\]"),
         ("allreduce", {"ranks": "[1]"}, r"names the ranks \[1\], process group '0' has \[0, 1\]"),
     ):
@@ -261,6 +262,26 @@ def test_calls_that_cannot_be_are_refused() -> None:
     with pytest.raises(Malformed, match="rank 0 takes no part") as missing:
         trace_in([operators(), operators(call("allreduce", 8))])
     assert (missing.value.file, missing.value.place) == (1, ": node 4")
+
+
+@pytest.mark.parametrize(
+    ("requests", "awaited", "told"), [((1,), 2, 0), ((1, 1), 2, 0), ((9,), 3, 1), ((9, 9), 3, 1)]
+)
+def test_waits_for_requests_that_groups_share(
+    requests: tuple[int, ...], awaited: int, told: int
+) -> None:
+    """A wait names no group: it waits for the calls of all; a second one waits for nothing."""
+    groups = [{"pg_name": name, "ranks": [0, 1]} for name in "5678"]
+    begun = [call("allreduce", 8, pg_name=name, request=int(name > "6") + 1) for name in "567"]
+    waits = [call("wait", 0, request=request) for request in requests]
+    last = call("barrier", 0, request=3, pg_name="8")
+    trace = executed(*begun, *waits, last, groups=groups)
+    of_rank = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE))
+    before = trace.after_lists[of_rank[-1]]
+    joined = len(trace.after_lists[before[0]])
+    assert (len(before), joined) == (1, awaited)
+    said = (f"requests of {2 * told} waits, which no call before them has: they wait for all",)
+    assert set(trace.left_out) == {"2 operators: execution traces have no times", *said * told}
 
 
 def test_a_process_group_is_defined_once() -> None:

@@ -75,6 +75,8 @@ class Groups:
     def _group(self, node: int, rank: int, name: str, involved: tuple[bool, ...]) -> Group:
         """Return a group: the process group, of whose dimensions some may be involved."""
         group = self._process_group(node, rank, name)
+        if not involved and node in self.columns.involved:
+            raise self.at(node, "involved_dim is empty; leave it out for all ranks")
         if all(involved):
             return group
         along = self._along(node, rank, involved)

@@ -179,9 +179,10 @@ def _shares(item: Item, end: str, count: int) -> list[int] | None:
     total, shares = item.number(f"{end}_msg_nelems", 0, MOST_BYTES), splits or [1] * count
     if len(shares) != count or min(shares) < 0:
         item.refuse(f"needs a split for each of {count} ranks, got {len(shares)}")
-    if total and not sum(shares):
-        item.refuse(f"{end}_split_size has nothing of {total} elements")
-    return [total * share // max(1, sum(shares)) for share in shares]
+    parts = sum(shares)
+    if total % parts if parts else total:
+        item.refuse(f"{end}_split_size cuts {total} elements into {parts} equal parts")
+    return [total * share // max(1, parts) for share in shares]
 
 
 def called(item: Item) -> str:
