@@ -301,7 +301,7 @@ def test_both_ends_of_a_message_agree() -> None:
     with pytest.raises(Malformed, match=what) as refused:
         pair(5)
     assert (refused.value.file, refused.value.place) == (1, ": node 4")
-    options = {"in_split_size": "[4, 4]", "out_split_size": "[5, 3]", "out_msg_nelems": 8}
+    options: Event = {"in_split_size": "[4, 4]", "out_split_size": "[5, 3]", "out_msg_nelems": 8}
     with pytest.raises(Malformed, match="receives 12 bytes of the 16 that rank 1 sends"):
         executed(call("all_to_allv", 8, **options))
 

@@ -162,7 +162,8 @@ def _require_signed(name: str, fields: protobuf.Fields, is_above: Bools) -> None
     if is_above.any():
         first = int(np.argmax(is_above))
         got = int(fields.value[first]) % 2**64
-        raise protobuf.Damaged(int(fields.begin[first]), f"{name} must be below 2^63, got {got}")
+        last_byte = int(fields.begin[first]) - 1
+        raise protobuf.Damaged(last_byte, f"{name} must be below 2^63, got {got}")
 
 
 KIND_OF = {TEXT: "a text", TRUTHS: "a list of truth values"}

@@ -11,7 +11,7 @@ there). A plan that does not do what its collective asks is refused (`mscclpp_pr
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
@@ -96,7 +96,7 @@ def read_plan(text: str, defaults: Defaults) -> Trace:
     return _Reader(parsed(text), defaults.size_bytes).read()
 
 
-def _keys(value: object) -> Iterator[str]:
+def _keys(value: Any) -> Iterator[str]:
     """Yield the keys of all objects in a value."""
     if isinstance(value, dict):
         yield from value
