@@ -230,6 +230,10 @@ def test_what_of_aicb_is_left_out_is_named() -> None:
     [
         (("pp: 1", "pp: 1 pp_comm: 8 vpp: 2"), "vpp without pipeline stages (pp)"),
         (("pp: 1", "pp: 1 pp_comm: 8"), "pp_comm without pipeline stages (pp)"),
+        (
+            ("checkpoints: 0", "checkpoints: 1 1"),
+            "checkpoints, which need both checkpoints and checkpoint_initiates",
+        ),
         (("pp: 1", "pp: 1 mode: 2"), "mode 2, which is unknown"),
         (("NONE\t0", "NONE\t7"), "7 bytes of passes without an operation (NONE)"),
         (

@@ -131,9 +131,12 @@ def _unused(given: dict[str, list[float]], strategy: Strategy) -> Iterator[str]:
     if given.get("mode", [0]) not in ([0], [1]):
         yield f"mode {given['mode'][0]:g}, which is unknown"
     if strategy.is_micro:
-        plain = [1], [strategy.ranks]
-        keys = [key for key in SIZES if given.get(key, [1]) not in plain]
+        plain = 0, 1, strategy.ranks
+        keys = [key for key in SIZES if given.get(key, [0])[0] not in plain]
+        keys += [key for key in ("pp_comm", *LISTS) if given.get(key, [0])[0]]
         yield from (f"{key} of a benchmark, whose operations are of all ranks" for key in keys)
+    elif bool(strategy.checkpoints) != bool(strategy.initiates):
+        yield "checkpoints, which need both checkpoints and checkpoint_initiates"
     elif strategy.stages == 1:
         keys = [key for key in ("vpp", "pp_comm") if given.get(key, [0])[0] > (key == "vpp")]
         yield from (f"{key} without pipeline stages (pp)" for key in keys)

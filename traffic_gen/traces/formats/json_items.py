@@ -1,6 +1,7 @@
 """Values of a JSON text that know their place in it, for messages."""
 
 import json
+from collections import Counter
 from collections.abc import Container
 from typing import Any, NoReturn
 
@@ -88,6 +89,6 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object, whose keys are all different (RFC 8259, section 4)."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise Malformed(1, f"an object has the key {twice[:40]!r} twice")
     return found
