@@ -193,7 +193,7 @@ def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
         call("allreduce", 8, request=[1, False]),
         call("allreduce", 8, request=[2, False], pg_name="1"),
         call("allreduce", 8, request=[3, False]),
-        call("wait", 0, request=[2, False]),
+        call("wait", 0, request=[2, False], pg_name="1"),
         call("allreduce", 8, request=[4, False]),
         call("wait", 0, request=[99, False]),
         call("barrier", 0, request=[5, False], pg_name="1"),
@@ -265,21 +265,21 @@ def test_calls_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "awaited", "told"), [((1,), 2, 0), ((1, 1), 2, 0), ((9,), 3, 1), ((9, 9), 3, 1)]
+    ("waits", "awaited", "told"),
+    [("5", 1, 0), ("6", 2, 0), ("66", 2, 0), ("56", 3, 0), ("7", 3, 1), ("77", 3, 1)],
 )
-def test_waits_for_requests_that_groups_share(
-    requests: tuple[int, ...], awaited: int, told: int
+def test_a_wait_is_for_the_calls_of_its_group_with_its_request(
+    waits: str, awaited: int, told: int
 ) -> None:
-    """A wait names no group: it waits for the calls of all; a second one waits for nothing."""
+    """Two calls of group 6 share a request, which group 5 has, too; a second wait adds nothing."""
     groups = [{"pg_name": name, "ranks": [0, 1]} for name in "5678"]
-    begun = [call("allreduce", 8, pg_name=name, request=int(name > "6") + 1) for name in "567"]
-    waits = [call("wait", 0, request=request) for request in requests]
+    begun = [call("allreduce", 8, pg_name=name, request=1) for name in "566"]
+    waiting = [call("wait", 0, request=1, pg_name=name) for name in waits]
     last = call("barrier", 0, request=3, pg_name="8")
-    trace = executed(*begun, *waits, last, groups=groups)
-    of_rank = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE))
-    before = trace.after_lists[of_rank[-1]]
-    joined = len(trace.after_lists[before[0]])
-    assert (len(before), joined) == (1, awaited)
+    trace = executed(*begun, *waiting, last, groups=groups)
+    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE))
+    (end,) = trace.after_lists[calls[-1]]
+    assert len(trace.after_lists[end]) == awaited if awaited > 1 else end in calls
     said = (f"requests of {2 * told} waits, which no call before them has: they wait for all",)
     assert set(trace.left_out) == {"2 operators: execution traces have no times", *said * told}
 

@@ -62,11 +62,11 @@ def _read(whole: Item, rank: int, ranks: int) -> RankNodes:
 
 
 def _call(node: Item) -> Item:
-    """Return the attributes of a communication, with its request, and its root or peer."""
+    """Return the attributes of a communication, its request in its group, and its root or peer."""
     call = {str(one.of("name").value): one.of("value").value for one in node.each("attrs")}
     inputs = [one.value for one in node.of("inputs").each("values")]
     begin = called(Item(call, node.place)) not in WITHOUT_TENSORS
-    call["request"] = str(inputs[begin : begin + 1])
+    call["request"] = str(inputs[begin : begin + 2])
     if len(inputs) > begin + 2:
         call["rank"] = inputs[begin + 2]
     return Item(call, node.place)
@@ -76,7 +76,7 @@ class _Order:
     """The order of a rank's calls: `after` is what all later ones wait for.
 
     `last` has the last collective of each group, `begun` the calls that nobody waited for, by their
-    requests, which groups may share.
+    request, which calls of one batch share.
     """
 
     def __init__(self, nodes: RankNodes) -> None:
