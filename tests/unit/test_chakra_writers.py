@@ -604,6 +604,7 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"version": "1"}\n{"id": \n', ":2", "is not JSON: Expecting value"),
         ('{"version": "1"}{"type": 4, "runtime": 1, "runtime": 2}', ":1", "an object has the key"),
         ('{"nodes": [{"type": 4, "node_type": 7}]}', ": node 0", "node has node_type twice"),
+        ('{"nodes": [{"node_type": 4, "runtime": true}]}', ": node 0", "got 'True'"),
         ('{"nodes": [{"node_type": 4, "attr": {}}]}', ": node 0", "attr must be a list of objects"),
         ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be an"),
         ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),

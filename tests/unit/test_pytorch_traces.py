@@ -223,6 +223,7 @@ def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
     [
         (kineto(0, ranks=1).replace(b"distributedInfo", b"other"), ":1", "has no distributedInfo"),
         (kineto(0), ":1", "needs the files of 2 ranks, got 1"),
+        (kineto(0, ranks=1).replace(b"[]}", b"[7]}"), ": traceEvents[0]", "must be an object"),
         (kineto(0, kernel(-1, 5), ranks=1), ": traceEvents[0]", "ts and dur must be 0 to"),
         (kineto(0, kernel(0, float("nan")), ranks=1), ": traceEvents[0]", "ts and dur must be"),
         (

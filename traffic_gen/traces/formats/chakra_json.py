@@ -128,6 +128,7 @@ def _named_values(
         yield one.get("name"), values[0] if values else None
 
 
+TRUTHS = ("is_cpu_op", "involved_dim")
 READ = {
     *map(_plain, NUMBERS),
     *("id", "type", "durationmicros", "datadeps", "ctrldeps", "pgname", "involveddim", "inputs"),
@@ -183,7 +184,8 @@ class FlatNodes:
             value = int(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or not MISSING < value < 2**63:
+        is_truth = isinstance(value, bool) and name not in TRUTHS
+        if not isinstance(value, int) or is_truth or not MISSING < value < 2**63:
             what = f"{name} must be an integer of 64 bits with a sign, got {str(value)[:40]!r}"
             raise self.source.at(node, what)
         return int(value)

@@ -203,7 +203,7 @@ class Assembly:
         columns = self.columns
         micros = np.where(columns.microseconds > 0, columns.microseconds, columns.runtime)
         seconds = np.where(self._of(NodeKind.COMPUTE), np.maximum(0, micros), 0) / 1e6
-        self._require(seconds <= MOST_SECONDS, "must take at most a day")
+        self._require(seconds <= MOST_SECONDS, "must take at most a day, in microseconds", micros)
         return seconds
 
     def _modeled(self) -> Bools:

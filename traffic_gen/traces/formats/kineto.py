@@ -70,7 +70,10 @@ class _Timeline:
     def __init__(self, nodes: RankNodes, events: Iterable[Item]) -> None:
         self.nodes, computes = nodes, list[tuple[int, int]]()
         self.calls: dict[int, list[tuple[int, Item]]] = defaultdict(list)
-        events = [event for event in events if isinstance(event.value, dict)]
+        events = list(events)
+        for event in events:
+            if not isinstance(event.value, dict):
+                event.refuse("must be an object")
         calls = [_attributes(event) for event in events if event.value.get("name") == CALL]
         on_cpu = {str(call.value[LINK]): call for call in calls if call.has(LINK)}
         executed = set[str]()
