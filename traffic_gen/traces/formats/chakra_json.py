@@ -5,7 +5,6 @@ mapping to JSON; its feeder reads one object with a `workload_graph`, and the sy
 writes one with `nodes`. Names count without case and underscores: `data_deps` is `dataDeps`.
 """
 
-import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,8 +19,14 @@ from traffic_gen.traces.formats.chakra import begin_of, unpacked
 from traffic_gen.traces.formats.chakra_nodes import METADATA, MISSING, NUMBERS, NodeColumns
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
-from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, distinct
-from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
+from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
+from traffic_gen.traces.formats.nodes import (
+    Defaults,
+    Malformed,
+    of_file,
+    require_nodes,
+    require_ranks,
+)
 
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
@@ -54,9 +59,10 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     for file, content in enumerate(files):
         plain = unpacked(content, left, file, MOST_JSON_BYTES)
         left -= len(plain)
-        of_file = _nodes_in(plain, file)
-        nodes += of_file
-        counts.append(len(of_file))
+        with of_file(file):
+            listed = _nodes_in(plain)
+        nodes += listed
+        counts.append(len(listed))
         require_nodes(len(nodes), ": node 0", file=file)
     rank, first = np.repeat(np.arange(len(files)), counts), starts_of(counts)
     source = Source(rank, lambda node: f": node {node - first[rank[node]]}", range(len(files)))
@@ -64,38 +70,22 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     return Assembly(source, FlatNodes(source, flat).columns(), given).trace()
 
 
-def _nodes_in(content: bytes, file: int) -> list[dict[str, Any]]:
+def _nodes_in(content: bytes) -> list[dict[str, Any]]:
     """Return the nodes of a file."""
-    try:
-        objects = list(_objects(content.decode()))
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        what = getattr(error, "msg", "must be JSON of ordinary size and depth")
-        raise Malformed(line, f"Chakra trace is not JSON: {what}", file=file) from None
-    except Malformed as error:
-        raise Malformed(error.place, error.what, file=file) from None
+    objects = _only_objects(values_in(content.decode(errors="replace")))
     first = {_plain(key): value for key, value in objects[0].items()}
     whole = first.get("workloadgraph", first.get("nodes"))
-    if whole is not None and len(objects) > 1:
-        raise Malformed(1, "nothing may follow the object that has all nodes", file=file)
-    listed = objects if "type" in first else objects[1:]
-    nodes = listed if whole is None else whole
-    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
-        raise Malformed(1, "nodes of a Chakra trace must be objects", file=file)
-    return nodes
+    if whole is None:
+        return objects if "type" in first else objects[1:]
+    if len(objects) > 1:
+        raise Malformed(1, "nothing may follow the object that has all nodes")
+    return _only_objects(whole)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text, which has at least one."""
-    decoder, offset = json.JSONDecoder(object_pairs_hook=distinct), 0
-    text = text.strip()
-    while offset < len(text) or not offset:
-        value, offset = decoder.raw_decode(text, offset)
-        if not isinstance(value, dict):
-            raise json.JSONDecodeError("expected an object", text, offset)
-        yield value
-        while text[offset : offset + 1].isspace():
-            offset += 1
+def _only_objects(values: object) -> list[dict[str, Any]]:
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+        raise Malformed(1, "nodes of a Chakra trace must be objects")
+    return values
 
 
 def _plain(name: object) -> str:

@@ -75,17 +75,32 @@ class Item:
 
 def parsed(text: str) -> Item:
     """Return the value of a whole text; raise `Malformed` for any other text."""
+    value, *others = values_in(text)
+    if others:
+        raise Malformed(1, "is not JSON: more values behind the first one")
+    return Item(value)
+
+
+def values_in(text: str) -> list[Any]:
+    """Return the values of a text, one or more; raise `Malformed` for any other text."""
     if len(text) > MOST_JSON_BYTES:
         raise Malformed(1, f"JSON must have at most {MOST_JSON_BYTES} bytes")
+    decoder, values = json.JSONDecoder(object_pairs_hook=_distinct), list[Any]()
+    text, offset = text.rstrip(), 0
     try:
-        return Item(json.loads(text, object_pairs_hook=distinct))
+        while offset < len(text) or not values:
+            while text[offset : offset + 1].isspace():
+                offset += 1
+            value, offset = decoder.raw_decode(text, offset)
+            values.append(value)
+        return values
     except json.JSONDecodeError as error:
         raise Malformed(error.lineno, f"is not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
         raise Malformed(1, "is not JSON: a number is too long, or values are too deep") from None
 
 
-def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object, whose keys are all different (RFC 8259, section 4)."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -1,6 +1,7 @@
 """Nodes of a trace, collected one at a time by a reader of a text format, within bounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -27,6 +28,15 @@ class Malformed(Exception):
         super().__init__(what)
         self.place = f":{place}" if isinstance(place, int) else place
         self.what, self.hint, self.file = what, hint, file
+
+
+@contextmanager
+def of_file(file: int) -> Iterator[None]:
+    """Say of a `Malformed` that it is in the file with this number."""
+    try:
+        yield
+    except Malformed as error:
+        raise Malformed(error.place, error.what, error.hint, file=file) from None
 
 
 @dataclass(frozen=True)

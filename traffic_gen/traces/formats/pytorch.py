@@ -25,6 +25,7 @@ from traffic_gen.traces.formats.nodes import (
     MOST_RANKS,
     Defaults,
     Malformed,
+    of_file,
     require_nodes,
 )
 
@@ -222,13 +223,11 @@ def trace_of(
     of_rank: dict[int, tuple[int, RankNodes]] = {}
     for file, content in enumerate(files):
         plain = unpacked(content, MOST_JSON_BYTES, file, MOST_JSON_BYTES)
-        try:
+        with of_file(file):
             nodes = read(parsed(plain.decode(errors="replace")), file, len(files))
             if nodes.rank in of_rank:
                 hint = "leave one file for each rank in the folder"
                 raise Malformed(1, f"duplicate rank {nodes.rank}", hint)
-        except Malformed as error:
-            raise Malformed(error.place, error.what, error.hint, file=file) from None
         nodes.end()
         of_rank[nodes.rank] = file, nodes
     ordered = [of_rank[rank] for rank in range(len(files))]
