@@ -307,6 +307,15 @@ def test_both_ends_of_a_message_agree() -> None:
         executed(call("all_to_allv", 8, **options))
 
 
+def test_an_all_to_all_with_splits_is_uneven() -> None:
+    def of(*splits: str) -> Trace:
+        own = [operators(call("all_to_all", 8, in_split_size=one)) for one in splits]
+        return trace_in(own)
+
+    assert len(of("[]", "[]").operations) == 1
+    assert sent(of("[2, 6]", "[4, 4]")) == {(0, 1): 24, (1, 0): 16}
+
+
 def test_cut_off_splits_are_equal_ones_and_named() -> None:
     trace = executed(call("all_to_allv", 8, in_split_size="[1, 2, ..., 3]"))
     assert set(sent(trace).values()) == {16}

@@ -32,7 +32,8 @@ from traffic_gen.traces.formats.nodes import (
 # Parts of names of calls that mean the same as those without, as in `_allgather_base`.
 VARIANT = re.compile("into_tensor|tensor|base|oop|coalesced|[^a-z]")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-ALL_TO_ALL_V, SEND, RECEIVES = "alltoallv", "send", ("recv", "recvanysource")
+ALL_TO_ALL, ALL_TO_ALL_V = "alltoall", "alltoallv"
+SEND, RECEIVES = "send", ("recv", "recvanysource")
 KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, SEND, *RECEIVES}
 # Bytes of an element of each `c10::ScalarType`.
 BYTES_OF = {
@@ -88,7 +89,7 @@ class RankNodes:
         if dtype not in BYTES_OF:
             item.refuse(f"unknown dtype {dtype[:40]!r}")
         size_bytes = item.number("in_msg_nelems", 0, MOST_BYTES) * BYTES_OF[dtype]
-        if name == ALL_TO_ALL_V:
+        if name == ALL_TO_ALL_V or (name == ALL_TO_ALL and _has_splits(item)):
             return self._all_to_all_v(item, after, ranks, BYTES_OF[dtype])
         if name not in COMM_TYPE_OF:
             peer = ranks[item.number("rank", 0, len(ranks) - 1)]
@@ -168,6 +169,12 @@ class RankNodes:
         listed = [{"pg_name": name, "ranks": ranks} for name, ranks in sorted(known)]
         inputs = {"values": str([json.dumps(listed)])}
         self.add(Item(None, "process groups"), (), JUNCTION, inputs=inputs)
+
+
+def _has_splits(item: Item) -> bool:
+    """Whether an all-to-all has sizes of its own for each peer."""
+    splits = (item.value.get(f"{end}_split_size") for end in ("in", "out"))
+    return any(one not in (None, "", "[]", []) for one in splits)
 
 
 def _shares(item: Item, end: str, count: int) -> list[int] | None:
