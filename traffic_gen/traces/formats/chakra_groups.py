@@ -50,7 +50,8 @@ class Groups:
         """Return the operations of each group, by rank, in the order of the file."""
         calls: dict[Group, dict[int, list[int]]] = {}
         known: dict[tuple[int, str, tuple[bool, ...]], dict[int, list[int]]] = {}
-        named = [(int(self.rank[node]), self._name(node), node) for node in nodes.tolist()]
+        numbered = zip(self.rank[nodes].tolist(), nodes.tolist(), strict=True)
+        named = [(rank, self._name(node), node) for rank, node in numbered]
         self.naming = _ranks_of(
             (rank, name) for rank, name, _ in named if name not in self.defined[rank]
         )

@@ -151,9 +151,9 @@ class _Attributes:
     def _require_once(self, name: str, named: Ints) -> None:
         """Raise `Damaged` for a node that has two of these attributes."""
         nodes = self.attributes.message[named]
-        order = np.argsort(nodes, kind="stable")
-        if (twice := np.flatnonzero(np.diff(nodes[order]) == 0)).size:
-            offset = int(self.attributes.begin[named[order[twice[0] + 1]]])
+        twice = np.bincount(nodes, minlength=1) > 1
+        if twice.any():
+            offset = int(self.attributes.begin[named[nodes == np.argmax(twice)][1]])
             raise protobuf.Damaged(offset, f"node has {name} twice; leave one of them out")
 
 
