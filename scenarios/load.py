@@ -111,7 +111,8 @@ def _put_network(fabric: CommentedMap, checked: dict[str, Any]) -> bool:
     """Put the keys of a network in place of its name; return whether there is one."""
     if fabric.get("topology") is None:
         return False
-    del fabric["topology"], checked["topology"]
+    del fabric["topology"]
+    checked.pop("topology", None)
     for key in checked:
         fabric.setdefault(key, checked[key])
     return True

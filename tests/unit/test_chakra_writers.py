@@ -5,6 +5,7 @@ ASTRA-sim's converter of MSCCL. What a writer leaves out or does its own way is 
 """
 
 import gzip
+import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -97,6 +98,8 @@ def test_all_ranks_of_a_group_have_the_same_root() -> None:
     assert scattered(2, 2, 2, 2).operations == (Operation(Collective.SCATTER, 64, (2, 3, 0, 1)),)
     with pytest.raises(Malformed, match="differs from the collective operation of rank 0"):
         scattered(2, 2, 2, 3)
+    told = ("roots of 1 operations, which the files lack: the first ranks of their groups",)
+    assert read(*everywhere(collective(1, SCATTER, 64))).left_out == told
 
 
 def test_memory_of_the_generator_of_mlcommons_is_told() -> None:
@@ -346,6 +349,36 @@ def test_dimensions_cut_the_ranks_into_groups(
         assert len({rank % size for rank in ranks}) == (size if involved[0] else 1)
 
 
+def test_dimensions_beside_a_process_group_name_its_ranks() -> None:
+    """The group that a file lists, or that all ranks name which name it."""
+
+    def files(involved: list[bool], *groups: bytes) -> list[bytes]:
+        dims = attribute("involved_dim", involved)
+        return [
+            b"\x00"
+            + b"".join(groups)
+            + collective(1, ALL_REDUCE, 8, attribute("pg_name", str(rank // 2)), dims)
+            for rank in range(RANKS)
+        ]
+
+    listed = pytorch_groups(("0", [0, 1]), ("1", [2, 3]))
+    for given_groups in ((), (listed,)):
+        found = groups(read(*files([True, False], *given_groups)))
+        assert found == {(0, 1): 1, (2, 3): 1}
+        what = "involved_dim names the ranks 0, 2, process group '0' 0, 1; leave one out"
+        with pytest.raises(Malformed, match=what):
+            read(*files([False, True], *given_groups))
+
+
+def test_two_names_of_a_group_are_refused() -> None:
+    number_ = attribute("comm_group", 1, "int32")
+    same = collective(1, ALL_REDUCE, 8, attribute("pg_name", "1"), number_)
+    assert groups(read(*everywhere(same))) == {(0, 1, 2, 3): 1}
+    other = collective(1, ALL_REDUCE, 8, attribute("pg_name", "2"), number_)
+    with pytest.raises(Malformed, match="pg_name '2' and comm_group 1 name two groups"):
+        read(*everywhere(other))
+
+
 # ASTRA-sim's converter of MSCCL: chunks, or their bytes, and reductions without a duration.
 def msccl_rank(rank: int, *size: bytes) -> bytes:
     step = attribute("comm_tag", 0, "int32"), attribute("tb_id", 0, "int32"), *size
@@ -446,6 +479,10 @@ def test_older_schemas_are_refused_by_name(old: bytes, what: str) -> None:
             "comm_type must be an integer",
         ),
         (
+            collective(0, ALL_REDUCE, 8, attribute("involved_dim", [])),
+            "involved_dim is empty; leave it out for all ranks",
+        ),
+        (
             collective(0, ALL_REDUCE, 8, attribute("involved_dim", 3)),
             "involved_dim must be a list of truth values",
         ),
@@ -458,7 +495,14 @@ def test_what_cannot_be_replayed_is_refused(one: bytes, what: str) -> None:
 
 @pytest.mark.parametrize(
     ("source", "room", "what"),
-    [(0, 8, ""), (0, 16, ""), (1, 8, "comm_src must be the rank of"), (0, 7, "comm_size is less")],
+    [
+        (0, 8, ""),
+        (0, 16, ""),
+        (1, 8, "comm_src must be the rank of the file, got 1"),
+        (0, 7, "receives 7 bytes of the 8 that rank 0 sends at byte 2 of its file"),
+        (0, 0, "receives 0 bytes of the 8"),
+        (0, 2**64 - 1, r"comm_size must be 0 to \d+ bytes, got -1"),
+    ],
 )
 def test_both_ends_of_a_message_agree(source: int, room: int, what: str) -> None:
     def end(type_: int, size: int, *ranks: int) -> bytes:
@@ -468,18 +512,51 @@ def test_both_ends_of_a_message_agree(source: int, room: int, what: str) -> None
 
     files = end(SEND, 8, source, 1), end(RECEIVE, room, 0, 1)
     with pytest.raises(Malformed, match=what) if what else nullcontext():
-        assert read(*files, given=NO_DEFAULTS).total_bytes == 8
+        trace = read(*files, given=NO_DEFAULTS)
+        told = ("room of 1 receives for more bytes than they are sent",) * (room > 8)
+        assert (trace.total_bytes, trace.left_out) == (8, told)
+
+
+def test_a_tag_that_means_any_is_refused() -> None:
+    def end(type_: int, peer: str, rank: int) -> bytes:
+        of = attribute(peer, rank), attribute("comm_size", 8), attribute("comm_tag", -1)
+        return b"\x00" + node(0, type_, *of)
+
+    with pytest.raises(Malformed, match=r"comm_tag must be 0 or more: .* not any \(-1\), got -1"):
+        read(end(SEND, "comm_dst", 1), end(RECEIVE, "comm_src", 0), given=NO_DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("one", "what"),
+    [
+        (attribute("comm_size", -5), "comm_size must be 0 to [0-9]+ bytes, got -5"),
+        (attribute("comm_size", -1), "comm_size must be 0 to [0-9]+ bytes, got -1"),
+        (attribute("comm_size", 2**64 - 1, "uint64"), "comm_size must be below 2^63, got 18446744"),
+        (attribute("comm_size", -(2**63)), "comm_size must be below 2^63, got 9223372036854775808"),
+        (attribute("comm_size", 2**62), "comm_size must be 0 to [0-9]+ bytes, got 4611686018427"),
+        (attribute("tensor_size", -1), "tensor_size must be 0 or more, got -1"),
+        (number(7, 2**64 - 1), "duration_micros must be below 2^63, got 18446744073709551615"),
+        (attribute("comm_size", 8) * 2, "node has comm_size twice"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused_with_their_value(one: bytes, what: str) -> None:
+    wrong = node(1, COLLECTIVE, attribute("comm_type", ALL_REDUCE), one)
+    with pytest.raises(Malformed, match=what.replace("^", r"\^")) as refused:
+        read(*everywhere(wrong))
+    assert (refused.value.file, refused.value.place[:6]) == (0, ": byte")
 
 
 def test_dimensions_that_are_not_replayed_are_told() -> None:
-    one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", [True, False, True]))
-    told = ("involved_dim of 4 operations beyond the network's two dimensions",)
-    assert read(*everywhere(one)).left_out == told
+    for involved in ([True, False, True], [False, True, False]):
+        one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", involved))
+        told = ("involved_dim of 4 operations beyond the network's two dimensions",)
+        assert read(*everywhere(one)).left_out == told
 
 
 def test_priorities_are_told() -> None:
-    one = collective(0, ALL_REDUCE, 8, attribute("comm_priority", 2, "int32"))
-    assert read(*everywhere(one)).left_out == ("priorities of 4 communications",)
+    for priority in (2, -2):
+        one = collective(0, ALL_REDUCE, 8, attribute("comm_priority", priority, "int32"))
+        assert read(*everywhere(one)).left_out == ("priorities of 4 communications",)
 
 
 @pytest.mark.parametrize(
@@ -525,7 +602,13 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"workload_graph": [{"NodeType": 4, "data_deps": 3}]}', ": node 0", "must be a list"),
         ('{"workload_graph": [3]}', ":1", "must be objects"),
         ('{"version": "1"}\n{"id": \n', ":2", "is not JSON: Expecting value"),
-        ('{"version": "1"}[]', ":1", "is not JSON: expected an object"),
+        ('{"version": "1"}{"type": 4, "runtime": 1, "runtime": 2}', ":1", "an object has the key"),
+        ('{"nodes": [{"type": 4, "node_type": 7}]}', ": node 0", "node has node_type twice"),
+        ('{"nodes": [{"node_type": 4, "runtime": true}]}', ": node 0", "got 'True'"),
+        ('{"nodes": [{"node_type": 4, "attr": {}}]}', ": node 0", "attr must be a list of objects"),
+        ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be an"),
+        ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
+        ('{"version": "1"}[]', ":1", "must be objects"),
         ('{"data_deps":' + "[" * 100_000, ":1", "is not JSON"),
         ('{"attr": ' + "9" * 5000 + "}", ":1", "is not JSON"),
     ],
@@ -534,6 +617,17 @@ def test_wrong_json_is_refused(text: str, place: str, what: str) -> None:
     with pytest.raises(Malformed, match=what) as refused:
         read(text.encode())
     assert refused.value.place == place
+
+
+def test_json_without_metadata_begins_with_a_node() -> None:
+    one = {"node_type": 7, "comm_type": 0, "comm_size": 8}
+    groups_ = {"type": 1, "id": 9, "inputs": ['[{"pg_name": "a", "ranks": [0, 1]}]']}
+    files = [
+        json.dumps(groups_ if rank < 2 else {"type": 1})
+        + json.dumps({**one, "id": 1, "pg_name": "a" if rank < 2 else "b"})
+        for rank in range(RANKS)
+    ]
+    assert groups(read(*(text.encode() for text in files))) == {(0, 1): 1, (2, 3): 1}
 
 
 def test_json_is_bounded() -> None:

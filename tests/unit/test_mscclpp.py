@@ -271,10 +271,11 @@ def test_a_key_that_stands_twice_is_refused() -> None:
         trace_in([text.encode()], Defaults(4, SIZE))
 
 
-def test_alignment_is_said_to_be_left_out() -> None:
-    text = json.dumps({**plan("allreduce", reduced), "buffer_alignment": 16})
+def test_what_of_a_plan_is_left_out_is_told() -> None:
+    text = json.dumps({**plan("allreduce", reduced), "buffer_alignment": 16, "nvls": 1})
     trace = trace_in([text.encode()], Defaults(4, SIZE))
-    assert any("alignment" in what for what in trace.left_out)
+    alignment = "buffer_alignment: chunks are as long as their bytes"
+    assert trace.left_out == (alignment, "key 'nvls', 1 times")
 
 
 def test_a_plan_without_a_size_is_refused() -> None:

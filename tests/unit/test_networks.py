@@ -356,6 +356,12 @@ def test_a_claim_of_a_tebi_of_npus_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "x.yaml")
 
 
+def test_nothing_of_an_own_network_is_left_out(tmp_path: Path) -> None:
+    fabric = f"fabric: {{topology: {OURS}/leaf-spine.yml, bandwidth_scale: 20000}}\n"
+    (tmp_path / "x.yaml").write_text(f"{fabric}{WORKLOAD}")
+    assert load(tmp_path / "x.yaml").left_out == ()
+
+
 def test_a_custom_network_of_too_many_gpus_is_refused_before_its_links(tmp_path: Path) -> None:
     own = (OURS / "leaf-spine.yml").read_text()
     (tmp_path / "n.yml").write_text(own.replace("domain_size: 2", f"domain_size: {10**18}"))

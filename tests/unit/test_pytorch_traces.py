@@ -110,7 +110,7 @@ def test_what_a_kernel_lacks_its_call_on_the_cpu_has() -> None:
     assert trace.left_out == (LACKS_ORDER, said)
     rootless = recorded(kernel_)
     assert rootless.operations[0].ranks == BOTH
-    assert rootless.left_out[1].startswith("roots of 2 calls, which the files lack")
+    assert rootless.left_out[1].startswith("roots of 1 operations, which the files lack")
 
 
 def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:
@@ -193,7 +193,7 @@ def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
         call("allreduce", 8, request=[1, False]),
         call("allreduce", 8, request=[2, False], pg_name="1"),
         call("allreduce", 8, request=[3, False]),
-        call("wait", 0, request=[2, False]),
+        call("wait", 0, request=[2, False], pg_name="1"),
         call("allreduce", 8, request=[4, False]),
         call("wait", 0, request=[99, False]),
         call("barrier", 0, request=[5, False], pg_name="1"),
@@ -223,6 +223,7 @@ def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
     [
         (kineto(0, ranks=1).replace(b"distributedInfo", b"other"), ":1", "has no distributedInfo"),
         (kineto(0), ":1", "needs the files of 2 ranks, got 1"),
+        (kineto(0, ranks=1).replace(b"[]}", b"[7]}"), ": traceEvents[0]", "must be an object"),
         (kineto(0, kernel(-1, 5), ranks=1), ": traceEvents[0]", "ts and dur must be 0 to"),
         (kineto(0, kernel(0, float("nan")), ranks=1), ": traceEvents[0]", "ts and dur must be"),
         (
@@ -251,6 +252,10 @@ def test_calls_that_cannot_be_are_refused() -> None:
         ("allreduce", {"dtype": "Odd"}, "unknown dtype 'odd'"),
         ("send", {"rank": 2}, "must be 0 to 1, got '2'"),
         ("all_to_allv", {"in_split_size": "[1]"}, "needs a split for each of 2 ranks, got 1"),
+        ("all_to_allv", {"in_split_size": "[0, 0]"}, "cuts 8 elements into 0 equal parts"),
+        ("all_to_allv", {"in_split_size": "[1, 2]"}, "cuts 8 elements into 3 equal parts"),
+        ("allreduce", {"pg_size": 3}, r"names 3 ranks, process group '0' has \[0, 1\]"),
+        ("allreduce", {"ranks": "[1]"}, r"names the ranks \[1\], process group '0' has \[0, 1\]"),
     ):
         with pytest.raises(Malformed, match=what) as refused:
             executed(call(name, 8, **options))
@@ -258,6 +263,57 @@ def test_calls_that_cannot_be_are_refused() -> None:
     with pytest.raises(Malformed, match="rank 0 takes no part") as missing:
         trace_in([operators(), operators(call("allreduce", 8))])
     assert (missing.value.file, missing.value.place) == (1, ": node 4")
+
+
+@pytest.mark.parametrize(
+    ("waits", "awaited", "told"),
+    [("5", 1, 0), ("6", 2, 0), ("66", 2, 0), ("56", 3, 0), ("7", 3, 1), ("77", 3, 1)],
+)
+def test_a_wait_is_for_the_calls_of_its_group_with_its_request(
+    waits: str, awaited: int, told: int
+) -> None:
+    """Two calls of group 6 share a request, which group 5 has, too; a second wait adds nothing."""
+    groups = [{"pg_name": name, "ranks": [0, 1]} for name in "5678"]
+    begun = [call("allreduce", 8, pg_name=name, request=1) for name in "566"]
+    waiting = [call("wait", 0, request=1, pg_name=name) for name in waits]
+    last = call("barrier", 0, request=3, pg_name="8")
+    trace = executed(*begun, *waiting, last, groups=groups)
+    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE))
+    (end,) = trace.after_lists[calls[-1]]
+    assert len(trace.after_lists[end]) == awaited if awaited > 1 else end in calls
+    said = (f"requests of {2 * told} waits, which no call before them has: they wait for all",)
+    assert set(trace.left_out) == {"2 operators: execution traces have no times", *said * told}
+
+
+def test_a_process_group_is_defined_once() -> None:
+    groups = [{"pg_name": "5", "ranks": ranks} for ranks in ([0], [1])]
+    with pytest.raises(Malformed, match="process group '5' is defined twice, with other ranks"):
+        executed(groups=groups)
+
+
+def test_both_ends_of_a_message_agree() -> None:
+    def pair(room: int) -> Trace:
+        ends = call("send", 6, rank=1), call("recv", room, rank=0)
+        return trace_in([operators(end) for end in ends])
+
+    assert pair(6).left_out == ("2 operators: execution traces have no times",)
+    assert pair(7).left_out[1] == "room of 1 receives for more bytes than they are sent"
+    what = "receives 20 bytes of the 24 that rank 0 sends at node 4 of its file"
+    with pytest.raises(Malformed, match=what) as refused:
+        pair(5)
+    assert (refused.value.file, refused.value.place) == (1, ": node 4")
+    options: Event = {"in_split_size": "[4, 4]", "out_split_size": "[5, 3]", "out_msg_nelems": 8}
+    with pytest.raises(Malformed, match="receives 12 bytes of the 16 that rank 1 sends"):
+        executed(call("all_to_allv", 8, **options))
+
+
+def test_an_all_to_all_with_splits_is_uneven() -> None:
+    def of(*splits: str) -> Trace:
+        own = [operators(call("all_to_all", 8, in_split_size=one)) for one in splits]
+        return trace_in(own)
+
+    assert len(of("[]", "[]").operations) == 1
+    assert sent(of("[2, 6]", "[4, 4]")) == {(0, 1): 24, (1, 0): 16}
 
 
 def test_cut_off_splits_are_equal_ones_and_named() -> None:

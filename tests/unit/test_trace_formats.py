@@ -81,6 +81,9 @@ def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     assert trace_in([b"7 1\n1 2\n"]).left_out == ("9 bytes of ranks to themselves",)
     calc = b"num_ranks 2\nrank 0 {\ncalc 1 cpu 2\ncalc 1 cpu 0 nic 1\ncalc 1\n}\n"
     assert trace_in([calc]).left_out == ("processors and interfaces of 2 statements",)
+    larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
+    told = ("room of 1 receives for more bytes than they are sent",)
+    assert trace_in([larger]).left_out == told
 
 
 def test_an_htsim_connection_begins_at_its_start() -> None:
@@ -101,6 +104,8 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
         (CONNECTIONS.replace("start 0 size 3000", "size 3000"), ":6", "needs a start, and a size"),
         (CONNECTIONS.replace("start 0 size 3", "trigger 1 size 3"), ":6", "waits for a trigger"),
         (CONNECTIONS.replace("prio", "weight"), ":4", "must be a key and a number, got 'weight 2'"),
+        (CONNECTIONS.replace("prio 2", "prio 2 prio 3"), ":4", "has a key twice"),
+        ("Nodes 9\n" + CONNECTIONS, ":3", "duplicate Nodes"),
         (CONNECTIONS.replace("prio 2", "prio"), ":4", "unknown line '0->1"),
         (CONNECTIONS.replace("Connections 3", "Connections 4"), ":1", "must have 4 Connections"),
         ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),
@@ -189,7 +194,10 @@ def test_the_last_stage_of_aicb_computes_one_microbatch_in_turn() -> None:
 
 def test_aicb_microbatches_without_a_name_have_all_layers() -> None:
     trace = pipelined(2, 3, 4, named=False)
-    assert trace.left_out[0].startswith("division of the layers among 3 microbatches (ga)")
+    assert trace.left_out[0] == (
+        "interleaving (vpp): 3 microbatches (ga) are no multiple of 2 stages"
+    )
+    assert trace.left_out[1].startswith("division of the layers among 3 microbatches (ga)")
     assert np.allclose(np.bincount(trace.rank, trace.seconds), 2e-6 * 3 * 4)
 
 
@@ -215,6 +223,28 @@ def test_what_of_aicb_is_left_out_is_named() -> None:
         "16 all-reduce operations of tensor-parallel groups of one rank",
         "4 all-reduce operations of no bytes",
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("pp: 1", "pp: 1 pp_comm: 8 vpp: 2"), "vpp without pipeline stages (pp)"),
+        (("pp: 1", "pp: 1 pp_comm: 8"), "pp_comm without pipeline stages (pp)"),
+        (
+            ("checkpoints: 0", "checkpoints: 1 1"),
+            "checkpoints, which need both checkpoints and checkpoint_initiates",
+        ),
+        (("pp: 1", "pp: 1 mode: 2"), "mode 2, which is unknown"),
+        (("NONE\t0", "NONE\t7"), "7 bytes of passes without an operation (NONE)"),
+        (
+            ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "MICRO"),
+            "model_parallel_NPU_group of a benchmark, whose operations are of all ranks",
+        ),
+    ],
+)
+def test_what_of_aicb_asks_for_more_is_named(change: tuple[str, str], told: str) -> None:
+    text = SAMPLES["layers.txt"].replace(*change, 1)
+    assert trace_in([text.encode()]).left_out[0] == told
 
 
 def test_expert_groups_of_aicb() -> None:
@@ -278,6 +308,20 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("ring-all-gather.xml", ("<algo", "<!DOCTYPE a><algo"), ":2", "has a DOCTYPE"),
         ("ring-all-gather.xml", ('send="1"', 'send="-1"'), ":5", "step 's' needs a peer"),
         ("ring-all-gather.xml", ('depid="-1"', 'depid="7"'), ":5", "depends on unknown step -1"),
+        ("ring-all-gather.xml", ('deps="-1"', 'deps="1"'), ":5", "deps 1 without depid"),
+        ("ring-all-gather.xml", ('inplace="0"', 'inplace="true"'), ":2", "inplace must be 0 to 1"),
+        (
+            "ring-all-gather.xml",
+            ('<tb id="1" send="-1"', '<tb id="1" send="1"'),
+            ":10",
+            "sends to GPU 1 on channel 0, as block 0 does",
+        ),
+        (
+            "ring-all-gather.xml",
+            ('o" dstoff="0" cnt="1"', 'o" dstoff="0" cnt="2"'),
+            ":5",
+            "reads 1 of buffer 'i' of GPU 0 before it is written",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_format_does_not_allow_is_refused_with_its_line(
@@ -426,6 +470,19 @@ def test_text_behind_an_msccl_algorithm_is_no_step() -> None:
     trace = trace_in([behind.encode()], GIVEN)
     assert same(trace, trace_in([IN_PLACE.encode()], GIVEN))
     assert trace.left_out == ("text behind the algorithm, from line 15 on",)
+
+
+def test_both_ends_of_an_msccl_message_agree() -> None:
+    ends = block(0, 1, -1, step("s")), block(0, -1, 0, step("r", count=2))
+    what = "must receive 1 chunks, as many as line 4 sends, got 2"
+    with pytest.raises(Malformed, match=what) as refused:
+        trace_in([algorithm("broadcast", 2, *ends)], GIVEN)
+    assert refused.value.place == ":9"
+
+
+def test_unknown_attributes_of_msccl_are_told() -> None:
+    text = SAMPLES["ring-all-gather.xml"].replace("hasdep", "mask")
+    assert trace_in([text.encode()], GIVEN).left_out == ("attribute 'mask' of <step>, 20 times",)
 
 
 def test_a_custom_msccl_collective_is_what_its_steps_are() -> None:

@@ -206,7 +206,11 @@ def test_a_goal_schedule() -> None:
         (("calc 2000", "clac 2000"), ":5", "unknown statement 'b: clac 2000 cpu 1'"),
         (("b requires a\nc:", "b requires z\nc:"), ":6", "unknown label 'z'"),
         (("10b to 0", "10b to 2"), ":7", "receive of rank 0 from rank 1 has no send"),
-        (("c: recv 10b", "c: recv 9b"), ":7", "receives 9 bytes of a send of 10"),
+        (
+            ("c: recv 10b", "c: recv 9b"),
+            ":7",
+            "receives 9 bytes of the 10 that rank 1 sends in line 14",
+        ),
         (("c: recv 10b", "c: calc 10 //"), ":14", "send of rank 1 to rank 0 has no receive"),
         (("recv 10b from 1", "recv 10b from -1"), ":7", "has the wildcard -1"),
         (("a: send", "b: send"), ":5", "duplicate label 'b'"),

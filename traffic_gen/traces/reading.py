@@ -168,7 +168,8 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     try:
         text = contents[0].decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Malformed(f": byte {error.start}", "must be a Chakra trace or UTF-8 text") from None
+        what, hint = "must be a Chakra trace or UTF-8 text", "GOAL is read as text, not as binary"
+        raise Malformed(f": byte {error.start}", what, hint) from None
     if (lines := text.count("\n")) > MOST_LINES:
         raise Malformed(1, f"must have at most {MOST_LINES} lines, got {lines}")
     for is_one, read in TEXT_FORMATS.values():

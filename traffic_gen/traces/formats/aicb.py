@@ -57,6 +57,9 @@ def read_aicb(text: str, defaults: Defaults) -> Trace:
     left_out = [f"header key {key!r}, which is unknown" for key in given if key not in KEYS]
     strategy = _strategy(given, defaults, is_micro=name == MICRO)
     layers = list(_layers(lines, strategy))
+    left_out += _unused(given, strategy)
+    if unnamed := sum(p.size_bytes for one in layers for p in one.passes if p.collective is None):
+        left_out.append(f"{unnamed} bytes of passes without an operation (NONE)")
     if updates := sum(layer.has_update for layer in layers):
         left_out.append(f"update times of {updates} layers (column {COLUMNS})")
     if depend := sum(layer.depends for layer in layers):
@@ -121,6 +124,25 @@ def _strategy(given: dict[str, list[float]], defaults: Defaults, *, is_micro: bo
         initiates=initiates,
         is_inference=given.get("mode") == [1],
     )
+
+
+def _unused(given: dict[str, list[float]], strategy: Strategy) -> Iterator[str]:
+    """Yield the keys of the header that change nothing here, though their values ask for more."""
+    if given.get("mode", [0]) not in ([0], [1]):
+        yield f"mode {given['mode'][0]:g}, which is unknown"
+    if strategy.is_micro:
+        plain = 0, 1, strategy.ranks
+        keys = [key for key in SIZES if given.get(key, [0])[0] not in plain]
+        keys += [key for key in ("pp_comm", *LISTS) if given.get(key, [0])[0]]
+        yield from (f"{key} of a benchmark, whose operations are of all ranks" for key in keys)
+    elif bool(strategy.checkpoints) != bool(strategy.initiates):
+        yield "checkpoints, which need both checkpoints and checkpoint_initiates"
+    elif strategy.stages == 1:
+        keys = [key for key in ("vpp", "pp_comm") if given.get(key, [0])[0] > (key == "vpp")]
+        yield from (f"{key} without pipeline stages (pp)" for key in keys)
+    elif strategy.chunks > 1 and not strategy.is_interleaved:
+        count, stages = strategy.microbatches, strategy.stages
+        yield f"interleaving (vpp): {count} microbatches (ga) are no multiple of {stages} stages"
 
 
 def _listed(given: dict[str, list[float]], key: str) -> frozenset[int]:

@@ -3,34 +3,33 @@
 A node names a process group (`pg_name`, or `comm_group`), or says which dimensions of the network
 its group has (`involved_dim`). The ranks of a process group are those that a metadata node of the
 same file lists for it, as PyTorch records them, or else all that name it. Names are of one file:
-two ranks may mean different groups by one name.
+two ranks may mean different groups by one name. Dimensions beside a process group of some ranks
+must name these ranks.
 """
 
 import ast
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
 from model.arrays import Ints
-from model.workload.transfers.columns import NONE
-from traffic_gen.traces.formats.chakra_nodes import NodeColumns
+from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
 from traffic_gen.traces.formats.nodes import Malformed
 
 Ranks = tuple[int, ...]
+# Ranks that a message names.
+MOST_NAMED = 8
 At = Callable[[int, str], Malformed]
 """Makes the error at a node."""
 
 
 class Group(NamedTuple):
-    """A group, equal in all files of its ranks; without `ranks`, it has those that name it.
-
-    `name` tells groups of the same ranks apart.
-    """
+    """A group, equal in all files of its ranks; `name` tells groups of the same ranks apart."""
 
     name: str
-    ranks: Ranks = ()
+    ranks: Ranks
 
 
 class Groups:
@@ -44,39 +43,63 @@ class Groups:
         self.defined: dict[int, dict[str, Ranks]] = defaultdict(dict)
         for node, inputs in columns.inputs.items():
             self.defined[int(rank[node])].update(self._defined(node, inputs))
-        self.known: dict[tuple[int, str, tuple[bool, ...]], Group] = {}
+        # The ranks that name each group.
+        self.naming: dict[str, Ranks] = {}
 
     def calls(self, nodes: Ints) -> dict[Group, dict[int, list[int]]]:
         """Return the operations of each group, by rank, in the order of the file."""
         calls: dict[Group, dict[int, list[int]]] = {}
-        for node, rank in zip(nodes.tolist(), self.rank[nodes].tolist(), strict=True):
-            group = self._of(node, rank)
-            if group not in calls:
-                calls[group] = {member: [] for member in group.ranks}
-            calls[group].setdefault(rank, []).append(node)
+        known: dict[tuple[int, str, tuple[bool, ...]], dict[int, list[int]]] = {}
+        numbered = zip(self.rank[nodes].tolist(), nodes.tolist(), strict=True)
+        named = [(rank, self._name(node), node) for rank, node in numbered]
+        self.naming = _ranks_of(
+            (rank, name) for rank, name, _ in named if name not in self.defined[rank]
+        )
+        for rank, name, node in named:
+            key = rank, name, self.columns.involved.get(node, ())
+            if key not in known:
+                group = self._group(node, *key)
+                known[key] = calls.setdefault(group, {member: [] for member in group.ranks})
+            known[key][rank].append(node)
         return calls
 
-    def _of(self, node: int, rank: int) -> Group:
-        name = self.columns.group.get(node, "")
-        if not name and (number := int(self.columns.comm_group[node])) != NONE:
-            name = str(number)
-        key = rank, name, self.columns.involved.get(node, ())
-        if key not in self.known:
-            self.known[key] = self._group(node, *key)
-        return self.known[key]
+    def _name(self, node: int) -> str:
+        """Return the name or number of a node's process group, which is empty without one."""
+        name, number = self.columns.group.get(node, ""), int(self.columns.comm_group[node])
+        if number == MISSING or name == str(number):
+            return name
+        if name:
+            what = f"pg_name {name!r} and comm_group {number} name two groups"
+            raise self.at(node, f"{what}; leave one of them out")
+        return str(number)
 
     def _group(self, node: int, rank: int, name: str, involved: tuple[bool, ...]) -> Group:
-        """Return a group; a process group of some ranks comes before dimensions."""
+        """Return a group: the process group, of whose dimensions some may be involved."""
+        group = self._process_group(node, rank, name)
+        if not involved and node in self.columns.involved:
+            raise self.at(node, "involved_dim is empty; leave it out for all ranks")
+        if all(involved):
+            return group
+        along = self._along(node, rank, involved)
+        if len(group.ranks) == len(self.everyone):
+            return Group("", along)
+        if set(along) != set(group.ranks):
+            dimensions, members = (_words(ranks) for ranks in (along, group.ranks))
+            what = f"involved_dim names the ranks {dimensions}, process group {name!r} {members}"
+            raise self.at(node, f"{what}; leave one out, or use domains of the trace's size")
+        return group
+
+    def _process_group(self, node: int, rank: int, name: str) -> Group:
         of_file = self.defined[rank]
-        members = of_file.get(name, ())
-        if not all(involved) and len(members) in (0, len(self.everyone)):
-            return Group("", self._along(node, rank, involved))
-        if members and rank not in members:
+        if not name:
+            return Group("", self.everyone)
+        if name not in of_file:
+            return Group(name, self.naming[name])
+        members = of_file[name]
+        if rank not in members:
             raise self.at(node, f"process group {name!r} does not have rank {rank}")
-        if members:
-            same = [other for other, ranks in of_file.items() if ranks == members]
-            return Group(f"process group {same.index(name)}", members)
-        return Group(name) if name else Group("", self.everyone)
+        same = [other for other, ranks in of_file.items() if ranks == members]
+        return Group(f"process group {same.index(name)}", members)
 
     def _along(self, node: int, rank: int, involved: tuple[bool, ...]) -> Ranks:
         """Return the ranks that differ in the involved dimensions of the network alone.
@@ -111,6 +134,19 @@ class Groups:
                 what = f"process group {name!r} must have some of the ranks 0 to "
                 raise self.at(node, f"{what}{len(self.everyone) - 1}, each once")
         return found
+
+
+def _ranks_of(named: Iterable[tuple[int, str]]) -> dict[str, Ranks]:
+    """Return the ranks beside each name, each once, in their order."""
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, name in dict.fromkeys(named):
+        ranks[name].append(rank)
+    return {name: tuple(of_name) for name, of_name in ranks.items()}
+
+
+def _words(ranks: Ranks) -> str:
+    more = ", ..." * (len(ranks) > MOST_NAMED)
+    return ", ".join(map(str, ranks[:MOST_NAMED])) + more
 
 
 def _listed(inputs: str) -> list[dict[str, Any]]:

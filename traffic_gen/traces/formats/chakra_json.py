@@ -5,7 +5,6 @@ mapping to JSON; its feeder reads one object with a `workload_graph`, and the sy
 writes one with `nodes`. Names count without case and underscores: `data_deps` is `dataDeps`.
 """
 
-import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,13 +14,19 @@ import numpy as np
 
 from model.arrays import Ints
 from model.workload.trace import Trace
-from model.workload.transfers.columns import NONE, Rows, starts_of
+from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats.chakra import begin_of, unpacked
-from traffic_gen.traces.formats.chakra_nodes import METADATA, NUMBERS, NodeColumns
+from traffic_gen.traces.formats.chakra_nodes import METADATA, MISSING, NUMBERS, NodeColumns
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
-from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES
-from traffic_gen.traces.formats.nodes import Defaults, Malformed, require_nodes, require_ranks
+from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
+from traffic_gen.traces.formats.nodes import (
+    Defaults,
+    Malformed,
+    of_file,
+    require_nodes,
+    require_ranks,
+)
 
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
@@ -34,7 +39,7 @@ TYPES = (
 )
 TYPE_OF = {f"{name}node": number for number, name in enumerate(TYPES)} | {"collcommnode": 7}
 COMM_TYPE_OF = {name.lower(): number for number, name in enumerate(COMM_TYPES)}
-NAMES = {"type": TYPE_OF, "nodetype": TYPE_OF, "commtype": COMM_TYPE_OF}
+NAMES = {"type": TYPE_OF, "commtype": COMM_TYPE_OF}
 
 
 def is_chakra_json(content: bytes) -> bool:
@@ -54,57 +59,70 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     for file, content in enumerate(files):
         plain = unpacked(content, left, file, MOST_JSON_BYTES)
         left -= len(plain)
-        of_file = _nodes_in(plain, file)
-        nodes += of_file
-        counts.append(len(of_file))
+        with of_file(file):
+            listed = _nodes_in(plain)
+        nodes += listed
+        counts.append(len(listed))
         require_nodes(len(nodes), ": node 0", file=file)
     rank, first = np.repeat(np.arange(len(files)), counts), starts_of(counts)
     source = Source(rank, lambda node: f": node {node - first[rank[node]]}", range(len(files)))
-    flat = [_flat(node) for node in nodes]
+    flat = [_flat(node, source, number) for number, node in enumerate(nodes)]
     return Assembly(source, FlatNodes(source, flat).columns(), given).trace()
 
 
-def _nodes_in(content: bytes, file: int) -> list[dict[str, Any]]:
+def _nodes_in(content: bytes) -> list[dict[str, Any]]:
     """Return the nodes of a file."""
-    try:
-        objects = list(_objects(content.decode()))
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        what = getattr(error, "msg", "must be JSON of ordinary size and depth")
-        raise Malformed(line, f"Chakra trace is not JSON: {what}", file=file) from None
+    objects = _only_objects(values_in(content.decode(errors="replace")))
     first = {_plain(key): value for key, value in objects[0].items()}
-    nodes = first.get("workloadgraph", first.get("nodes", objects[1:]))
-    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
-        raise Malformed(1, "nodes of a Chakra trace must be objects", file=file)
-    return nodes
+    whole = first.get("workloadgraph", first.get("nodes"))
+    if whole is None:
+        return objects if "type" in first else objects[1:]
+    if len(objects) > 1:
+        raise Malformed(1, "nothing may follow the object that has all nodes")
+    return _only_objects(whole)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text, which has at least one."""
-    decoder, offset = json.JSONDecoder(), 0
-    text = text.strip()
-    while offset < len(text) or not offset:
-        value, offset = decoder.raw_decode(text, offset)
-        if not isinstance(value, dict):
-            raise json.JSONDecodeError("expected an object", text, offset)
-        yield value
-        while text[offset : offset + 1].isspace():
-            offset += 1
+def _only_objects(values: object) -> list[dict[str, Any]]:
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+        raise Malformed(1, "nodes of a Chakra trace must be objects")
+    return values
 
 
 def _plain(name: object) -> str:
-    return str(name).replace("_", "").lower()
+    plain = str(name).replace("_", "").lower()
+    return "type" if plain == "nodetype" else plain
 
 
-def _flat(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields and attributes of a node by their plain names."""
-    flat = {_plain(key): value for key, value in node.items()}
-    attributes = flat.pop("attr", [])
-    for one in attributes if isinstance(attributes, list) else ():
-        if isinstance(one, dict):
-            values = [one[key] for key in one if _plain(key) not in ("name", "docstring")]
-            flat[_plain(one.get("name"))] = values[0] if values else None
+def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
+    """Return the fields and attributes of a node by their plain names, of which each is once."""
+    flat: dict[str, Any] = {}
+    for name, value in _named_values(node, source, number):
+        plain = _plain(name)
+        if plain in READ and flat.get(plain, value) != value:
+            raise source.at(number, f"node has {name} twice; leave one of them out")
+        flat[plain] = value
     return flat
+
+
+def _named_values(
+    node: dict[str, Any], source: Source, number: int
+) -> Iterator[tuple[object, object]]:
+    """Yield the fields of a node, then its attributes."""
+    fields = dict(node)
+    attributes = fields.pop("attr", [])
+    yield from fields.items()
+    if not isinstance(attributes, list) or not all(isinstance(one, dict) for one in attributes):
+        raise source.at(number, "attr must be a list of objects")
+    for one in attributes:
+        values = [one[key] for key in one if _plain(key) not in ("name", "docstring")]
+        yield one.get("name"), values[0] if values else None
+
+
+TRUTHS = ("is_cpu_op", "involved_dim")
+READ = {
+    *map(_plain, NUMBERS),
+    *("id", "type", "durationmicros", "datadeps", "ctrldeps", "pgname", "involveddim", "inputs"),
+}
 
 
 class FlatNodes:
@@ -118,22 +136,24 @@ class FlatNodes:
         named = [(n, node["pgname"]) for n, node in enumerate(self.nodes) if "pgname" in node]
         types = self._numbers("type", 0)
         inputs = [
-            (n, self.nodes[n].get("inputs")) for n in np.flatnonzero(types == METADATA).tolist()
+            (n, self.nodes[n].get("inputs", "")) for n in np.flatnonzero(types == METADATA).tolist()
         ]
         return NodeColumns(
             id=self._numbers("id", 0),
-            type=np.maximum(types, self._numbers("node_type", 0)),
+            type=types,
             microseconds=self._numbers("duration_micros", 0),
             data=self._lists("data_deps"),
             control=self._lists("ctrl_deps"),
-            **{name: self._numbers(name, NONE) for name in NUMBERS},
+            **{name: self._numbers(name, MISSING) for name in NUMBERS},
             group={n: str(name) for n, name in named},
             involved={
                 n: tuple(map(bool, self._list(n, "involved_dim")))
                 for n, node in enumerate(self.nodes)
                 if "involveddim" in node
             },
-            inputs={n: str(one.get("values", "")) for n, one in inputs if isinstance(one, dict)},
+            inputs={
+                n: str(one.get("values", "") if isinstance(one, dict) else one) for n, one in inputs
+            },
         )
 
     def _numbers(self, name: str, missing: int) -> Ints:
@@ -154,8 +174,10 @@ class FlatNodes:
             value = int(value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or not -(2**63) <= value < 2**63:
-            raise self.source.at(node, f"{name} must be an integer")
+        is_truth = isinstance(value, bool) and name not in TRUTHS
+        if not isinstance(value, int) or is_truth or not MISSING < value < 2**63:
+            what = f"{name} must be an integer of 64 bits with a sign, got {str(value)[:40]!r}"
+            raise self.source.at(node, what)
         return int(value)
 
     def _list(self, node: int, name: str) -> list[int]:

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from model.arrays import Ints
-from model.workload.transfers.columns import NONE, Rows, starts_of
+from model.arrays import Bools, Ints
+from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats import protobuf
 
 ID, TYPE, CONTROL, DATA, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 7, 8, 10
@@ -21,8 +21,11 @@ OLD_FIELDS = 11
 METADATA = 1
 VALUES = 1
 NAME, TRUTHS, TEXT = 1, 28, 29
+# Attributes have negative numbers, too.
+MISSING = -(2**63)
+UNSIGNED = (11, 13)
 IS_ZIGZAG = np.isin(np.arange(32), (15, 17))
-IS_INTEGER = np.isin(np.arange(32), (7, 9, 11, 13, 27)) | IS_ZIGZAG
+IS_INTEGER = np.isin(np.arange(32), (7, 9, *UNSIGNED, 27)) | IS_ZIGZAG
 NUMBERS = (
     *("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "comm_priority", "comm_group"),
     *("runtime", "num_ops", "tensor_size", "is_cpu_op", "msg_chunk_cnt", "total_chunk_cnt"),
@@ -32,7 +35,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """Fields of the nodes, with a value or a row for each node; missing numbers are `NONE`.
+    """Fields of the nodes, with a value or a row for each node; missing numbers are `MISSING`.
 
     `group` has the name of a process group, `involved` whether each dimension of the network is
     in the group, and `inputs` the inputs of a metadata node, each by node.
@@ -84,11 +87,13 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
         what = f"node has a field {old.number[0]}, as in schemas before 0.0.4; convert the trace"
         raise protobuf.Damaged(int(begin[old.message[0]]), what)
     type_ = _spread(fields.only(TYPE, protobuf.VARINT), count, 0)
+    micros = fields.only(MICROSECONDS, protobuf.VARINT)
+    _require_signed("duration_micros", micros, micros.value < 0)
     attributes = _Attributes(data, fields.only(ATTRIBUTE, protobuf.LENGTH), count)
     return NodeColumns(
         id=_spread(fields.only(ID, protobuf.VARINT), count, 0),
         type=type_,
-        microseconds=_spread(fields.only(MICROSECONDS, protobuf.VARINT), count, 0),
+        microseconds=_spread(micros, count, 0),
         data=_waits(data, fields.where(fields.number == DATA), count),
         control=_waits(data, fields.where(fields.number == CONTROL), count),
         **{name: attributes.numbers(name) for name in NUMBERS},
@@ -108,8 +113,11 @@ class _Attributes:
         self.integers = _integers(self.content)
 
     def numbers(self, name: str) -> Ints:
-        """Return the integer of this name for each node, `NONE` without one."""
-        return _spread(self._named(name, self.integers, "an integer"), self.count, NONE)
+        """Return the integer of this name for each node, `MISSING` without one."""
+        named = self._named(name, self.integers, "an integer")
+        is_above = (named.value < 0) & np.isin(named.number, UNSIGNED)
+        _require_signed(name, named, is_above | (named.value == MISSING))
+        return _spread(named, self.count, MISSING)
 
     def contents(
         self, name: str, field: int, read: Callable[[bytes], Value | None]
@@ -132,12 +140,30 @@ class _Attributes:
         named = self.names.message[protobuf.equals(self.data, self.names, name.encode())]
         chosen = np.zeros(len(self.attributes.message), bool)
         chosen[named] = True
+        self._require_once(name, named)
         of_it = values.where(chosen[values.message])
         chosen[of_it.message] = False
         if chosen.any():
             offset = int(self.attributes.begin[int(np.argmax(chosen))])
             raise protobuf.Damaged(offset, f"{name} must be {kind}")
         return replace(of_it, message=self.attributes.message[of_it.message])
+
+    def _require_once(self, name: str, named: Ints) -> None:
+        """Raise `Damaged` for a node that has two of these attributes."""
+        nodes = self.attributes.message[named]
+        twice = np.bincount(nodes, minlength=1) > 1
+        if twice.any():
+            offset = int(self.attributes.begin[named[nodes == np.argmax(twice)][1]])
+            raise protobuf.Damaged(offset, f"node has {name} twice; leave one of them out")
+
+
+def _require_signed(name: str, fields: protobuf.Fields, is_above: Bools) -> None:
+    """Raise `Damaged` for a number that an integer of 64 bits with a sign does not hold."""
+    if is_above.any():
+        first = int(np.argmax(is_above))
+        got = int(fields.value[first]) % 2**64
+        last_byte = int(fields.begin[first]) - 1
+        raise protobuf.Damaged(last_byte, f"{name} must be below 2^63, got {got}")
 
 
 KIND_OF = {TEXT: "a text", TRUTHS: "a list of truth values"}

@@ -10,9 +10,9 @@ from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matc
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
-from traffic_gen.traces.formats.chakra_nodes import NodeColumns
+from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
 from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
-from traffic_gen.traces.formats.nodes import MOST_BYTES, MOST_SECONDS, Defaults, Malformed
+from traffic_gen.traces.formats.nodes import MOST_BYTES, MOST_SECONDS, Defaults, Malformed, fitted
 
 FORMAT = "Chakra"
 # What ASTRA-sim's converter of MSCCL writes: sends of chunks, without bytes.
@@ -37,6 +37,10 @@ class Source:
         """Return an error at a node."""
         return Malformed(self.place(node), what, file=self.file_of[int(self.rank[node])])
 
+    def named(self, node: int) -> str:
+        """Return where a node is, for a message about another one."""
+        return f"at {self.place(node).removeprefix(': ')} of its file"
+
 
 class Assembly:
     """Puts a trace together from the nodes of all files."""
@@ -57,7 +61,7 @@ class Assembly:
         """The nodes whose size is given in chunks alone."""
         columns = self.columns
         has_chunks: Bools = (columns.msg_chunk_cnt >= 0) & (columns.total_chunk_cnt > 0)
-        has_chunks &= columns.comm_size == NONE
+        has_chunks &= columns.comm_size == MISSING
         return has_chunks
 
     def _of(self, kind: NodeKind) -> Bools:
@@ -79,11 +83,13 @@ class Assembly:
         """Return the trace; raise `Malformed` where nodes do not fit together."""
         columns, kind = self.columns, self.kind
         known = (columns.type > 0) & (columns.type <= MOST_TYPE)
-        self._require(known, f"unknown type of node; types are 1 to {MOST_TYPE}")
+        self._require(known, f"unknown type of node; types are 1 to {MOST_TYPE}", columns.type)
+        self._require_counts()
         peer, seconds, modeled = self._peers(), self._seconds(), self._modeled()
+        size_bytes, receives = self._sizes(), self._of(NodeKind.RECEIVE)
         operation, operations = self._operations()
         data, control, missing = self._after()
-        left_out = tuple(self._left_out(seconds, modeled))
+        left_out = tuple(self._left_out(seconds, modeled, operation))
         try:
             trace = Trace(
                 format=FORMAT_OF_CHUNKS if self.is_chunked else FORMAT,
@@ -91,7 +97,7 @@ class Assembly:
                 kind=kind,
                 rank=self.rank,
                 peer=peer,
-                size_bytes=self._sizes(),
+                size_bytes=np.where(self._of(NodeKind.SEND), size_bytes, 0),
                 seconds=seconds,
                 after=data,
                 sent_by=matched(kind, self.rank, peer, np.maximum(0, columns.comm_tag)),
@@ -102,16 +108,10 @@ class Assembly:
                 left_out=left_out,
             )
             _ = trace.order
+            trace = fitted(trace, np.where(receives, size_bytes, MISSING), self.source.named)
         except Contradiction as error:
             raise self.source.at(error.node, str(error)) from None
-        self._require_room(trace)
         return self._controlled(trace, control, missing)
-
-    def _require_room(self, trace: Trace) -> None:
-        """Raise `Malformed` for a receive of fewer bytes than it is sent."""
-        room, sent_by = self.columns.comm_size, np.maximum(0, trace.sent_by)
-        fits = (room <= 0) | (room >= trace.size_bytes[sent_by])
-        self._require(~self._of(NodeKind.RECEIVE) | fits, "comm_size is less than that of its send")
 
     def _controlled(self, trace: Trace, control: Rows, missing: int) -> Trace:
         """Return a trace whose nodes wait for control dependencies, too, as in ASTRA-sim.
@@ -134,10 +134,24 @@ class Assembly:
             return replace(trace, left_out=(what, *trace.left_out))
         return both
 
-    def _require(self, right: Bools, what: str) -> None:
-        """Raise `Malformed` at the first node that is not right."""
+    def _require(self, right: Bools, what: str, got: Ints | None = None) -> None:
+        """Raise `Malformed` at the first node that is not right, with the value it has."""
         if not right.all():
-            raise self.source.at(int(np.argmin(right)), what)
+            node = int(np.argmin(right))
+            raise self.source.at(node, what if got is None else f"{what}, got {got[node]}")
+
+    def _require_counts(self) -> None:
+        """Raise `Malformed` for a negative time, number or tag."""
+        columns = self.columns
+        counted = {"duration_micros": columns.microseconds, "runtime": columns.runtime}
+        counted |= {"num_ops": columns.num_ops, "tensor_size": columns.tensor_size}
+        for name, values in counted.items():
+            right = (values >= 0) | (values == MISSING)
+            self._require(right, f"{name} must be 0 or more", values)
+        ends = self._of(NodeKind.SEND) | self._of(NodeKind.RECEIVE)
+        right = ~ends | (columns.comm_tag >= 0) | (columns.comm_tag == MISSING)
+        what = "comm_tag must be 0 or more: name that of the other end, not any (-1)"
+        self._require(right, what, columns.comm_tag)
 
     def _peers(self) -> Ints:
         """Return the peer of each send and receive."""
@@ -145,22 +159,24 @@ class Assembly:
         ends = (NodeKind.SEND, "send", "comm_dst"), (NodeKind.RECEIVE, "receive", "comm_src")
         for kind, what, name in ends:
             nodes, named = self._of(kind), getattr(self.columns, name)
-            self._require(~nodes | (named != NONE), f"{what} without a peer: it needs {name}")
+            self._require(~nodes | (named != MISSING), f"{what} without a peer: it needs {name}")
             right = (named >= 0) & (named < self.ranks)
-            self._require(~nodes | right, f"{name} must be one of the ranks 0 to {self.ranks - 1}")
+            known = f"must be one of the ranks 0 to {self.ranks - 1}"
+            self._require(~nodes | right, f"{name} {known}", named)
             peer[nodes] = named[nodes]
             own = getattr(self.columns, OWN_END[name])
-            right = (own == NONE) | (own == self.rank)
-            self._require(~nodes | right, f"{OWN_END[name]} must be the rank of the file")
+            right = (own == MISSING) | (own == self.rank)
+            self._require(~nodes | right, f"{OWN_END[name]} must be the rank of the file", own)
         return peer
 
     def _sizes(self) -> Ints:
-        """Return the bytes of each send: `comm_size`, or its share of the size in chunks.
+        """Return the bytes of each send and receive: `comm_size`, or its share in chunks.
 
-        MLCommons' generator writes `tensor_size` alone.
+        MLCommons' generator writes `tensor_size` alone. A receive may have no size.
         """
         columns, sends = self.columns, self._of(NodeKind.SEND)
-        size_bytes = np.where(columns.comm_size == NONE, columns.tensor_size, columns.comm_size)
+        is_sizeless = columns.comm_size == MISSING
+        size_bytes = np.where(is_sizeless, columns.tensor_size, columns.comm_size)
         if self.is_chunked:
             if self.given.size_bytes is None:
                 raise self.source.at(
@@ -170,22 +186,24 @@ class Assembly:
                 )
             fits = columns.msg_chunk_cnt <= columns.total_chunk_cnt
             self._require(~self._chunks | fits, "msg_chunk_cnt must be at most total_chunk_cnt")
-            shares = columns.msg_chunk_cnt / np.maximum(1, columns.total_chunk_cnt)
+            counts = np.where(self._chunks, columns.msg_chunk_cnt, 0)
+            shares = counts / np.maximum(1, columns.total_chunk_cnt)
             of_buffer = np.rint(shares * self.given.size_bytes).astype(np.int64)
             size_bytes = np.where(self._chunks, of_buffer, size_bytes)
-        self._require_bytes(sends, size_bytes)
-        return np.where(sends, size_bytes, 0)
+        sized_receives = self._of(NodeKind.RECEIVE) & (size_bytes != MISSING)
+        self._require_bytes(sends | sized_receives, size_bytes)
+        return size_bytes
 
     def _require_bytes(self, nodes: Bools, size_bytes: Ints) -> None:
-        self._require(~nodes | (size_bytes != NONE), "communication without comm_size")
+        self._require(~nodes | (size_bytes != MISSING), "communication without comm_size")
         right = ~nodes | (size_bytes >= 0) & (size_bytes <= MOST_BYTES)
-        self._require(right, f"comm_size must be 0 to {MOST_BYTES} bytes")
+        self._require(right, f"comm_size must be 0 to {MOST_BYTES} bytes", size_bytes)
 
     def _seconds(self) -> Floats:
         columns = self.columns
         micros = np.where(columns.microseconds > 0, columns.microseconds, columns.runtime)
         seconds = np.where(self._of(NodeKind.COMPUTE), np.maximum(0, micros), 0) / 1e6
-        self._require(seconds <= MOST_SECONDS, "must take at most a day")
+        self._require(seconds <= MOST_SECONDS, "must take at most a day, in microseconds", micros)
         return seconds
 
     def _modeled(self) -> Bools:
@@ -195,7 +213,7 @@ class Assembly:
         computes: Bools = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (columns.is_cpu_op <= 0)
         return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
-    def _left_out(self, seconds: Floats, modeled: Bools) -> Iterator[str]:
+    def _left_out(self, seconds: Floats, modeled: Bools, operation: Ints) -> Iterator[str]:
         """Yield what is in the files and not in the trace."""
         columns = self.columns
         if launches := int(self.launches.sum()):
@@ -209,10 +227,16 @@ class Assembly:
         if untimed.any():
             yield f"compute of {int(untimed.sum())} nodes with no duration, and no num_ops of a GPU"
         communicates = self._of(NodeKind.SEND) | self._of(NodeKind.COLLECTIVE)
-        if ranked := int((communicates & (columns.comm_priority > 0)).sum()):
+        ranked = communicates & (columns.comm_priority != 0) & (columns.comm_priority != MISSING)
+        if ranked := int(ranked.sum()):
             yield f"priorities of {ranked} communications"
+        rooted = self._of(NodeKind.COLLECTIVE) & np.isin(columns.comm_type, ROOTED)
+        rootless = operation[rooted & (columns.comm_src == MISSING)]
+        if count := len(np.unique(rootless)):
+            what = f"roots of {count} operations, which the files lack"
+            yield f"{what}: the first ranks of their groups"
         involved = columns.involved.values()
-        if further := sum(any(dims[2:]) and not all(dims) for dims in involved):
+        if further := sum(any(dim != dims[1] for dim in dims[2:]) for dims in involved):
             yield f"involved_dim of {further} operations beyond the network's two dimensions"
 
     def _after(self) -> tuple[Rows, Rows, int]:
@@ -249,7 +273,7 @@ class Assembly:
     def _operations(self) -> tuple[Ints, tuple[Operation, ...]]:
         """Return the operation of each node, and all of them."""
         nodes = self._of(NodeKind.COLLECTIVE)
-        self._require(~nodes | (self.columns.comm_type != NONE), "collective without comm_type")
+        self._require(~nodes | (self.columns.comm_type != MISSING), "collective without comm_type")
         barriers = nodes & (self.columns.comm_type == BARRIER)
         comm_size = np.where(barriers, 0, self.columns.comm_size)
         self._require_bytes(nodes, comm_size)
@@ -273,7 +297,7 @@ class Assembly:
         """Yield the operations of a group: `together` has a row of nodes for each of its ranks."""
         columns = self.columns
         types = columns.comm_type[together]
-        roots = np.where(np.isin(types, ROOTED), columns.comm_src[together], NONE)
+        roots = np.where(np.isin(types, ROOTED), columns.comm_src[together], MISSING)
         same = {"comm_type": types, "comm_size": columns.comm_size[together], "comm_src": roots}
         for name, values in same.items():
             if (differs := values != values[0]).any():
@@ -292,7 +316,7 @@ class Assembly:
     def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
         """Begin with the root, if the collective has one: `comm_src`, or the first rank."""
         root = int(self.columns.comm_src[node])
-        if not collective.has_root or root == NONE:
+        if not collective.has_root or root == MISSING:
             return ranks
         if root not in ranks:
             raise self.source.at(node, f"comm_src {root} must be one of the ranks of its group")

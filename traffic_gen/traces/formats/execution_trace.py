@@ -6,7 +6,9 @@ other; all that comes after a `wait` waits for the call with its request, or els
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 
 from model.workload.trace import Trace
 from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF
@@ -19,6 +21,7 @@ OLDEST = (1, 1)
 COMMUNICATION, GROUPS = "record_param_comms", "## process_group:init ##"
 # The inputs of other calls begin with the tensors; a request, the group and a rank follow.
 WITHOUT_TENSORS = ("wait", "barrier", "init")
+UNKNOWN_WAIT = "requests of {} waits, which no call before them has: they wait for all"
 COMPUTE = "{} operators: execution traces have no times"
 LINKED = "times that chakra_trace_link added: chakra_converter makes Chakra of them"
 
@@ -59,11 +62,11 @@ def _read(whole: Item, rank: int, ranks: int) -> RankNodes:
 
 
 def _call(node: Item) -> Item:
-    """Return the attributes of a communication, with its request, and its root or peer."""
+    """Return the attributes of a communication, its request in its group, and its root or peer."""
     call = {str(one.of("name").value): one.of("value").value for one in node.each("attrs")}
     inputs = [one.value for one in node.of("inputs").each("values")]
     begin = called(Item(call, node.place)) not in WITHOUT_TENSORS
-    call["request"] = str(inputs[begin : begin + 1])
+    call["request"] = str(inputs[begin : begin + 2])
     if len(inputs) > begin + 2:
         call["rank"] = inputs[begin + 2]
     return Item(call, node.place)
@@ -72,29 +75,35 @@ def _call(node: Item) -> Item:
 class _Order:
     """The order of a rank's calls: `after` is what all later ones wait for.
 
-    `last` has the last collective of each group, `begun` the calls that nobody waited for.
+    `last` has the last collective of each group, `begun` the calls that nobody waited for, by their
+    request, which calls of one batch share.
     """
 
     def __init__(self, nodes: RankNodes) -> None:
         self.nodes, self.after = nodes, list[int]()
         self.last: dict[str, int] = {}
-        self.begun: dict[str, int] = {}
+        self.begun: dict[str, list[int]] = defaultdict(list)
+        self.requests = set[str]()
 
     def add(self, call: Item) -> None:
         """Add a call, or a wait for one."""
         name, request = called(call), call.value["request"]
         if name == "wait":
-            known = request in self.begun
-            self._wait(call, [request] if known else list(self.begun))
+            known = request in self.requests
+            self.nodes.left_out[UNKNOWN_WAIT] += not known and bool(self.begun)
+            ended = [self.begun.pop(one, []) for one in ([request] if known else [*self.begun])]
+            self._wait(call, list(chain(*ended)))
         elif name != "init":
             group = str(call.value.get("pg_name")) if name in COMM_TYPE_OF else ""
             before = [self.last[group]] if group in self.last else []
-            end = self.begun[request] = self.nodes.call(call, [*self.after, *before])
+            end = self.nodes.call(call, [*self.after, *before])
+            self.requests.add(request)
             if group:
                 self.last[group] = end
             if str(call.value.get("is_asynchronized_op")).lower() == "false":
-                self._wait(call, [request])
+                self._wait(call, [end])
+            else:
+                self.begun[request].append(end)
 
-    def _wait(self, call: Item, requests: Sequence[str]) -> None:
-        ended = [self.begun.pop(request) for request in requests]
+    def _wait(self, call: Item, ended: Sequence[int]) -> None:
         self.after = self.nodes.joined(call, [*self.after, *ended])

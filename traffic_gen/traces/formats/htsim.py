@@ -43,6 +43,8 @@ def read_htsim(text: str, _defaults: Defaults) -> Trace:
     for place, line in enumerate(StringIO(text), start=1):
         written = line.partition("#")[0].strip()
         if matched := COUNT.fullmatch(written):
+            if matched[1] in announced:
+                raise Malformed(place, f"duplicate {matched[1]}", "leave one of them out")
             announced[matched[1]] = int(matched[2])
             if matched[1] == "Nodes":
                 nodes.ranks = require_ranks(int(matched[2]), place)
@@ -68,6 +70,8 @@ def _connect(nodes: Nodes, matched: re.Match[str], counts: Counter[str], place: 
     """Add the nodes of a connection."""
     source, to, words = int(matched[1]), int(matched[2]), matched[3].split()
     given = dict(zip(words[::2], words[1::2], strict=True))
+    if len(given) < len(words) // 2:
+        raise Malformed(place, "has a key twice", "leave one of them out")
     if max(source, to) >= nodes.ranks:
         raise Malformed(place, f"node must be 0 to {nodes.ranks - 1}, got {max(source, to)}")
     if "trigger" in given:

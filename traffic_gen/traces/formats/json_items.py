@@ -1,6 +1,7 @@
 """Values of a JSON text that know their place in it, for messages."""
 
 import json
+from collections import Counter
 from collections.abc import Container
 from typing import Any, NoReturn
 
@@ -74,10 +75,25 @@ class Item:
 
 def parsed(text: str) -> Item:
     """Return the value of a whole text; raise `Malformed` for any other text."""
+    value, *others = values_in(text)
+    if others:
+        raise Malformed(1, "is not JSON: more values behind the first one")
+    return Item(value)
+
+
+def values_in(text: str) -> list[Any]:
+    """Return the values of a text, one or more; raise `Malformed` for any other text."""
     if len(text) > MOST_JSON_BYTES:
         raise Malformed(1, f"JSON must have at most {MOST_JSON_BYTES} bytes")
+    decoder, values = json.JSONDecoder(object_pairs_hook=_distinct), list[Any]()
+    text, offset = text.rstrip(), 0
     try:
-        return Item(json.loads(text, object_pairs_hook=_distinct))
+        while offset < len(text) or not values:
+            while text[offset : offset + 1].isspace():
+                offset += 1
+            value, offset = decoder.raw_decode(text, offset)
+            values.append(value)
+        return values
     except json.JSONDecodeError as error:
         raise Malformed(error.lineno, f"is not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
@@ -88,6 +104,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object, whose keys are all different (RFC 8259, section 4)."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise Malformed(1, f"an object has the key {twice[:40]!r} twice")
     return found

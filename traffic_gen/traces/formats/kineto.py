@@ -28,6 +28,8 @@ NAMES = {
     "Global rank start": "global_rank_start",
     "Global rank stride": "global_rank_stride",
     "In split size": "in_split_size",
+    "Out msg nelems": "out_msg_nelems",
+    "Out split size": "out_split_size",
     "Rank": "rank",
 }
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -68,14 +70,20 @@ class _Timeline:
     def __init__(self, nodes: RankNodes, events: Iterable[Item]) -> None:
         self.nodes, computes = nodes, list[tuple[int, int]]()
         self.calls: dict[int, list[tuple[int, Item]]] = defaultdict(list)
-        events = [event for event in events if isinstance(event.value, dict)]
-        calls = (_attributes(event) for event in events if event.value.get("name") == CALL)
-        on_cpu = {str(call.value.get(LINK)): call for call in calls}
+        events = list(events)
+        for event in events:
+            if not isinstance(event.value, dict):
+                event.refuse("must be an object")
+        calls = [_attributes(event) for event in events if event.value.get("name") == CALL]
+        on_cpu = {str(call.value[LINK]): call for call in calls if call.has(LINK)}
+        executed = set[str]()
         for event in (event for event in events if event.value.get("cat") in ON_GPU):
             begin, end = _span(event)
             call = _attributes(event)
             if call.has("collective_name") or OF_NCCL in str(event.value.get("name")).lower():
-                of_cpu = on_cpu.pop(str(call.value.get(LINK)), call)
+                link = str(call.value.get(LINK))
+                of_cpu = on_cpu.get(link, call)
+                executed.add(link)
                 whole = Item({**of_cpu.value, **call.value}, event.place)
                 if not whole.has("collective_name"):
                     hint = "record with PyTorch 2.4 or later"
@@ -84,7 +92,10 @@ class _Timeline:
             else:
                 computes.append((begin, end))
         self.computes = _merged(computes)
-        missing = sum(call.value.get("in_msg_nelems", 0) != 0 for call in on_cpu.values())
+        missing = sum(
+            call.value.get("in_msg_nelems", 0) != 0 and str(call.value.get(LINK)) not in executed
+            for call in calls
+        )
         nodes.left_out.update({ORDER: 1, WITHOUT_KERNEL: missing})
 
     def add(self) -> None:

@@ -16,6 +16,7 @@ The protocols LL and LL128 send flags with the data: 4 bytes with 4, 8 with 120
 """
 
 import re
+from collections import Counter
 from fractions import Fraction
 from math import ceil
 from typing import NoReturn
@@ -40,7 +41,14 @@ MOST_CHUNKS = 2**20
 # The proof has a bit for each GPU in each chunk; a fabric has at most 4096. MSCCL's interpreter
 # has 32 channels of 32 blocks.
 MOST_GPUS, MOST_BLOCKS = 4096, 1024
-LEVELS = ("algo", "gpu", "tb", "step")
+LEVELS = {
+    "algo": "name coll proto ngpus nchannels nchunksperloop inplace outofplace redop "
+    "minBytes maxBytes",
+    "gpu": "id i_chunks o_chunks s_chunks",
+    "tb": "id send recv chan",
+    "step": "s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep",
+}
+KNOWN = {element: set(attributes.split()) for element, attributes in LEVELS.items()}
 # Bytes that each protocol sends for a byte of data.
 PROTOCOLS = {"Simple": Fraction(1), "LL": Fraction(2), "LL128": Fraction(128, 120)}
 Attributes = dict[str, str]
@@ -82,6 +90,9 @@ class _Reader:
         # The number of chunks that steps touch.
         self.chunks = 0
         self.left_out: list[str] = []
+        self.unknown: Counter[str] = Counter()
+        # The block that sends to, or receives from, each peer of a GPU on a channel.
+        self.users: dict[tuple[str, int, int, int], int] = {}
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = lambda _name: self.open.pop()
         parser.StartDoctypeDeclHandler = lambda *_: self._refuse("has a DOCTYPE", "leave it out")
@@ -96,10 +107,11 @@ class _Reader:
         raise Malformed(self.parser.CurrentLineNumber, what, hint)
 
     def _begin(self, name: str, given: Attributes) -> None:
-        if len(self.open) == len(LEVELS) or name != LEVELS[len(self.open)]:
+        if len(self.open) == len(LEVELS) or name != list(LEVELS)[len(self.open)]:
             inside = self.open[-1] if self.open else "the file"
             self._refuse(f"unknown element <{name[:40]}> in {inside}")
         self.open.append(name)
+        self.unknown.update(f"{key[:40]!r} of <{name}>" for key in given.keys() - KNOWN[name])
         if name == "algo":
             self._algorithm(given)
         elif name == "step":
@@ -127,7 +139,7 @@ class _Reader:
             collective=given.get("coll", ""),
             ranks=self._number(given, "ngpus", 1, MOST_GPUS),
             chunks=self._number(given, "nchunksperloop", 1, MOST_CHUNKS),
-            in_place=given.get("inplace", "0") == "1",
+            in_place=self._number(given, "inplace", 0, 1, "0") == 1,
         )
 
     def _gpu(self, given: Attributes, algorithm: Algorithm) -> None:
@@ -144,6 +156,11 @@ class _Reader:
         number = self._number(given, "id", 0, MOST_BLOCKS - 1)
         if (self.gpu, number) in algorithm.blocks:
             self._refuse(f"duplicate block {number} of GPU {self.gpu}")
+        for end, peer in (("sends to", send), ("receives from", receive)):
+            other = self.users.setdefault((end, self.gpu, peer, channel), number)
+            if peer >= 0 and other != number:
+                what = f"{end} GPU {peer} on channel {channel}, as block {other} does"
+                self._refuse(what, "give each a channel of its own")
         self.block = Block(send, receive, channel)
         algorithm.blocks[self.gpu, number] = self.block
 
@@ -164,6 +181,8 @@ class _Reader:
             block=self._number(given, "depid", -1, MOST_BLOCKS - 1, "-1"),
             step=self._number(given, "deps", -1, 10**9, "-1"),
         )
+        if step.block < 0 <= step.step:
+            self._refuse(f"deps {step.step} without depid", "name the block that it is a step of")
         self.chunks += max(2, step.count)
         require_nodes(self.chunks, step.place)
         block.steps.append(step)
@@ -188,7 +207,8 @@ def _trace(algorithm: Algorithm, reader: _Reader, defaults: Defaults) -> Trace:
         raise Malformed(where, what)
     chunk_bytes = require_bytes(max(1, -(-defaults.size_bytes // algorithm.chunks)), where)
     sent_bytes = chunk_bytes * reader.sent_for_a_byte
-    nodes, parts = Nodes(algorithm.ranks, left_out=reader.left_out), list[Part]()
+    unknown = [f"attribute {what}, {count} times" for what, count in sorted(reader.unknown.items())]
+    nodes, parts = Nodes(algorithm.ranks, left_out=reader.left_out + unknown), list[Part]()
     ends: dict[tuple[int, int, int], int] = {}
     for (gpu, number), block in algorithm.blocks.items():
         first = len(parts)

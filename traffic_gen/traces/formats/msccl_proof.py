@@ -150,7 +150,8 @@ def prove(algorithm: Algorithm, trace: Trace, parts: Sequence[Part]) -> None:
         if part.kind is NodeKind.SEND:
             memory.send(node, part)
         elif part.kind is NodeKind.RECEIVE:
-            memory.receive(node, int(trace.sent_by[node]), part)
+            send = int(trace.sent_by[node])
+            memory.receive(node, send, part, parts[send].step)
         else:
             memory.compute(part)
     algorithm.check_result(memory.values)
@@ -265,11 +266,12 @@ class _Memory:
         else:
             self.sent[node] = self._read(part, step.source if step.type == "s" else step.target)
 
-    def receive(self, node: int, sent_by: int, part: Part) -> None:
-        """Take the sent chunks; with a reduction, add those at the source."""
+    def receive(self, node: int, sent_by: int, part: Part, sender: Step) -> None:
+        """Take the sender's chunks; with a reduction, add those at the source."""
         step, values = part.step, self.sent.pop(sent_by)
         if len(values) != step.count:
-            what = f"must receive {len(values)} chunks, as many as were sent, got {step.count}"
+            sent = f"{len(values)} chunks, as many as line {sender.place} sends"
+            what = f"must receive {sent}, got {step.count}"
             raise Malformed(step.place, what)
         if step.type in ("rrs", "rrc", "rrcs"):
             values = self._added(part, self._read(part, step.source), values)

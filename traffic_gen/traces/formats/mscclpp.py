@@ -8,10 +8,10 @@ until all bytes have arrived, those on port channels do not (`src/core/include/e
 there). A plan that does not do what its collective asks is refused (`mscclpp_proof`).
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from math import lcm
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
@@ -66,6 +66,17 @@ KINDS = {
 }
 # Behind these, a signal goes with what the block has put before.
 BEHIND_PUTS = {"nop", *SIGNALS, *(name for name, kind in KINDS.items() if kind is PUT)}
+# Keys of objects, from a plan's down to those of operations.
+KEYS = (
+    "name collective protocol inplace reuse_resources num_threads_per_block gpus",
+    "use_double_scratch_buffer buffer_alignment min_message_size max_message_size",
+    "id input_chunks output_chunks scratch_chunks threadblocks channels remote_buffers semaphores",
+    "channel_type channel_ids connected_to rank type access_channel_types init_value ops",
+    "remote_buffer_refs access_channel_type remote_buffer_ids",
+    "src_buff dst_buff buffer_id index size tbg_info tb_id tbg_size",
+    "barrier_id num_threadblocks semaphore_ids",
+)
+KNOWN = {key for line in KEYS for key in line.split()}
 UNKNOWN = {
     **dict.fromkeys(("glre", "glres", "gstore", "gstorepkt"), "a switch reduces or multicasts"),
     "pipeline": "its loop depends on sizes of a real GPU's units",
@@ -83,6 +94,15 @@ def read_plan(text: str, defaults: Defaults) -> Trace:
     if defaults.size_bytes is None:
         raise Malformed(1, "needs a size", "add `size` to the workload")
     return _Reader(parsed(text), defaults.size_bytes).read()
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Yield the keys of all objects in a value."""
+    if isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list):
+            yield from _keys(inner)
 
 
 class _Reader:
@@ -103,7 +123,10 @@ class _Reader:
         chunks = self.algorithm.chunks // self.parts
         self.chunk_bytes = require_bytes(-(-size_bytes // chunks), 1)
         unused = ["buffer_alignment: chunks are as long as their bytes"]
-        self.nodes = Nodes(len(self.gpus), left_out=unused * plan.has("buffer_alignment"))
+        unused *= plan.has("buffer_alignment")
+        unknown = Counter(key for key in _keys(plan.value) if key not in KNOWN)
+        unused += [f"key {key[:40]!r}, {count} times" for key, count in sorted(unknown.items())]
+        self.nodes = Nodes(len(self.gpus), left_out=unused)
         self.execution = Execution(self.algorithm, self.nodes)
         # Of each GPU: the peer of each channel, and the rank and letter of each remote buffer.
         self.peers: list[dict[Channel, int]] = []

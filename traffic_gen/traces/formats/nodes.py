@@ -1,10 +1,13 @@
 """Nodes of a trace, collected one at a time by a reader of a text format, within bounds."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from model.arrays import Ints
 from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
@@ -25,6 +28,15 @@ class Malformed(Exception):
         super().__init__(what)
         self.place = f":{place}" if isinstance(place, int) else place
         self.what, self.hint, self.file = what, hint, file
+
+
+@contextmanager
+def of_file(file: int) -> Iterator[None]:
+    """Say of a `Malformed` that it is in the file with this number."""
+    try:
+        yield
+    except Malformed as error:
+        raise Malformed(error.place, error.what, error.hint, file=file) from None
 
 
 @dataclass(frozen=True)
@@ -63,8 +75,28 @@ def require_bytes(count: int, place: int | str) -> int:
     return count
 
 
+def fitted(trace: Trace, room: Ints, place: Callable[[int], str]) -> Trace:
+    """Return a trace that tells of receives with more room than the bytes of their sends.
+
+    `room` has the bytes of each receive, a negative number if it has none. As in MPI, fewer bytes
+    than sent are wrong: raises `Contradiction` with the places of both.
+    """
+    sized = np.flatnonzero(room >= 0)
+    sends = trace.sent_by[sized]
+    beyond = room[sized] - trace.size_bytes[sends]
+    if (beyond < 0).any():
+        first = int(np.argmin(beyond >= 0))
+        node, send = int(sized[first]), int(sends[first])
+        what = f"receives {room[node]} bytes of the {trace.size_bytes[send]} that rank"
+        hint = "give both the same size"
+        raise Contradiction(node, f"{what} {trace.rank[send]} sends {place(send)}; {hint}")
+    larger = int((beyond > 0).sum())
+    said = (f"room of {larger} receives for more bytes than they are sent",) * (larger > 0)
+    return replace(trace, left_out=(*trace.left_out, *said))
+
+
 class Node(NamedTuple):
-    """A node, and its line for messages."""
+    """A node, and its line for messages; `room` has the bytes of a receive, if it names them."""
 
     kind: NodeKind
     rank: int
@@ -74,6 +106,7 @@ class Node(NamedTuple):
     tag: int = 0
     seconds: float = 0.0
     operation: int = NONE
+    room: int = NONE
 
 
 ROW = np.dtype([(name, float if name == "seconds" else np.int64) for name in Node._fields])
@@ -135,6 +168,6 @@ class Nodes:
                 left_out=tuple(self.left_out),
             )
             _ = trace.order
+            return fitted(trace, column["room"], lambda node: f"in line {self.added[node].line}")
         except Contradiction as error:
             raise Malformed(self.added[error.node].line, str(error)) from None
-        return trace

@@ -25,13 +25,15 @@ from traffic_gen.traces.formats.nodes import (
     MOST_RANKS,
     Defaults,
     Malformed,
+    of_file,
     require_nodes,
 )
 
 # Parts of names of calls that mean the same as those without, as in `_allgather_base`.
 VARIANT = re.compile("into_tensor|tensor|base|oop|coalesced|[^a-z]")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-ALL_TO_ALL_V, SEND, RECEIVES = "alltoallv", "send", ("recv", "recvanysource")
+ALL_TO_ALL, ALL_TO_ALL_V = "alltoall", "alltoallv"
+SEND, RECEIVES = "send", ("recv", "recvanysource")
 KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, SEND, *RECEIVES}
 # Bytes of an element of each `c10::ScalarType`.
 BYTES_OF = {
@@ -47,7 +49,6 @@ BYTES_OF = {
     for name in names.split()
 }
 COMPUTE, JUNCTION = "CompNode", "MetadataNode"
-NO_ROOTS = "roots of {} calls, which the files lack: the first ranks of their groups"
 NO_SPLITS = "sizes by peer of {} calls of all_to_allv, which Kineto cuts off: equal ones"
 
 
@@ -88,45 +89,51 @@ class RankNodes:
         if dtype not in BYTES_OF:
             item.refuse(f"unknown dtype {dtype[:40]!r}")
         size_bytes = item.number("in_msg_nelems", 0, MOST_BYTES) * BYTES_OF[dtype]
-        if name == ALL_TO_ALL_V:
-            return self._all_to_all_v(item, after, ranks, size_bytes)
+        if name == ALL_TO_ALL_V or (name == ALL_TO_ALL and _has_splits(item)):
+            return self._all_to_all_v(item, after, ranks, BYTES_OF[dtype])
         if name not in COMM_TYPE_OF:
             peer = ranks[item.number("rank", 0, len(ranks) - 1)]
-            return self._message(item, after, peer, size_bytes if name == SEND else None)
+            return self._message(item, after, peer, size_bytes, is_send=name == SEND)
         fields: dict[str, object] = {"commtype": name, "commsize": size_bytes, "pgname": group}
         if name in ROOTED and item.has("rank"):
             fields["commsrc"] = ranks[item.number("rank", 0, len(ranks) - 1)]
-        elif name in ROOTED:
-            self.left_out[NO_ROOTS] += 1
         return self.add(item, after, "CommCollNode", **fields)
 
-    def _message(self, item: Item, after: Sequence[int], peer: int, sent: int | None) -> int:
-        """Add a send of some bytes, or a receive."""
-        if sent is None:
-            return self.add(item, after, "CommRecvNode", commsrc=peer)
-        return self.add(item, after, "CommSendNode", commdst=peer, commsize=sent)
+    def _message(
+        self,
+        item: Item,
+        after: Sequence[int],
+        peer: int,
+        size_bytes: int | None,
+        *,
+        is_send: bool,
+    ) -> int:
+        """Add a send of some bytes, or a receive, whose size may be unknown."""
+        type_, end = ("CommSendNode", "commdst") if is_send else ("CommRecvNode", "commsrc")
+        size = {} if size_bytes is None else {"commsize": size_bytes}
+        return self.add(item, after, type_, **{end: peer}, **size)
 
     def _all_to_all_v(
-        self, item: Item, after: Sequence[int], ranks: Sequence[int], size_bytes: int
+        self, item: Item, after: Sequence[int], ranks: Sequence[int], element_bytes: int
     ) -> int:
-        """Add a send to each other rank and a receive from each, with their shares of the input."""
-        splits = _integers(item.of("in_split_size").value)
-        self.left_out[NO_SPLITS] += splits is None
-        shares = splits or [1] * len(ranks)
-        if len(shares) != len(ranks) or min(shares) < 0:
-            item.refuse(f"needs a split for each of {len(ranks)} ranks, got {len(shares)}")
+        """Add a send to each other rank and a receive from each, with their shares."""
+        sent, received = (_shares(item, end, len(ranks)) for end in ("in", "out"))
+        if sent is None:
+            self.left_out[NO_SPLITS] += 1
+            sent = [item.number("in_msg_nelems", 0, MOST_BYTES) // len(ranks)] * len(ranks)
         ends = list[int]()
-        for share, peer in zip(shares, ranks, strict=True):
+        for place, peer in enumerate(ranks):
             if peer != self.rank:
-                sent = size_bytes * share // max(1, sum(shares))
-                ends += [self._message(item, after, peer, one) for one in (sent, None)]
+                room = None if received is None else received[place] * element_bytes
+                sizes = (sent[place] * element_bytes, True), (room, False)
+                ends += [self._message(item, after, peer, size, is_send=is_) for size, is_ in sizes]
         return self.add(item, ends, JUNCTION)
 
     def _ranks(self, item: Item, group: str) -> list[int]:
         """Return the ranks of a call's group: as listed, or by their first one and stride."""
+        listed = _integers(item.value.get("ranks"))
         if group not in self.groups:
             count = item.number("pg_size", 1, MOST_RANKS)
-            listed = _integers(item.value.get("ranks"))
             if not listed and count == self.ranks:
                 listed = list(range(count))
             if not listed:
@@ -135,6 +142,11 @@ class RankNodes:
                 listed = [first + stride * number for number in range(count)]
             self.groups[group] = listed
         ranks = self.groups[group]
+        count = item.number("pg_size", 1, MOST_RANKS, len(ranks))
+        if (listed or ranks) != ranks or count != len(ranks):
+            found = f"the ranks {str(listed)[:40]}" if listed else f"{count} ranks"
+            known = f"process group {group[:40]!r} has {str(ranks)[:40]}"
+            item.refuse(f"names {found}, {known}", "leave one of the two out")
         if not 0 <= min(ranks) <= max(ranks) < self.ranks:
             hint = "put the files of all ranks, and no others, into a folder"
             item.refuse(f"has ranks up to {max(ranks)}, got {self.ranks} files", hint)
@@ -146,7 +158,10 @@ class RankNodes:
             ranks = _integers(one.get("ranks")) if isinstance(one, dict) else None
             if ranks is not None:
                 size = Item(one, "process groups").number("group_size", 1, MOST_RANKS, self.ranks)
-                self.groups[str(one.get("pg_name"))] = ranks or list(range(size))
+                name, members = str(one.get("pg_name")), ranks or list(range(size))
+                if self.groups.setdefault(name, members) != members:
+                    what = f"process group {name!r} is defined twice, with other ranks"
+                    Item(one, "process groups").refuse(what)
 
     def end(self) -> None:
         """Add the node that lists all groups, as in Chakra."""
@@ -154,6 +169,28 @@ class RankNodes:
         listed = [{"pg_name": name, "ranks": ranks} for name, ranks in sorted(known)]
         inputs = {"values": str([json.dumps(listed)])}
         self.add(Item(None, "process groups"), (), JUNCTION, inputs=inputs)
+
+
+def _has_splits(item: Item) -> bool:
+    """Whether an all-to-all has sizes of its own for each peer."""
+    splits = (item.value.get(f"{end}_split_size") for end in ("in", "out"))
+    return any(one not in (None, "", "[]", []) for one in splits)
+
+
+def _shares(item: Item, end: str, count: int) -> list[int] | None:
+    """Return the elements that go to, or come from, each rank; nothing if they are cut off."""
+    if end == "out" and not (item.has("out_split_size") and item.has("out_msg_nelems")):
+        return None
+    splits = _integers(item.of(f"{end}_split_size").value)
+    if splits is None:
+        return None
+    total, shares = item.number(f"{end}_msg_nelems", 0, MOST_BYTES), splits or [1] * count
+    if len(shares) != count or min(shares) < 0:
+        item.refuse(f"needs a split for each of {count} ranks, got {len(shares)}")
+    parts = sum(shares)
+    if total % parts if parts else total:
+        item.refuse(f"{end}_split_size cuts {total} elements into {parts} equal parts")
+    return [total * share // max(1, parts) for share in shares]
 
 
 def called(item: Item) -> str:
@@ -193,13 +230,11 @@ def trace_of(
     of_rank: dict[int, tuple[int, RankNodes]] = {}
     for file, content in enumerate(files):
         plain = unpacked(content, MOST_JSON_BYTES, file, MOST_JSON_BYTES)
-        try:
+        with of_file(file):
             nodes = read(parsed(plain.decode(errors="replace")), file, len(files))
             if nodes.rank in of_rank:
                 hint = "leave one file for each rank in the folder"
                 raise Malformed(1, f"duplicate rank {nodes.rank}", hint)
-        except Malformed as error:
-            raise Malformed(error.place, error.what, error.hint, file=file) from None
         nodes.end()
         of_rank[nodes.rank] = file, nodes
     ordered = [of_rank[rank] for rank in range(len(files))]
