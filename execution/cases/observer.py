@@ -84,7 +84,7 @@ class Observer:
         """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
         ended_ns = repeat.end_ns if repeat.complete else time.monotonic_ns()
         before, self._delays_ns = self._delays_ns, self._senders_delays_ns()
-        waited = tuple(
+        waited = repeat.waited_s or tuple(
             sum(now - before.get(agent, {}).get(pid, now) for pid, now in group.items()) / 1e9
             for agent, group in self._delays_ns.items()
         )

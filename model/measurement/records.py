@@ -71,8 +71,9 @@ class Repeat:
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
     payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
     number of TCP retransmits of each rank, `out_of_order` its number of packets that arrived
-    before an earlier one. `errors` say which results are wrong, or why it is incomplete, if known.
-    `notes` name what a generator has checked, beside the bytes.
+    before an earlier one. `waited_s` is how long each rank's agent waited for a core while it had
+    work; empty if others send. `errors` say which results are wrong, or why it is incomplete, if
+    known. `notes` name what a generator has checked, beside the bytes.
     """
 
     number: int
@@ -87,6 +88,7 @@ class Repeat:
     sent_bytes: tuple[int, ...] = ()
     received_bytes: tuple[int, ...] = ()
     out_of_order: tuple[int, ...] = ()
+    waited_s: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     queue_pairs: tuple[QueuePairSample, ...] = ()
 

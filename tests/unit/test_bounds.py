@@ -200,7 +200,7 @@ def numbers(count: int) -> str:
 @pytest.mark.parametrize(
     ("over", "where", "loaded"),
     [
-        ((f"seed={numbers(999)},x",), "point 1000 (seed=x): --set seed: must", 0),
+        ((f"seed={numbers(999)},x",), "point 1000 (seed=x): --over seed: must", 0),
         ((f"seed={numbers(40)}", f"repeats={numbers(24)},0"), "point 25 (seed=1, repeats=0)", 0),
         (
             ("faults=[],[{what: nic-link, where: [x]}]", f"seed={numbers(500)}"),

@@ -1,5 +1,6 @@
 """Observations of executions: their span, their agents' waits, and what is judged of them."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -102,6 +103,18 @@ def test_waits_count_from_the_begin_of_an_execution(machine: Machine, observer: 
     observer.note(repeat)
     (seen,) = observer.observations([repeat])
     assert seen.agents_delay_s == (0.01,)
+
+
+def test_waits_are_those_of_agents_with_work_where_they_report_them(
+    machine: Machine, observer: Observer
+) -> None:
+    """The kernel may count the sleep of an idle agent, all the time until the next execution."""
+    observer.begin(0)
+    machine.agent_waited_ns, machine.ns = NS, 2 * NS
+    repeat = replace(execution(0, NS, 1.0), waited_s=(0.02, 0.0))
+    observer.note(repeat)
+    (seen,) = observer.observations([repeat])
+    assert seen.agents_delay_s == (0.02, 0.0)
 
 
 def test_a_complete_execution_ends_with_its_last_byte(machine: Machine, observer: Observer) -> None:

@@ -187,7 +187,7 @@ class Agent:
         cpu_before_s, self.counts_before = time.process_time(), self.transport_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
-        self.begun_ns = time.monotonic_ns()
+        self.begun_ns, waited_before_s = time.monotonic_ns(), waited_s()
         if self.roce:
             self.roce.begin()
         # A peer that began earlier may have released and started some already.
@@ -201,6 +201,7 @@ class Agent:
                 most_s = self.roce.within_s(most_s)
             self.poll(self.compute(most_s))
         self.complete, self.cpu_s = not self.open, time.process_time() - cpu_before_s
+        self.waited_s = waited_s() - waited_before_s
         return {"complete": self.complete, "broken": bool(self.failures)}
 
     def report(self, _request: Message) -> Message:
@@ -211,6 +212,7 @@ class Agent:
             "complete": self.complete,
             "begun_ns": self.begun_ns,
             "cpu_s": self.cpu_s,
+            "waited_s": self.waited_s,
             "retransmits": now[1] - before[1],
             "out_of_order": now[2] - before[2],
             "sent_bytes": sum(send.offset for send in self.sends.values()),
@@ -485,6 +487,16 @@ class Agent:
         until_ns = time.monotonic_ns() + ACKNOWLEDGED_WITHIN_NS
         while not self.open and self.transport_counts()[0] and time.monotonic_ns() < until_ns:
             self.poll(0.001)
+
+
+def waited_s() -> float:
+    """Seconds for which this thread was runnable and waited for a core (sched-stats.rst).
+
+    Linux 6.18 counts a sleep beside busy threads as a wait, now and then, when it ends: read it
+    after a long sleep, not before.
+    """
+    with open("/proc/thread-self/schedstat") as file:
+        return int(file.read().split()[1]) / 1e9
 
 
 def tune(sock: socket.socket) -> None:

@@ -312,7 +312,7 @@ def _repeat(
     values = answers.values()
     counts = {
         key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
-        for key in ("retransmits", "out_of_order", "sent_bytes", "received_bytes")
+        for key in ("retransmits", "out_of_order", "sent_bytes", "received_bytes", "waited_s")
     }
     return Repeat(
         number=number,
@@ -329,6 +329,7 @@ def _repeat(
         start_ns=start_ns,
         sent_bytes=counts["sent_bytes"],
         received_bytes=counts["received_bytes"],
+        waited_s=counts["waited_s"],
         queue_pairs=samples,
     )
 
