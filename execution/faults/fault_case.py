@@ -19,9 +19,16 @@ from execution.faults.convergence import (
 from execution.faults.fault_timeline import FaultTimeline, break_component, moment_s
 from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Epoch, Health
+from model.fabric.shaping import ETHERNET_HEADER_BYTES
+from model.fabric.topology import Hop
 from model.faults import Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, placement_after
-from model.job.probing import background_interval_s, probed_pairs
+from model.job.probing import (
+    affected_interval_s,
+    background_interval_s,
+    pairs_by_hop,
+    probed_pairs,
+)
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
@@ -50,7 +57,11 @@ from traffic_gen.probes.blackout import (
     longest_possible_ms,
     lost,
 )
-from traffic_gen.probes.prober_process import EVERY_MILLISECOND, background, probing
+from traffic_gen.probes.packet import SHORTEST_BYTES
+from traffic_gen.probes.prober_process import affected, background, probing
+
+# Of affected pairs, as links count them.
+SHORT_PROBE_BYTES = SHORTEST_BYTES + ETHERNET_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -119,6 +130,9 @@ class FaultCase:
         self.affected, self.unaffected = probed_pairs(
             self.home, self.faults, self.scenario.probed_pairs, self._later()
         )
+        self.interval_s = affected_interval_s(
+            self.home, self.faults, self.affected, SHORT_PROBE_BYTES
+        )
 
     def execute(self) -> FaultResult:
         """Run all phases, while all unaffected pairs are probed."""
@@ -181,7 +195,9 @@ class FaultCase:
         place, bed = folder.folder_of(name), self.fabric.bed
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
-            probing(bed.process_ids, self.affected, place, watch=bed.watch) as probes,
+            probing(
+                bed.process_ids, self.affected, place, affected(self.interval_s), bed.watch
+            ) as probes,
             observing(self.fabric, place) as observer,
             LinkSampler(self.home.topology.links, place),
         ):
@@ -282,7 +298,13 @@ class FaultCase:
         """The states of the fabric during the fault, as the controller has confirmed them."""
         events = read_journal(self.fabric.bed.controller.journal)
         rates = rate_changes(self.home.topology, during.records)
-        return epochs_of(events, during.started_ns, self.home, rates)
+        epochs = epochs_of(events, during.started_ns, self.home, rates)
+        return [replace(epoch, beside=self._probes(epoch)) for epoch in epochs]
+
+    def _probes(self, epoch: Epoch) -> dict[Hop, float]:
+        """What the probes of affected pairs take of each link direction, in bytes/s."""
+        crossing = pairs_by_hop(replace(self.home, health=epoch.health), self.affected)
+        return {hop: n * SHORT_PROBE_BYTES / self.interval_s for hop, n in crossing.items()}
 
     def _replay(
         self,
@@ -374,7 +396,9 @@ class FaultCase:
                 blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.blackout_limit_ms,
                 possible_ms=longest_possible_ms(
-                    during.affected, (first_ns, during.probed_until_ns), EVERY_MILLISECOND.tick_ns
+                    during.affected,
+                    (first_ns, during.probed_until_ns),
+                    affected(self.interval_s).tick_ns,
                 ),
             ),
         )

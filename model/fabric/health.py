@@ -49,8 +49,12 @@ def without(topology: Topology, nodes: Iterable[str] = (), links: Iterable[str] 
 
 @dataclass(frozen=True)
 class Epoch:
-    """State of the fabric from `begin_s` on: its topology and its health."""
+    """State of the fabric from `begin_s` on: its topology and its health.
+
+    `beside` has what other traffic takes of a link direction, in bytes/s.
+    """
 
     topology: Topology
     health: Health = HEALTHY
     begin_s: float = 0.0
+    beside: Mapping[Hop, float] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 from model.fabric.shaping import ACKNOWLEDGEMENT_BELOW_BYTES, ETHERNET_HEADER_BYTES
@@ -12,6 +13,9 @@ from model.routing.paths import Routing
 
 # Share of the slowest link on their paths that the probes of all unaffected pairs take.
 BACKGROUND_SHARE = 0.005
+# The same of affected pairs, which are probed for a short time, as often as this if they can be.
+AFFECTED_SHARE = 0.05
+SHORTEST_INTERVAL_S = 0.001
 # Most probes of unaffected pairs in a second, together: each takes about 20 us of a processor.
 BACKGROUND_PER_S = 2000
 # The shortest packet that is queued with data.
@@ -66,12 +70,31 @@ def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
 
 def background_interval_s(placement: Placement, pairs: Sequence[Pair]) -> float:
     """Seconds between two probes of a pair, if all pairs together keep to their budget."""
+    by_rate_s = _interval_s(placement, pairs, PROBE_BYTES, BACKGROUND_SHARE)
+    return max(len(pairs) / BACKGROUND_PER_S, by_rate_s)
+
+
+def affected_interval_s(
+    placement: Placement, faults: Iterable[Fault], pairs: Sequence[Pair], size_bytes: int
+) -> float:
+    """Seconds between two probes of an affected pair, of this size on a link."""
+    after = replace(placement, health=health_under(placement.topology, faults))
+    by_rate_s = (_interval_s(p, pairs, size_bytes, AFFECTED_SHARE) for p in (placement, after))
+    return max(SHORTEST_INTERVAL_S, *by_rate_s)
+
+
+def _interval_s(
+    placement: Placement, pairs: Sequence[Pair], size_bytes: int, share: float
+) -> float:
+    """Seconds between two probes of a pair that take at most a share of each link."""
     crossing = pairs_by_hop(placement, pairs)
-    by_rate = (
-        count * PROBE_BYTES * 8 / (BACKGROUND_SHARE * placement.health.rate_bps(hop))
-        for hop, count in crossing.items()
+    return max(
+        (
+            count * size_bytes * 8 / (share * placement.health.rate_bps(hop))
+            for hop, count in crossing.items()
+        ),
+        default=0.0,
     )
-    return max(len(pairs) / BACKGROUND_PER_S, *by_rate, 0.0)
 
 
 def pairs_by_hop(placement: Placement, pairs: Iterable[Pair]) -> Counter[Hop]:

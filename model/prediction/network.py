@@ -223,13 +223,14 @@ class Network:
 
     `paths` has the links of each pair of ranks, `class_of` the place of its class in `classes`;
     the class of a pair without a path is empty. `added_s` is what the links of each pair's path add
-    to the latency of its class, in seconds. `probes` is the rate of the controller's probes on
-    each link, in bytes/s, `segment_bytes` the payload of a full segment, `window` the most
-    transfers of a connection that are sent and not confirmed. `hops` are the link
-    directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs send by RoCE. Packets
-    of a pair take `ways` paths over spine switches in turn: their uplinks stand in its row as often
-    as they are on one, and have their rates times the number of paths. A pair has all `queue_pairs`
-    of two ranks if these take parts of each transfer, or one if they take transfers in turn.
+    to the latency of its class, in seconds. `others` is the rate of the controller's probes on
+    each link, and of the traffic beside the job's, in bytes/s, `segment_bytes` the payload of a
+    full segment, `window` the most transfers of a connection that are sent and not confirmed.
+    `hops` are the link directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs
+    send by RoCE. Packets of a pair take `ways` paths over spine switches in turn: their uplinks
+    stand in its row as often as they are on one, and have their rates times the number of paths. A
+    pair has all `queue_pairs` of two ranks if these take parts of each transfer, or one if they
+    take transfers in turn.
     """
 
     begin_s: float
@@ -238,7 +239,7 @@ class Network:
     classes: tuple[PathClass, ...]
     rate: Floats
     burst: Floats
-    probes: float
+    others: Floats | float
     segment_bytes: int
     window: int
     hops: tuple[Hop, ...]
@@ -324,6 +325,7 @@ def _network(
     delay_s = added[paths].sum(axis=1)
     paths = _spread(by_pair, paths, sources, destinations, np.where(by_roce, entropy, NONE), spec)
     paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
+    beside = np.array([0.0, 0.0, *(epoch.beside.get(hop, 0.0) for hop in directions.hops)])
     shapers = [epoch.health.shaper(hop) for hop in directions.hops]
     ways = _ways(directions.hops, spec.ways)
     return Network(
@@ -333,7 +335,7 @@ def _network(
         classes,
         rate=np.array([UNLIMITED, 0.0, *(shaper.rate_bps / 8 for shaper in shapers)]) * ways,
         burst=np.array([UNLIMITED, 0.0, *(shaper.burst_bytes for shaper in shapers)]) * ways,
-        probes=PROBE_BYTES / probe_interval_s(epoch.topology),
+        others=PROBE_BYTES / probe_interval_s(epoch.topology) + beside,
         segment_bytes=segment_bytes(spec.grain_packets),
         window=spec.window,
         hops=tuple(directions.hops),
@@ -462,14 +464,14 @@ class Terms:
     def applied(self, net: Network) -> Network:
         """Return the network with the rates and bursts that are left for data.
 
-        The controller's probes and acknowledgements go first. Each direction of a link is taken to
+        Probes, other traffic and acknowledgements go first. Each direction of a link is taken to
         carry acknowledgements for as many bytes as it has data itself. A segment of two packets or
         more is acknowledged at once (__tcp_ack_snd_check in net/ipv4/tcp_input.c), and it arrives
         whole. A full bucket passes at once after idleness (tc-htb(8), cburst).
         """
         rate, burst = net.rate, net.burst
         if self.probes:
-            rate = np.maximum(0.0, rate - net.probes)
+            rate = np.maximum(0.0, rate - net.others)
         if self.acknowledgements:
             rate = rate / (1 + net.acknowledgement_share())
         return replace(net, rate=rate, burst=burst if self.bursts else np.zeros(net.links))

@@ -71,7 +71,7 @@ def test_the_simulation_agrees_with_astra_sim() -> None:
         classes=((LinkKind.NIC,), ()),
         rate=np.append([UNLIMITED, 0.0], np.full(NPUS, rate)),
         burst=np.append([UNLIMITED, 0.0], np.zeros(NPUS)),
-        probes=0.0,
+        others=0.0,
         segment_bytes=1,
         window=1,
         hops=(),

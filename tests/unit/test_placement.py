@@ -22,9 +22,12 @@ from model.faults import (
 )
 from model.job.placement import Placement, RecoveryStrategy, job_placement, placement_after
 from model.job.probing import (
+    AFFECTED_SHARE,
     BACKGROUND_PER_S,
     BACKGROUND_SHARE,
     PROBE_BYTES,
+    SHORTEST_INTERVAL_S,
+    affected_interval_s,
     background_interval_s,
     pairs_by_hop,
     probed_pairs,
@@ -142,6 +145,32 @@ def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKin
         for hop, count in pairs_by_hop(placement, pairs).items()
     ]
     assert max(shares) == pytest.approx(BACKGROUND_SHARE)
+
+
+@KINDS
+@pytest.mark.parametrize("slowdown", [1, 1000])
+def test_the_probes_of_affected_pairs_take_a_twentieth_of_slow_links(
+    kind: FabricKind, slowdown: int
+) -> None:
+    """Before the fault and with it, when they share the links that are left."""
+    fabric = spec(kind, 3, 3, 3)
+    placement = job_placement(
+        replace(fabric, bandwidth_scale=slowdown * fabric.bandwidth_scale / 100)
+    )
+    fault = Fault(Component.RAIL_SWITCH, FaultMode.DOWN, "rail0")
+    affected, _ = probed_pairs(placement, [fault], 8)
+    interval_s = affected_interval_s(placement, [fault], affected, 58)
+    after = replace(placement, health=health_under(placement.topology, [fault]))
+    shares = [
+        count * 58 * 8 / interval_s / hop.link.rate_bps
+        for state in (placement, after)
+        for hop, count in pairs_by_hop(state, affected).items()
+    ]
+    if slowdown == 1:
+        assert interval_s == SHORTEST_INTERVAL_S
+        assert max(shares) < AFFECTED_SHARE
+    else:
+        assert max(shares) == pytest.approx(AFFECTED_SHARE)
 
 
 @KINDS

@@ -27,7 +27,7 @@ from model.fabric.shaping import (
     wire_bytes,
 )
 from model.fabric.spec import COMPARED, PLATFORMS, FabricKind
-from model.fabric.topology import LinkKind, Topology
+from model.fabric.topology import Hop, LinkKind, Topology
 from model.fabric.transport import Transport
 from model.prediction.closed_forms import DIRECT, TWO_STEP, Grid
 from model.prediction.fluid import (
@@ -177,6 +177,18 @@ def test_an_epoch_that_changes_nothing_changes_nothing(
     begins = sorted(part * plain.completion_s for part in when)
     split = through(schedule, Epoch(topology), *(Epoch(topology, begin_s=s) for s in begins))
     assert split.arrival_s == pytest.approx(plain.arrival_s, rel=1e-6, abs=1e-8)
+
+
+@given(st.floats(0, 0.9))
+def test_other_traffic_takes_its_part_of_a_link(part: float) -> None:
+    schedule, topology = one_pair()
+    rail = [link for link in topology.links if link.kind is LinkKind.NIC]
+    hops = [Hop(link, port.node) for link in rail for port in (link.lower, link.upper)]
+    beside = {hop: part * hop.link.rate_bps / 8 for hop in hops}
+    plain = through(schedule, Epoch(topology), terms=FLUID)
+    slower = through(schedule, Epoch(topology, beside=beside), terms=replace(FLUID, probes=True))
+    controllers = PROBE_BYTES / probe_interval_s(topology) / (hops[0].link.rate_bps / 8)
+    assert slower.completion_s * (1 - part - controllers) == pytest.approx(plain.completion_s)
 
 
 @given(NAMED, fabrics_with_failures(3, 3))

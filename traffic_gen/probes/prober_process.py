@@ -83,6 +83,11 @@ EVERY_MILLISECOND = Cadence()
 BACKGROUND_TICK_NS = 5_000_000
 
 
+def affected(interval_s: float) -> Cadence:
+    """Return a cadence that probes each pair once in an interval, past queues of data."""
+    return Cadence(round(interval_s * 1e9))
+
+
 def background(interval_s: float) -> Cadence:
     """Return a cadence that probes each pair once in an interval, on a UDP port of its own.
 
