@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 from math import ceil, floor, log2
 
-from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
+from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS, MAX_LANES
 from model.fabric.shaping import (
     DEFAULT_DEPTH_S,
     ETHERNET_HEADER_BYTES,
@@ -33,7 +33,6 @@ from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Congestion, Roce, Trans
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
 from scenarios.format.missing import LEAST_GPUS, missing_issues, missing_slots
-from scenarios.format.nics import nic_issues
 from scenarios.format.units import MOST_S
 from scenarios.format.wiring import GPU, wiring, wiring_issues
 
@@ -48,6 +47,9 @@ MAX_RAILS = MAX_DOMAIN_SIZE
 MAX_GPUS_ON_PAPER = 65536
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
+# No closed form describes GPUs that share NICs, have several, or use one port of two: each transfer
+# is followed.
+MOST_FOLLOWED = 1024
 
 
 def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
@@ -59,7 +61,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         what, known = "needs a platform, or both hb_rate and nic_rate", ", ".join(PLATFORMS)
         yield Issue(("fabric",), what, f"known: {known}")
     yield from _hb_switch_issues(fabric)
-    yield from nic_issues(fabric)
+    yield from _nic_issues(fabric)
     yield from _transport_issues(fabric)
     yield from missing_issues(fabric)
     queue = fabric.switch_queue
@@ -72,6 +74,57 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         yield Issue(("fabric", "rail_leaves"), what)
     of_size = list((_paper_issues if on_paper else _size_of_fabric_issues)(fabric))
     yield from of_size or wiring_issues(fabric)
+
+
+def _nic_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of ports and NICs that do not fit, and of what only single ports support."""
+    if fabric.nic_ports == 1:
+        for key, given in (("planes", fabric.planes), ("spread", fabric.spread)):
+            if given is not None:
+                what = "needs two ports; a NIC has 1 port"
+                yield Issue(("fabric", key), what, "add nic_ports: 2")
+    elif fabric.planes is Planes.SEPARATE and fabric.spread is Spread.HASH:
+        what = "hash needs bonded ports; on separate planes, each transfer has a part on each"
+        yield Issue(("fabric", "spread"), what, "use planes: bonded")
+    yield from list(_number_issues(fabric)) or _followed_issues(fabric)
+    if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
+        what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
+        yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
+    if fabric.nic_ports > 1 or fabric.nics != fabric.domain_size:
+        for key, asked in _single_port_only(fabric):
+            what = "needs one NIC of one port for each GPU"
+            if asked:
+                yield Issue(("fabric", key), what, "leave out nic_ports and nics_per_domain")
+
+
+def _number_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Issues of NICs that GPUs cannot share or have equally."""
+    gpus, nics = fabric.domain_size, fabric.nics
+    place = "fabric", "nics_per_domain"
+    if nics % gpus and gpus % nics:
+        what = f"{nics} NICs and {gpus} GPUs of a domain: one number must divide the other"
+        yield Issue(place, what, f"use a divisor or a multiple of {gpus}")
+    elif fabric.lanes > MAX_LANES:
+        what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
+        yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
+
+
+def _followed_issues(fabric: Fabric) -> Iterator[Issue]:
+    """Yield an issue if each transfer has to be followed, and there are too many GPUs for it."""
+    gpus, nics = fabric.domain_size, fabric.nics
+    count = fabric.domains * max(gpus, nics) * fabric.nic_ports
+    if count > MOST_FOLLOWED and (nics != gpus or fabric.spread is Spread.HASH):
+        key = "spread" if nics == gpus else "nics_per_domain"
+        what = f"supports at most {MOST_FOLLOWED} GPUs times their NIC ports, got {count}"
+        yield Issue(("fabric", key), what, "no closed form describes such NICs")
+
+
+def _single_port_only(fabric: Fabric) -> tuple[tuple[str, bool], ...]:
+    return (
+        ("rail_leaves", fabric.rail_leaves > 1),
+        ("spare_gpus", fabric.spare_gpus > 0),
+        ("spare_rail_switches", fabric.spare_rail_switches > 0),
+    )
 
 
 def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
