@@ -187,13 +187,14 @@ class Agent:
         cpu_before_s, self.counts_before = time.process_time(), self.transport_counts()
         while (left_ns := request["start_ns"] - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
-        self.begun_ns, waited_before_s = time.monotonic_ns(), waited_s()
+        self.begun_ns = time.monotonic_ns()
         if self.roce:
             self.roce.begin()
         # A peer that began earlier may have released and started some already.
         for send in [s for s in self.sends.values() if not s.missing and not s.released_ns]:
             send.released_ns = request["start_ns"]
             self.start(send)
+        waited_before_s = waited_s()  # not sooner, as it would delay the first step
         end_ns = request["end_ns"]
         while self.open and not self.aborted and (left_ns := end_ns - time.monotonic_ns()) > 0:
             most_s = min(3600.0, left_ns / 1e9)  # epoll takes 24 days at most
