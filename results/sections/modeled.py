@@ -257,7 +257,9 @@ def _model(name: str, designs: Sequence[Case], index: int) -> Section:
         for design, count in used
         if count < design["domain_size"]
     ]
-    remarks = (*partly, *designs[0]["models"][index]["left_out"])
+    model = designs[0]["models"][index]
+    size = f"An iteration has {model['batch']} sequences of {model['sequence']} tokens."
+    remarks = (size, *partly, *model["left_out"])
     return Section(name, ("design", *headings), rows, remarks=remarks)
 
 

@@ -29,11 +29,11 @@ from model.training.search import best
 from model.training.strategy import ANY, Wish
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
-from scenarios.format.files import ConfigurationFile, File, configuration_name
+from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT, load_prices
 from scenarios.format.training import Configuration, load_configuration, model_remarks, names
-from scenarios.format.units import Platform
+from scenarios.format.units import Platform, Tokens
 
 SCHEMA = "railbed.decide/1"
 # Commands that measure a modeled figure on an emulated twin.
@@ -64,14 +64,22 @@ def _existing(configuration: str) -> str:
 
 
 class TrainedModel(Strict):
-    """A model that will be trained: a training configuration, and its batch on this cluster.
+    """A model that will be trained: a training configuration, its batch and sequence here.
 
     Its strategy is searched, or with `search: false` the file's.
     """
 
     configuration: Annotated[ConfigurationFile, AfterValidator(_existing)]
     batch: Size | None = None
+    sequence: Tokens | None = None
     search: bool = True
+
+    @model_validator(mode="after")
+    def _has_a_batch(self) -> Self:
+        if self.batch is None and self.configuration.endswith(MODEL_ENDING):
+            hint = "add `batch`, the sequences of an iteration"
+            raise Refused("needs a batch, which a model's own file does not say", hint)
+        return self
 
 
 class ClusterFile(Strict):
@@ -244,8 +252,8 @@ def _pricing(platform: str) -> str | None:
 
 def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     """A model's best iteration on a design; raises `InputError` if no strategy fits."""
-    given = {"gpus": file.gpus, "platform": file.platform, "batch": model.batch}
-    given = {key: value for key, value in given.items() if value is not None}
+    given = model.model_dump(include={"batch", "sequence"}, exclude_none=True)
+    given |= {"gpus": file.gpus, "platform": file.platform}
     configuration = load_configuration(Path(model.configuration), given)
     wish = ANY if model.search else configuration.wish
     evaluation = _best(file, design, configuration, wish)
@@ -415,6 +423,8 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
 def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]:
     return {
         "configuration": training.name,
+        "batch": training.job.batch,
+        "sequence": training.job.transformer.sequence,
         "iteration_s": training.best.iteration_s,
         "expert": int(training.best.strategy.expert),
         "used_of_domain": int(training.best.strategy.in_domain),

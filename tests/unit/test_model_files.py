@@ -356,6 +356,31 @@ def test_every_command_tells_what_is_left_out(
     assert capsys.readouterr().out.count("of the model, without sliding_window") == 4
 
 
+def test_a_decision_takes_a_sequence_and_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_of(tmp_path, LLAMA)
+    cluster = tmp_path / "cluster.yaml"
+    for more, tokens in (("", 8192), (", sequence: 4096", 4096)):
+        cluster.write_text(CLUSTER.replace("batch: 64", f"batch: 64{more}"))
+        decide(cluster)
+        told = f"An iteration has 64 sequences of {tokens} tokens."
+        assert told in capsys.readouterr().out
+
+
+def test_a_decision_asks_for_the_batch_in_its_own_file(tmp_path: Path) -> None:
+    file_of(tmp_path, LLAMA)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER.replace(", batch: 64", ""))
+    with pytest.raises(InputError) as error:
+        decide(cluster)
+    (problem,) = map(str, error.value.problems)
+    assert problem.endswith(
+        "cluster.yaml:2 models.0: needs a batch, which a model's own file does not say "
+        "(add `batch`, the sequences of an iteration)"
+    )
+
+
 def test_the_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = file_of(tmp_path, LLAMA)
     train(path, gpus=64, batch=128, platform="dgx-h100", sequence=4096, as_json=True)
