@@ -79,7 +79,7 @@ class Cluster:
 
     `hb` and `nic` are a GPU's bandwidths into its domain and of its NIC, in bytes/s per direction.
     An oversubscribed rail-optimized network slows traffic that rings do not keep on their rails:
-    all-to-alls.
+    all-to-alls. These have `scatter` times the NIC bandwidth of rings: 1 unless a NIC is lost.
     """
 
     gpus: int
@@ -89,6 +89,7 @@ class Cluster:
     accelerator: Accelerator
     kind: FabricKind = FabricKind.RAIL_ONLY
     oversubscription: float = 1.0
+    scatter: float = 1.0
 
 
 class Sharded:

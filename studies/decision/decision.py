@@ -162,7 +162,8 @@ class Design:
 class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
-    `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
+    `losses` are shares of the iteration's time, by the part that fails (see `losses`); `None` is
+    all of it.
     `left_out` are the remarks on a model's own file.
     """
 
@@ -298,27 +299,38 @@ def losses(
 ) -> dict[str, float | None]:
     """The iteration's losses, as shares of its time, with the same strategy.
 
-    Every domain waits for the slowest. A lost link takes a port's part of a domain's NIC bandwidth,
-    a rail switch that of as many rails as it has, and their traffic leaves by the other ports and
-    rails. A lost GPU takes its HB domain out of the job, if there is no spare.
+    Every domain waits for the slowest. A lost link takes a port of a NIC, a lost switch a port of
+    the NICs of as many rails as it has. At best, all ports that are left share their traffic
+    equally; `to_one`, it is routed. A lost GPU takes its HB domain out of the job, if there is no
+    spare.
     """
     left = job.cluster.gpus - int(evaluation.strategy.in_domain)
-    rails = nics.rails(job.cluster.domain_size)
-    port = 1 / (rails * nics.ports)
-    return {
-        "nic_link": _loss_without(job, evaluation, port),
-        "rail_switch": _loss_without(job, evaluation, min(rails_of_a_switch, rails) * port),
-        "gpu": job.cluster.gpus / left - 1 if left else None,
-    }
+    rails, found = nics.rails(job.cluster.domain_size), dict[str, float | None]()
+    for part, lost in (("nic_link", 1), ("rail_switch", min(rails_of_a_switch, rails))):
+        found |= dict.fromkeys((part, f"{part}_to_one"))
+        if lost < rails * nics.ports:
+            equal, routed = 1 - lost / (rails * nics.ports), routed_shares(rails, lost, nics.ports)
+            found[part] = loss_with_nics(job, evaluation, equal, equal)
+            found[f"{part}_to_one"] = loss_with_nics(job, evaluation, *routed)
+    return {**found, "gpu": job.cluster.gpus / left - 1 if left else None}
 
 
-def _loss_without(job: Job, evaluation: Evaluation, share: float) -> float | None:
-    return loss_with_nics(job, evaluation, 1 - share) if share < 1 else None
+def routed_shares(rails: int, lost: int, ports: int) -> tuple[float, float]:
+    """The shares of its bandwidth that the busiest NIC has left for rings, and for all-to-alls.
+
+    `lost` rails of a domain miss a port. Traffic stays on a NIC's other ports, if it has any. Else
+    that of a pair of GPUs goes by one other rail: in a ring, a GPU sends to one neighbour, so that
+    a NIC has two transfers in each step; in an all-to-all, to all domains by all other rails.
+    """
+    if ports > 1:
+        return 1 - 1 / ports, 1 - 1 / ports
+    return 1 / (1 + ceil(lost / (rails - lost))), 1 - lost / rails
 
 
-def loss_with_nics(job: Job, evaluation: Evaluation, share: float) -> float:
-    """The iteration's loss if NICs have this share of their bandwidth."""
-    slower = replace(job.cluster, nic=job.cluster.nic * share)
+def loss_with_nics(job: Job, evaluation: Evaluation, rings: float, all_to_alls: float) -> float:
+    """The iteration's loss if NICs have these shares of their bandwidth."""
+    nic, scatter = job.cluster.nic * rings, all_to_alls / rings
+    slower = replace(job.cluster, nic=nic, scatter=scatter)
     without = iteration(replace(job, cluster=slower), evaluation.strategy)
     return float(without.total) / evaluation.iteration_s - 1
 
@@ -492,13 +504,14 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
 def _loss_of_one(training: Training, nics: Nics) -> float | None:
     """The least loss of an iteration whose domains use a rail less, on a GPU less.
 
-    A NIC that the lost GPU shared serves the others, and its rail all domains.
+    Rings and all-to-alls are then of the other rails alone, equally. A NIC that the lost GPU shared
+    serves the others, and its rail all domains.
     """
     job, used = training.job, int(training.best.strategy.in_domain)
     if used == 1:
         return None
     left = 1 - 1 / used if nics.gpus_per_nic == 1 else 1.0
-    slower = loss_with_nics(job, training.best, left)
+    slower = loss_with_nics(job, training.best, left, left)
     return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
 
 
