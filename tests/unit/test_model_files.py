@@ -315,19 +315,32 @@ def test_what_is_left_out_of_a_model_is_named(
     path = file_of(tmp_path, {**LLAMA, "num_nextn_predict_layers": 1, "sliding_window": 4096})
     train(path, gpus=64, batch=128, platform="dgx-h100")
     printed = capsys.readouterr().out
-    assert "of the model, without num_nextn_predict_layers" in printed
-    assert "of the model, without sliding_window" in printed
+    mtp = (
+        "num_nextn_predict_layers of config.json is not modeled: multi-token prediction is left out"
+    )
+    assert mtp in printed
+    assert "sliding_window of config.json is not modeled: attention reads all tokens" in printed
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"model_type": "llama"}, []),
-        ({}, ["untied embeddings"]),
-        ({"model_type": "newest"}, ["with tied embeddings"]),
+        ({}, ["untied embeddings are assumed"]),
+        ({"model_type": "newest"}, ["tied embeddings are assumed, as config.json has no tie_"]),
         ({"model_type": "newest", "tie_word_embeddings": False}, []),
-        ({"model_type": "gemma3", "vocab_size": 9}, ["defaults of its class: head_dim 256"]),
-        ({"model_type": "llama", "d_state": 8, "cache_dim": 0}, ["are not known: d_state"]),
+        ({"model_type": "gemma3", "vocab_size": 9}, ["defaults of gemma3: head_dim 256"]),
+        (
+            {"model_type": "llama", "d_state": 8, "cache_dim": 0},
+            ["are unknown and unused: d_state"],
+        ),
+        (
+            {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}},
+            [
+                "quantization_config (fp8) of config.json is not modeled: "
+                "the model is computed in bf16"
+            ],
+        ),
     ],
 )
 def test_what_is_assumed_or_not_read_is_told(
@@ -353,7 +366,7 @@ def test_every_command_tells_what_is_left_out(
     traffic(path, gpus=64, batch=64, platform="dgx-h100")
     decide(cluster)
     check(scenario)
-    assert capsys.readouterr().out.count("of the model, without sliding_window") == 4
+    assert capsys.readouterr().out.count("sliding_window of config.json is not modeled") == 4
 
 
 def test_a_decision_takes_a_sequence_and_names_it(
