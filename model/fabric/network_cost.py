@@ -155,7 +155,7 @@ class Network:
     def at_risk(self) -> dict[str, float]:
         """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
         ports, largest = self._ports_down, max(self._rail_sizes)
-        if not self._is_whole and ports >= largest:
+        if not self._is_whole and largest <= ports < self._endpoints:
             ports -= ports % largest
         hit = min(self.gpus, min(ports, self._endpoints) * self.nics.gpus_per_nic)
         return {
@@ -170,8 +170,10 @@ class Network:
         All rails lose them where there is one switch. A rail of several switches loses only the
         links of some HB domains, for which the others wait.
         """
-        rails = self.nics.rails(self.domain_size)
-        return min(rails, max(1, self._ports_down // max(self._rail_sizes)))
+        rails, ports = self.nics.rails(self.domain_size), self._ports_down
+        if self._endpoints <= ports:
+            return rails
+        return min(rails, max(1, ports // max(self._rail_sizes)))
 
     @property
     def _is_whole(self) -> bool:

@@ -90,7 +90,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gemma3_text": GEMMA_3,
     "gpt_bigcode": {"multi_query": True},
 }
-# Parts of a model that are not modeled, and what is instead; attention that reads some tokens alone.
+# Parts of a model that are not modeled, and what is instead; attention that reads some tokens.
 ALL_TOKENS = "attention reads all tokens"
 LEFT_OUT = {
     "vision_config": "images are left out",

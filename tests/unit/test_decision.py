@@ -205,10 +205,15 @@ def test_spines_are_oversubscribed_at_most_as_asked(endpoints: int, radix: int, 
 
 
 @pytest.mark.parametrize(
-    ("gpus", "radix", "rails"), [(128, 128, 8), (128, 64, 4), (512, 64, 1), (4096, 64, 1)]
+    ("gpus", "radix", "rails", "hit"),
+    [(9, 10, 8, 9), (128, 128, 8, 128), (128, 64, 4, 64), (512, 64, 1, 64), (4096, 64, 1, 32)],
 )
-def test_rails_that_fit_on_a_switch_are_lost_with_it(gpus: int, radix: int, rails: int) -> None:
-    assert Network(FabricKind.RAIL_ONLY, gpus, radix, 8).rails_on_a_switch == rails
+def test_rails_that_fit_on_a_switch_are_lost_with_it(
+    gpus: int, radix: int, rails: int, hit: int
+) -> None:
+    network = Network(FabricKind.RAIL_ONLY, gpus, radix, 8)
+    assert network.rails_on_a_switch == rails
+    assert network.at_risk["gpus_cut_off"] == hit
 
 
 @given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 8))
