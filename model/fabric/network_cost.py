@@ -1,6 +1,6 @@
 """Switches, transceivers, price and power of the networks between HB domains: folded Clos."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from model.fabric.spec import FabricKind, Planes
@@ -57,13 +57,14 @@ def capacity(count: int, radix: int) -> int:
     return radix if count == 1 else 2 * (radix // 2) ** count
 
 
-def folded_clos(endpoints: int, radix: int) -> Equipment:
+def folded_clos(endpoints: int, radix: int, count: int | None = None) -> Equipment:
     """A folded Clos network: every tier but the top one has as many ports up as down.
 
     A full one has (2L-1)n/r switches; a tier of one that is not full is rounded up. Each of the n
-    cables of a tier has a transceiver at both ends: 2Ln.
+    cables of a tier has a transceiver at both ends: 2Ln. It has `count` tiers, by default as many
+    as join all endpoints; with fewer, it is several networks that share switches.
     """
-    count = tiers(endpoints, radix)
+    count = count or tiers(endpoints, radix)
     below_the_top = (count - 1) * ceil(endpoints / (radix // 2))
     return Equipment(radix, below_the_top + ceil(endpoints / radix), 2 * count * endpoints)
 
@@ -124,8 +125,8 @@ NIC_PER_GPU = Nics()
 class Network:
     """A network for GPUs: one Clos network for all NICs, or one for each rail.
 
-    Rails of which several fit on one switch share it, each with ports of its own. Only the network
-    for all NICs may be oversubscribed. Switches have `radix` ports of a NIC's rate; transceivers
+    Rails share switches, each with ports of its own (see `_rails`). Only the network for all NICs
+    may be oversubscribed. Switches have `radix` ports of a NIC's rate; transceivers
     are counted in this rate, too.
     """
 
@@ -154,7 +155,7 @@ class Network:
     def at_risk(self) -> dict[str, float]:
         """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
         ports, largest = self._ports_down, max(self._rail_sizes)
-        if not self._is_whole and ports >= largest:
+        if not self._is_whole and largest <= ports < self._endpoints:
             ports -= ports % largest
         hit = min(self.gpus, min(ports, self._endpoints) * self.nics.gpus_per_nic)
         return {
@@ -169,8 +170,10 @@ class Network:
         All rails lose them where there is one switch. A rail of several switches loses only the
         links of some HB domains, for which the others wait.
         """
-        rails = self.nics.rails(self.domain_size)
-        return min(rails, max(1, self._ports_down // max(self._rail_sizes)))
+        rails, ports = self.nics.rails(self.domain_size), self._ports_down
+        if self._endpoints <= ports:
+            return rails
+        return min(rails, max(1, ports // max(self._rail_sizes)))
 
     @property
     def _is_whole(self) -> bool:
@@ -206,13 +209,27 @@ class Network:
 
 
 def _rails(sizes: dict[int, int], radix: int) -> Equipment:
-    """The equipment of rails: the number of rails by their endpoints."""
-    if max(sizes) <= radix:
-        switches = ceil(sum(sizes.values()) / (radix // max(sizes)))
-        return Equipment(radix, switches, 2 * _endpoints(sizes))
-    rails = [(folded_clos(size, radix), count) for size, count in sizes.items()]
-    switches = sum(rail.switches * count for rail, count in rails)
-    return Equipment(radix, switches, sum(rail.transceivers * count for rail, count in rails))
+    """The equipment of rails: the number of rails by their endpoints.
+
+    A rail that fits on a switch is whole on one, with as many others as fit there. Larger rails
+    share the switches of each tier, so that a tier is rounded up once: a lowest switch may have
+    the rest of several rails, of different HB domains. So they never need more switches than one
+    network for all NICs.
+    """
+    by_tiers: dict[int, dict[int, int]] = {}
+    for size, count in sizes.items():
+        by_tiers.setdefault(tiers(size, radix), {})[size] = count
+    groups = [_sharing(group, radix, count) for count, group in by_tiers.items()]
+    switches = sum(group.switches for group in groups)
+    return Equipment(radix, switches, sum(group.transceivers for group in groups))
+
+
+def _sharing(sizes: dict[int, int], radix: int, count: int) -> Equipment:
+    """The equipment of rails with equally many tiers, which share switches."""
+    shared = folded_clos(_endpoints(sizes), radix, count)
+    if count > 1 or shared.switches == 1:
+        return shared
+    return replace(shared, switches=ceil(sum(sizes.values()) / (radix // max(sizes))))
 
 
 def networks(

@@ -367,14 +367,15 @@ class Platform:
 
 
 # Those of arXiv 2307.12169, section II-A. DGX A100: 600 GB/s bidirectional NVLink 3 and HDR
-# InfiniBand. Others by their data sheets: H800, 400 GB/s bidirectional NVLink; NVLink 5, 1800 GB/s
-# bidirectional, with ConnectX-7 (DGX B200) or ConnectX-8 (GB300 NVL72); MI355X, seven links of
-# 153.6 GB/s bidirectional.
+# InfiniBand. Others by their data sheets: DGX H200, with the links of DGX H100; H800, 400 GB/s
+# bidirectional NVLink; NVLink 5, 1800 GB/s bidirectional, with ConnectX-7 (DGX B200) or ConnectX-8
+# (GB300 NVL72); MI355X, seven links of 153.6 GB/s bidirectional.
 PLATFORMS = {
     platform.name: platform
     for platform in (
         Platform("dgx-a100", 2400 * GBIT, 200 * GBIT, 8),
         Platform("dgx-h100", 3600 * GBIT, 400 * GBIT, 8),
+        Platform("dgx-h200", 3600 * GBIT, 400 * GBIT, 8),
         Platform("h800", 1600 * GBIT, 400 * GBIT, 8),
         Platform("mi300x", 3600 * GBIT, 400 * GBIT, 8),
         Platform("gh200", 3600 * GBIT, 400 * GBIT, 256),

@@ -62,9 +62,11 @@ OF_H100 = (
     Limits(39, 36.7, 36.7, 41.4, 57.7),
     Limits(20.4, 36.7, 29, 36, 45.5),
 )
+HOPPER = Platform((6, 60.0), between=48.0, overhead_us=1.0, limits=OF_H100)
 KNOWN = {
     "dgx-a100": Platform((6, 40.0), between=24.0, overhead_us=2.0, limits=OF_A100),
-    "dgx-h100": Platform((6, 60.0), between=48.0, overhead_us=1.0, limits=OF_H100),
+    "dgx-h100": HOPPER,
+    "dgx-h200": HOPPER,
 }
 
 

@@ -102,7 +102,8 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
         return 0.0
     ranks, x = strategy.expert, strategy.expert_inside
     y, pair = ranks / x, layer.expert_bytes(job, strategy) / ranks
-    along_rails, within = x * (y - 1) * pair / cluster.nic, (x - 1) * pair / cluster.hb
+    along_rails = x * (y - 1) * pair / (cluster.scatter * cluster.nic)
+    within = (x - 1) * pair / cluster.hb
     count = layer.PASS_ALL_TO_ALLS * layer.passes(job)
     if cluster.kind is FabricKind.RAIL_ONLY:
         return count * (along_rails + y * within)

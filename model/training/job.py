@@ -51,16 +51,18 @@ class Accelerator:
         return MEMORY_EFFICIENCY * self.memory_bandwidth
 
 
-# Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, H800 SXM, GH200 (96 GB HBM3), B200
-# (DGX, or one of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and MI355X. Fastest
-# products: by PyTorch, github.com/stas00/ml-engineering, compute/accelerator, 2026-08-22; of the
-# H800 those of the H100; of AMD in FP8, where none are, the same share of the peak as in 16 bits.
-# Host: PCIe 4 or 5 x16, or NVLink-C2C, and the memory's channels over the host's GPUs: two EPYC
-# 7742 (DGX A100), two Xeon 8480C (DGX H100, H800 and MI300X servers) or 8570 (DGX B200), two EPYC
-# 9575F (MI355X servers), a Grace for one GPU (GH200) or for two (GB200, GB300).
+# Data sheets of the vendors: NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, H800 SXM, GH200 (96 GB
+# HBM3), B200 (DGX, or one of GB200 NVL72), B300 (one of GB300 NVL72), AMD Instinct MI300X and
+# MI355X. Fastest products: by PyTorch, github.com/stas00/ml-engineering, compute/accelerator,
+# 2026-08-22; of the H800, and of the H200 in 16 bits, those of the H100; of AMD in FP8, where none
+# are, the same share of the peak as in 16 bits. Host: PCIe 4 or 5 x16, or NVLink-C2C, and the
+# memory's channels over the host's GPUs: two EPYC 7742 (DGX A100), two Xeon 8480C (DGX H100, H200,
+# H800 and MI300X servers) or 8570 (DGX B200), two EPYC 9575F (MI355X servers), a Grace for one GPU
+# (GH200) or for two (GB200, GB300).
 ACCELERATORS = {
     "dgx-a100": Accelerator(312e12, 271.2e12, 80e9, 2.039e12, 32e9, 51e9),
     "dgx-h100": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 1402.6e12),
+    "dgx-h200": Accelerator(989e12, 794.5e12, 141e9, 4.8e12, 64e9, 77e9, 1453.4e12),
     "h800": Accelerator(989e12, 794.5e12, 80e9, 3.35e12, 64e9, 77e9, 1402.6e12),
     "mi300x": Accelerator(1307e12, 668.4e12, 192e9, 5.3e12, 64e9, 77e9, 1337e12),
     "gh200": Accelerator(989e12, 828.6e12, 96e9, 4.0e12, 450e9, 500e9, 1535e12),
@@ -77,7 +79,7 @@ class Cluster:
 
     `hb` and `nic` are a GPU's bandwidths into its domain and of its NIC, in bytes/s per direction.
     An oversubscribed rail-optimized network slows traffic that rings do not keep on their rails:
-    all-to-alls.
+    all-to-alls. These have `scatter` times the NIC bandwidth of rings: 1 unless a NIC is lost.
     """
 
     gpus: int
@@ -87,6 +89,7 @@ class Cluster:
     accelerator: Accelerator
     kind: FabricKind = FabricKind.RAIL_ONLY
     oversubscription: float = 1.0
+    scatter: float = 1.0
 
 
 class Sharded:

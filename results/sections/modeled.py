@@ -248,6 +248,10 @@ def _decision(result: Result) -> Section:
 
 
 def _model(name: str, designs: Sequence[Case], index: int) -> Section:
+    text = (
+        "Lost NIC link: if all other ports of the domain share its traffic equally, to as routed, "
+        "that of a ring by one of them."
+    )
     headings = ("iteration", "HFU", "all-to-all", "lost NIC link", "lost GPU", "USD/10⁶ tokens")
     rows = [(design["design"], *_modeled(design["models"][index])) for design in designs]
     used = [(design, design["models"][index]["used_of_domain"]) for design in designs]
@@ -257,8 +261,10 @@ def _model(name: str, designs: Sequence[Case], index: int) -> Section:
         for design, count in used
         if count < design["domain_size"]
     ]
-    remarks = (*partly, *designs[0]["models"][index]["left_out"])
-    return Section(name, ("design", *headings), rows, remarks=remarks)
+    model = designs[0]["models"][index]
+    size = f"An iteration has {model['batch']} sequences of {model['sequence']} tokens."
+    remarks = (size, *partly, *model["left_out"])
+    return Section(name, ("design", *headings), rows, text, remarks)
 
 
 def _modeled(model: Result) -> tuple[str, ...]:
@@ -267,10 +273,16 @@ def _modeled(model: Result) -> tuple[str, ...]:
         f"{model['iteration_s']:.3f} s",
         f"{model['hfu']:.1f} %",
         number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", " %"),
-        number_or_dash(losses["nic_link"], "+.2f", " %"),
+        _at_best_to_routed(losses["nic_link"], losses["nic_link_to_one"]),
         number_or_dash(losses["gpu"], "+.2f", " %"),
         three_digits(model["network_usd_per_million_tokens"]),
     )
+
+
+def _at_best_to_routed(least: float | None, most: float | None) -> str:
+    """A loss in percent, or two; `-` where nothing is left."""
+    both = dict.fromkeys(number_or_dash(loss, "+.2f") for loss in (least, most))
+    return " to ".join(both) + " %" * (least is not None)
 
 
 def paper_sections(result: Result) -> list[Section]:

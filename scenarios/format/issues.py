@@ -33,9 +33,13 @@ MOST_COMPARED = 200
 
 
 def meant(written: str, known: Collection[str], otherwise: str = "") -> str:
-    """Return `did you mean ...?`, or another hint if no known name is similar."""
+    """Return `did you mean ...?`, or another hint if no known name is similar.
+
+    A name of which it is a word, as `h200` of `dgx-h200`, comes before one with similar letters.
+    """
     compared = known if len(known) <= MOST_COMPARED else ()
-    matches = difflib.get_close_matches(written, compared, n=1)
+    matches = [name for name in compared if written in name.split("-")]
+    matches = matches or difflib.get_close_matches(written, compared, n=1)
     return f"did you mean {matches[0]!r}?" if matches else otherwise
 
 

@@ -90,15 +90,17 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gemma3_text": GEMMA_3,
     "gpt_bigcode": {"multi_query": True},
 }
-# Parts of a model that its size here does not have; attention that reads some tokens alone.
-LEFT_OUT = (
-    "vision_config",
-    "audio_config",
-    "num_nextn_predict_layers",
-    "num_mtp_modules",
-    "index_topk",
-)
-WINDOWS = ("sliding_window", "attention_chunk_size")
+# Parts of a model that are not modeled, and what is instead; attention that reads some tokens.
+ALL_TOKENS = "attention reads all tokens"
+LEFT_OUT = {
+    "vision_config": "images are left out",
+    "audio_config": "audio is left out",
+    "num_nextn_predict_layers": "multi-token prediction is left out",
+    "num_mtp_modules": "multi-token prediction is left out",
+    "index_topk": ALL_TOKENS,
+    "quantization_config": "the model is computed in bf16",
+}
+WINDOWS = {"sliding_window": ALL_TOKENS, "attention_chunk_size": ALL_TOKENS}
 # Layers other than attention and a feed-forward block, experts by other keys, an encoder.
 UNKNOWN = (
     "is_encoder_decoder",
@@ -190,19 +192,31 @@ def configuration_document(document: Document, given: Mapping[str, Any]) -> Mode
 
 
 def remarks(document: Document) -> list[str]:
-    """What a model's sizes here do not have of its file, and what they assume beside it."""
-    values = _of_text(document.values)
+    """A sentence for each part of a model's file that is not modeled, or assumed beside it."""
+    name, values = document.path.name, _of_text(document.values)
     everything = {**document.values, **values}
-    windows = WINDOWS if values.get("use_sliding_window", True) else ()
-    told = [f"without {key}" for key in (*LEFT_OUT, *windows) if everything.get(key)]
+    parts = LEFT_OUT | (WINDOWS if values.get("use_sliding_window", True) else {})
+    told = [
+        f"{key}{_quantized(everything[key])} of {name} is not modeled: {instead}"
+        for key, instead in parts.items()
+        if everything.get(key)
+    ]
     if assumed := _assumed(document.values):
-        told.append(f"with defaults of its class: {assumed}")
+        told.append(f"keys that {name} lacks have the defaults of {_kind(values)}: {assumed}")
     if _said_tied(values) is None:
         tied = "tied" if _tied(values) else "untied"
-        told.append(f"with {tied} embeddings, which the file does not say")
+        told.append(f"{tied} embeddings are assumed, as {name} has no tie_word_embeddings")
     if unread := [key for key, value in values.items() if _is_unread_size(key, value)]:
-        told.append(f"without sizes that are not known: {', '.join(unread)}")
-    return [f"of the model, {what}" for what in told]
+        told.append(
+            f"keys of {name} look like sizes, but are unknown and unused: {', '.join(unread)}"
+        )
+    return told
+
+
+def _quantized(value: object) -> str:
+    """How a value quantizes the model, in brackets, if it says so."""
+    method = value.get("quant_method") if isinstance(value, Mapping) else None
+    return f" ({method})" if method else ""
 
 
 def _of_text(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -29,11 +29,11 @@ from model.training.search import best
 from model.training.strategy import ANY, Wish
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
-from scenarios.format.files import ConfigurationFile, File, configuration_name
+from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT, load_prices
 from scenarios.format.training import Configuration, load_configuration, model_remarks, names
-from scenarios.format.units import Platform
+from scenarios.format.units import Platform, Tokens
 
 SCHEMA = "railbed.decide/1"
 # Commands that measure a modeled figure on an emulated twin.
@@ -64,14 +64,22 @@ def _existing(configuration: str) -> str:
 
 
 class TrainedModel(Strict):
-    """A model that will be trained: a training configuration, and its batch on this cluster.
+    """A model that will be trained: a training configuration, its batch and sequence here.
 
     Its strategy is searched, or with `search: false` the file's.
     """
 
     configuration: Annotated[ConfigurationFile, AfterValidator(_existing)]
     batch: Size | None = None
+    sequence: Tokens | None = None
     search: bool = True
+
+    @model_validator(mode="after")
+    def _has_a_batch(self) -> Self:
+        if self.batch is None and self.configuration.endswith(MODEL_ENDING):
+            hint = "add `batch`, the sequences of an iteration"
+            raise Refused("needs a batch, which a model's own file does not say", hint)
+        return self
 
 
 class ClusterFile(Strict):
@@ -154,7 +162,8 @@ class Design:
 class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
-    `losses` are shares of the iteration's time, by the part that fails; `None` is all of it.
+    `losses` are shares of the iteration's time, by the part that fails (see `losses`); `None` is
+    all of it.
     `left_out` are the remarks on a model's own file.
     """
 
@@ -244,8 +253,8 @@ def _pricing(platform: str) -> str | None:
 
 def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     """A model's best iteration on a design; raises `InputError` if no strategy fits."""
-    given = {"gpus": file.gpus, "platform": file.platform, "batch": model.batch}
-    given = {key: value for key, value in given.items() if value is not None}
+    given = model.model_dump(include={"batch", "sequence"}, exclude_none=True)
+    given |= {"gpus": file.gpus, "platform": file.platform}
     configuration = load_configuration(Path(model.configuration), given)
     wish = ANY if model.search else configuration.wish
     evaluation = _best(file, design, configuration, wish)
@@ -290,27 +299,38 @@ def losses(
 ) -> dict[str, float | None]:
     """The iteration's losses, as shares of its time, with the same strategy.
 
-    Every domain waits for the slowest. A lost link takes a port's part of a domain's NIC bandwidth,
-    a rail switch that of as many rails as it has, and their traffic leaves by the other ports and
-    rails. A lost GPU takes its HB domain out of the job, if there is no spare.
+    Every domain waits for the slowest. A lost link takes a port of a NIC, a lost switch a port of
+    the NICs of as many rails as it has. At best, all ports that are left share their traffic
+    equally; `to_one`, it is routed. A lost GPU takes its HB domain out of the job, if there is no
+    spare.
     """
     left = job.cluster.gpus - int(evaluation.strategy.in_domain)
-    rails = nics.rails(job.cluster.domain_size)
-    port = 1 / (rails * nics.ports)
-    return {
-        "nic_link": _loss_without(job, evaluation, port),
-        "rail_switch": _loss_without(job, evaluation, min(rails_of_a_switch, rails) * port),
-        "gpu": job.cluster.gpus / left - 1 if left else None,
-    }
+    rails, found = nics.rails(job.cluster.domain_size), dict[str, float | None]()
+    for part, lost in (("nic_link", 1), ("rail_switch", min(rails_of_a_switch, rails))):
+        found |= dict.fromkeys((part, f"{part}_to_one"))
+        if lost < rails * nics.ports:
+            equal, routed = 1 - lost / (rails * nics.ports), routed_shares(rails, lost, nics.ports)
+            found[part] = loss_with_nics(job, evaluation, equal, equal)
+            found[f"{part}_to_one"] = loss_with_nics(job, evaluation, *routed)
+    return {**found, "gpu": job.cluster.gpus / left - 1 if left else None}
 
 
-def _loss_without(job: Job, evaluation: Evaluation, share: float) -> float | None:
-    return loss_with_nics(job, evaluation, 1 - share) if share < 1 else None
+def routed_shares(rails: int, lost: int, ports: int) -> tuple[float, float]:
+    """The shares of its bandwidth that the busiest NIC has left for rings, and for all-to-alls.
+
+    `lost` rails of a domain miss a port. Traffic stays on a NIC's other ports, if it has any. Else
+    that of a pair of GPUs goes by one other rail: in a ring, a GPU sends to one neighbour, so that
+    a NIC has two transfers in each step; in an all-to-all, to all domains by all other rails.
+    """
+    if ports > 1:
+        return 1 - 1 / ports, 1 - 1 / ports
+    return 1 / (1 + ceil(lost / (rails - lost))), 1 - lost / rails
 
 
-def loss_with_nics(job: Job, evaluation: Evaluation, share: float) -> float:
-    """The iteration's loss if NICs have this share of their bandwidth."""
-    slower = replace(job.cluster, nic=job.cluster.nic * share)
+def loss_with_nics(job: Job, evaluation: Evaluation, rings: float, all_to_alls: float) -> float:
+    """The iteration's loss if NICs have these shares of their bandwidth."""
+    nic, scatter = job.cluster.nic * rings, all_to_alls / rings
+    slower = replace(job.cluster, nic=nic, scatter=scatter)
     without = iteration(replace(job, cluster=slower), evaluation.strategy)
     return float(without.total) / evaluation.iteration_s - 1
 
@@ -415,6 +435,8 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
 def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]:
     return {
         "configuration": training.name,
+        "batch": training.job.batch,
+        "sequence": training.job.transformer.sequence,
         "iteration_s": training.best.iteration_s,
         "expert": int(training.best.strategy.expert),
         "used_of_domain": int(training.best.strategy.in_domain),
@@ -482,13 +504,14 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
 def _loss_of_one(training: Training, nics: Nics) -> float | None:
     """The least loss of an iteration whose domains use a rail less, on a GPU less.
 
-    A NIC that the lost GPU shared serves the others, and its rail all domains.
+    Rings and all-to-alls are then of the other rails alone, equally. A NIC that the lost GPU shared
+    serves the others, and its rail all domains.
     """
     job, used = training.job, int(training.best.strategy.in_domain)
     if used == 1:
         return None
     left = 1 - 1 / used if nics.gpus_per_nic == 1 else 1.0
-    slower = loss_with_nics(job, training.best, left)
+    slower = loss_with_nics(job, training.best, left, left)
     return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
 
 

@@ -13,7 +13,7 @@ from model.training.search import best
 from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case
-from studies.decision.decision import loss_with_nics, losses
+from studies.decision.decision import losses
 from studies.paper import numbers, published
 from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration_s, transformer
 from studies.paper.values import table2
@@ -238,7 +238,7 @@ def performance(points: Sequence[Result], slowdowns: Sequence[Result]) -> Iterat
 def lost_at_scale() -> Iterator[Result]:
     """Yield the losses of an iteration of GPT-1T at the paper's scale, by domain size and part.
 
-    A lost NIC's traffic is spread over all other rails, or falls to one neighbour, whose NIC then
+    A lost NIC's traffic is spread over all other rails, or `to_one` neighbour, whose NIC then
     carries two transfers in every step of a ring.
     """
     for size in DOMAIN_SIZES:
@@ -248,12 +248,8 @@ def lost_at_scale() -> Iterator[Result]:
         if evaluation is None:
             raise EmulationError(f"no strategy for GPT-1T with {DEFAULT}")
         lost = losses(job, evaluation)
-        yield {
-            "K": size,
-            **lost,
-            "nic_link_to_one": loss_with_nics(job, evaluation, 0.5),
-            "domain": lost["gpu"],  # a GPU without a spare takes its domain
-        }
+        # a GPU without a spare takes its domain
+        yield {"K": size, **lost, "domain": lost["gpu"]}
 
 
 def lost_in_experiments(results: Sequence[Result]) -> Iterator[Result]:

@@ -184,10 +184,10 @@ def _performance(result: Result) -> Section:
 
 
 def _losses(result: Result) -> Section:
-    parts = ("nic_link", "nic_link_to_one", "rail_switch", "gpu", "domain")
+    parts = ("nic_link", "rail_switch", "nic_link_to_one", "gpu", "domain")
     return Section(
         "Fault tolerance: what is lost when a part fails",
-        ("K", "NIC link", "NIC link, to one NIC", "rail switch", "GPU", "HB domain"),
+        ("K", "NIC link", "rail switch", "either, to one NIC", "GPU", "HB domain"),
         [
             (f"{row['K']}", *(_share(row[part]) for part in parts))
             for row in result["failures"]["at_scale"]

@@ -2,6 +2,9 @@
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from hypothesis import strategies as st
 
 from commands.decide import decide
 from model.errors import InputError
+from model.fabric.build import build_topology
+from model.fabric.health import HEALTHY, Health, without
 from model.fabric.network_cost import (
     Network,
     Prices,
@@ -19,7 +24,10 @@ from model.fabric.network_cost import (
     oversubscribed_clos,
 )
 from model.fabric.spec import FabricKind
-from studies.decision.decision import decide_object, load_cluster
+from model.fabric.topology import LinkKind, Topology
+from model.routing.paths import Routing
+from studies.decision.decision import decide_object, load_cluster, routed_shares
+from tests.unit.fabrics import spec
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
 
@@ -105,6 +113,56 @@ def test_a_lost_link_costs_less_in_larger_domains(found: dict[str, Any]) -> None
     assert lost[-1] > 0
 
 
+def busiest(topology: Topology, health: Health, domains: Sequence[int]) -> int:
+    """The most transfers of a NIC port, of GPUs that send along their rails so many domains on."""
+    routing, spec = Routing(topology, health), topology.spec
+    crossed = Counter(
+        (hop.link, hop.sender)
+        for domain, number, on in product(
+            range(spec.domains), range(spec.domain_size * spec.lanes), domains
+        )
+        for lane in [topology.lane((domain + on) % spec.domains, number)]
+        for hop in routing.path(topology.gpu(domain, lane.rail), lane)
+        if hop.link.kind is LinkKind.NIC
+    )
+    return max(crossed.values())
+
+
+@pytest.mark.parametrize(
+    ("size", "lost", "ports", "nics"),
+    [(8, 1, 1, 8), (4, 2, 1, 4), (8, 1, 1, 4), (2, 1, 1, 2), (4, 1, 2, 4), (8, 1, 2, 4)],
+)
+@pytest.mark.parametrize("is_switch", [False, True])
+def test_what_is_left_of_nics_is_as_packets_are_routed(
+    size: int, lost: int, ports: int, nics: int, *, is_switch: bool
+) -> None:
+    """A ring sends one domain on, an all-to-all to all domains."""
+    domains = 1 + 3 * (nics - lost)  # the other NICs have as many destinations each
+    topology = build_topology(
+        spec(FabricKind.RAIL_ONLY, domains, size, ports=ports, nics=nics if nics < size else None)
+    )
+    held = [topology.gpu(0, rail * size // nics) for rail in range(lost)]
+    links = [topology.nic_links(gpu)[0] for gpu in held]
+    switches = {link.upper.node for link in links} if is_switch else ()
+    health = without(topology, switches, [link.name for link in links])
+    found = tuple(
+        busiest(topology, HEALTHY, among) / busiest(topology, health, among)
+        for among in ([1], range(1, domains))
+    )
+    assert found == pytest.approx(routed_shares(nics, lost, ports))
+
+
+def test_a_lost_link_halves_the_rings_and_leaves_all_to_alls_all_other_nics(
+    found: dict[str, Any],
+) -> None:
+    dense, experts = (
+        model["losses_percent"] for model in design(found, "rail-only, K = 8")["models"]
+    )
+    assert dense["nic_link_to_one"] == pytest.approx(7 * dense["nic_link"])
+    assert dense["rail_switch_to_one"] == dense["nic_link_to_one"]
+    assert experts["nic_link"] < experts["nic_link_to_one"] < 7 * experts["nic_link"]
+
+
 def test_where_one_switch_joins_all_the_faster_network_wins(cluster: Path) -> None:
     """Both networks are then one switch, and only rail-only forwards all-to-alls."""
     text = cluster.read_text().replace("  - {configuration: gpt-146b, batch: 2048}\n", "")
@@ -133,6 +191,7 @@ def test_one_switch_has_no_spines_and_nothing_is_left_without_it(cluster: Path) 
         (of_dense, *_) = one["models"]
         assert one["switches"] == 1
         assert of_dense["losses_percent"]["rail_switch"] is None
+        assert of_dense["losses_percent"]["rail_switch_to_one"] is None
         assert of_dense["losses_percent"]["nic_link"] > 0
 
 
@@ -146,10 +205,15 @@ def test_spines_are_oversubscribed_at_most_as_asked(endpoints: int, radix: int, 
 
 
 @pytest.mark.parametrize(
-    ("gpus", "radix", "rails"), [(128, 128, 8), (128, 64, 4), (512, 64, 1), (4096, 64, 1)]
+    ("gpus", "radix", "rails", "hit"),
+    [(9, 10, 8, 9), (128, 128, 8, 128), (128, 64, 4, 64), (512, 64, 1, 64), (4096, 64, 1, 32)],
 )
-def test_rails_that_fit_on_a_switch_are_lost_with_it(gpus: int, radix: int, rails: int) -> None:
-    assert Network(FabricKind.RAIL_ONLY, gpus, radix, 8).rails_on_a_switch == rails
+def test_rails_that_fit_on_a_switch_are_lost_with_it(
+    gpus: int, radix: int, rails: int, hit: int
+) -> None:
+    network = Network(FabricKind.RAIL_ONLY, gpus, radix, 8)
+    assert network.rails_on_a_switch == rails
+    assert network.at_risk["gpus_cut_off"] == hit
 
 
 @given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 8))
@@ -271,6 +335,10 @@ models: [{configuration: gpt-146b, batch: 1024}]
     assert (one["gpus_cut_off"], two["gpus_slowed"]) == (32, 128)
     first, second = (each["models"][0]["losses_percent"]["nic_link"] for each in (one, two))
     assert 0 < second < 0.55 * first
+    (to_neighbour, to_port) = (
+        each["models"][0]["losses_percent"]["nic_link_to_one"] for each in (one, two)
+    )
+    assert to_neighbour == to_port > first
     shared = design(found, "rail-only, K = 8, 2 ports, bonded, 2 GPUs a NIC")
     assert shared["usd"] == two["usd"] / 2
     assert shared["models"][0]["iteration_s"] > two["models"][0]["iteration_s"]

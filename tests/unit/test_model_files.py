@@ -315,19 +315,32 @@ def test_what_is_left_out_of_a_model_is_named(
     path = file_of(tmp_path, {**LLAMA, "num_nextn_predict_layers": 1, "sliding_window": 4096})
     train(path, gpus=64, batch=128, platform="dgx-h100")
     printed = capsys.readouterr().out
-    assert "of the model, without num_nextn_predict_layers" in printed
-    assert "of the model, without sliding_window" in printed
+    mtp = (
+        "num_nextn_predict_layers of config.json is not modeled: multi-token prediction is left out"
+    )
+    assert mtp in printed
+    assert "sliding_window of config.json is not modeled: attention reads all tokens" in printed
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"model_type": "llama"}, []),
-        ({}, ["untied embeddings"]),
-        ({"model_type": "newest"}, ["with tied embeddings"]),
+        ({}, ["untied embeddings are assumed"]),
+        ({"model_type": "newest"}, ["tied embeddings are assumed, as config.json has no tie_"]),
         ({"model_type": "newest", "tie_word_embeddings": False}, []),
-        ({"model_type": "gemma3", "vocab_size": 9}, ["defaults of its class: head_dim 256"]),
-        ({"model_type": "llama", "d_state": 8, "cache_dim": 0}, ["are not known: d_state"]),
+        ({"model_type": "gemma3", "vocab_size": 9}, ["defaults of gemma3: head_dim 256"]),
+        (
+            {"model_type": "llama", "d_state": 8, "cache_dim": 0},
+            ["are unknown and unused: d_state"],
+        ),
+        (
+            {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}},
+            [
+                "quantization_config (fp8) of config.json is not modeled: "
+                "the model is computed in bf16"
+            ],
+        ),
     ],
 )
 def test_what_is_assumed_or_not_read_is_told(
@@ -353,7 +366,32 @@ def test_every_command_tells_what_is_left_out(
     traffic(path, gpus=64, batch=64, platform="dgx-h100")
     decide(cluster)
     check(scenario)
-    assert capsys.readouterr().out.count("of the model, without sliding_window") == 4
+    assert capsys.readouterr().out.count("sliding_window of config.json is not modeled") == 4
+
+
+def test_a_decision_takes_a_sequence_and_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_of(tmp_path, LLAMA)
+    cluster = tmp_path / "cluster.yaml"
+    for more, tokens in (("", 8192), (", sequence: 4096", 4096)):
+        cluster.write_text(CLUSTER.replace("batch: 64", f"batch: 64{more}"))
+        decide(cluster)
+        told = f"An iteration has 64 sequences of {tokens} tokens."
+        assert told in capsys.readouterr().out
+
+
+def test_a_decision_asks_for_the_batch_in_its_own_file(tmp_path: Path) -> None:
+    file_of(tmp_path, LLAMA)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(CLUSTER.replace(", batch: 64", ""))
+    with pytest.raises(InputError) as error:
+        decide(cluster)
+    (problem,) = map(str, error.value.problems)
+    assert problem.endswith(
+        "cluster.yaml:2 models.0: needs a batch, which a model's own file does not say "
+        "(add `batch`, the sequences of an iteration)"
+    )
 
 
 def test_the_commands_take_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,6 +68,37 @@ def test_rails_never_need_more_tiers(gpus: int, radix: int, data: st.DataObject)
     assert rails.ports >= rails.transceivers - gpus
 
 
+@pytest.mark.parametrize(
+    ("gpus", "switches"), [(512, 8), (513, 12), (520, 26), (576, 27), (1024, 48), (1088, 51)]
+)
+def test_rails_larger_than_a_switch_share_those_of_each_tier(gpus: int, switches: int) -> None:
+    """By hand: 17 lowest and 9 upper switches for 520 GPUs, of which a rail has 65."""
+    assert Network(FabricKind.RAIL_ONLY, gpus, 64, 8).equipment.switches == switches
+
+
+@given(
+    st.integers(1, 10**5),
+    st.integers(2, 64).map(lambda half: 2 * half),
+    st.integers(1, 512),
+    st.integers(1, 2),
+    st.sampled_from(Planes),
+)
+def test_rail_only_needs_no_more_than_rail_optimized_and_no_less_for_another_gpu(
+    gpus: int, radix: int, domain_size: int, ports: int, planes: Planes
+) -> None:
+    nics = Nics(1, ports, planes)
+    rails, whole, more = (
+        Network(kind, count, radix, domain_size, nics=nics).equipment
+        for kind, count in (
+            (FabricKind.RAIL_ONLY, gpus),
+            (FabricKind.RAIL_OPTIMIZED, gpus),
+            (FabricKind.RAIL_ONLY, gpus + 1),
+        )
+    )
+    assert rails.switches <= min(whole.switches, more.switches)
+    assert rails.transceivers <= min(whole.transceivers, more.transceivers)
+
+
 @given(st.integers(1, 10**5), RADICES)
 def test_one_gpu_domains_are_one_clos_network(gpus: int, radix: int) -> None:
     kinds = (Network(kind, gpus, radix, 1).equipment for kind in COMPARED)

@@ -69,6 +69,14 @@ def test_every_platform_has_its_gpu() -> None:
     assert ACCELERATORS.keys() == PLATFORMS.keys()
 
 
+def test_a_dgx_h200_is_a_dgx_h100_with_more_and_faster_memory() -> None:
+    before, after = (cluster_of(name, 64) for name in ("dgx-h100", "dgx-h200"))
+    changed = {"memory_bytes": 141e9, "memory_bandwidth": 4.8e12, "fastest_fp8": 1453.4e12}
+    gpu = replace(before.accelerator, **changed)
+    assert after == replace(before, accelerator=gpu)
+    assert (after.domain_size, after.hb, after.nic) == (8, 450e9, 50e9)
+
+
 @pytest.mark.parametrize("row", MEGATRON, ids=lambda row: row["params_billion"])
 def test_parameters_of_megatron_lm(row: dict[str, str]) -> None:
     found = [configured(name) for name in names() if name.startswith("gpt-")]
@@ -496,6 +504,7 @@ def test_the_optimizer_of_an_expert_is_shared_by_its_copies() -> None:
     [
         ({"batch": 2**40}, "--batch: must be 1 to 16777216, got"),
         ({"platform": ""}, "--platform: unknown platform ''"),
+        ({"platform": "h200"}, "did you mean 'dgx-h200'?"),
         ({"gpus": 100}, "no strategy with tensor 8, pipeline 64"),
         ({"gpus": 0, "platform": "gh20"}, "--gpus: must be 1 to 1048576, got 0"),
         ({"gpus": 8, "domain_size": 9}, "--domain-size: must be at most 8, the number of GPUs"),
