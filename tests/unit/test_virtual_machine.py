@@ -192,7 +192,7 @@ def test_a_work_folder_that_is_removed_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def removed_once(**options: Any) -> str:
-        made = tempfile.mkdtemp(**options)
+        made: str = tempfile.mkdtemp(**options)
         monkeypatch.setattr(user_files, "mkdtemp", tempfile.mkdtemp)
         assert user_files.remove_unfinished(tmp_path) == 1
         return made
