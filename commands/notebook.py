@@ -125,7 +125,8 @@ class Setup:
         if self.clock == VIRTUAL:
             from execution.virtual_clock.command import run_virtually
 
-            return StoredRun(Path(run_virtually(self.scenario, store, fresh=False)["folder"]))
+            done = run_virtually(self.scenario, store, fresh=False, progress=progress)
+            return StoredRun(Path(done["folder"]))
         kind = ready(proxies)
         require_possible(self.scenario)
         from execution.run import run

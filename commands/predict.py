@@ -155,6 +155,9 @@ def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[s
     if "gpus" not in changes and gpus == 1:
         gpus = read_trace(path, Defaults(platform.domain_size, size_bytes)).ranks
     size = changes.get("domain_size", min(gpus, platform.domain_size))
+    if "gpus" in changes and gpus % size:
+        what = f"must be a multiple of --domain-size, {size}, got {gpus}"
+        raise InputError(Problem("--gpus", what))
     return {"platform": platform.name, "domains": -(-gpus // size), "domain_size": size}
 
 

@@ -51,7 +51,7 @@ class Case:
 
     @property
     def emulated_bytes(self) -> int:
-        """Size in bytes that is sent: the real size divided by `size_scale`, at least 1."""
+        """The emulated size: the real size divided by `size_scale`, at least 1."""
         return max(1, round(self.task.size_bytes / self.size_scale))
 
     def schedule(self, spec: FabricSpec) -> Steps:

@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from math import isfinite
+from math import isinf
 
 from execution.session.fault_words import modes, parse_fault, require_target, targets
 from execution.session.session import Executed, FaultSeen, LinkLoad, PathSeen, Session
@@ -142,11 +142,12 @@ class Commands:
 
     def _pair(self, command: str, words: Sequence[str]) -> tuple[Gpu, Gpu]:
         gpus = self._session.topology.gpu_by_name
+        first, *_, last = gpus
         unknown = [word for word in words if word not in gpus]
-        if unknown or len(words) != 2 or words[0] == words[1]:
-            given = f"{unknown[0]}" if unknown else " ".join(words) or "nothing"
-            what = f"needs two different GPUs, got {given}"
-            first, *_, last = gpus
+        if unknown:
+            raise InputError(Problem(command, f"unknown GPU {unknown[0]!r}", f"{first} to {last}"))
+        if len(words) != 2 or words[0] == words[1]:
+            what = f"needs two different GPUs, got {' '.join(words) or 'nothing'}"
             raise InputError(Problem(command, what, f"such as {command} {first} {last}"))
         return gpus[words[0]], gpus[words[1]]
 
@@ -202,27 +203,37 @@ RUN = """Execute a workload of the scenario: run WORKLOAD, and compare it with t
 
 def _in_words(fault: Fault) -> str:
     left = "" if fault.rate_bps is None else f" to {fault.rate_bps / 1e6:g} Mbit/s"
-    return f"{fault.component} {fault.target}: {fault.mode}{left}"
+    name = " ".join(dict.fromkeys((fault.component, fault.target)))  # there is one controller
+    return f"{name}: {fault.mode}{left}"
 
 
 def fault_lines(seen: FaultSeen) -> list[str]:
     """Describe a fault: the controller's response times, and the time without any packet."""
-    times = seen.times
-    answered = (
-        f"detected after {number_or_dash(times.detected_ms, '.0f', ' ms')}, "
-        f"new paths confirmed after {number_or_dash(times.confirmed_ms, '.0f', ' ms')}"
-    )
-    lines = [f"{_in_words(seen.fault)}: {answered}"]
+    lines = [f"{_in_words(seen.fault)}: {_answer(seen)}"]
     if seen.blackout_ms is not None:
-        pairs = len(seen.blackouts)
-        lasted = f"{seen.blackout_ms:.0f} ms" if isfinite(seen.blackout_ms) else "no end was seen"
-        of_pairs = f"the longest of {pairs} probed pairs that have another path"
-        lines.append(f"Blackout: {lasted}, {of_pairs}.")
+        pairs = f"{len(seen.blackouts)} probed pairs that have another path"
+        endless = sum(one is not None and isinf(one.duration_ms) for one in seen.blackouts.values())
+        lasted = f"{seen.blackout_ms:.0f} ms, the longest of {pairs}"
+        if endless:
+            lasted = f"no end was seen for {endless} of {pairs}"
+        lines.append(f"Blackout: {lasted}.")
     if seen.health.drained:
         lines.append(
             f"Drained, as other links are faster: {', '.join(sorted(seen.health.drained))}"
         )
     return lines
+
+
+def _answer(seen: FaultSeen) -> str:
+    if seen.controller_is_gone:
+        return (
+            "without a controller, faults are not detected and paths stay, until `heal controller`"
+        )
+    times = seen.times
+    return (
+        f"detected after {number_or_dash(times.detected_ms, '.0f', ' ms')}, "
+        f"new paths confirmed after {number_or_dash(times.confirmed_ms, '.0f', ' ms')}"
+    )
 
 
 def executed_line(done: Executed | None) -> str:

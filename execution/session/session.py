@@ -52,7 +52,7 @@ class FaultSeen:
     """The effects of a fault that began at `begun_ns`: the controller's times, and blackouts.
 
     `blackouts` has the longest one of each probed pair, affected pairs that have another path;
-    `None` for a pair that lost no probe.
+    `None` for a pair that lost no probe. With `controller_is_gone`, nobody answers.
     """
 
     fault: Fault
@@ -60,6 +60,7 @@ class FaultSeen:
     times: FaultTimes
     begun_ns: int
     blackouts: Mapping[str, Blackout | None]
+    controller_is_gone: bool = False
 
     @property
     def blackout_ms(self) -> float | None:
@@ -190,7 +191,8 @@ class Session:
         begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.controller.journal)
         blackouts = {pair.name: longest([pair], begun_ns) for pair in probed}
         times = fault_times(record, begun_ns, events)
-        return FaultSeen(fault, self.health, times, begun_ns, blackouts)
+        gone = self._controller_is_gone()
+        return FaultSeen(fault, self.health, times, begun_ns, blackouts, gone)
 
     @_by_operator
     def heal(self, target: str) -> Fault:

@@ -12,8 +12,7 @@ from typing import Any
 from execution.sweep import ray_worker
 from execution.sweep.executor import Ended, Order, at_most_s
 from execution.virtual_clock.machines import fitting, machine_mib
-from linux.files import program_files
-from linux.files.user_files import write_text
+from linux.files import program_files, user_files
 from model.errors import EmulationError, NotReady
 from model.sweep import REAL
 from results.store.sweeps import Outcome
@@ -44,7 +43,7 @@ def connected(address: str) -> Any:
         what = str(error).partition("\n")[0]
         raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None
     # Workers get the functions themselves: Railbed is not in their path.
-    for module in (ray_worker, program_files):
+    for module in (ray_worker, program_files, user_files):
         ray.cloudpickle.register_pickle_by_value(module)
     return ray
 
@@ -63,7 +62,7 @@ class _Sent:
 
     def outcome(self, returned: dict[str, Any]) -> Outcome:
         """Write the returned files into the order's folder; return how the run ended."""
-        write_text(self.order.log, returned["log"])
+        user_files.write_text(self.order.log, returned["log"])
         folder = str(self.order.folder)
         extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", folder]
         subprocess.run(extract, input=returned["runs"], check=True)

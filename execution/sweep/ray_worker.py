@@ -5,14 +5,13 @@ Ray's worker processes get these functions with each task; they need the standar
 
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from linux.files.program_files import program_version
-from linux.files.user_files import WORK_PREFIX
+from linux.files.user_files import work_folder
 from model.sweep import HANGING
 
 POLL_S = 0.2
@@ -35,7 +34,7 @@ def execute(
     if (present := program_version(Path(program))) != digest:
         what = f"railbed: {os.uname().nodename}: {program}: must be version {digest}, got {present}"
         return {"exit_code": 3, "log": f"{what}; install the same version there\n", "runs": b""}
-    with tempfile.TemporaryDirectory(prefix=f"{WORK_PREFIX}{os.getpid()}-") as place:
+    with work_folder() as place:
         file = Path(place, f"{name}.yaml")
         file.write_text(scenario, encoding="utf-8")
         store, log = Path(place, "runs"), Path(place, "log.txt")

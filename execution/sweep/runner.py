@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from execution.cases.progress import Listener
 from execution.sweep.executor import Executor, Order
 from execution.sweep.progress import SweepListener, remaining
+from linux.files.user_files import work_folder
 from model.sweep import Point
 from results.store.records import read_json, write_json
 from results.store.runs import copy_into_store
@@ -60,8 +60,8 @@ def run_several(
     The folders of all runs, of early ended ones, too, are moved into `store`.
     """
     results: dict[str, dict[str, Any] | str] = {}
-    with TemporaryDirectory(prefix="railbed-") as place:
-        orders = _orders(scenarios, options, Path(place), listener)
+    with work_folder() as place:
+        orders = _orders(scenarios, options, place, listener)
         with closing(executor.execute(orders)) as ended:
             for order, outcome in ended:
                 name = order.scenario.stem

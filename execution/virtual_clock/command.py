@@ -83,18 +83,18 @@ class VirtualCommand:
         }
 
     @contextmanager
-    def result(self, store: Path, *, fresh: bool) -> Iterator[KnownResult]:
+    def result(self, store: Path, *, fresh: bool, progress: bool = True) -> Iterator[KnownResult]:
         """The command's result: a known one, unless `fresh`, or that of an execution.
 
-        Passes on the command's standard error during the execution. Raises `EndedInside` if there
-        is no result; runs that ended early are then in `store`.
+        Passes on the command's standard error, without `progress` only if there is no result, which
+        raises `EndedInside`; runs that ended early are then in `store`.
         """
         with work_folder(known_results.results_folder()) as folder:
             key = self.key
             known = None if fresh else known_results.find(key, folder)
-            yield known or self._computed(key, folder, store)
+            yield known or self._computed(key, folder, store, progress)
 
-    def _computed(self, key: str, folder: Path, store: Path) -> KnownResult:
+    def _computed(self, key: str, folder: Path, store: Path, progress: bool) -> KnownResult:
         """Execute the command; its result is in `folder`, and known by its key from now on.
 
         It is not stored if a file has changed during the execution: the executed content is not
@@ -104,7 +104,10 @@ class VirtualCommand:
         with work_folder() as apart:
             initrd = self.machine.initrd_with(self.copies, apart)
             guest = Guest(self.machine.kernel, initrd, INSIDE, self.memory_mib)
-            exit_code, output = guest.execute(job, self.files, folder, shows_output=False)
+            silent = () if progress else WITH_RESULT
+            exit_code, output = guest.execute(
+                job, self.files, folder, shows_output=False, silent=silent
+            )
         computed = KnownResult(folder)
         if exit_code not in WITH_RESULT:
             kept = [copied(run, store, self.scenario) for run in computed.runs]
@@ -115,13 +118,16 @@ class VirtualCommand:
         return computed
 
 
-def run_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[str, Any]:
+def run_virtually(
+    scenario: Scenario, store: Path, *, fresh: bool, progress: bool = True
+) -> dict[str, Any]:
     """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
 
-    A known result is copied, unless `fresh`. Raises `EndedInside` if the run ended without one.
+    A known result is copied, unless `fresh`. Prints lines if there is `progress`. Raises
+    `EndedInside` if the run ended without a result.
     """
     command = _on_scenario("run", scenario)
-    with command.result(store, fresh=fresh) as result:
+    with command.result(store, fresh=fresh, progress=progress) as result:
         (run,) = result.runs
         return stored(run, store, command.clock, scenario.text)
 

@@ -8,8 +8,9 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir, mkdtemp
 
 # chown(2) takes this id for "unchanged"; real ids are below it.
 NO_ID = 2**32 - 1
@@ -202,14 +203,61 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
     Without `parent` it is in the system's folder for temporary files.
     """
     above = parent or Path(gettempdir())
-    for left in above.glob(f"{WORK_PREFIX}*"):
-        if not is_in_work(left):
-            shutil.rmtree(left, ignore_errors=True)
-    with TemporaryDirectory(dir=above, prefix=f"{WORK_PREFIX}{os.getpid()}-") as folder:
-        yield Path(folder)
+    remove_unfinished(above)
+    folder, lock = _locked_folder(above)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder(above: Path) -> tuple[Path, int]:
+    """Make a work folder and lock it; another one if a cleanup removes it before it is locked."""
+    while True:
+        folder = Path(mkdtemp(dir=above, prefix=WORK_PREFIX))
+        lock = _lock(folder)
+        if lock is not None and folder.exists():
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_unfinished(above: Path) -> int:
+    """Remove the work folders of processes that have ended; return how many there were.
+
+    Each is locked until it is gone, so that the process that has just made one notices.
+    """
+    removed = 0
+    for folder in above.glob(f"{WORK_PREFIX}*"):
+        lock = _lock(folder)
+        if lock is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            removed += not folder.exists()
+            os.close(lock)
+    return removed
 
 
 def is_in_work(folder: Path) -> bool:
     """Whether this is the work folder of a process that has not ended."""
-    process = folder.name.removeprefix(WORK_PREFIX).partition("-")[0]
-    return folder.name.startswith(WORK_PREFIX) and Path("/proc", process).exists()
+    lock = _lock(folder) if folder.name.startswith(WORK_PREFIX) else None
+    if lock is not None:
+        os.close(lock)
+    return folder.name.startswith(WORK_PREFIX) and lock is None
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder (flock(2)) until the returned descriptor or this process ends.
+
+    Returns `None` if another process holds the lock, or this one may not take it.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock

@@ -34,6 +34,11 @@ EVENTS = {
     "ends": ("-", SERIES[3], "the fault ends"),
     "returned": (":", SERIES[3], "all use what returned"),
 }
+RESPONSES = {
+    "detected_ms": "detected after {}",
+    "confirmed_ms": "new paths confirmed after {}",
+    "returned_ms": "old ones {} after its end",
+}
 
 
 def fault_strip(
@@ -110,16 +115,21 @@ def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def sentence(failure: Mapping[str, Any]) -> str:
-    """Describe a failure in a sentence."""
-    blackout_ms, times = failure["blackout_ms"], failure["times"]
-    told = f"{failure['fault']} at {failure['where']} on {failure['fabric']}"
-    if times and times[0]["detected_ms"] is not None:
-        told += f": detected after {times[0]['detected_ms']:.0f} ms"
-    if times and times[0]["confirmed_ms"] is not None:
-        told += f", new paths confirmed after {times[0]['confirmed_ms']:.0f} ms"
-    if times and times[0]["returned_ms"] is not None:
-        told += f", old ones {times[0]['returned_ms']:.0f} ms after its end"
-    return told + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
+    """Describe a failure in a sentence; of several faults, the least and the largest times."""
+    told = [
+        words.format(_range_ms(known))
+        for name, words in RESPONSES.items()
+        if (known := [times[name] for times in failure["times"] if times[name] is not None])
+    ]
+    fault = f"{failure['fault']} at {failure['where']} on {failure['fabric']}"
+    happened = ": ".join(filter(None, (fault, ", ".join(told))))
+    blackout_ms = failure["blackout_ms"]
+    return happened + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
+
+
+def _range_ms(known: Sequence[float]) -> str:
+    """Format the least and the largest of some times, or one number if they look the same."""
+    return " to ".join(dict.fromkeys((f"{min(known):.0f}", f"{max(known):.0f}"))) + " ms"
 
 
 def sent_rates(case: CaseData, end_s: float) -> Floats:

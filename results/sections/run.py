@@ -107,7 +107,7 @@ FAILURES: Columns = (
     ("baseline", lambda row: number_or_dash(row["baseline_s"], ".3f")),
     ("during", lambda row: number_or_dash(row["during_fault_s"], ".3f")),
     ("degraded", lambda row: number_or_dash(row["degraded_s"], ".3f")),
-    ("recovered", lambda row: number_or_dash(row["recovered_s"], ".3f")),
+    ("after", lambda row: number_or_dash(row["recovered_s"], ".3f")),
     ("model", lambda row: number_or_dash(row["modeled_degraded_s"], ".3f")),
     ("ratio", lambda row: number_or_dash(row["ratio"], ".3f")),
     ("lost", lambda row: number_or_dash(row["lost_probes_unaffected"], "d")),

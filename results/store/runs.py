@@ -257,6 +257,8 @@ def find_run(store: Path, name: str) -> Path:
 
 def _matching(runs: list[Path], name: str) -> list[Path]:
     """Return the runs that `name` may mean. A full id takes precedence over its use as a prefix."""
+    if not name:
+        return []
     if name == "latest":
         return runs[-1:]
     if exact := [run for run in runs if run.name == name]:

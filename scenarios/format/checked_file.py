@@ -36,8 +36,7 @@ SENTENCES = {
     "{given!r}",
     "too_short": "must have at least one entry",
     "too_long": "must have at most {max_length} entries",
-    "model_type": "must have keys of its own or entries, got {given!r}",
-    "tuple_type": "must have keys of its own or entries, got {given!r}",
+    "tuple_type": "must be a list, got {given!r}",
     "value_error": "{error}",
 }
 NOT_WHOLE = ("int_type", "int_parsing", "int_from_float")
@@ -100,6 +99,8 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
     place = _place(details)
     if details["type"] == "extra_forbidden":
         what, hint = f"unknown key {place[-1]!r}", nearest_key(details["loc"], model)
+    elif details["type"] == "model_type":
+        what, hint = f"must be a mapping, got {details['input']!r}", _example(details["loc"], model)
     else:
         is_program = place[-1:] == ("generator",) and details["input"] == "exec"
         what, hint = wording(details), PROGRAMS if is_program else _hint(details)
@@ -136,15 +137,22 @@ def _similar(given: object, context: dict[str, Any]) -> str:
 
 def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
     """Hint for an unknown key: the nearest known key of its section, or all known keys."""
-    section = _section(place, model)
+    section = _section(place[:-1], model)
     known = [field.alias or key for key, field in section.model_fields.items()]
     return meant(str(place[-1]), known, f"known: {', '.join(known)}")
 
 
+def _example(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
+    """Hint for a value in a mapping's place: a required key, or any if none is."""
+    fields = _section(place, model).model_fields
+    key = next((key for key, field in fields.items() if field.is_required()), next(iter(fields)))
+    return f"such as `{{{key}: ...}}`"
+
+
 def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
-    """The model of the mapping that a place's last key is in."""
+    """The model of the mapping in a place."""
     models = [model]
-    for part in place[:-1]:
+    for part in place:
         fields = {field.alias or key: field for key, field in models[0].model_fields.items()}
         if part in fields:
             models = list(_models(fields[str(part)].annotation)) or models

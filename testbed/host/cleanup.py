@@ -1,4 +1,4 @@
-"""Removes leftovers of dead runs: processes, containers and folders that have their run ids.
+"""Removes leftovers of dead runs: processes and containers with their run ids, and folders.
 
     python -m testbed.host.cleanup
 
@@ -14,16 +14,19 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 
 from docker.errors import DockerException
 from docker.models.containers import Container
 
+from linux.files.user_files import remove_unfinished
 from linux.processes.lifetime import is_stopped
 from linux.processes.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_processes
 from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady, RailbedError
 from testbed.nodes.docker_engine import answering, docker_client, labeled, remove_container
 from testbed.nodes.engine_processes import by_holder, containers_seen, stopped_holder
+from testbed.virtual_machine.cache import RESULTS, cache_folder
 
 # Cleaning is repeated every `AGAIN_S`, until `QUIET_S` without leftovers, or `AT_MOST_S`, are over.
 QUIET_S, AT_MOST_S, AGAIN_S = 2.0, 8.0, 0.3
@@ -35,27 +38,35 @@ REMEDY = "let stopped processes go on (`kill -CONT`), then `sudo ./railbed clean
 
 @dataclass(frozen=True)
 class Removed:
-    """Counts of removed leftovers: in /run/railbed, processes, containers; and what is left."""
+    """Counts of removed leftovers, `runs` those in /run/railbed; and what is left."""
 
     runs: int
     processes: int
     containers: int
+    work_folders: int
     left: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.processes or self.containers)
+        return bool(self.runs or self.processes or self.containers or self.work_folders)
 
     def __str__(self) -> str:
-        return f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
+        killed = f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
+        return f"{killed}, {self.work_folders} work folders"
 
 
 def clean(within_s: float = REMOVALS_S) -> Removed:
-    """Remove processes, folders, and in time containers, with a dead run's id; nothing else."""
+    """Remove what dead runs have left, containers in time only; nothing else."""
     if os.geteuid() != 0:
         raise NotReady("leftovers of runs belong to root; run the command again with `sudo`")
     processes = _kill_processes()
     containers, left = _remove_containers(within_s)
-    return Removed(remove_dead(), processes, containers, left)
+    return Removed(remove_dead(), processes, containers, _remove_work_folders(), left)
+
+
+def _remove_work_folders() -> int:
+    """Remove the work folders of dead processes; return how many there were."""
+    cache = cache_folder()
+    return sum(map(remove_unfinished, (Path(gettempdir()), cache, cache / RESULTS)))
 
 
 def _kill_processes() -> int:

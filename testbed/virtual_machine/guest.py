@@ -10,7 +10,8 @@ Two executions of the same job are the same.
 
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,24 +109,33 @@ class Guest:
     memory_mib: int = 4096
 
     def execute(
-        self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool = True
+        self,
+        job: str,
+        files: Mapping[str, str],
+        back: Path,
+        *,
+        shows_output: bool = True,
+        silent: Collection[int] = (),
     ) -> tuple[int, str]:
         """Boot, execute a shell script in the tree; return its exit code and standard output.
 
-        Standard error is passed on while the job runs, and so is standard output if
-        `shows_output`. The folder `runs` of the tree is extracted into `back` afterwards. Raises
-        `EmulationError` if the machine ends before the job does.
+        Standard output is passed on while the job runs if `shows_output`. Standard error is, too;
+        with `silent` exit codes, it is shown at the end, unless the job ends with one of these. The
+        folder `runs` of the tree is extracted into `back` afterwards. Raises `EmulationError` if
+        the machine ends before the job does.
         """
         with work_folder() as folder:
             exchange = Exchange(folder)
             exchange.put(job, files)
             with self._machine(exchange) as machine:
-                shown = [(exchange.stderr, 2)] + ([(exchange.stdout, 1)] if shows_output else [])
-                followers = [_follow(file, stream, machine) for file, stream in shown]
+                streams = ((exchange.stderr, 2, not silent), (exchange.stdout, 1, shows_output))
+                followers = [_follow(file, to, machine) for file, to, shown in streams if shown]
                 _wait(machine)
             for follower in followers:
                 follower.wait()
             exit_code = exchange.take(back)
+            if silent and exit_code not in silent:
+                sys.stderr.write(exchange.stderr.read_text(errors="replace"))
             if exit_code is None:
                 raise EmulationError("virtual machine: ended before its job")
             return exit_code, exchange.stdout.read_text()

@@ -63,7 +63,7 @@ def require_replayed(fabric: Experiment, steps: Steps) -> None:
     sent = {record.transfer: record.sent_ns for record in repeat.records}
     confirmed = {record.transfer: record.confirmed_ns for record in repeat.records}
     assert repeat.complete
-    assert sum(repeat.sent_bytes) == sum(repeat.received_bytes) == steps.size_bytes
+    assert sum(repeat.sent_bytes) == sum(repeat.received_bytes) == steps.transfers.size_bytes.sum()
     for step in steps.transfers:
         here = steps.transfers.destination == step.source
         left = confirmed if step.is_compute else sent

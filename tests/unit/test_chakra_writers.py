@@ -40,7 +40,7 @@ from tests.unit.chakra_bytes import (
 from traffic_gen.traces.formats import chakra_json
 from traffic_gen.traces.formats.chakra import is_chakra
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
-from traffic_gen.traces.reading import read_trace, trace_in
+from traffic_gen.traces.reading import files_of, read_trace, trace_in
 
 ALL_REDUCE, REDUCE, ALL_GATHER, GATHER, SCATTER, ALL_TO_ALL, REDUCE_SCATTER = 0, 1, 2, 3, 4, 6, 7
 BARRIER = 9
@@ -641,4 +641,4 @@ def test_json_is_bounded() -> None:
 
 def test_a_file_in_json_that_is_no_member_of_a_set_is_alone(tmp_path: Path) -> None:
     (tmp_path / "plan_8.json").write_text(fed(0))
-    assert read_trace(tmp_path / "plan_8.json").ranks == 1
+    assert files_of(tmp_path / "plan_8.json") == [tmp_path / "plan_8.json"]

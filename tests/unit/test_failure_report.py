@@ -9,7 +9,7 @@ from matplotlib.patches import StepPatch
 
 from results.render.page import Article
 from results.report.analysis import failed_links, throughput_bps
-from results.report.fault_pictures import links_shown, moments
+from results.report.fault_pictures import links_shown, moments, sentence
 from results.report.run import phases_as_cases, run_article
 from results.report.run_data import CaseData, RunData, read_run
 from results.store.tables import LINK_SAMPLES, sealed
@@ -37,6 +37,17 @@ def test_the_answer_of_a_failure_tells_its_moments(run: RunData, failed: Article
     events, seconds = zip(*moments(failure), strict=True)
     assert events == ("begins", "detected", "confirmed")
     assert seconds == pytest.approx((0.3, 0.3012, 0.3098))
+
+
+def test_the_times_of_a_link_that_flaps_are_a_range(run: RunData) -> None:
+    failure = run.result["failures"][0]
+    (times,) = failure["times"]
+    flaps = [{**times, "returned_ms": returned_ms} for returned_ms in (225.2, 593.4, None)]
+    told = sentence({**failure, "times": flaps})
+    assert told.endswith(
+        "detected after 1 ms, new paths confirmed after 10 ms, old ones 225 to 593 ms after its "
+        "end; longest blackout 14 ms."
+    )
 
 
 def test_the_phases_of_a_failure_are_measured_beside_modeled(run: RunData, failed: Article) -> None:

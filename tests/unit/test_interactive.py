@@ -66,6 +66,8 @@ def test_a_path_is_of_two_different_gpus(topology: Topology) -> None:
     commands = Commands(cast(Any, SimpleNamespace(topology=topology)), [], print)
     with pytest.raises(InputError, match="paths: needs two different GPUs, got d0g0 d0g0"):
         commands.paths(["d0g0", "d0g0"])
+    with pytest.raises(InputError, match=r"paths: unknown GPU 'd9g9' \(d0g0 to d1g1\)"):
+        commands.paths(["d0g0", "d9g9"])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_the_greeting_of_one_domain_names_two_of_its_gpus() -> None:
 
 @pytest.mark.parametrize(
     ("blackout_ms", "said"),
-    [(13.6, "Blackout: 14 ms"), (inf, "Blackout: no end was seen"), (None, "")],
+    [(13.6, "Blackout: 14 ms"), (inf, "Blackout: no end was seen for 1 of"), (None, "")],
 )
 def test_a_fault_is_told_with_its_blackout(blackout_ms: float | None, said: str) -> None:
     fault = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
@@ -134,6 +136,19 @@ def test_a_fault_is_told_with_its_blackout(blackout_ms: float | None, said: str)
     assert lines[0] == f"nic-link d0g0--rail0: down: {told}"
     assert lines[1:] == ([] if not said else [lines[1]])
     assert said in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (Fault(Component.CONTROLLER, FaultMode.KILL, "controller"), "controller: kill"),
+        (Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0"), "nic-link d0g0--rail0: down"),
+    ],
+)
+def test_without_a_controller_nothing_is_detected(fault: Fault, told: str) -> None:
+    (line,) = fault_lines(FaultSeen(fault, HEALTHY, TIMES, BEGUN_NS, {}, controller_is_gone=True))
+    why = "without a controller, faults are not detected and paths stay, until `heal controller`"
+    assert line == f"{told}: {why}"
 
 
 def test_a_drained_link_is_named() -> None:

@@ -42,6 +42,12 @@ def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:
     assert "transfers" in TABLES
 
 
+def test_a_run_without_a_name_is_none(tmp_path: Path) -> None:
+    begun_run(tmp_path, "20260105-120000-quickstart-abcd", "", {}).complete(RESULT)
+    with pytest.raises(InputError, match="no run named ''"):
+        open_run("", tmp_path)
+
+
 def test_a_plot_has_a_mark_for_each_time(tmp_path: Path) -> None:
     folder = begun_run(tmp_path, "20260105-120000-quickstart-abcd", "", {})
     folder.complete(RESULT)

@@ -212,7 +212,7 @@ def test_a_trace_has_the_times_of_its_scenario(capsys: pytest.CaptureFixture[str
     [
         ([], (1, 4, "dgx-h100")),
         (["--domain-size", "3"], (2, 3, "dgx-h100")),
-        (["--gpus", "9", "--platform", "dgx-a100"], (2, 8, "dgx-a100")),
+        (["--gpus", "16", "--platform", "dgx-a100"], (2, 8, "dgx-a100")),
     ],
 )
 def test_a_trace_fills_hb_domains(
@@ -223,6 +223,23 @@ def test_a_trace_fills_hb_domains(
             assert [case["fabric"][key] for key in ("domains", "domain_size", "platform")] == [
                 *grid
             ]
+
+
+def test_the_notes_say_how_many_gpus_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = str(LIBRARY / "traces" / "layer")
+    app(["predict", trace, "--domain-size", "3"], standalone_mode=False)
+    assert "on 6 GPUs in HB domains of 3" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(InputError, match="--gpus: must be a multiple of --domain-size, 3, got 8"):
+        app(["predict", trace, "--gpus", "8", "--domain-size", "3"], standalone_mode=False)
+
+
+def test_a_trace_of_one_rank_says_so(tmp_path: Path) -> None:
+    (trace,) = LIBRARY.glob("traces/layer/*.0.et")
+    one = tmp_path / "one.0.et"
+    one.write_bytes(trace.read_bytes())
+    for options in ([], ["--gpus", "4"]):
+        with pytest.raises(InputError, match=r"one\.0\.et: has one rank.*name the folder"):
+            app(["predict", str(one), *options], standalone_mode=False)
 
 
 def test_the_ranks_of_a_trace_are_counted_with_the_size_that_it_is_given(

@@ -181,3 +181,12 @@ def test_the_table_fits_a_terminal_and_shows_what_is_missing() -> None:
     assert any(line.startswith(" rail-only") and "14 ms" in line for line in lines)
     assert any("fail: hb-link-down" in line and "no rules today" in line for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_the_names_of_fabrics_are_whole_in_a_terminal() -> None:
+    row = failed("nic-link-down", replace(IMPACT, fabric="rail-optimized"))
+    row |= dict.fromkeys((f"{phase}_s" for phase in ("baseline", "during_fault")), 12.345)
+    row |= dict.fromkeys(("degraded_s", "recovered_s", "modeled_degraded_s"), 12.345)
+    text = io.StringIO()
+    print_sections([failures_section([row])], Console(file=text, width=80))
+    assert any(line.startswith(" rail-optimized ") for line in text.getvalue().splitlines())

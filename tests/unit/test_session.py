@@ -91,8 +91,8 @@ def test_what_the_controller_has_not_answered_is_healed_before_agents_connect(
 
 
 def test_a_fault_that_the_controller_has_answered_is_no_reason_to_refuse(faked: Faked) -> None:
-    faked.session.inject(LINK)
-    faked.session.inject(CONTROLLER)
+    assert not faked.session.inject(LINK).controller_is_gone
+    assert faked.session.inject(CONTROLLER).controller_is_gone
     assert faked.session.throughput_bps(*faked.pair) > 0
     faked.session.heal(LINK.target)
     with pytest.raises(InputError, match="the controller is dead"):

@@ -48,7 +48,8 @@ def test_a_damaged_sample_is_refused_or_read(text: str, data: st.DataObject) -> 
 def test_a_sample_is_replayed(path: Path) -> None:
     trace = trace_in([path.read_bytes()], given_to(path.name))
     steps = Replay(trace, path.name, np.arange(trace.ranks), JobGrid(trace.ranks, 1)).steps()
-    assert steps.size_bytes >= trace.size_bytes.sum() > 0
+    assert steps.size_bytes == trace.total_bytes
+    assert steps.transfers.size_bytes.sum() >= trace.size_bytes.sum() > 0
 
 
 def test_a_byte_matrix_is_a_message_for_each_pair() -> None:

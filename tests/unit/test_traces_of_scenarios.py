@@ -54,6 +54,15 @@ def test_a_trace_is_a_case_of_each_fabric(scenario: Path) -> None:
     assert steps.transfers.compute_ns.sum() == 8 * 200_000_000
 
 
+def test_the_size_of_a_trace_is_one_wherever_it_is_told(scenario: Path) -> None:
+    """That of a collective operation, not the bytes that its transfers take."""
+    layer = f"workloads=[{{trace: {SAMPLES}/layer, size_scale: 100}}]"
+    loaded = load(scenario, [layer])
+    case, spec = loaded.cases[0], loaded.fabrics[0]
+    assert case.schedule(spec).size_bytes == case.emulated_bytes == 17_600_000
+    assert case.transfers(spec).size_bytes.sum() != 17_600_000
+
+
 def test_check_names_format_ranks_nodes_and_bytes(scenario: Path) -> None:
     said = "\n".join(described(load(scenario)))
     assert "1920000 bytes of a trace: GOAL, 4 ranks, 20 nodes, 192000000 bytes" in said

@@ -199,7 +199,7 @@ def test_sizes_of_domains_stand_for_missing_gpus(tmp_path: Path) -> None:
     [
         ("[1]", RING, "at least 2 GPUs"),
         ("[2, 0]", RING, "domain_sizes"),
-        ("'2, 1'", RING, "x.yaml:1 fabric.domain_sizes: must have keys of its own or entries"),
+        ("'2, 1'", RING, "x.yaml:1 fabric.domain_sizes: must be a list, got '2, 1'"),
         ("[2.0]", RING, "x.yaml:1 fabric.domain_sizes.0: must be a whole number, got 2.0"),
         ("[2, 1]", "workloads: [{iteration: gpt-146b}]\n", "needs equally many GPUs"),
         ("[2, 1]", RING.replace("ring", "hierarchical"), "another algorithm: ring, rings, double"),

@@ -2,12 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from commands.notebook import load as load_setup
 from execution.virtual_clock import command
 from execution.virtual_clock.command import (
     EndedInside,
@@ -36,11 +37,19 @@ class FakeMachine:
     files: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[Path, Path] = field(default_factory=dict)
     meanwhile: Callable[[], object] = lambda: None
+    silent: Collection[int] = ()
 
     def execute(
-        self, job: str, files: Mapping[str, str], back: Path, *, shows_output: bool
+        self,
+        job: str,
+        files: Mapping[str, str],
+        back: Path,
+        *,
+        shows_output: bool,
+        silent: Collection[int],
     ) -> tuple[int, str]:
         assert not shows_output
+        self.silent = silent
         self.jobs.append(job)
         self.files = files
         self.meanwhile()
@@ -171,6 +180,15 @@ def test_a_fresh_run_is_computed_again(machine: FakeMachine, tmp_path: Path) -> 
     for _ in range(2):
         run_virtually(QUICKSTART, tmp_path, fresh=True)
     assert len(machine.jobs) == 2
+
+
+def test_a_run_from_python_is_silent_unless_it_is_to_show_progress(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    for seed, progress, silent in ((1, False, (0, 1)), (2, True, ())):
+        changes = {"machine_seed": seed}
+        load_setup("quickstart", changes, "virtual").run(store=tmp_path, progress=progress)
+        assert tuple(machine.silent) == silent
 
 
 def test_a_path_check_has_its_clock(machine: FakeMachine, tmp_path: Path) -> None:

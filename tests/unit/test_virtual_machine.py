@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from linux.files import user_files
 from linux.files.program_files import ROOT
 from linux.files.user_files import WORK_PREFIX, work_folder
 from model.errors import NotReady
+from testbed.host import cleanup
 from testbed.virtual_machine import cache, image
 from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest, command_job, program_job
 from testbed.virtual_machine.image import append
@@ -162,14 +166,41 @@ def test_files_go_into_an_initrd_of_their_own(tmp_path: Path) -> None:
         assert (tmp_path / "work" / inside.relative_to("/")).read_text() == "a trace"
 
 
-def test_folders_of_killed_processes_go_and_others_stay(tmp_path: Path) -> None:
-    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
-    (tmp_path / f"{WORK_PREFIX}{dead}-x").mkdir()
-    (tmp_path / f"{WORK_PREFIX}{os.getppid()}-x").mkdir()
+def test_work_folders_of_dead_processes_go_and_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process id says nothing: the kernel gives it to another process."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    dead = f"{WORK_PREFIX}{os.getpid()}-x"
+    places = [above / dead for above in (tmp_path, tmp_path / "cache/results", tmp_path / "cache")]
+    with work_folder() as live:
+        for place in places:
+            place.mkdir(parents=True)
+            (place / "results").touch()
+        assert cleanup._remove_work_folders() == 3
+        assert not any(place.exists() for place in places)
+        places[0].mkdir()
+        with work_folder() as other:
+            assert not places[0].exists()
+            assert live.exists()
+    assert not live.exists()
+    assert not other.exists()
+
+
+def test_a_work_folder_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def removed_once(**options: Any) -> str:
+        made: str = tempfile.mkdtemp(**options)
+        monkeypatch.setattr(user_files, "mkdtemp", tempfile.mkdtemp)
+        assert user_files.remove_unfinished(tmp_path) == 1
+        return made
+
+    monkeypatch.setattr(user_files, "mkdtemp", removed_once)
     with work_folder(tmp_path) as folder:
-        assert not (tmp_path / f"{WORK_PREFIX}{dead}-x").exists()
-        assert (tmp_path / f"{WORK_PREFIX}{os.getppid()}-x").exists()
-    assert not folder.exists()
+        assert list(tmp_path.iterdir()) == [folder]
+        assert user_files.remove_unfinished(tmp_path) == 0
 
 
 def versions(folder: Path) -> list[str]:
@@ -224,10 +255,11 @@ def test_a_cleared_cache_has_no_images_and_no_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    in_work = f"results/{WORK_PREFIX}{os.getpid()}-x"
-    for name in ("system-1", "program-2", "results/key", "vagrant-box", in_work):
+    for name in ("system-1", "program-2", "results/key", "vagrant-box"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").write_text("12345")
-    assert cache.clear() == 15
-    left = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("file")]
-    assert sorted(left) == [f"{in_work}/file", "vagrant-box/file"]
+    with work_folder(tmp_path / "results") as in_work:
+        (in_work / "file").write_text("12345")
+        assert cache.clear() == 15
+        left = list(tmp_path.rglob("file"))
+        assert sorted(left) == [in_work / "file", tmp_path / "vagrant-box/file"]

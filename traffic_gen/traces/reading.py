@@ -47,6 +47,9 @@ JSON_FORMATS = (
     (execution_trace.is_execution_trace, execution_trace.read_execution_trace),
     (chakra_json.is_chakra_json, chakra_json.read_chakra_json),
 )
+ALL_RANKS = (
+    "if there are more files, put them beside it; name the folder, or what all names begin with"
+)
 # Name of a profile, as PyTorch's `tensorboard_trace_handler` ends it; each has its rank inside.
 PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 OF_A_RANK = re.compile(
@@ -69,10 +72,14 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
         left -= len(contents[-1])
     try:
         with garbage_collection_disabled():
-            return trace_in(contents, defaults)
+            trace = trace_in(contents, defaults)
     except Malformed as error:
         where = f"{files[error.file]}{error.place}"
         raise InputError(Problem(where, error.what, error.hint)) from None
+    if trace.ranks == 1:
+        what, hint = "has one rank, which sends to no other one", ALL_RANKS
+        raise InputError(Problem(str(path), what, hint))
+    return trace
 
 
 @contextmanager

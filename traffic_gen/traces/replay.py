@@ -34,7 +34,7 @@ MOST_NS = 86_400 * 10**9
 class Replayed(WorkSteps):
     """The steps of a trace on a job; raises `ScheduleError` unless they replay all of it.
 
-    `size_bytes` is the sum of all transfers, `algorithm` the name of the trace.
+    `size_bytes` is the size of all sends and operations, `algorithm` the name of the trace.
     """
 
     task: str = "trace"
@@ -112,12 +112,11 @@ class Replay(Task):
         if (count := self.trace.most_steps) > MOST_STEPS:
             raise ScheduleError(f"must have at most {MOST_STEPS} steps, got {count}")
         emission = _Emission(self, size_scale, time_dilation)
-        transfers = emission.transfers()
         return Replayed(
             algorithm=self.algorithm,
             gpus=self.grid.gpus,
-            size_bytes=int(transfers.size_bytes.sum()),
-            transfers=transfers,
+            size_bytes=max(1, round(self.size_bytes / size_scale)),
+            transfers=emission.transfers(),
             deliveries=emission.deliveries(),
         )
 
