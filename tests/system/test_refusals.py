@@ -52,7 +52,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], code: int) -> None:
         ("show never", "no run named 'never'"),
         ("runn", "No such command 'runn'"),
         ("run", "Missing argument"),
-        ("sweep small.yaml --over seed=1,x", "point 2 (seed=x): --set seed: must be"),
+        ("sweep small.yaml --over seed=1,x", "point 2 (seed=x): --over seed: must be"),
         ("sweep small.yaml", "--over: needs at least one key"),
         ("sweep nowhere.yaml --over seed=1,2", "nowhere.yaml: not found"),
         ("sweep", "needs a scenario, or --resume NAME"),
