@@ -130,8 +130,8 @@ class FaultCase:
         self.affected, self.unaffected = probed_pairs(
             self.home, self.faults, self.scenario.probed_pairs, self._later()
         )
-        self.interval_s = affected_interval_s(
-            self.home, self.faults, self.affected, SHORT_PROBE_BYTES
+        self.cadence = affected(
+            affected_interval_s(self.home, self.faults, self.affected, SHORT_PROBE_BYTES)
         )
 
     def execute(self) -> FaultResult:
@@ -195,9 +195,7 @@ class FaultCase:
         place, bed = folder.folder_of(name), self.fabric.bed
         with (
             self.measuring.recording(name, self.fabric, prediction) as executions,
-            probing(
-                bed.process_ids, self.affected, place, affected(self.interval_s), bed.watch
-            ) as probes,
+            probing(bed.process_ids, self.affected, place, self.cadence, bed.watch) as probes,
             observing(self.fabric, place) as observer,
             LinkSampler(self.home.topology.links, place),
         ):
@@ -304,7 +302,8 @@ class FaultCase:
     def _probes(self, epoch: Epoch) -> dict[Hop, float]:
         """What the probes of affected pairs take of each link direction, in bytes/s."""
         crossing = pairs_by_hop(replace(self.home, health=epoch.health), self.affected)
-        return {hop: n * SHORT_PROBE_BYTES / self.interval_s for hop, n in crossing.items()}
+        each = SHORT_PROBE_BYTES * 1e9 / self.cadence.tick_ns
+        return {hop: count * each for hop, count in crossing.items()}
 
     def _replay(
         self,
@@ -398,7 +397,7 @@ class FaultCase:
                 possible_ms=longest_possible_ms(
                     during.affected,
                     (first_ns, during.probed_until_ns),
-                    affected(self.interval_s).tick_ns,
+                    self.cadence.tick_ns,
                 ),
             ),
         )

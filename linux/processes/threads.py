@@ -44,13 +44,13 @@ def in_threads(
 @contextmanager
 def real_time() -> Iterator[None]:
     """Let this thread run before all of normal priority, if permitted (sched(7), SCHED_RR)."""
-    before = os.sched_getscheduler(0)
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     try:
         yield
     finally:
-        os.sched_setscheduler(0, before, os.sched_param(0))
+        os.sched_setscheduler(0, *before)
 
 
 def _work_off(work: Callable[[Item], Result], left: "deque[tuple[Item, Future[Result]]]") -> None:

@@ -188,9 +188,8 @@ class FaultInjector:
         bed.watch.forget(f"{gpu} (GPU proxy)")
         kill(bed.proxies[gpu].process_id)
         bed.links.lose_proxy(gpu)
-        for link in links:
-            with suppress(LinkEndGone):
-                self._link_faults.set_down([link])
+        with suppress(LinkEndGone):
+            self._link_faults.set_down(links)
 
     def _start_controller(self) -> None:
         if self._bed.controller.is_running:

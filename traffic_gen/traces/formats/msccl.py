@@ -41,14 +41,15 @@ MOST_CHUNKS = 2**20
 # The proof has a bit for each GPU in each chunk; a fabric has at most 4096. MSCCL's interpreter
 # has 32 channels of 32 blocks.
 MOST_GPUS, MOST_BLOCKS = 4096, 1024
-LEVELS = {
+KNOWN = {
     "algo": "name coll proto ngpus nchannels nchunksperloop inplace outofplace redop "
     "minBytes maxBytes",
     "gpu": "id i_chunks o_chunks s_chunks",
     "tb": "id send recv chan",
     "step": "s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep",
 }
-KNOWN = {element: set(attributes.split()) for element, attributes in LEVELS.items()}
+ATTRIBUTES = {element: set(known.split()) for element, known in KNOWN.items()}
+LEVELS = tuple(KNOWN)
 # Bytes that each protocol sends for a byte of data.
 PROTOCOLS = {"Simple": Fraction(1), "LL": Fraction(2), "LL128": Fraction(128, 120)}
 Attributes = dict[str, str]
@@ -107,11 +108,11 @@ class _Reader:
         raise Malformed(self.parser.CurrentLineNumber, what, hint)
 
     def _begin(self, name: str, given: Attributes) -> None:
-        if len(self.open) == len(LEVELS) or name != list(LEVELS)[len(self.open)]:
+        if len(self.open) == len(LEVELS) or name != LEVELS[len(self.open)]:
             inside = self.open[-1] if self.open else "the file"
             self._refuse(f"unknown element <{name[:40]}> in {inside}")
         self.open.append(name)
-        self.unknown.update(f"{key[:40]!r} of <{name}>" for key in given.keys() - KNOWN[name])
+        self.unknown.update(f"{key[:40]!r} of <{name}>" for key in given.keys() - ATTRIBUTES[name])
         if name == "algo":
             self._algorithm(given)
         elif name == "step":
