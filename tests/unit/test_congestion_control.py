@@ -3,7 +3,7 @@
 from math import inf, sqrt
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
@@ -238,6 +238,7 @@ EVENTS = st.tuples(
 
 
 @given(st.lists(EVENTS, max_size=60))
+@example([("timeout", 1, 1, 0)] * 5 + [("ack", 125_000, 1, 0)])  # the first known round trip
 def test_swift_follows_the_published_algorithm(events: list[tuple[str, int, int, int]]) -> None:
     control, published, now_ns = swift(50.0), Published(50.0), 10**9
     for what, delay_ns, packets, after_ns in events:

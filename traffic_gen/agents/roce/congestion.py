@@ -170,10 +170,11 @@ class Swift(Window):
             self.resize(self.LEAST_WINDOW)
 
     def shrink(self, factor: float, now_ns: int) -> None:
-        """Shrink, unless that was less than a round trip ago."""
-        if now_ns - self.decreased_ns >= self.round_trip_ns:
+        """Shrink, unless that was less than a round trip ago; pace by the last round trip."""
+        is_due = now_ns - self.decreased_ns >= self.round_trip_ns
+        if is_due:
             self.decreased_ns = now_ns
-            self.resize(self.size * factor)
+        self.resize(self.size * (factor if is_due else 1))
 
     def resize(self, size: float) -> None:
         """Set the size; below a packet, packets leave at intervals longer than a round trip."""
