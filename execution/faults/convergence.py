@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import dropwhile, takewhile
 from math import inf
 from operator import itemgetter
 from pathlib import Path
@@ -12,7 +11,7 @@ from linux.processes.lifetime import wait_for
 from model.fabric.health import Epoch
 from model.fabric.link_probes import longest_detection_s
 from model.fabric.topology import Topology
-from model.faults import rates_left
+from model.faults import broken_links, nodes, rates_left
 from model.job.placement import Placement
 from model.measurement.records import FaultRecord
 from results.verdicts.fault_impact import FaultTimes
@@ -33,9 +32,10 @@ def wait_until_converged(
 ) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    `REROUTED` is reached before `CONVERGED`. Raises `EmulationError` after a deadline, or if a part
-    of the testbed dies.
+    `REROUTED` is reached before `CONVERGED`. A controller that was just started is ready first.
+    Raises `EmulationError` after a deadline, or if a part of the testbed dies.
     """
+    bed.controller.wait_for_event("ready")
     links = ", ".join(sorted(failed)) or "none"
     wait_for(
         lambda: is_converged(read_journal(bed.controller.journal), failed, reached),
@@ -66,7 +66,11 @@ def has_detected(journal: Path, since_ns: int) -> bool:
 
 def _is_failure(event: Event) -> bool:
     """Whether the controller detected a failed or slow link, or a dead proxy; not a return."""
-    return event["event"] in ("detected", "died") and "usable" not in event
+    return event["event"] in ("detected", "died") and not _is_return(event)
+
+
+def _is_return(event: Event) -> bool:
+    return "usable" in event
 
 
 # A moment of CLOCK_MONOTONIC in nanoseconds, and fields of the fabric's health from then on.
@@ -105,46 +109,81 @@ def rate_changes(topology: Topology, records: Iterable[FaultRecord]) -> Iterator
         yield ns, {"rates_bps": rates_left(topology, lasting)}
 
 
-def fault_times(record: FaultRecord, start_ns: int, events: Events) -> FaultTimes:
+def fault_times(
+    record: FaultRecord, start_ns: int, events: Events, topology: Topology
+) -> FaultTimes:
     """Times of a fault's begin and end, of its detection, and of the controller's response to it.
 
-    A link that flaps is held down: further failures are not detected, and need no response.
+    A link that flaps is held down: further failures are not detected, and need no response. A
+    controller that was dead when the fault began does not detect it, but responds once it is back.
     """
-    response, ended_ns = _response(record, events), record.ended_ns
-    behind = [event for event in events if ended_ns and event["ns"] > ended_ns]
-    returned = list(dropwhile(lambda event: "usable" not in event, behind))
-
-    def milliseconds_until(*names: str) -> float | None:
-        return _milliseconds(response, names, record.begun_ns)
-
+    fault, begun_ns, ended_ns = record.fault, record.begun_ns, record.ended_ns
+    links = broken_links(topology, fault)
+    own = [event for event in events if _names(event, links, nodes(topology, fault))]
+    detected_ns, response = _response(record, own, links, events)
+    usable_ns, back = _return(record, own, links, events)
     return FaultTimes(
-        fault=record.fault.name,
-        begun_s=(record.begun_ns - start_ns) / 1e9,
+        fault=fault.name,
+        begun_s=(begun_ns - start_ns) / 1e9,
         ended_s=None if ended_ns is None else (ended_ns - start_ns) / 1e9,
-        detected_ms=milliseconds_until("detected", "died"),
-        computed_ms=milliseconds_until("computed"),
-        sent_ms=milliseconds_until("sent"),
-        confirmed_ms=milliseconds_until("confirmed"),
-        usable_ms=_milliseconds(returned, ("detected",), ended_ns or 0),
-        returned_ms=_milliseconds(returned, ("confirmed",), ended_ns or 0),
+        detected_ms=_milliseconds(begun_ns, detected_ns),
+        computed_ms=_milliseconds(begun_ns, _first_ns(_named("computed", response))),
+        sent_ms=_milliseconds(begun_ns, _first_ns(_named("sent", response))),
+        confirmed_ms=_milliseconds(begun_ns, _first_ns(_named("confirmed", response))),
+        usable_ms=_milliseconds(ended_ns, usable_ns),
+        returned_ms=_milliseconds(ended_ns, _first_ns(_named("confirmed", back))),
     )
 
 
-def _milliseconds(events: Events, names: Sequence[str], since_ns: int) -> float | None:
-    """Return the milliseconds until the first of these events, `None` if there is none."""
-    first = next((event["ns"] for event in events if event["event"] in names), None)
-    return None if first is None else (first - since_ns) / 1e6
+def _response(
+    record: FaultRecord, own: Events, links: frozenset[str], events: Events
+) -> tuple[int | None, Events]:
+    """Return the detection of a fault while it lasted, and the update that left its links out.
 
-
-def _response(record: FaultRecord, events: Events) -> Events:
-    """Return the events from a fault's detection, while it lasted, until its link is usable again.
-
-    Empty if the controller did not detect the fault.
+    `own` are the events of its links and proxies; the update has its events, none without one.
     """
-    ended_ns = inf if record.ended_ns is None else record.ended_ns
-    behind = [event for event in events if event["ns"] > record.begun_ns]
-    response = list(dropwhile(lambda event: not _is_failure(event), behind))
-    if not response or response[0]["ns"] > ended_ns:
-        return []
-    link = response[0].get("link")
-    return list(takewhile(lambda e: "usable" not in e or e["link"] != link, response))
+    begun_ns, last_ns = record.begun_ns, record.ended_ns or inf
+    detected_ns = _first_ns(filter(_is_failure, own), begun_ns, last_ns)
+    until_ns = _first_ns(filter(_is_return, own), begun_ns) or inf
+    if detected_ns is None:
+        until_ns = min(until_ns, last_ns)
+    updates = (update for lost, _, update in _updates(events) if lost & links)
+    return detected_ns, next((u for u in updates if begun_ns < u[0]["ns"] <= until_ns), ())
+
+
+def _return(
+    record: FaultRecord, own: Events, links: frozenset[str], events: Events
+) -> tuple[int | None, Events]:
+    """Return when a link was usable after the fault, and the update that used one again."""
+    if record.ended_ns is None:
+        return None, ()
+    usable_ns = _first_ns(filter(_is_return, own), record.ended_ns)
+    updates = (update for _, found, update in _updates(events) if found & links)
+    return usable_ns, next((u for u in updates if usable_ns and u[0]["ns"] > usable_ns), ())
+
+
+def _names(event: Event, links: frozenset[str], proxies: Sequence[str]) -> bool:
+    """Whether an event is a change of one of these links, or the death of one of these proxies."""
+    return event.get("link") in links or event.get("proxy") in proxies
+
+
+def _updates(events: Events) -> Iterator[tuple[frozenset[str], frozenset[str], Events]]:
+    """Yield each update: links that it takes out of use, and into it; the events from it on."""
+    failed: frozenset[str] = frozenset()
+    for number, event in enumerate(events):
+        if event["event"] == "computed":
+            before, failed = failed, frozenset(event["failed"])
+            yield failed - before, before - failed, events[number:]
+
+
+def _named(name: str, events: Events) -> Iterator[Event]:
+    return (event for event in events if event["event"] == name)
+
+
+def _first_ns(events: Iterable[Event], after_ns: int = 0, until_ns: float = inf) -> int | None:
+    """Return the time of the first event in an interval, `None` if there is none."""
+    return next((event["ns"] for event in events if after_ns < event["ns"] <= until_ns), None)
+
+
+def _milliseconds(since_ns: int | None, moment_ns: int | None) -> float | None:
+    return None if since_ns is None or moment_ns is None else (moment_ns - since_ns) / 1e6

@@ -13,6 +13,7 @@ from execution.faults.convergence import (
     epochs_of,
     fault_times,
     has_detected,
+    is_converged,
     rate_changes,
     wait_until_converged,
 )
@@ -21,7 +22,7 @@ from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.shaping import ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop
-from model.faults import Fault, FaultMode, health_under
+from model.faults import Component, Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import (
     affected_interval_s,
@@ -201,12 +202,13 @@ class FaultCase:
         ):
             self._run(executions, prediction, observer, timeline)
             timeline.finish()
-            if not executions[0].complete:
+            gave_up = self._restarts and not executions[0].complete
+            if gave_up:
                 self._wait_until_converged(self.home, reached=REROUTED)
             # End the probes: effects of the job's recovery are no failure of the fabric.
             probes.end()
             aborted_ns = timeline.aborted_ns or executions[0].end_ns
-            if not executions[0].complete and self._restarts:
+            if gave_up:
                 self._recover()
                 back_ns = aborted_ns + round(self.job.restart_time * 1e9)
                 self._run(executions, prediction, observer, not_before_ns=back_ns)
@@ -278,19 +280,32 @@ class FaultCase:
     def _wait_until_converged(
         self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
     ) -> Health:
-        """Wait until the controller, if it runs, has converged; return the expected health."""
+        """Wait until the controller has converged; return the expected health.
+
+        Raises `EmulationError` if it died before it had rerouted.
+        """
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         bed = self.fabric.bed
         if bed.controller.is_running:
             wait_until_converged(bed, health.failed, reached)
+        elif not is_converged(read_journal(bed.controller.journal), health.failed, REROUTED):
+            links = ", ".join(sorted(health.failed))
+            raise EmulationError(
+                f"{self.case.name}: the controller was killed before it had rerouted around "
+                f"{links}; kill it later (faults.N.at)"
+            )
         return health
 
     def _break(self, undos: ExitStack) -> None:
-        """Begin the temporary faults again, without an end; wait for convergence."""
-        for fault in self.faults:
-            if fault.for_s is not None:
+        """Begin the temporary faults again, without an end; the controller reroutes, then dies."""
+        again = [fault for fault in self.faults if fault.for_s is not None]
+        kills = [fault for fault in again if fault.component is Component.CONTROLLER]
+        for fault in again:
+            if fault not in kills:
                 undos.callback(break_component(self.injector, self.home.topology, fault))
         self._converge(self.home)
+        for fault in kills:
+            undos.callback(break_component(self.injector, self.home.topology, fault))
 
     def _epochs(self, during: FaultedExecution) -> list[Epoch]:
         """The states of the fabric during the fault, as the controller has confirmed them."""
@@ -370,14 +385,17 @@ class FaultCase:
         return FaultImpact(
             case=self.case.name,
             fabric=self.case.kind.value,
-            fault=f"{self.faults[0].component} {self.faults[0].mode}",
+            fault=", ".join(dict.fromkeys(f"{one.component} {one.mode}" for one in self.faults)),
             where=", ".join(fault.target for fault in self.faults),
             strategy=self.job.strategy.value,
             baseline=self._judged(phases.baseline, unaffected),
             during=DuringFault(
                 executions=during.executions,
                 fidelity=during.fidelity,
-                times=tuple(fault_times(r, during.started_ns, events) for r in during.records),
+                times=tuple(
+                    fault_times(record, during.started_ns, events, self.home.topology)
+                    for record in during.records
+                ),
                 limits=self.scenario.thresholds,
                 restart=self._restart(during, phases.degraded),
                 aborts=self._restarts,

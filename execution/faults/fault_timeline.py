@@ -3,6 +3,7 @@
 import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from math import inf
 
@@ -22,6 +23,8 @@ LOOK_EVERY_S = 0.1
 
 class FaultTimeline:
     """Begins and ends faults at their times during an execution.
+
+    A fault that begins late, as breaking another takes time, lasts as long as it should.
 
     Once a fault has begun, `gives_up` tells whether the job aborts the execution; by default, it
     goes on. The argument is the execution's start in nanoseconds of CLOCK_MONOTONIC, as are
@@ -44,31 +47,29 @@ class FaultTimeline:
         self._undos: dict[int, Undo] = {}
         self._records: dict[int, FaultRecord] = {}
         for moment_s, fault in zip(moments_s, faults, strict=True):
-            for begin_s, end_s in _times(moment_s, fault):
-                self._plan(fault, begin_s, end_s)
+            for begin_s in _begins(moment_s, fault):
+                self._at(begin_s, partial(self._begin, fault))
 
     @property
     def records(self) -> tuple[FaultRecord, ...]:
         """Records of the faults that have begun until now."""
         return tuple(self._records.values())
 
-    def _plan(self, fault: Fault, begin_s: float, end_s: float) -> None:
-        number = next(self._numbers)
-        self._at(begin_s, lambda: self._begin(number, fault))
-        if end_s < inf:
-            self._at(end_s, lambda: self._end(number))
-
     def _at(self, moment_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (moment_s, next(self._numbers), action))
 
-    def _begin(self, number: int, fault: Fault) -> None:
-        begun_ns = time.monotonic_ns()
+    def _begin(self, fault: Fault) -> None:
+        number, begun_ns = next(self._numbers), time.monotonic_ns()
         topology = self._fabric.topology
         if fault.mode is FaultMode.KILL and fault.component in (Component.GPU, Component.DOMAIN):
             for gpu in nodes(topology, fault):
                 self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
         self._undos[number] = break_component(self._injector, topology, fault)
         self._records[number] = FaultRecord(fault, begun_ns, None)
+        lasts_s = fault.period_s / 2 if fault.mode is FaultMode.FLAP else fault.for_s
+        if lasts_s is not None:
+            since_start_s = (begun_ns - self.started_ns) / 1e9
+            self._at(since_start_s + lasts_s, partial(self._end, number))
 
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)
@@ -106,14 +107,10 @@ class FaultTimeline:
             self._end(number)
 
 
-def _times(moment_s: float, fault: Fault) -> Iterator[tuple[float, float]]:
-    """Yield begin and end in seconds of a fault, once for each period of a flapping link."""
-    if fault.mode is not FaultMode.FLAP:
-        yield moment_s, inf if fault.for_s is None else moment_s + fault.for_s
-        return
-    for period in range(fault.count):
-        begin_s = moment_s + period * fault.period_s
-        yield begin_s, begin_s + fault.period_s / 2
+def _begins(moment_s: float, fault: Fault) -> Iterator[float]:
+    """Yield a fault's begin in seconds, once for each period of a flapping link."""
+    for period in range(fault.count if fault.mode is FaultMode.FLAP else 1):
+        yield moment_s + period * fault.period_s
 
 
 def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:

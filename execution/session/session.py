@@ -190,7 +190,7 @@ class Session:
     def _seen(self, fault: Fault, record: FaultRecord, probed: Sequence[PairRecord]) -> FaultSeen:
         begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.controller.journal)
         blackouts = {pair.name: longest([pair], begun_ns) for pair in probed}
-        times = fault_times(record, begun_ns, events)
+        times = fault_times(record, begun_ns, events, self.topology)
         gone = self._controller_is_gone()
         return FaultSeen(fault, self.health, times, begun_ns, blackouts, gone)
 

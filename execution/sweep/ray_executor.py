@@ -108,8 +108,11 @@ class RayExecutor:
             while True:
                 self._fill(under_way, chain(_taken_from(lost), orders))
                 if not under_way:
-                    self._require_machines(lost)
-                    return
+                    if next(chain(lost, orders), None) is None:
+                        return
+                    raise EmulationError(
+                        "Ray: no machine of the cluster has a CPU left for Railbed"
+                    )
                 for task, outcome in self._outcomes(under_way):
                     sent = under_way.pop(task)
                     if outcome is None and losses[sent.order] < ATTEMPTS - 1:
@@ -179,10 +182,6 @@ class RayExecutor:
         except errors.RayError:
             self._gone.add(sent.machine)
             return None
-
-    def _require_machines(self, lost: list[Order]) -> None:
-        if lost or not any(self._slots().values()):
-            raise EmulationError("Ray: no machine of the cluster has a CPU left for Railbed")
 
     def _take_down(self, tasks: list[Any]) -> None:
         """End the runs under way, and the connection to the cluster."""

@@ -1,5 +1,6 @@
 """Check the faults of a scenario file, and resolve them for one fabric."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from model.fabric.build import build_topology
@@ -48,6 +49,7 @@ def fault_issues(file: ScenarioFile) -> Iterator[Issue]:
     for number, entry in enumerate(file.faults):
         for key, what in _wrong(entry):
             yield Issue(("faults", number, key), what)
+    yield from _nobody_reroutes(file.faults)
     yield from _recovery_issues(file)
 
 
@@ -57,6 +59,8 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         yield "how", f"is not a fault mode of a {entry.what}; known: {possible}"
     if entry.where is not None and entry.random is not None:
         yield "random", "cannot be combined with where"
+    if twice := [name for name, count in Counter(entry.where or ()).items() if count > 1]:
+        yield "where", f"names {twice[0]} twice"
     if entry.at is not None and entry.at_step is not None:
         yield "at_step", "cannot be combined with at"
     if (entry.how is FaultMode.DEGRADE) != (entry.rate is not None):
@@ -67,6 +71,31 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         flapping_s = entry.period * entry.count
         what = f"{entry.count} periods of {entry.period:g} s must last at most {MOST_S:g} s"
         yield "count", f"{what}, got {flapping_s:g} s"
+
+
+def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
+    """Issues of faults that last, or begin again, when a controller is killed for good."""
+    kills = [entry for entry in entries if entry.what is Component.CONTROLLER]
+    for number, entry in enumerate(entries):
+        if entry not in kills and any(not _is_answered(entry, kill) for kill in kills):
+            what = "needs a controller, which is killed for good before"
+            hint = "let the controller return (`for`), or this fault begin before, and stay"
+            yield Issue(("faults", number, "what"), what, hint)
+
+
+def _is_answered(entry: FaultEntry, kill: FaultEntry) -> bool:
+    """Whether the controller returns, or dies after a fault that lasts has begun."""
+    if kill.for_ is not None:
+        return True
+    if entry.for_ is not None or entry.how is FaultMode.FLAP:
+        return False
+    if entry.at_step is not None and kill.at_step is not None:
+        return entry.at_step < kill.at_step
+    return entry.at_step is kill.at_step is None and _at_s(entry) < _at_s(kill)
+
+
+def _at_s(entry: FaultEntry) -> float:
+    return DEFAULT_AT_S if entry.at is None else entry.at
 
 
 def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], list[Issue]]:
@@ -145,7 +174,7 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
         component=entry.what,
         mode=entry.how,
         target=target,
-        at_s=DEFAULT_AT_S if entry.at is None else entry.at,
+        at_s=_at_s(entry),
         at_step=entry.at_step,
         for_s=flapping_s or entry.for_,
         rate_bps=rate_bps,
@@ -165,8 +194,9 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         if entry.for_ is not None or entry.how is FaultMode.FLAP:
             what = f"needs job.strategy reroute: with {job.strategy}, faults are permanent"
             yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
-    if len(file.faults) != 1:
-        yield Issue(("job", "strategy"), f"needs exactly one fault, got {len(file.faults)}")
+    count = sum(entry.random or len(entry.where or (entry.what,)) for entry in file.faults)
+    if count != 1:
+        yield Issue(("job", "strategy"), f"needs exactly one broken component, got {count}")
         return
     if (wanted := SERVED_COMPONENTS.get(job.strategy)) and file.faults[0].what not in wanted:
         needed = " or ".join(wanted)

@@ -133,7 +133,7 @@ def _trial(fabric: Experiment, fault: Fault) -> Trial:
         probes_unaffected=sum(len(record.sent_ns) for record in rest),
         affected=len(affected),
         skipped_ticks=probes.ticks.skipped + others.ticks.skipped,
-        times=fault_times(broken, timeline.started_ns, events),
+        times=fault_times(broken, timeline.started_ns, events, fabric.topology),
     )
 
 

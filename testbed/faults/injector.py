@@ -6,7 +6,7 @@ No fault outlives the fabric: interfaces go with its namespace, processes with t
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import assert_never
 
@@ -84,7 +84,7 @@ class FaultInjector:
         if mode is FaultMode.KILL and name in self._bed.topology.openflow_switches:
             return _broken(lambda: self._kill_switch(name), lambda: self._revive_switch(name))
         if mode is FaultMode.UPGRADE and name in self._bed.topology.openflow_switches:
-            return _broken(lambda: self._take_out(name), lambda: self._return(name))
+            return self._upgrade(name)
         raise EmulationError(f"{name}: {mode} is not a fault mode of this switch")
 
     def break_gpu(self, gpu: str, mode: FaultMode) -> Undo:
@@ -97,7 +97,7 @@ class FaultInjector:
         raise EmulationError(f"{gpu}: {mode} is not a fault mode of a GPU")
 
     def kill_controller(self) -> Undo:
-        """Kill the controller (`kill -9`); the undo restarts it and waits until it is ready."""
+        """Kill the controller (`kill -9`); the undo restarts it, and does not wait for it."""
         return _broken(self._bed.controller.kill, self._start_controller)
 
     def set_cross_connects(
@@ -154,18 +154,25 @@ class FaultInjector:
                 self._link_faults.shape_again(link, link.port_of(name))
         self._link_faults.set_up(links)
 
-    def _take_out(self, name: str) -> None:
-        """Drain a switch, wait until its links carry no data, and end it."""
+    def _upgrade(self, name: str) -> Undo:
+        """Drain a switch, wait until its links carry no data, and end it.
+
+        The undo starts it again; the controller uses its links once it has its rules.
+        """
+        links, faults = self._bed.topology.links_of(name), self._link_faults
+        with ExitStack() as undos:
+            undos.callback(
+                _broken(lambda: self._empty(name), lambda: faults.drain(links, alias=""))
+            )
+            undos.callback(self.break_switch(name, FaultMode.KILL))
+            return undos.pop_all().close
+
+    def _empty(self, name: str) -> None:
+        """Drain a switch, and wait until its links carry no data."""
         links = self._bed.topology.links_of(name)
         self._link_faults.drain(links)
         self._bed.controller.wait_until_moved(frozenset(link.name for link in links))
         wait_for(lambda: self._are_idle(links), f"{name}: the last packets", IDLE_DEADLINE_S)
-        self._kill_switch(name)
-
-    def _return(self, name: str) -> None:
-        """Start a switch again; the controller uses its links once it has its rules."""
-        self._revive_switch(name)
-        self._link_faults.drain(self._bed.topology.links_of(name), alias="")
 
     def _are_idle(self, links: Sequence[Link]) -> bool:
         """Whether links carry nothing but a few probes for a moment."""
@@ -196,8 +203,6 @@ class FaultInjector:
             return
         with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
             self._bed.controller.start()
-        self._bed.controller.wait_for_event("listening")
-        self._bed.controller.wait_for_event("ready")
 
 
 def _sending_end(link: Link, sender: str) -> Port:

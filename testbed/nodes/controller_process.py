@@ -86,7 +86,12 @@ class ControllerProcess:
         wait_for(seen, f"{NAME}: {event}", self._deadline_s, self._watch.check)
 
     def wait_until_moved(self, links: frozenset[str]) -> None:
-        """Wait until the controller has taken links out of use, and removed the old paths."""
+        """Wait until the controller has taken links out of use, and removed the old paths.
+
+        Raises `EmulationError` if it is dead.
+        """
+        if not self.is_running:
+            raise EmulationError(f"{NAME}: is dead, and drains no links")
 
         def moved() -> bool:
             events: Sequence[dict[str, Any]] = read_journal(self.journal)

@@ -180,6 +180,7 @@ def test_a_restarted_controller_finds_nothing_to_do(
     restart = faults.kill_controller()
     behind = fabric.bed.controller.journal_length()
     restart()
+    fabric.bed.controller.wait_for_event("ready")
     assert sent(fabric, behind) == nothing(fabric)
     assert changed_routes(fabric, behind) == (0, 0)
     assert installed(fabric) == desired(fabric)
@@ -200,6 +201,7 @@ def test_a_restarted_controller_sends_the_difference_alone(
     in_proxy(fabric, "d0g0", "ip", "route", "add", "192.0.2.0/24", "dev", "hb0")
 
     restart()
+    fabric.bed.controller.wait_for_event("ready")
 
     assert sent(fabric, behind) == {**nothing(fabric), "rail0": (1, 0)}
     assert changed_routes(fabric, behind) == (1, 0)
@@ -219,6 +221,7 @@ def test_a_restarted_controller_mends_rules_of_its_own_that_others_changed(
     ofctl(fabric, "mod-flows", "rail0", "ip,nw_dst=10.0.0.1,actions=drop")
     ofctl(fabric, "mod-flows", "rail0", "ip,nw_dst=10.0.0.2,actions=dec_ttl,output:2")
     restart()
+    fabric.bed.controller.wait_for_event("ready")
     assert sent(fabric, behind) == {**nothing(fabric), "rail0": (2, 0)}
     assert installed(fabric) == desired(fabric)
 
@@ -233,6 +236,7 @@ def test_a_restarted_controller_mends_groups_of_its_own_that_others_changed(
     bucket = f"bucket=watch_port={ports[1]},actions=output:{ports[1]}"
     ofctl(fabric, "mod-group", "rail0", f"group_id={number},type=ff,{bucket}")
     restart()
+    fabric.bed.controller.wait_for_event("ready")
     assert sent(fabric, behind) == {**nothing(fabric), "rail0": (1, 0)}
     assert installed(fabric) == desired(fabric)
 
@@ -245,6 +249,7 @@ def test_what_fails_while_the_controller_is_down_is_repaired_when_it_returns(
     faults.break_link(link, FaultMode.DOWN)
     assert not datagram_arrives(fabric, "d0g0", "d1g0")
     restart()
+    fabric.bed.controller.wait_for_event("ready")
     assert installed(fabric) == desired(fabric, without_link(fabric, link))
     all_pairs_work(fabric)
 
@@ -264,6 +269,7 @@ def test_a_restarted_controller_does_not_undo_what_was_done_about_a_failure(
         restart = faults.kill_controller()
         behind = fabric.bed.controller.journal_length()
         restart()
+        fabric.bed.controller.wait_for_event("ready")
         records = probes.stop()
     assert sent(fabric, behind) == nothing(fabric)
     assert longest(records, 0) is None

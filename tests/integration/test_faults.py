@@ -15,6 +15,7 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from execution.cases.emulation import Experiment
+from execution.faults.convergence import wait_until_converged
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind
@@ -235,9 +236,24 @@ def test_a_killed_controller_is_started_again(fabric: Experiment, faults: FaultI
     fabric.bed.watch.check()
     undo()
     undo()
+    fabric.bed.controller.wait_for_event("ready")
     after = read_journal(fabric.bed.controller.journal)
     assert after[: len(before)] == before
     assert {"listening", "ready"} <= {str(line["event"]) for line in after[len(before) :]}
+
+
+def test_a_switch_that_could_not_be_upgraded_can_be_killed_and_revived(
+    fabric: Experiment, faults: FaultInjector
+) -> None:
+    """Without a controller, nobody drains it."""
+    restart = faults.kill_controller()
+    with pytest.raises(EmulationError, match="the controller: is dead, and drains no links"):
+        faults.break_switch("rail0", FaultMode.UPGRADE)
+    restart()
+    fabric.bed.controller.wait_for_event("ready")
+    faults.break_switch("rail0", FaultMode.KILL)()
+    wait_until_converged(fabric.bed, frozenset())
+    assert datagram_arrives(fabric, "d0g0", "d1g0")
 
 
 def test_what_cannot_be_broken_so_is_refused(fabric: Experiment, faults: FaultInjector) -> None:
@@ -272,6 +288,7 @@ def test_a_killed_gpu_takes_its_links_along_and_nothing_else(proxies: ProxyKind)
         assert datagram_arrives(fabric, "d0g1", "d1g1")
         undo()
         faults.kill_controller()()
+        bed.controller.wait_for_event("ready")
         assert datagram_arrives(fabric, "d0g1", "d1g1")
         with pytest.raises(EmulationError, match="d1g0: GPU proxy is already dead"):
             faults.break_gpu("d1g0", FaultMode.KILL)

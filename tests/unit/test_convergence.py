@@ -1,5 +1,6 @@
 """Convergence, times and epochs of a failure, read from the controller's journal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from execution.faults.convergence import (
     is_converged,
     rate_changes,
 )
+from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.placement import job_placement
 from model.measurement.records import FaultRecord
+from results.verdicts.fault_impact import FaultTimes
 from tests.unit.fabrics import spec
 
 LINK = "d0g0--rail0"
@@ -29,6 +32,13 @@ def event(milliseconds: float, name: str, **facts: Any) -> dict[str, Any]:
 def fault_of(mode: FaultMode, rate_bps: int | None = None) -> Fault:
     """A fault of the link."""
     return Fault(Component.NIC_LINK, mode, LINK, rate_bps=rate_bps)
+
+
+def times_of(
+    record: FaultRecord, events: Sequence[dict[str, Any]], start_ns: int = 0
+) -> FaultTimes:
+    """The times of a fault on two domains of two GPUs."""
+    return fault_times(record, start_ns, events, build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)))
 
 
 EVENTS = [
@@ -63,7 +73,7 @@ def test_pairs_are_rerouted_before_the_old_paths_are_removed(until: int, reached
 
 def test_times_count_from_the_fault() -> None:
     record = FaultRecord(fault_of(FaultMode.DOWN), round(100e6), round(400e6))
-    times = fault_times(record, round(50e6), EVENTS)
+    times = times_of(record, EVENTS, round(50e6))
     assert (times.begun_s, times.ended_s) == (0.05, 0.35)
     assert (times.detected_ms, times.computed_ms, times.sent_ms) == (10, 13, 14)
     assert times.confirmed_ms == 18
@@ -142,20 +152,20 @@ def test_a_link_that_is_held_down_while_it_flaps_fails_unnoticed() -> None:
     records = [
         FaultRecord(fault_of(FaultMode.FLAP), ms * 10**6, (ms + 200) * 10**6) for ms in begins_ms
     ]
-    times = [fault_times(record, 0, events) for record in records]
+    times = [times_of(record, events) for record in records]
     assert [one.detected_ms for one in times] == [2, 2, None, None]
     assert [one.confirmed_ms for one in times] == [10, 10, None, None]
 
 
 def test_the_response_to_a_short_fault_may_come_after_its_end() -> None:
     events = flapping((102, "failed"), (400, "usable"))
-    times = fault_times(FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, 104 * 10**6), 0, events)
+    times = times_of(FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, 104 * 10**6), events)
     assert (times.detected_ms, times.computed_ms, times.confirmed_ms) == (2, 5, 10)
 
 
 def test_the_return_counts_from_the_faults_end() -> None:
     events = flapping((102, "failed"), (400, "usable"))
-    times = fault_times(FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, 300 * 10**6), 0, events)
+    times = times_of(FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, 300 * 10**6), events)
     assert (times.usable_ms, times.returned_ms) == (100, 108)
 
 
@@ -166,14 +176,62 @@ def test_the_return_of_a_slow_link_is_no_response_to_it() -> None:
         event(300, "detected", link=LINK, usable="rate", rate_bps=10),
         event(500, "computed", failed=[]),
     ]
-    times = fault_times(FaultRecord(fault_of(FaultMode.DEGRADE), 100 * 10**6, None), 0, events)
+    times = times_of(FaultRecord(fault_of(FaultMode.DEGRADE), 100 * 10**6, None), events)
     assert (times.detected_ms, times.computed_ms) == (1, None)
 
 
 def test_what_the_controller_did_not_need_to_answer_has_no_times() -> None:
     kill = Fault(Component.CONTROLLER, FaultMode.KILL, "controller")
-    times = fault_times(FaultRecord(kill, round(700e6), None), 0, EVENTS)
+    times = times_of(FaultRecord(kill, round(700e6), None), EVENTS)
     assert (times.ended_s, times.detected_ms, times.confirmed_ms) == (None, None, None)
+
+
+OTHER = "d1g1--rail1"
+# The controller finds OTHER without carrier 3 ms after a blackhole of LINK, which takes 110 ms.
+BOTH = [
+    event(0, "computed", failed=[]),
+    event(103, "detected", link=OTHER, failed="carrier"),
+    event(106, "computed", failed=[OTHER]),
+    event(107, "sent", switch="rail1"),
+    event(112, "confirmed"),
+    event(210, "detected", link=LINK, failed="probes"),
+    event(213, "computed", failed=[LINK, OTHER]),
+    event(214, "sent", switch="rail0"),
+    event(219, "confirmed"),
+    event(310, "detected", link=OTHER, usable="carrier"),
+    event(313, "computed", failed=[LINK]),
+    event(318, "confirmed"),
+    event(560, "detected", link=LINK, usable="probes"),
+    event(563, "computed", failed=[]),
+    event(568, "confirmed"),
+]
+
+
+def test_each_of_two_faults_has_its_own_times() -> None:
+    hole = FaultRecord(fault_of(FaultMode.BLACKHOLE), 100 * 10**6, 300 * 10**6)
+    other = Fault(Component.NIC_LINK, FaultMode.DOWN, OTHER)
+    times = [
+        times_of(record, BOTH) for record in (hole, FaultRecord(other, 100 * 10**6, 300 * 10**6))
+    ]
+    assert [(one.detected_ms, one.computed_ms, one.sent_ms) for one in times] == [
+        (110, 113, 114),
+        (3, 6, 7),
+    ]
+    assert [one.confirmed_ms for one in times] == [119, 12]
+    assert [(one.usable_ms, one.returned_ms) for one in times] == [(260, 268), (10, 18)]
+
+
+def test_a_fault_that_is_not_detected_has_no_times_of_another() -> None:
+    unnoticed = Fault(Component.NIC_LINK, FaultMode.DOWN, "d1g0--rail0")
+    times = times_of(FaultRecord(unnoticed, 100 * 10**6, 101 * 10**6), BOTH)
+    assert (times.detected_ms, times.computed_ms, times.usable_ms) == (None, None, None)
+
+
+def test_a_controller_that_was_dead_responds_to_a_fault_when_it_is_back() -> None:
+    """It finds the link as it is: it has not seen it fail."""
+    record = FaultRecord(fault_of(FaultMode.DOWN), 100 * 10**6, None)
+    times = times_of(record, [event for event in EVENTS if event["event"] != "detected"])
+    assert (times.detected_ms, times.computed_ms, times.confirmed_ms) == (None, 13, 18)
 
 
 def test_epochs_begin_when_they_are_confirmed() -> None:

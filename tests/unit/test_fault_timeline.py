@@ -70,11 +70,25 @@ def test_a_fault_begins_and_ends_at_its_times() -> None:
     assert breaker.done == []
     assert timeline(1.0) == WATCH_EVERY_S
     assert breaker.done == [f"{link} broken"]
-    timeline(3.0)
+    timeline(3.1)
     assert breaker.done == [f"{link} broken", f"{link} repaired"]
     (record,) = timeline.records
     assert record.ended_ns is not None
     assert record.begun_ns <= record.ended_ns <= time.monotonic_ns()
+
+
+def test_a_fault_that_begins_late_lasts_as_long_as_it_should() -> None:
+    """Breaking another takes 1.5 s."""
+    link = "d0g0--rail0"
+    timeline, breaker, _ = timeline_of(
+        Fault(Component.NIC_LINK, FaultMode.DOWN, link, at_s=0.9, for_s=0.5)
+    )
+    timeline(2.3)
+    assert breaker.done == [f"{link} broken"]
+    timeline(2.7)
+    assert breaker.done == [f"{link} broken"]
+    timeline(2.9)
+    assert breaker.done == [f"{link} broken", f"{link} repaired"]
 
 
 def test_what_stays_broken_is_undone_once() -> None:
@@ -118,7 +132,7 @@ def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: f
     fault = Fault(Component.UPLINK, FaultMode.FLAP, "rail0--spine0", period_s=period_s, count=count)
     timeline, breaker, _ = timeline_of(fault)
     for half in range(2 * count):
-        timeline((half + 0.25) * period_s / 2)
+        timeline((half + 0.25 + 0.5 * (half % 2)) * period_s / 2)
         expected = "broken" if half % 2 == 0 else "repaired"
         assert breaker.done[-1].endswith(expected)
     assert len(breaker.done) == 2 * count

@@ -88,6 +88,22 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "faults: on the rail-only fabric d0g0 has no path to d0g1",
         ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: cannot be combined with flap"),
+        (
+            "[{what: nic-link, where: [d0g0--rail0, d0g0--rail0]}]",
+            "faults.0.where: names d0g0--rail0 twice",
+        ),
+        (
+            "[{what: controller, how: kill}, {what: nic-link, at: 0.5}]",
+            "faults.1.what: needs a controller, which is killed for good before",
+        ),
+        (
+            "[{what: nic-link, for: 0.1}, {what: controller, how: kill, at: 2}]",
+            "faults.0.what: needs a controller",
+        ),
+        (
+            "[{what: nic-link, at: 0.5}, {what: controller, how: kill, at_step: 3}]",
+            "faults.0.what: needs a controller",
+        ),
     ],
 )
 def test_what_is_refused(file: Path, faults: str, words: str) -> None:
@@ -124,7 +140,19 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "[{what: gpu}, {what: nic-link}]",
             "{strategy: spare-gpu}",
             "spare_gpus: 1",
-            "job.strategy: needs exactly one fault, got 2",
+            "job.strategy: needs exactly one broken component, got 2",
+        ),
+        (
+            "[{what: gpu, how: kill, where: [d0g0, d1g0]}]",
+            "{strategy: spare-gpu}",
+            "spare_gpus: 1",
+            "job.strategy: needs exactly one broken component, got 2",
+        ),
+        (
+            "[{what: gpu, random: 3}]",
+            "{strategy: spare-domain}",
+            "spare_domains: 1",
+            "job.strategy: needs exactly one broken component, got 3",
         ),
         (
             "[{what: nic-link, for: 1}]",
@@ -145,6 +173,18 @@ def test_what_a_recovery_strategy_needs(
 ) -> None:
     found = refused(file, faults, job, extra)
     assert any(words in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        "[{what: nic-link, at: 0.2}, {what: controller, how: kill, at: 0.5}]",
+        "[{what: controller, how: kill, for: 0.1}, {what: nic-link, at: 0.5, for: 0.1}]",
+        "[{what: controller, how: kill}]",
+    ],
+)
+def test_a_controller_may_die_once_it_has_rerouted_or_return(file: Path, faults: str) -> None:
+    loaded(file, faults)
 
 
 # Latencies of 10 ms, the longest, included; most of each passes while a last segment is paid for.

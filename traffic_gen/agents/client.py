@@ -149,12 +149,14 @@ class AgentClient:
             asked = True
             self._report(ended, reports, transfers)
         except Aborted:
-            self._abort(ranks, ended, reports)
+            self._abort(ranks, ended, reports, transfers)
+            if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
+                raise _silent("abort", silent) from None
         except EmulationError as error:
             # The cause of the failure is known: do not check the testbed any more.
             self._check, self._patience_s = (lambda: None), 0.0
             if not asked:
-                self._abort(ranks, ended, reports)
+                self._abort(ranks, ended, reports, transfers)
             repeat = _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
             raise Incomplete(error, repeat) from error
         return _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
@@ -189,16 +191,25 @@ class AgentClient:
     ) -> None:
         """Fill `reports` with the records of ranks that have ended; dead agents have none."""
         ranks = self._alive(ended)
-        deadline = time.monotonic() + REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
         for rank in ranks:
             self._send(rank, {"do": "report"})
-        self._wait(ranks, reports, deadline, "report a repeat")
+        self._wait(ranks, reports, _report_deadline(transfers), "report a repeat")
 
-    def _abort(self, ranks: Iterable[int], ended: Answers, reports: Answers) -> None:
-        """Stop the agents that still answer, and fill `reports`; dead agents have none."""
+    def _abort(
+        self,
+        ranks: Iterable[int],
+        ended: Answers,
+        reports: Answers,
+        transfers: Sequence[Transfer],
+    ) -> None:
+        """Stop the agents that still answer, and fill `reports`; dead agents have none.
+
+        An answer that came later would be taken for that to the next request.
+        """
         alive, deadline = self._alive(ranks), time.monotonic() + ABORT_DEADLINE_S
         self._ask([rank for rank in alive if rank not in ended], "abort", ended, deadline)
-        self._ask([rank for rank in alive if rank in ended], "report", reports, deadline)
+        answering = [rank for rank in alive if rank in ended]
+        self._ask(answering, "report", reports, _report_deadline(transfers))
 
     def _ask(self, ranks: Sequence[int], what: str, answers: Answers, deadline: float) -> None:
         """Send a request to agents; fill `answers` with the answers of those that answer."""
@@ -245,8 +256,7 @@ class AgentClient:
                     answers[rank] = answer
             self._check()
             if waiting and time.monotonic() > deadline:
-                missing = ", ".join(str(rank) for rank in sorted(waiting.values()))
-                raise EmulationError(f"agents did not {what}: no answer from ranks {missing}")
+                raise _silent(what, waiting.values())
 
     def _receive(self, rank: int) -> Answer | None:
         """Read from an agent; return its answer if the line is complete, else `None`."""
@@ -271,6 +281,16 @@ class AgentClient:
             self._check()
             time.sleep(0.02)
         raise EmulationError(f"the agent of rank {rank} is lost: {what}")
+
+
+def _silent(what: str, ranks: Iterable[int]) -> EmulationError:
+    missing = ", ".join(map(str, sorted(ranks)))
+    return EmulationError(f"agents did not {what}: no answer from ranks {missing}")
+
+
+def _report_deadline(transfers: Sequence[Transfer]) -> float:
+    """The moment of CLOCK_MONOTONIC until which agents report an execution."""
+    return time.monotonic() + REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
 
 
 def load_deadline_s(all_programs: Iterable[Program]) -> float:
