@@ -25,12 +25,13 @@ from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import (
     cases_section,
     failures_section,
-    is_checked,
     slowdown_in_words,
+    timed,
     work_sections,
 )
 from results.sections.section import Row, Section, human_bytes, range_of
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, clock_of
+from results.verdicts.verdict import times_count
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
@@ -64,10 +65,9 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"Together, jobs take up to {'; '.join(_slowest(slowed))}."
     for failure in result["failures"]:
         yield _failed(failure)
-    degraded = [failure["ratio"] for failure in result["failures"] if failure["ratio"]]
-    if off := [case["ratio"] for case in _judged(result["cases"])]:
+    if off := [case["ratio"] for case in timed(result["cases"])]:
         yield f"Measured over modeled is {range_of(off)}."
-    if degraded:
+    if degraded := [one["ratio"] for one in timed(result["failures"]) if one["ratio"]]:
         yield f"Measured over modeled is {range_of(degraded)} in the degraded phase."
     yield f"The verdict is {result['verdict']}{_because(result)}."
 
@@ -78,11 +78,6 @@ def _slowest(jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         slower = max((job["interference"] for job in on_fabric), key=itemgetter("measured"))
         times = f"{slower['measured']:.2f} times (modeled: {slower['modeled']:.2f})"
         yield f"{times} as long as alone on {kind}"
-
-
-def _judged(cases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The cases whose times are held against the model: those whose data was not checked."""
-    return [case for case in cases if not is_checked(case)]
 
 
 def _because(result: Mapping[str, Any]) -> str:
@@ -100,7 +95,8 @@ def _because(result: Mapping[str, Any]) -> str:
 
 def _failed(failure: Mapping[str, Any]) -> str:
     told = sentence(failure).removesuffix(".")
-    if failure["degraded_s"] and failure["baseline_s"]:
+    known = failure["degraded_s"] and failure["baseline_s"]
+    if known and times_count(failure["data_is_right"]):
         slower = failure["degraded_s"] / failure["baseline_s"]
         modeled = failure["modeled_degraded_s"] / failure["modeled_baseline_s"]
         told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
@@ -110,7 +106,7 @@ def _failed(failure: Mapping[str, Any]) -> str:
 def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
     result, cases = run.result, run.result["cases"]
     if cases:
-        judged = _judged(cases)
+        judged = timed(cases)
         drawn = [completion(cases), *([ratios(judged)] if judged else [])]
         yield Part(cases_section(result), drawn)
     if phases := phases_as_cases(run):
@@ -118,7 +114,7 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
     yield Part(failures_section(result["failures"]))
     yield _moments(run, lost)
     yield from map(Part, work_sections(result))
-    if collectives := [case for case in cases if case["busbw_gbyte_per_s"] is not None]:
+    if collectives := [one for one in timed(cases) if one["busbw_gbyte_per_s"] is not None]:
         yield _bus_bandwidth(collectives)
     yield _fabrics(run)
     faultless = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]

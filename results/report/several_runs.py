@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from results.figures.kit import DASHES, MARKERS, MODELED, SERIES, Picture, drawing, plain
 from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth, case_rows, write_beside
-from results.sections.run import is_checked
+from results.sections.run import timed
 from results.sections.section import Section, range_of, without_fabric
 from results.sections.several_runs import NAMES, comparison_sections, effect_in_words, sweep_section
 from results.verdicts.run import SAME_SIZE
@@ -91,7 +91,7 @@ def _series(points: Sequence[Point], key: str) -> list[list[Case]]:
     """The results of each collective over a parameter, for each setting of the others."""
     series: dict[str, list[Case]] = {}
     for point in points:
-        for case in (one for one in point["cases"] if one["busbw_gbyte_per_s"] is not None):
+        for case in timed(one for one in point["cases"] if one["busbw_gbyte_per_s"] is not None):
             name = ", ".join(filter(None, (case["case"], _others(point, key))))
             series.setdefault(name, []).append({**case, "case": name})
     return list(series.values())
@@ -110,8 +110,7 @@ def _others(point: Point, key: str) -> str:
 
 def _swept_answer(result: Mapping[str, Any]) -> str:
     points = result["points"]
-    cases = [case for point in points for case in point["cases"]]
-    ratios = [case["ratio"] for case in cases if not is_checked(case)]
+    ratios = [case["ratio"] for point in points for case in timed(point["cases"])]
     ended = sum(point["run_id"] is not None for point in points)
     told = f"{ended} of {len(points)} points have a result."
     if ratios:

@@ -20,6 +20,7 @@ from results.sections.section import (
     verdict,
     without_fabric,
 )
+from results.verdicts.verdict import times_count
 
 # Parts that are shorter are rounding errors.
 SHOWN_S = 1e-9
@@ -60,9 +61,8 @@ def work_sections(result: Result) -> Iterator[Section]:
         "Completion times of other generators, against the agents'",
         remarks=[f"{one['case']}: {one['ratio']:.4f}" for one in result.get("generators", ())],
     )
-    if not any(map(is_checked, cases)):
-        told = tuple(map(slowdown_in_words, result["slowdowns"]))
-        yield Section("What rail-only costs, against rail-optimized", remarks=told)
+    told = tuple(map(slowdown_in_words, result["slowdowns"]))
+    yield Section("What rail-only costs, against rail-optimized", remarks=told)
 
 
 def _spread(case: Case) -> str:
@@ -129,6 +129,7 @@ def failures_section(failures: Sequence[Case]) -> Section:
         (
             *_responses(failures),
             *_replays(failures),
+            *_checks(failures),
             *reasons(failures, lambda row: f"{_heading(row)}: {row['fabric']}"),
         ),
     )
@@ -199,21 +200,21 @@ def cases_section(result: Result) -> Section:
 
 def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
     """Say whether data and crafted packets are right, and that such times mean nothing."""
-    checked = [case for case in cases if is_checked(case)]
+    checked = [case for case in cases if not times_count(case["data_is_right"])]
     for what, right, wrong, how, some in (
         (
             "data",
             "all elements of all results are right",
             "not all results are right",
             "The agents checked them meanwhile",
-            [case for case in checked if case["generator"] != "scapy"],
+            [case for case in checked if case.get("generator") != "scapy"],
         ),
         (
             "packets",
             "all came whole, on their intended paths",
             "not all came as intended",
             "They were crafted one by one",
-            [case for case in cases if case["generator"] == "scapy"],
+            [case for case in checked if case.get("generator") == "scapy"],
         ),
     ):
         lost = [case["case"] for case in some if not case["data_is_right"]]
@@ -223,9 +224,9 @@ def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
             yield Marked(f"{what}: {told}. {times}", "fail" if lost else "pass")
 
 
-def is_checked(case: Result) -> bool:
-    """Whether the data was checked."""
-    return case["data_is_right"] is not None
+def timed(cases: Iterable[Case]) -> list[Case]:
+    """The cases or failures whose times are held against the model."""
+    return [case for case in cases if times_count(case["data_is_right"])]
 
 
 def _scales(result: Result) -> Section:

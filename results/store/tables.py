@@ -130,20 +130,27 @@ RAW_TABLES = (
 # Tables to which every case adds its file, even without rows.
 ALWAYS = (TRANSFERS, EXECUTIONS, COUNTERS, QUEUE_PAIRS)
 CASES = {
-    **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "verdict"), TEXT),
+    **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "generator", "verdict"), TEXT),
     **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),
     **dict.fromkeys(("bandwidth_scale", "size_scale", "time_dilation", "median_s"), REAL),
     **dict.fromkeys(("modeled_s", "lower_bound_s", "real_s", "on_paper_s"), REAL),
     "ratio": REAL,
     **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
+    "data_is_right": FLAG,
     "values_s": f"{REAL}[]",
     **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 FAILURES = {
-    **dict.fromkeys((CASE, "fault", "component", "fabric", "strategy", "verdict"), TEXT),
-    **dict.fromkeys(("blackout_ms", "baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
+    **dict.fromkeys((CASE, "scenario", "fault", "component", "fabric", "strategy"), TEXT),
+    **dict.fromkeys(("verdict", "replay_verdict"), TEXT),
+    **dict.fromkeys(("gpus", "bytes", "probed_pairs", "unaffected_pairs"), WHOLE),
+    **dict.fromkeys(("probes_unaffected", "lost_probes_unaffected"), WHOLE),
+    **dict.fromkeys(("bandwidth_scale", "size_scale", "blackout_ms", "skipped"), REAL),
+    **dict.fromkeys(("baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
+    **dict.fromkeys(("aborted_s", "back_s", "modeled_during_fault_s"), REAL),
     **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
-    **dict.fromkeys(("probed_pairs", "unaffected_pairs", "lost_probes_unaffected"), WHOLE),
+    **dict.fromkeys(("modeled_replay_s", "replay_ratio"), REAL),
+    "data_is_right": FLAG,
     **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 INTERFERENCE = {
@@ -360,7 +367,7 @@ def _case(case: Mapping[str, Any]) -> dict[str, Any]:
 def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
     # `where` is a word of SQL, too.
     named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**NO_NOTES, **failure, **named}, FAILURES)
+    return _known({**NO_NOTES, **failure["work"], **failure, **named}, FAILURES)
 
 
 def _interference(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
     degraded = failure["degraded_s"] is not None
     return CaseOutcome(
         name=f"{failure['case']}, {failure['fault']} {failure['strategy']}",
-        work={key: failure[key] for key in ("fabric", "where")},
+        work={**{key: failure["work"][key] for key in WORK}, "where": failure["where"]},
         measured_s=failure["degraded_s"] if degraded else failure["during_fault_s"],
         values=(),
         modeled_s=failure["modeled_degraded_s"],

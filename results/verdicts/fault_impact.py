@@ -9,7 +9,13 @@ from model.measurement.records import Repeat
 from results.store.records import OPTIONAL, plain
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
-from results.verdicts.model_comparison import CaseResult, causes, data_reasons, ratio_reasons
+from results.verdicts.model_comparison import (
+    CaseResult,
+    Work,
+    causes,
+    data_reasons,
+    ratio_reasons,
+)
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 
 # Seconds beyond the job's restart time after which a restart is late.
@@ -77,6 +83,14 @@ class DuringFault:
         """Emulated seconds from the first start to the last end; `None` without a whole one."""
         first, last = self.executions[0], self.executions[-1]
         return (last.end_ns - first.start_ns) / 1e9 if last.complete else None
+
+    @property
+    def data_is_right(self) -> bool | None:
+        """Whether the data of all complete executions is right; `None` if not checked."""
+        if not self.check_data:
+            return None
+        wrong = any(done.errors for done in self.executions if done.complete)
+        return self.executions[-1].complete and not wrong
 
     @property
     def reasons(self) -> Iterator[Reason]:
@@ -161,6 +175,24 @@ class FaultImpact:
         """The verdict, with the reasons and notes of all phases."""
         return Judgement.of(self._reasons())
 
+    @property
+    def phases(self) -> dict[str, CaseResult | DuringFault]:
+        """The phases that this fault has, by name."""
+        phases: dict[str, CaseResult | DuringFault | None] = {
+            BASELINE: self.baseline,
+            DURING: self.during,
+            DEGRADED: self.degraded,
+            RECOVERED: self.recovered,
+        }
+        return {name: phase for name, phase in phases.items() if phase is not None}
+
+    @property
+    def data_is_right(self) -> bool | None:
+        """Whether the data of all phases is right; `None` if it was not checked."""
+        if self.during.data_is_right is None:
+            return None
+        return all(phase.data_is_right for phase in self.phases.values())
+
     def _reasons(self) -> Iterator[Reason]:
         yield from _probe_reasons(self.probes)
         yield from with_verdict(self.baseline, "baseline: ")
@@ -200,6 +232,7 @@ class FaultResult:
     """A failure experiment. One that ended early fails, with the cause, and nothing else.
 
     Times are emulated seconds; those of a phase that the experiment does not have are `None`.
+    `work` is that of the baseline; `data_is_right` is `None` if the results were not checked.
     """
 
     scenario: str
@@ -208,6 +241,7 @@ class FaultResult:
     where: str | None = None
     fabric: str | None = None
     strategy: str | None = None
+    work: Work | None = None
     blackout_ms: float | None = None
     baseline_s: float | None = None
     modeled_baseline_s: float | None = None
@@ -227,6 +261,7 @@ class FaultResult:
     probes_unaffected: int | None = None
     lost_probes_unaffected: int | None = None
     skipped: float | None = None
+    data_is_right: bool | None = None
     times: tuple[FaultTimes, ...] = ()
     verdict: Verdict = Verdict.FAIL
     reasons: tuple[str, ...] = ()
@@ -251,6 +286,7 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         where=impact.where,
         fabric=impact.fabric,
         strategy=impact.strategy,
+        work=impact.baseline.work,
         blackout_ms=probes.blackout_ms,
         baseline_s=impact.baseline.measured_s.median,
         modeled_baseline_s=impact.baseline.modeled_s,
@@ -270,18 +306,10 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         probes_unaffected=probes.sent_unaffected,
         lost_probes_unaffected=probes.lost_unaffected,
         skipped=max(probes.skipped, default=0.0),
+        data_is_right=impact.data_is_right,
         times=during.times,
         verdict=judgement.verdict,
         reasons=judgement.reasons,
         notes=judgement.notes,
-        fidelity={
-            phase: result.fidelity
-            for phase, result in (
-                (BASELINE, impact.baseline),
-                (DURING, during),
-                (DEGRADED, degraded),
-                (RECOVERED, recovered),
-            )
-            if result is not None
-        },
+        fidelity={name: phase.fidelity for name, phase in impact.phases.items()},
     )

@@ -17,7 +17,7 @@ from results.verdicts.breakdown import JobTime
 from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.summary import MeasuredModeled
-from results.verdicts.verdict import Verdict, worst
+from results.verdicts.verdict import Verdict, times_count, worst
 
 Object = Mapping[str, Any]
 # Sizes of the same work, rounded up to whole elements, differ by less than this part.
@@ -122,11 +122,12 @@ def run_object(
 
 def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
     """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
-    for case in cases:
-        rivals = [other for other in cases if _is_baseline(other, case)]
+    timed = _timed(cases)
+    for case in timed:
+        rivals = [other for other in timed if _is_baseline(other, case)]
         # Completion times of request loads are those of arrivals, the same on all fabrics.
-        timed = case.work.generator.is_timed and case.breakdown.inference is None
-        if timed and case.work.fabric.kind is FabricKind.RAIL_ONLY and rivals:
+        is_load = case.breakdown.inference is not None
+        if rivals and not is_load and case.work.fabric.kind is FabricKind.RAIL_ONLY:
             baseline = min(rivals, key=lambda rival: rival.modeled_s)
             yield Slowdown(
                 collective=case.work.collective,
@@ -135,6 +136,10 @@ def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
                 measured=case.measured_s.median / baseline.measured_s.median - 1,
                 modeled=case.modeled_s / baseline.modeled_s - 1,
             )
+
+
+def _timed(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    return [case for case in cases if times_count(case.data_is_right)]
 
 
 def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
@@ -152,11 +157,12 @@ def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
 
 def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
     """Yield the agreement of each timed case that a run has with both generators."""
-    by_agents = {case.case: case for case in cases if case.work.generator is Generator.AGENT}
-    for case in cases:
+    timed = _timed(cases)
+    by_agents = {case.case: case for case in timed if case.work.generator is Generator.AGENT}
+    for case in timed:
         # The generator is a part of a case's name, unless it is the agents.
         other = by_agents.get(case.case.replace(f"/{case.work.generator}", ""))
-        if other is not None and other is not case and case.work.generator.is_timed:
+        if other is not None and other is not case:
             ratio = case.measured_s.median / other.measured_s.median
             yield Agreement(case.case, other.case, ratio)
 

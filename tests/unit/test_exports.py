@@ -155,7 +155,7 @@ def test_a_run_without_collectives_has_no_table(run: Path, tmp_path: Path) -> No
     (iteration, *_) = json.loads((run / "result.json").read_text())["cases"]
     hints: list[tuple[list[dict[str, Any]], str]] = [([iteration], "chakra"), ([], "json")]
     for cases, hint in hints:
-        said = rf"needs a collective without faults \(use --format {hint}"
+        said = rf"needs a timed collective without faults \(use --format {hint}"
         with only(run, cases), pytest.raises(InputError, match=said):
             export_nccl_tests(run, tmp_path)
 
@@ -168,14 +168,25 @@ def test_a_run_of_faults_alone_is_refused(
         export(run, tmp_path)
 
 
-def test_each_generator_has_a_table_but_scapy(run: Path, tmp_path: Path) -> None:
+def test_each_generator_has_a_table_but_of_cases_whose_data_was_checked(
+    run: Path, tmp_path: Path
+) -> None:
     (_, *cases) = json.loads((run / "result.json").read_text())["cases"]
-    sent_by = [{**cases[0], "generator": name} for name in ("agent", "iperf3", "scapy")]
-    with only(run, sent_by):
+    timed = [{**cases[0], "generator": name} for name in ("agent", "iperf3")]
+    checked = [
+        {**cases[1], "generator": name, "data_is_right": right}
+        for name, right in (("agent", True), ("scapy", False))
+    ]
+    with only(run, timed + checked):
         tables = [file for file in export_nccl_tests(run, tmp_path) if file.suffix == ".txt"]
     name = "rail-only_all-reduce_ring"
     assert [file.name for file in tables] == [f"{name}.txt", f"{name}_iperf3.txt"]
     assert tables[1].read_text().startswith("# Railbed: rail-only/all-reduce/ring/iperf3, 4 ranks")
+    assert all(
+        len(json.loads(file.with_suffix(".json").read_text())["results"]) == 1 for file in tables
+    )
+    with only(run, checked), pytest.raises(InputError, match="needs a timed collective"):
+        export_nccl_tests(run, tmp_path)
 
 
 @pytest.mark.parametrize(

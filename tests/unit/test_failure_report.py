@@ -39,6 +39,13 @@ def test_the_answer_of_a_failure_tells_its_moments(run: RunData, failed: Article
     assert seconds == pytest.approx((0.3, 0.3012, 0.3098))
 
 
+def test_times_of_a_failure_whose_data_was_checked_are_not_in_the_answer(run: RunData) -> None:
+    (failure,) = run.result["failures"]
+    checked = {**run.result, "failures": [{**failure, "data_is_right": True}]}
+    answer = run_article(replace(run, result=checked), {}).answer
+    assert "longest blackout 14 ms. The verdict is" in answer
+
+
 def test_the_times_of_a_link_that_flaps_are_a_range(run: RunData) -> None:
     failure = run.result["failures"][0]
     (times,) = failure["times"]

@@ -19,6 +19,7 @@ from model.measurement.records import Repeat, TransferRecord
 from model.prediction.fluid import Prediction
 from results.report.run_data import read_run
 from results.store import tables
+from results.store.records import plain as record
 from results.store.runs import read_result
 from results.store.tables import (
     COUNTERS,
@@ -28,14 +29,17 @@ from results.store.tables import (
     TRANSFERS,
     export_tables,
     in_memory,
+    judged_rows,
     read_table,
     seal,
     sealed,
 )
+from results.verdicts.fault_impact import fault_result
 from results.verdicts.run import run_object
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from tests.unit.test_results import both_fabrics, repeat
+from tests.unit.test_results_failures import IMPACT
 
 CASES = both_fabrics()
 BEFORE = {"a--b": dict.fromkeys(list(COUNTERS.columns)[2:], 1)}
@@ -206,6 +210,22 @@ def test_an_exported_table_has_the_measured_values(tmp_path: Path) -> None:
     assert of_one == known
     (case, _) = json.loads((_exported(folder, tmp_path) / "cases.json").read_text())
     assert case["median_s"] == CASES[0].measured_s.median
+
+
+def test_tables_tell_whether_data_was_checked_and_all_values_of_a_failure(tmp_path: Path) -> None:
+    found = read_result(run_folder(tmp_path))
+    failure = record(fault_result("down", IMPACT))
+    (case, *_) = judged_rows(found)["cases"]
+    assert (case["generator"], case["data_is_right"]) == ("agent", None)
+    (row,) = judged_rows({**found, "failures": [failure]})["failures"]
+    named = {"case": "case_name", "where": "component"}
+    values = {
+        named.get(key, key): value
+        for key, value in failure.items()
+        if key not in {"work", "times", "fidelity", "notes"}
+    }
+    assert values == {key: row[key] for key in values}
+    assert row["bytes"] == failure["work"]["bytes"]
 
 
 def test_lists_in_csv_are_json(tmp_path: Path) -> None:

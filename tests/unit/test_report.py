@@ -509,7 +509,9 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
     none = [{**case, "data_is_right": True} for case in run.result["cases"]]
     page = run_article(replace(run, result={**run.result, "cases": none}), {})
     assert "Measured over modeled" not in page.answer
-    assert "residuals" not in {picture.name for picture in page.pictures}
+    assert not {"residuals", "bus-bandwidth"} & {picture.name for picture in page.pictures}
+    swept = _swept(replace(run, result={**run.result, "cases": none}), 1, 10)
+    assert "bus-bandwidth" not in {picture.name for picture in swept.pictures}
 
 
 def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Article) -> None:

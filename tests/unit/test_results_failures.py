@@ -46,6 +46,13 @@ IMPACT = FaultImpact(
 )
 
 
+RIGHT = replace(result(), data_is_right=True)
+CHECKED = {
+    **dict.fromkeys(("baseline", "degraded", "recovered"), RIGHT),
+    "during": replace(DURING, check_data=True),
+}
+
+
 def failed(scenario: str, impact: FaultImpact) -> dict[str, Any]:
     return plain(fault_result(scenario, impact))
 
@@ -134,6 +141,34 @@ def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
     row = lost_experiment("nic-link-down", "the controller died")
     assert list(row) == list(failed("nic-link-down", IMPACT))
     assert (row["verdict"], row["reasons"]) == ("fail", ["the controller died"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "right"),
+    [
+        ({}, True),
+        (during(repeat(0, 1.5, errors=("rank 3: chunk 0",)), check_data=True), False),
+        (during(repeat(0, 1.5, complete=False), check_data=True), False),
+        # An aborted execution has no result.
+        (restarted(2.0, check_data=True), True),
+        (restarted(2.0, check_data=True, complete=False), False),
+        ({"degraded": replace(result(), data_is_right=False)}, False),
+    ],
+)
+def test_the_data_of_all_phases_is_right_or_not(changes: dict[str, Any], right: bool) -> None:
+    assert failed("down", IMPACT)["data_is_right"] is None
+    checked = {**CHECKED, **changes}
+    row = failed("down", replace(IMPACT, **checked))
+    assert row["data_is_right"] is right
+    remarks = " ".join(map(str, failures_section([row]).remarks))
+    assert ("data: all elements" if right else "data: not all results") in remarks
+    assert "the times mean nothing" in remarks
+
+
+def test_a_failure_has_the_work_of_a_case() -> None:
+    case, row = plain(IMPACT.baseline), failed("down", IMPACT)
+    assert row["work"] == {key: case[key] for key in row["work"]}
+    assert {"fabric", "gpus", "bytes", "bandwidth_scale", "size_scale"} <= set(row["work"])
 
 
 def test_a_replay_is_not_shown_as_a_prediction() -> None:

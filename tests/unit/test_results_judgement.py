@@ -17,12 +17,13 @@ from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
+from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare
-from results.verdicts.run import run_object
+from results.verdicts.run import agreements, run_object, slowdowns
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
@@ -190,6 +191,21 @@ def test_the_ratio_of_a_run_that_checks_data_is_shown_but_not_judged() -> None:
     assert "3.0000" in lines
     assert "data: all elements of all results are right" in lines
     assert "What rail-only costs" not in lines
+
+
+@given(st.lists(st.sampled_from([None, True, False]), min_size=2, max_size=2))
+def test_times_are_held_against_each_other_only_if_no_data_was_checked(
+    right: list[bool | None],
+) -> None:
+    cases = [result(repeat()), on_rail_optimized(result(repeat()), 0.1, "two-step")]
+    both = [
+        dataclasses.replace(case, data_is_right=known)
+        for case, known in zip(cases, right, strict=True)
+    ]
+    assert bool(list(slowdowns(both))) == (right == [None, None])
+    sent = dataclasses.replace(both[1].work, generator=Generator.IPERF3)
+    by_iperf3 = dataclasses.replace(both[1], case=f"{both[0].case}/iperf3", work=sent)
+    assert bool(list(agreements([both[0], by_iperf3]))) == (right == [None, None])
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,17 @@ def test_cases_with_faults_have_no_repeats_to_compare() -> None:
     assert (in_words(case), case["ratio"]) == ("no repeats", 1)
 
 
+def test_failures_of_other_work_have_no_ratio() -> None:
+    faults = run_object("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)])
+    larger = json.loads(json.dumps(faults))
+    (failure,) = larger["failures"]
+    failure["work"]["bytes"] *= 2
+    failure["work"]["fabric"]["domains"] = 4
+    (case,) = comparison_object(stored("a", result=faults), stored("b", result=larger))["cases"]
+    assert case["other_work"] == ["fabric.domains: 2 against 4", "bytes: 4000000 against 8000000"]
+    assert (in_words(case), case["ratio"]) == ("other work", None)
+
+
 def test_effects_are_in_percent() -> None:
     case = {"difference": "larger than the spread", "ratio": 0.524}
     assert effect_in_words(case) == "47.6% faster"
