@@ -367,7 +367,7 @@ def _case(case: Mapping[str, Any]) -> dict[str, Any]:
 def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
     # `where` is a word of SQL, too.
     named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**NO_NOTES, **failure["work"], **failure, **named}, FAILURES)
+    return _known({**NO_NOTES, **(failure["work"] or {}), **failure, **named}, FAILURES)
 
 
 def _interference(job: Mapping[str, Any]) -> dict[str, Any]:

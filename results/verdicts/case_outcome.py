@@ -57,9 +57,10 @@ def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
 
 def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
     degraded = failure["degraded_s"] is not None
+    work = failure["work"] or {}  # of an experiment that ended early, nothing is known
     return CaseOutcome(
         name=f"{failure['case']}, {failure['fault']} {failure['strategy']}",
-        work={**{key: failure["work"][key] for key in WORK}, "where": failure["where"]},
+        work={**{key: work.get(key) for key in WORK}, "where": failure["where"]},
         measured_s=failure["degraded_s"] if degraded else failure["during_fault_s"],
         values=(),
         modeled_s=failure["modeled_degraded_s"],

@@ -13,6 +13,7 @@ from model.measurement.records import Repeat
 from results.render.terminal import print_sections
 from results.sections.run import failures_section
 from results.store.records import plain
+from results.verdicts.case_outcome import outcomes
 from results.verdicts.fault_impact import (
     DuringFault,
     FaultImpact,
@@ -141,6 +142,8 @@ def test_an_experiment_that_ended_early_is_a_failed_row() -> None:
     row = lost_experiment("nic-link-down", "the controller died")
     assert list(row) == list(failed("nic-link-down", IMPACT))
     assert (row["verdict"], row["reasons"]) == ("fail", ["the controller died"])
+    (outcome,) = outcomes({"cases": [], "failures": [row]})
+    assert set(outcome.work.values()) == {None}
 
 
 @pytest.mark.parametrize(
