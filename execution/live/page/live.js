@@ -302,14 +302,18 @@ function blackout(one) {
   const lasted = !one.probed ? "no affected pair has another path"
     : one.blackout_ms === null ? "a pair was not reached again" : milliseconds(one.blackout_ms);
   const caption = item(made, "figcaption", `${one.fault}: ${lasted}`);
-  item(caption, "span", `; detected after ${milliseconds(one.detected_ms)}, `
-    + `new paths after ${milliseconds(one.confirmed_ms)}`, "hint");
+  item(caption, "span", `; ${after("detected", one.detected_ms, "not detected")}, `
+    + after("new paths", one.confirmed_ms, "no new paths"), "hint");
   if (one.probed) strip(made, one);
   return made;
 }
 
+function after(what, ms, never) {
+  return ms === null ? never : `${what} after ${milliseconds(ms)}`;
+}
+
 function milliseconds(ms) {
-  return ms === null ? "–" : `${ms.toFixed(0)} ms`;
+  return `${ms.toFixed(0)} ms`;
 }
 
 function strip(parent, one) {
