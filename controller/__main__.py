@@ -3,6 +3,7 @@
 import argparse
 import json
 import resource
+import warnings
 from pathlib import Path
 
 from controller.journal import Journal
@@ -16,6 +17,8 @@ LOOPBACK = "127.0.0.1"
 
 def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> None:
     """Listen, and run Ryu's event loop until the process ends."""
+    # Ryu needs eventlet, whose advice to migrate would stand in every log.
+    warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")
     import eventlet.wsgi
 
     # Ryu imports this name, which eventlet has dropped; its REST server is never loaded.

@@ -74,9 +74,10 @@ class FaultTimeline:
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)
         if undo is not None:
+            # The controller may see a link work before the repair has returned.
+            record, ended_ns = self._records[number], time.monotonic_ns()
             undo()
-            record = self._records[number]
-            self._records[number] = FaultRecord(record.fault, record.begun_ns, time.monotonic_ns())
+            self._records[number] = FaultRecord(record.fault, record.begun_ns, ended_ns)
 
     def __call__(self, since_start_s: float) -> float:
         """Begin and end due faults; return seconds until the next call, or raise `Aborted`."""

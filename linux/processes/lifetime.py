@@ -274,7 +274,18 @@ def require_not_stopped(process_id: int, what: str) -> None:
 
 def _obituary(dead: _Watched) -> str:
     what = f"{dead.what} (process {dead.process_id})"
-    return f"{what} died; its log ends with:\n{last_words(dead.log)}"
+    return f"{what} died{_cause(dead.process_id)}; its log ends with:\n{last_words(dead.log)}"
+
+
+def _cause(process_id: int) -> str:
+    """Name the signal that a child of this process died of; empty without one, or if unknown."""
+    try:
+        ended = os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # another's child, or awaited already
+        return ""
+    if ended is None or ended.si_code == os.CLD_EXITED:
+        return ""
+    return f" of {signal.Signals(ended.si_status).name}"
 
 
 def kill(process_id: int) -> None:

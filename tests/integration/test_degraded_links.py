@@ -180,6 +180,7 @@ def test_a_controller_started_anew_knows_of_slow_links(
     wait_for(fabric, begin, "settled")
     begin = fabric.bed.controller.journal_length()
     faults.kill_controller()()
+    fabric.bed.controller.wait_for_event("ready")
     wait_for(fabric, begin, "detected", link=link.name, degraded="rate", rate_bps=RATE_BPS // 4)
     assert [line["drained"] for line in lines_behind(fabric, begin, "computed")] == [[link.name]]
     assert all(line["added"] == 0 for line in lines_behind(fabric, begin, "sent"))

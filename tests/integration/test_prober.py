@@ -119,7 +119,8 @@ def test_a_prober_that_dies_is_noticed(fabric: Experiment, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("end", "said"), [(signal.SIGKILL, "died; its log ends with"), (signal.SIGSTOP, "is stopped")]
+    ("end", "said"),
+    [(signal.SIGKILL, "died of SIGKILL; its log ends with"), (signal.SIGSTOP, "is stopped")],
 )
 def test_what_happens_to_a_prober_is_noticed_while_it_probes(
     fabric: Experiment, tmp_path: Path, end: signal.Signals, said: str

@@ -190,7 +190,7 @@ def test_a_death_is_exit_code_4_with_last_words(started: Started) -> None:
     os.kill(run_process("ovs-vswitchd", before), signal.SIGKILL)
     _, said = process.communicate(timeout=15)
     assert process.returncode == 4
-    assert "died; its log ends with" in said
+    assert "; its log ends with" in said
     state = json.loads(next(Path("runs").glob("*/state.json")).read_text())
     assert state["state"] == "incomplete"
     assert "died" in state["cause"]

@@ -94,7 +94,10 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (FAULT + "    for: 1e300\n", "must be at most 86400"),
         (FAULT + "    at: 1e300\n", "must be at most 86400"),
         (FAULT + "    how: degrade\n    rate: 1 kbit/s\n", "leaves 0.05 bit/s, below the 10000"),
-        (FAULT + "    where: " + str(["x"] * 3000) + "\n", "has no nic-link 'x' and 2999 others"),
+        (
+            FAULT + f"    where: {[f'x{n}' for n in range(3000)]}\n",
+            "no nic-link 'x0' and 2999 others",
+        ),
         (FAULT + "job: {restart_time: 1e300}\n", "must be at most 86400"),
         (FAULT + "job: {reconfiguration_time: 1e300}\n", "must be at most 86400"),
         (GOOD + "repeats: 1000000000\n", "must be at most 1000"),

@@ -46,7 +46,8 @@ def test_the_controller_has_time_to_find_a_gray_failure(
 ) -> None:
     waits = Waits()
     monkeypatch.setattr(convergence, "wait_for", waits.wait_for)
-    bed = SimpleNamespace(topology=topology, watch=Watch())
+    ready = SimpleNamespace(wait_for_event=lambda _: None)
+    bed = SimpleNamespace(topology=topology, watch=Watch(), controller=ready)
     wait_until_converged(cast(Any, bed), frozenset())
     assert waits.deadlines_s == [DEADLINE_S + longest_detection_s(topology)]
 

@@ -20,7 +20,7 @@ def folder() -> Iterator[Path]:
 
 
 @settings(
-    max_examples=1000,
+    max_examples=400,
     derandomize=True,
     database=None,
     deadline=None,
