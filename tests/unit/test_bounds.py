@@ -25,9 +25,6 @@ workloads:
 """
 OWN = GOOD.replace("platform: dgx-h100", "hb_rate: 100 Gbit/s\n  nic_rate: 10 Gbit/s")
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 31))
-MERGES = "a0: &a0 {k: 1}\n" + "".join(
-    f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 31)
-)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +49,6 @@ def test_only_a_file_of_bounded_size_is_read(
     ("text", "message"),
     [
         (BOMB + GOOD, "more than 10000 values"),
-        (MERGES + GOOD, "more than 10000 values"),
         ("x: [" + "[], " * 10_000 + "]\n" + GOOD, "more than 10000 values"),
         ("x: &a [*a]\n" + GOOD, "an alias repeats the value that it is in"),
         ("x: " + "[" * 4000, "it is nested more than 20 deep"),
@@ -94,7 +90,10 @@ def test_a_long_size_is_refused_in_linear_time(file: Path, size: str) -> None:
         (FAULT + "    for: 1e300\n", "must be at most 86400"),
         (FAULT + "    at: 1e300\n", "must be at most 86400"),
         (FAULT + "    how: degrade\n    rate: 1 kbit/s\n", "leaves 0.05 bit/s, below the 10000"),
-        (FAULT + "    where: " + str(["x"] * 3000) + "\n", "has no nic-link 'x' and 2999 others"),
+        (
+            FAULT + f"    where: {[f'x{n}' for n in range(3000)]}\n",
+            "no nic-link 'x0' and 2999 others",
+        ),
         (FAULT + "job: {restart_time: 1e300}\n", "must be at most 86400"),
         (FAULT + "job: {reconfiguration_time: 1e300}\n", "must be at most 86400"),
         (GOOD + "repeats: 1000000000\n", "must be at most 1000"),

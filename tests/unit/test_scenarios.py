@@ -231,6 +231,34 @@ def test_overrides_take_effect(
     assert scenario.cases[0].emulated_bytes == round(12_000_000 / size_scale)
 
 
+REPEATED = """\
+fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - &w {collective: all-to-all, algorithm: two-step, size: &s 4 MB, size_scale: 2}  # the first
+"""
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(["{<<: *w, algorithm: direct}", "{<<: [{algorithm: direct}, *w]}"])
+    | st.just("{collective: all-to-all, algorithm: direct, size: *s, size_scale: 2}"),
+    st.integers(0, 1),
+    st.sampled_from(["size=8 MB", "size_scale=3", "generator=iperf3"]),
+)
+def test_an_override_changes_one_place_also_in_the_text(
+    tmp_path_factory: pytest.TempPathFactory, second: str, changed: int, override: str
+) -> None:
+    """A merge or an alias is a copy: an override of one does not change the other."""
+    path = tmp_path_factory.mktemp("repeated") / "x.yaml"
+    path.write_text(f"{REPEATED}  - {second}\n")
+    before, after = load(path), load(path, [f"workloads.{changed}.{override}"])
+    same = [case in before.cases for case in after.cases]
+    assert same == [number != changed for number in (0, 1)] * 2
+    assert "# the first" in after.text
+    path.write_text(after.text)
+    assert load(path) == after
+
+
 @given(st.floats(1e-3, 1e6), st.sampled_from(sorted({**SIZES, **RATES})))
 def test_quantities_are_number_times_unit(number: float, unit: str) -> None:
     units = {**SIZES, **RATES}
