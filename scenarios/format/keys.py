@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from model.fabric.addressing import MAX_DOMAINS
+from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric.shaping import (
     DEFAULT_WINDOW,
     LEAST_DEPTH_S,
@@ -174,7 +174,7 @@ class Fabric(Strict):
         description="GPUs that unequal domains lack (`d1g3`): they have no proxy and no links, and "
         "ranks number the others",
     )
-    domain_sizes: tuple[Count, ...] | None = Field(
+    domain_sizes: tuple[Annotated[Count, Field(le=MAX_DOMAIN_SIZE)], ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_DOMAINS,
@@ -341,8 +341,9 @@ def _with_sizes(given: Any) -> Any:
     for key in ("domains", "domain_size", "missing"):
         if key in given:
             raise ValueError(f"domain_sizes cannot be combined with {key}")
-    sizes = given["domain_sizes"]
-    if not isinstance(sizes, list) or not sizes or not all(type(size) is int for size in sizes):
+    sizes, possible = given["domain_sizes"], range(1, MAX_DOMAIN_SIZE + 1)
+    is_list = isinstance(sizes, list) and 1 <= len(sizes) <= MAX_DOMAINS
+    if not is_list or not all(type(size) is int and size in possible for size in sizes):
         return {**given, "domains": 1, "domain_size": 1}  # the list itself is refused
     most = max(sizes)
     missing = [f"d{n}g{rail}" for n, size in enumerate(sizes) for rail in range(size, most)]
