@@ -278,6 +278,22 @@ def value_of(text: str) -> Any:
         raise ValueError(f"the value {unreadable(error)}") from None
 
 
+def out_of_bounds(text: str, values: Any) -> str:
+    """Say why a text of these values could not be read again; empty if it can."""
+    if (size := len(text.encode())) > MOST_BYTES:
+        return f"it has more than {MOST_BYTES / 2**20} MiB, {size / 2**20:.2f}"
+    if (count := _count(values)) > MOST_VALUES:
+        return f"it has more than {MOST_VALUES} values, {count}"
+    return ""
+
+
+def _count(node: Any) -> int:
+    """Return the number of a node's values, keys included, as the composer counts them."""
+    if isinstance(node, dict):
+        return 1 + sum(1 + _count(value) for value in node.values())
+    return 1 + sum(map(_count, node)) if isinstance(node, list) else 1
+
+
 def plain(node: Any) -> Any:
     """Convert a node to plain dictionaries and lists, without ruamel.yaml's types."""
     if isinstance(node, dict):
