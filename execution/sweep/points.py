@@ -14,7 +14,7 @@ from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
 from results.store.sweeps import SweepFolder, begin_sweep, begun_at_once, find_sweep
-from scenarios.format.document import UNREADABLE, parser, unreadable, value_of
+from scenarios.format.document import UNREADABLE, parser, refuse_comments, unreadable, value_of
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
 
@@ -60,8 +60,9 @@ def axis(option: str) -> Axis:
 
 
 def _texts(listed: str) -> list[str]:
-    """Split a list into its values, as written; raises `ValueError` if it is not YAML."""
+    """Split a list into its values, as written; raises `ValueError` for a comment, or no YAML."""
     text = f"[{listed}\n]"
+    refuse_comments(text)
     try:
         node = parser("safe").compose(text)
     except UNREADABLE as error:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -162,6 +163,7 @@ def _override(values: CommentedMap, text: str) -> Place:
             node[part] = CommentedMap()
         node = node[part]
     _require_possible(node, place)
+    refuse_comments(value)
     node[place[-1]] = value_of(value)
     return place[:made]
 
@@ -292,6 +294,17 @@ def _count(node: Any) -> int:
     if isinstance(node, dict):
         return 1 + sum(1 + _count(value) for value in node.values())
     return 1 + sum(map(_count, node)) if isinstance(node, list) else 1
+
+
+def refuse_comments(text: str) -> None:
+    """Raise `ValueError` with a message if an option's YAML has a comment, which would be lost."""
+    try:
+        tokens = list(parser("safe").scan(text))
+    except UNREADABLE:
+        return  # whoever parses the text says why it is not YAML
+    for token, after in pairwise(tokens):
+        if "#" in text[token.end_mark.index : after.start_mark.index]:
+            raise ValueError("a blank and # begin a comment (quote a value that has them)")
 
 
 def plain(node: Any) -> Any:
