@@ -147,7 +147,7 @@ class SwitchQueueKeys(Strict):
     kmax: Bytes = Field(
         default=SwitchQueue.kmax_bytes, description="ecn: while more bytes wait, all are marked"
     )
-    pmax: Annotated[float, Field(gt=0, le=1)] = Field(
+    pmax: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(
         default=SwitchQueue.pmax, description="ecn: part that is marked right below `kmax`"
     )
 
@@ -255,19 +255,20 @@ class Fabric(Strict):
     spare_rail_switches: Whole = Field(
         default=0, description="rail switches that wait for NIC links"
     )
-    bucket_depth: Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S)] | Literal["auto"] = (
-        Field(
-            default="auto",
-            description="seconds of its rate that a link makes up for at once after a pause, "
-            f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
-        )
+    bucket_depth: (
+        Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S, strict=True)] | Literal["auto"]
+    ) = Field(
+        default="auto",
+        description="seconds of its rate that a link makes up for at once after a pause, "
+        f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
     )
-    grain: Annotated[int, Field(ge=LEAST_GRAIN_PACKETS, le=SEGMENT_PACKETS)] | Literal["auto"] = (
-        Field(
-            default="auto",
-            description="packets of a segment, the turns in which flows share a link, "
-            f"{LEAST_GRAIN_PACKETS} to {SEGMENT_PACKETS}; `auto`: few where flows contend",
-        )
+    grain: (
+        Annotated[int, Field(ge=LEAST_GRAIN_PACKETS, le=SEGMENT_PACKETS, strict=True)]
+        | Literal["auto"]
+    ) = Field(
+        default="auto",
+        description="packets of a segment, the turns in which flows share a link, "
+        f"{LEAST_GRAIN_PACKETS} to {SEGMENT_PACKETS}; `auto`: few where flows contend",
     )
     window: Count = Field(
         default=DEFAULT_WINDOW,
@@ -361,6 +362,7 @@ class Expect(Strict):
         default=None,
         gt=0,
         le=MOST_S * 1e3,
+        strict=True,
         description="faults: a longer blackout of any probed pair: fail",
     )
 
@@ -392,6 +394,7 @@ class FaultEntry(Strict):
         default=None,
         gt=0,
         le=MOST_S,
+        strict=True,
         alias="for",
         description="seconds that the fault lasts; default: until the end",
     )
@@ -399,6 +402,7 @@ class FaultEntry(Strict):
         default=0.5,
         ge=SHORTEST_PERIOD_S,
         le=MOST_S,
+        strict=True,
         description="flap: seconds; down for half of each",
     )
     count: Count = Field(default=4, le=MOST_PERIODS, description="flap: how many periods")

@@ -1,17 +1,20 @@
 """Scenario files: accepted values, and the exact messages for refused ones."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from model.errors import InputError, Problem
 from model.fabric.spec import PLATFORMS, FabricKind, HbNetwork, NicNetwork
 from model.workload.transfers.collective import Collective
 from scenarios.format.reference import SECTIONS, reference
 from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity
+from scenarios.format.workloads.work import JobPlace
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import (
@@ -213,6 +216,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x"),
+        ("description=run #2", "--set description=run #2: a blank and # begin a comment (quote"),
     ],
 )
 def test_overrides_are_named_in_the_message(write: Path, override: str, message: str) -> None:
@@ -292,6 +296,24 @@ def test_every_algorithm_is_tried(name: str) -> None:
     shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
     checked = {named for case in scenario.cases for named in case.task.collectives}
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
+
+
+def accepts_in_quotes(model: type[BaseModel], key: str) -> bool:
+    """Whether a key takes some number both as it is and in quotes."""
+    value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
+    for number in (0, 1e-9, 0.001, 0.5, 1, 8):
+        with suppress(ValidationError):
+            value.validate_python(number)
+            value.validate_python(str(number))
+            return True
+    return False
+
+
+def test_a_number_in_quotes_is_refused() -> None:
+    # Spans of numbers, as `0-3`, are text.
+    models = [model for model in SECTIONS if model is not JobPlace]
+    keys = [(model, key) for model in models for key in model.model_fields]
+    assert [key for model, key in keys if accepts_in_quotes(model, key)] == []
 
 
 def test_the_reference_of_all_keys_is_true() -> None:
