@@ -27,6 +27,7 @@ from results.store.runs import DEFAULT_STORE
 from results.verdicts.fault_impact import lost_experiment
 from scenarios.library_files import library
 from scenarios.load import load
+from scenarios.planning.machine_profile import machine_by
 from scenarios.scenario import Scenario
 from testbed.virtual_machine.program import program
 
@@ -39,7 +40,8 @@ def failures(
     fresh: Fresh = False,
 ) -> bool:
     """Run all experiments; print their rows, or those until one ended early."""
-    experiments = [scenario for path in library() if (scenario := load(path)).has_faults]
+    machine = machine_by(clock)
+    experiments = [load(path, (), machine) for path in library() if load(path).has_faults]
     rows: list[dict[str, Any]] = []
     try:
         if is_virtual(clock, proxies, fresh=fresh):

@@ -29,7 +29,7 @@ from results.store.runs import DEFAULT_STORE, find_run, read_result
 from results.store.tables import JUDGED_TABLES, RAW_TABLES, judged_rows, read_table
 from scenarios.library_files import scenario_file
 from scenarios.load import load as load_scenario
-from scenarios.planning.machine_profile import known_machine, virtual_machine
+from scenarios.planning.machine_profile import machine_by
 from scenarios.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class Setup:
     def scenario(self) -> Scenario:
         """The scenario with every default and `auto` filled in."""
         overrides = [f"{key}={json.dumps(value)}" for key, value in self.changes.items()]
-        machine = virtual_machine() if self.clock == VIRTUAL else known_machine()
-        return load_scenario(self.path, overrides, machine)
+        return load_scenario(self.path, overrides, machine_by(self.clock))
 
     def changed(self, changes: Mapping[str, object]) -> "Setup":
         """The same with further changes, which are checked at once."""

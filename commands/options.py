@@ -131,13 +131,12 @@ def load_scenario(
     """
     # Importing what knows scenarios takes half a second: only commands that need it do it.
     from scenarios.load import load
-    from scenarios.planning.machine_profile import known_machine, virtual_machine
+    from scenarios.planning.machine_profile import machine_by
 
     changes = [*overrides, *([] if datapath is None else [f"fabric.datapath={datapath}"])]
-    if clock != VIRTUAL:
-        return load(scenario_file(path), changes, known_machine())
-    scenario = load(scenario_file(path), changes, virtual_machine())
-    require_built_in(scenario)
+    scenario = load(scenario_file(path), changes, machine_by(clock))
+    if clock == VIRTUAL:
+        require_built_in(scenario)
     return scenario
 
 

@@ -37,6 +37,7 @@ from results.store.sweeps import SweepFolder
 from results.verdicts.sweep import sweep_object
 from scenarios.library_files import scenario_file
 from scenarios.load import load
+from scenarios.planning.machine_profile import machine_by
 from testbed.virtual_machine.program import program
 
 
@@ -80,7 +81,10 @@ def sweep(
         _refuse_virtual_options(at_once_here, fresh=fresh)
     here = partial(_require_machine, clock or REAL, proxies)
     require = here if is_local else partial(_require_ray, address)
-    folder = asked.folder(store, require_possible if is_local else anything_elsewhere, require)
+    if is_local:
+        folder = asked.folder(store, require_possible, require, machine_by)
+    else:
+        folder = asked.folder(store, anything_elsewhere, require)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:

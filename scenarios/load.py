@@ -14,11 +14,14 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.scalarstring import LiteralScalarString
 
 from model.errors import InputError
 from model.prediction.machine import Machine
 from scenarios.format.checked_file import checked
-from scenarios.format.document import Document, override, parse, read
+from scenarios.format.document import Document, out_of_bounds, override, parse, read
+from scenarios.format.files import matrix_text
+from scenarios.format.issues import Issue
 from scenarios.format.keys import SCENARIO, ScenarioFile
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.resolve import resolve
@@ -60,6 +63,10 @@ def _loaded(
     file = checked(document, ScenarioFile)
     name = file.name or _name_of(document.path)
     text = _standalone_text(document, file, name)
+    # Of a scenario on paper, no run folder has the text.
+    if not on_paper and (much := out_of_bounds(text, document.values)):
+        what = f"is out of bounds with what its overrides and other files say: {much}"
+        document.refuse([Issue((), what)])
     scenario = resolve(document, file, name, text, machine, on_paper)
     if document.problems:
         raise InputError(*document.problems)
@@ -95,9 +102,15 @@ def _standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
     is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
     for entry, whole in zip(_entries(values), _entries(checked), strict=True):
         for key in KIND_OF:
-            if key in entry and entry[key] != whole[key]:
-                entry[key], is_changed = whole[key], True
+            is_text = isinstance(entry.get(key), str)
+            if is_text and entry[key] != (alone := _alone(whole[key])):
+                entry[key], is_changed = alone, True
     return _written(values, name) if is_changed else document.text
+
+
+def _alone(value: Any) -> Any:
+    """Return the value of a key that may name a file; a matrix is a text of one value."""
+    return LiteralScalarString(matrix_text(value)) if isinstance(value, list) else value
 
 
 def _entries(values: Any) -> Iterator[Any]:

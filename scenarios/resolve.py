@@ -76,9 +76,13 @@ def resolve(
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
-    """Refuse the issues of sections that need no rates and no proofs."""
-    of_fabric = fabric_issues(file.fabric, on_paper)
-    of_sections = of_fabric, _workload_issues(file), _expect_issues(file.expect)
+    """Refuse the issues of sections that need no rates and no proofs.
+
+    The GPUs of a fabric that is refused may be too many to number.
+    """
+    of_fabric = list(fabric_issues(file.fabric, on_paper))
+    of_workloads = () if of_fabric else _workload_issues(file)
+    of_sections = of_fabric, of_workloads, _expect_issues(file.expect)
     document.refuse(chain(*of_sections, fault_issues(file)))
     if file.fabric.missing:
         document.refuse(

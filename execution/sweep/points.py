@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
+from model.prediction.machine import Machine
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
 from results.store.sweeps import SweepFolder, begin_sweep, begun_at_once, find_sweep
-from scenarios.format.document import UNREADABLE, parser, unreadable, value_of
+from scenarios.format.document import UNREADABLE, parser, refuse_comments, unreadable, value_of
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
 
@@ -59,8 +60,9 @@ def axis(option: str) -> Axis:
 
 
 def _texts(listed: str) -> list[str]:
-    """Split a list into its values, as written; raises `ValueError` if it is not YAML."""
+    """Split a list into its values, as written; raises `ValueError` for a comment, or no YAML."""
     text = f"[{listed}\n]"
+    refuse_comments(text)
     try:
         node = parser("safe").compose(text)
     except UNREADABLE as error:
@@ -105,6 +107,10 @@ def anything_elsewhere(_scenario: Scenario) -> None:
     """Refuse nothing: other machines may have another kernel than this one."""
 
 
+def unknown_elsewhere(_clock: str) -> None:
+    """Return no costs: other machines have others than this one."""
+
+
 def planned(
     path: Path,
     over: Sequence[str],
@@ -112,8 +118,12 @@ def planned(
     proxies: str,
     check: Check,
     clock: str = REAL,
+    machine: Machine | None = None,
 ) -> Sweep:
-    """The sweep of a scenario file; raises `InputError` with the problems of all points."""
+    """The sweep of a scenario file; raises `InputError` with the problems of all points.
+
+    `machine` has the measured costs of the one that is to execute them, if they are known.
+    """
     combinations = product(*axes(over, overrides))
     points = [Point(number, chosen, "") for number, chosen in enumerate(combinations, 1)]
 
@@ -121,7 +131,7 @@ def planned(
         return [*overrides, *map(str, point.settings)]
 
     def checked(point: Point) -> Scenario:
-        scenario = load(path, settings(point))
+        scenario = load(path, settings(point), machine)
         check(scenario)
         return scenario
 
@@ -135,14 +145,19 @@ def planned(
     return Sweep(scenarios[0].name, proxies, tuple(whole), clock)
 
 
-def check_again(points: Sequence[Point], file_of: Callable[[Point], Path], check: Check) -> None:
+def check_again(
+    points: Sequence[Point],
+    file_of: Callable[[Point], Path],
+    check: Check,
+    machine: Machine | None = None,
+) -> None:
     """Check stored points again: Railbed may have changed since the sweep began.
 
     So may the traces and configurations that they name: new measurements would not fit the old.
     """
 
     def check_one(point: Point) -> None:
-        scenario = load(file_of(point))
+        scenario = load(file_of(point), (), machine)
         if files_of_scenario(scenario) != point.files:
             what = "a trace or configuration has changed since the sweep began"
             raise InputError(Problem(str(file_of(point)), what, "start another sweep"))
@@ -221,12 +236,17 @@ class SweepRequest:
     clock: str | None = None
 
     def folder(
-        self, store: Path, check: Check, require: Callable[[], None] = begun_at_once
+        self,
+        store: Path,
+        check: Check,
+        require: Callable[[], None] = begun_at_once,
+        machine_by: Callable[[str], Machine | None] = unknown_elsewhere,
     ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.
 
         `check` asks this kernel. With the virtual clock, points have a kernel of their own.
-        `require` refuses a new sweep, before it has a folder.
+        `require` refuses a new sweep, before it has a folder. `machine_by` returns the measured
+        costs of the machine that executes by a clock.
         """
         problems = tuple(self._problems())
         if problems:
@@ -234,12 +254,14 @@ class SweepRequest:
         if self.scenario is None:
             folder = find_sweep(store, self.resume or "latest")
             check = check if folder.sweep.clock == REAL else anything_elsewhere
-            check_again(folder.sweep.points, folder.scenario, check)
+            machine = machine_by(folder.sweep.clock)
+            check_again(folder.sweep.points, folder.scenario, check, machine)
             return folder
         clock = self.clock or REAL
         check = check if clock == REAL else anything_elsewhere
         proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
-        sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock)
+        machine = machine_by(clock)
+        sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock, machine)
         return begin_sweep(store, self.name or sweep.name, sweep, require)
 
     def _problems(self) -> Iterator[Problem]:

@@ -1,12 +1,14 @@
 """A YAML file with checked keys: its values with their lines, some of them overridden.
 
-Text that expands, nests or counts beyond bounds is refused unread. The bounds hold for the tree of
-nodes that the parser composes, in which an alias is one reference.
+Text that expands, nests or counts beyond bounds is refused unread. An alias or a merge (`<<`) is a
+copy of what it repeats, so that an override changes one place.
 """
 
 import os
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +17,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from linux.files.user_files import Unreadable, read_text
@@ -30,6 +32,7 @@ MOST_LEVELS = 20
 # No meaningful number has more digits; Python's own limit does not hold for hexadecimal.
 MOST_DIGITS = 100
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+MERGE = "tag:yaml.org,2002:merge"
 
 # Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
 # or form (`2001-99-99`, `!!bool x`).
@@ -160,6 +163,7 @@ def _override(values: CommentedMap, text: str) -> Place:
             node[part] = CommentedMap()
         node = node[part]
     _require_possible(node, place)
+    refuse_comments(value)
     node[place[-1]] = value_of(value)
     return place[:made]
 
@@ -178,10 +182,7 @@ class OutOfBounds(MarkedYAMLError):
 
 
 class BoundedComposer(Composer):
-    """Composes nodes up to the bounds; raises `OutOfBounds` beyond them.
-
-    An alias counts as much as the node that it repeats.
-    """
+    """Composes nodes up to the bounds, each on its own; raises `OutOfBounds` beyond them."""
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
@@ -190,19 +191,41 @@ class BoundedComposer(Composer):
         self._sizes: dict[Node, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Node:
-        """Compose the next node, or find the one that an alias repeats."""
+        """Compose the next node, or copy the one that an alias repeats."""
         node: Node = super().compose_node(parent, index)
         if node not in self._sizes:
+            node.anchor = None
             self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
-        if max(self._sizes[node], len(self._sizes)) > MOST_VALUES:
-            _refuse(node, f"it has more than {MOST_VALUES} values, those of aliases included")
+        self._require_room(node, 0)
         return node
 
     def return_alias(self, a: Node) -> Node:
-        """Return the node that an alias repeats, which must be complete."""
+        """Return a copy of the node that an alias repeats, which must be complete."""
         if a not in self._sizes:
             _refuse(a, "an alias repeats the value that it is in")
-        return a
+        self._require_room(a, self._sizes[a])
+        return self._copied(a)
+
+    def _require_room(self, node: Node, more: int) -> None:
+        if len(self._sizes) + more > MOST_VALUES:
+            _refuse(node, f"it has more than {MOST_VALUES} values, those of aliases included")
+
+    def _copied(self, node: Node) -> Node:
+        """Return a copy of a node, without comments."""
+        copied = copy(node)
+        copied.comment = None
+        if isinstance(node, MappingNode):
+            copied.value = [tuple(map(self._copied, pair)) for pair in node.value]
+        elif isinstance(node, SequenceNode):
+            copied.value = list(map(self._copied, node.value))
+        self._sizes[copied] = self._sizes[node]
+        return copied
+
+    def compose_mapping_node(self, anchor: Any) -> MappingNode:
+        """Compose a mapping, with the keys that it merges."""
+        node: MappingNode = super().compose_mapping_node(anchor)
+        node.value = _merged(node.value)
+        return node
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
         """Compose a scalar; refuse a long number here, before Python computes it."""
@@ -219,6 +242,22 @@ def _children(node: Node) -> list[Node]:
     if isinstance(node, MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value)
+
+
+def _merged(pairs: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
+    """Return the pairs of a mapping, and those that it merges of other keys, the first of each.
+
+    The constructor refuses a merge of what is no mapping, and two merges.
+    """
+    merges = [value for key, value in pairs if key.tag == MERGE]
+    sources = merges[0].value if merges and isinstance(merges[0], SequenceNode) else merges
+    if len(merges) != 1 or not all(isinstance(source, MappingNode) for source in sources):
+        return pairs
+    own = [(key, value) for key, value in pairs if key.tag != MERGE]
+    names = {str(key.value) for key, _ in own}
+    others = (pair for source in reversed(sources) for pair in source.value)
+    merged = {name: pair for pair in others if (name := str(pair[0].value)) not in names}
+    return [*merged.values(), *own]
 
 
 def _refuse(node: Node, what: str) -> NoReturn:
@@ -239,6 +278,33 @@ def value_of(text: str) -> Any:
         return plain(parser("safe").load(text))
     except UNREADABLE as error:
         raise ValueError(f"the value {unreadable(error)}") from None
+
+
+def out_of_bounds(text: str, values: Any) -> str:
+    """Say why a text of these values could not be read again; empty if it can."""
+    if (size := len(text.encode())) > MOST_BYTES:
+        return f"it has more than {MOST_BYTES / 2**20} MiB, {size / 2**20:.2f}"
+    if (count := _count(values)) > MOST_VALUES:
+        return f"it has more than {MOST_VALUES} values, {count}"
+    return ""
+
+
+def _count(node: Any) -> int:
+    """Return the number of a node's values, keys included, as the composer counts them."""
+    if isinstance(node, dict):
+        return 1 + sum(1 + _count(value) for value in node.values())
+    return 1 + sum(map(_count, node)) if isinstance(node, list) else 1
+
+
+def refuse_comments(text: str) -> None:
+    """Raise `ValueError` with a message if an option's YAML has a comment, which would be lost."""
+    try:
+        tokens = list(parser("safe").scan(text))
+    except UNREADABLE:
+        return  # whoever parses the text says why it is not YAML
+    for token, after in pairwise(tokens):
+        if "#" in text[token.end_mark.index : after.start_mark.index]:
+            raise ValueError("a blank and # begin a comment (quote a value that has them)")
 
 
 def plain(node: Any) -> Any:

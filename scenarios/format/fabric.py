@@ -61,7 +61,6 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     yield from _hb_switch_issues(fabric)
     yield from _nic_issues(fabric)
     yield from _transport_issues(fabric)
-    yield from missing_issues(fabric)
     queue = fabric.switch_queue
     if queue and queue.kmin >= queue.kmax:
         what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
@@ -71,7 +70,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
     of_size = list((_paper_issues if on_paper else _size_of_fabric_issues)(fabric))
-    yield from of_size or wiring_issues(fabric)
+    yield from of_size or chain(missing_issues(fabric), wiring_issues(fabric))
 
 
 def _nic_issues(fabric: Fabric) -> Iterator[Issue]:

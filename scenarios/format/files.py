@@ -1,5 +1,6 @@
 """Files that a scenario names, by paths from its own folder: the context in which it is checked."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ from traffic_gen.workloads.algorithms.matrices import Preset
 ENDINGS, MODEL_ENDING = (".yaml", ".yml"), ".json"
 MOST_PATH = 4096
 MOST_MATRIX_BYTES = 2**20
-# Most rows of a matrix of bytes. A file has at most 10 000 values.
+# Most rows of a matrix of bytes, whose numbers are values of a file: it has at most 10 000.
 MOST_ROWS = 96
 PRESETS = [str(preset) for preset in Preset]
 
@@ -51,9 +52,11 @@ def _configuration(name: str, info: ValidationInfo) -> str:
 
 
 def _matrix(value: object, info: ValidationInfo) -> object:
-    """Return the rows of a matrix that is in a file, and a preset or rows as they are."""
+    """Return the rows of a matrix that is in a file or text, and a preset or rows as they are."""
     if not isinstance(value, str) or value in PRESETS:
         return value
+    if "\n" in value:
+        return _rows(value)
     path = Path(in_folder(value, info))
     try:
         return read_matrix(path)
@@ -66,11 +69,19 @@ def _matrix(value: object, info: ValidationInfo) -> object:
 
 def read_matrix(path: Path) -> list[list[int | float]]:
     """Return the rows of a byte matrix in a file; raise `ValueError` with a line and a sentence."""
+    return _rows(read_text(path, MOST_MATRIX_BYTES))
+
+
+def _rows(text: str) -> list[list[int | float]]:
     try:
-        rows = numbers_in(read_text(path, MOST_MATRIX_BYTES))
+        return [row for _, row in numbers_in(text)]
     except Malformed as error:
         raise ValueError(f"line {error.place.removeprefix(':')}: {error.what}") from None
-    return [row for _, row in rows]
+
+
+def matrix_text(rows: Sequence[Sequence[int | float]]) -> str:
+    """Return the text of a byte matrix, which is one value of a scenario file."""
+    return "".join(" ".join(map(str, row)) + "\n" for row in rows)
 
 
 def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:

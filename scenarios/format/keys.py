@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from model.fabric.addressing import MAX_DOMAINS
+from model.fabric.addressing import MAX_DOMAIN_SIZE, MAX_DOMAINS
 from model.fabric.shaping import (
     DEFAULT_WINDOW,
     LEAST_DEPTH_S,
@@ -147,7 +147,7 @@ class SwitchQueueKeys(Strict):
     kmax: Bytes = Field(
         default=SwitchQueue.kmax_bytes, description="ecn: while more bytes wait, all are marked"
     )
-    pmax: Annotated[float, Field(gt=0, le=1)] = Field(
+    pmax: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(
         default=SwitchQueue.pmax, description="ecn: part that is marked right below `kmax`"
     )
 
@@ -174,7 +174,7 @@ class Fabric(Strict):
         description="GPUs that unequal domains lack (`d1g3`): they have no proxy and no links, and "
         "ranks number the others",
     )
-    domain_sizes: tuple[Count, ...] | None = Field(
+    domain_sizes: tuple[Annotated[Count, Field(le=MAX_DOMAIN_SIZE)], ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_DOMAINS,
@@ -255,19 +255,20 @@ class Fabric(Strict):
     spare_rail_switches: Whole = Field(
         default=0, description="rail switches that wait for NIC links"
     )
-    bucket_depth: Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S)] | Literal["auto"] = (
-        Field(
-            default="auto",
-            description="seconds of its rate that a link makes up for at once after a pause, "
-            f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
-        )
+    bucket_depth: (
+        Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S, strict=True)] | Literal["auto"]
+    ) = Field(
+        default="auto",
+        description="seconds of its rate that a link makes up for at once after a pause, "
+        f"{LEAST_DEPTH_S:g} to {MOST_DEPTH_S:g}; `auto`: as long as this machine's pauses",
     )
-    grain: Annotated[int, Field(ge=LEAST_GRAIN_PACKETS, le=SEGMENT_PACKETS)] | Literal["auto"] = (
-        Field(
-            default="auto",
-            description="packets of a segment, the turns in which flows share a link, "
-            f"{LEAST_GRAIN_PACKETS} to {SEGMENT_PACKETS}; `auto`: few where flows contend",
-        )
+    grain: (
+        Annotated[int, Field(ge=LEAST_GRAIN_PACKETS, le=SEGMENT_PACKETS, strict=True)]
+        | Literal["auto"]
+    ) = Field(
+        default="auto",
+        description="packets of a segment, the turns in which flows share a link, "
+        f"{LEAST_GRAIN_PACKETS} to {SEGMENT_PACKETS}; `auto`: few where flows contend",
     )
     window: Count = Field(
         default=DEFAULT_WINDOW,
@@ -341,8 +342,9 @@ def _with_sizes(given: Any) -> Any:
     for key in ("domains", "domain_size", "missing"):
         if key in given:
             raise ValueError(f"domain_sizes cannot be combined with {key}")
-    sizes = given["domain_sizes"]
-    if not isinstance(sizes, list) or not sizes or not all(type(size) is int for size in sizes):
+    sizes, possible = given["domain_sizes"], range(1, MAX_DOMAIN_SIZE + 1)
+    is_list = isinstance(sizes, list) and 1 <= len(sizes) <= MAX_DOMAINS
+    if not is_list or not all(type(size) is int and size in possible for size in sizes):
         return {**given, "domains": 1, "domain_size": 1}  # the list itself is refused
     most = max(sizes)
     missing = [f"d{n}g{rail}" for n, size in enumerate(sizes) for rail in range(size, most)]
@@ -360,6 +362,7 @@ class Expect(Strict):
         default=None,
         gt=0,
         le=MOST_S * 1e3,
+        strict=True,
         description="faults: a longer blackout of any probed pair: fail",
     )
 
@@ -391,6 +394,7 @@ class FaultEntry(Strict):
         default=None,
         gt=0,
         le=MOST_S,
+        strict=True,
         alias="for",
         description="seconds that the fault lasts; default: until the end",
     )
@@ -398,6 +402,7 @@ class FaultEntry(Strict):
         default=0.5,
         ge=SHORTEST_PERIOD_S,
         le=MOST_S,
+        strict=True,
         description="flap: seconds; down for half of each",
     )
     count: Count = Field(default=4, le=MOST_PERIODS, description="flap: how many periods")

@@ -1,5 +1,6 @@
 """Check the GPUs that are missing from a fabric."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
@@ -33,17 +34,17 @@ def job_grid(fabric: Fabric) -> JobGrid:
 
 
 def missing_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of missing GPUs: unknown ones, or too many."""
+    """Issues of the GPUs that are missing from a fabric of bounded size: unknown, or too many."""
     place = "fabric", "missing"
     if not fabric.missing:
         return
     slots = missing_slots(fabric)
     known = {Gpu(*slot).name for slot in slots}
     last = Gpu(fabric.domains - 1, fabric.domain_size - 1).name
-    for name in dict.fromkeys(fabric.missing):
+    for name, count in Counter(fabric.missing).items():
         if name not in known:
             yield Issue(place, f"unknown GPU {name!r} of the job", f"known: d0g0 to {last}")
-        elif fabric.missing.count(name) > 1:
+        elif count > 1:
             yield Issue(place, f"duplicate GPU {name!r}")
     if fabric.spare_gpus:
         what = "cannot be combined with spare_gpus: a spare takes the place of a GPU that is lost"

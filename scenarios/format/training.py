@@ -62,7 +62,7 @@ class GivenExperts(Strict):
     shared_experts: Whole = 0
     top_k: Count
     width: Count | None = None
-    capacity: Annotated[float, Field(gt=0)] | Literal["dropless"] = "dropless"
+    capacity: Annotated[float, Field(gt=0, strict=True)] | Literal["dropless"] = "dropless"
     expert_parallel: Count | None = None
 
     @model_validator(mode="after")

@@ -68,6 +68,11 @@ def known_machine() -> Machine | None:
         return None
 
 
+def machine_by(clock: str) -> Machine | None:
+    """Return the costs of the machine that executes by a clock; None if they are not known."""
+    return virtual_machine() if clock == VIRTUAL else known_machine()
+
+
 def keep(machine: Machine) -> Path:
     """Write the file atomically; return its path."""
     target = place()

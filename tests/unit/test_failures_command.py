@@ -3,13 +3,17 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from commands.failures import failures
 from model.errors import EmulationError, NotReady
 from results.verdicts.fault_impact import lost_experiment
+from scenarios.library_files import library
+from scenarios.load import load
 from scenarios.scenario import Scenario
+from tests.unit.machines import TWO_CORES
 
 
 def test_rows_are_printed_whatever_becomes_of_the_rest(
@@ -29,3 +33,17 @@ def test_rows_are_printed_whatever_becomes_of_the_rest(
         failures(as_json=True, proxies="process", store=tmp_path)
     rows = json.loads(capsys.readouterr().out)
     assert [row["reasons"] for row in rows] == [["measured"], ["no carrier"], ["no Docker"]]
+
+
+def test_auto_is_worked_out_for_the_measured_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed = list[Scenario]()
+    monkeypatch.setattr("scenarios.planning.machine_profile.known_machine", lambda: TWO_CORES)
+    monkeypatch.setattr("commands.failures.require_possible", executed.append)
+    monkeypatch.setattr("commands.failures.ready", Mock(side_effect=NotReady("no Docker")))
+    with pytest.raises(NotReady):
+        failures(proxies="process", store=tmp_path)
+    paths = {path.stem: path for path in library()}
+    assert executed
+    assert executed == [load(paths[one.name], (), TWO_CORES) for one in executed]

@@ -20,11 +20,13 @@ from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import ELEMENT_BYTES
+from scenarios.format.files import matrix_text
 from scenarios.format.workloads.collective import CollectiveWorkload
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
+from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.workloads.algorithms.all_to_all import (
     Spread,
     dealt_out_all_to_all,
@@ -204,6 +206,39 @@ def test_a_file_of_bytes_is_part_of_the_stored_scenario(tmp_path: Path) -> None:
     (tmp_path / "moe.csv").unlink()
     assert load(again).cases[0].task == scenario.cases[0].task
     assert all(planned.completion_s > 0 for planned in plan(scenario, None))
+
+
+NUMBERS = st.lists(st.integers(0, 10**12) | st.floats(1, 1e12), min_size=4, max_size=4)
+
+
+@given(st.lists(NUMBERS, min_size=4, max_size=4))
+def test_the_text_of_a_matrix_has_its_numbers(rows: list[list[float]]) -> None:
+    assert [row for _, row in numbers_in(matrix_text(rows))] == rows
+
+
+def large(folder: Path, algorithms: tuple[str, ...]) -> Path:
+    """Return a scenario of some all-to-alls, each with a matrix of 72 rows in a file."""
+    rows = [[10**8 * (source != other) for other in range(72)] for source in range(72)]
+    (folder / "moe.csv").write_text(matrix_text(rows))
+    path, shape = folder / "x.yaml", "domains: 9, domain_size: 8, platform: dgx-h100"
+    work = "  - {{collective: all-to-all, algorithm: {}, size_scale: 9, matrix: moe.csv}}\n"
+    entries = "".join(map(work.format, algorithms))
+    path.write_text(f"fabric: {{{shape}, bandwidth_scale: 20000}}\nworkloads:\n{entries}")
+    return path
+
+
+def test_a_stored_scenario_with_several_matrices_is_read_again(tmp_path: Path) -> None:
+    scenario = load(large(tmp_path, ("two-step", "spreading")))
+    (tmp_path / "again.yaml").write_text(scenario.text)
+    (tmp_path / "moe.csv").unlink()
+    assert load(tmp_path / "again.yaml") == scenario
+
+
+def test_a_scenario_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"x\.yaml:1: is out of bounds with .* than 0\.25 MiB, 0\.29"
+    ):
+        load(large(tmp_path, ("two-step",) * 6))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
 """Scenario files: accepted values, and the exact messages for refused ones."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from model.errors import InputError, Problem
 from model.fabric.spec import PLATFORMS, FabricKind, HbNetwork, NicNetwork
 from model.workload.transfers.collective import Collective
 from scenarios.format.reference import SECTIONS, reference
 from scenarios.format.units import PUBLISHED_SIZES, RATES, SIZES, parse_quantity
+from scenarios.format.workloads.work import JobPlace
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.planning.auto import (
@@ -213,6 +216,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x"),
+        ("description=run #2", "--set description=run #2: a blank and # begin a comment (quote"),
     ],
 )
 def test_overrides_are_named_in_the_message(write: Path, override: str, message: str) -> None:
@@ -229,6 +233,34 @@ def test_overrides_take_effect(
     scenario = load(place, [f"fabric.domains={domains}", f"workloads.0.size_scale={size_scale}"])
     assert {spec.domains for spec in scenario.fabrics} == {domains}
     assert scenario.cases[0].emulated_bytes == round(12_000_000 / size_scale)
+
+
+REPEATED = """\
+fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
+workloads:
+  - &w {collective: all-to-all, algorithm: two-step, size: &s 4 MB, size_scale: 2}  # the first
+"""
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(["{<<: *w, algorithm: direct}", "{<<: [{algorithm: direct}, *w]}"])
+    | st.just("{collective: all-to-all, algorithm: direct, size: *s, size_scale: 2}"),
+    st.integers(0, 1),
+    st.sampled_from(["size=8 MB", "size_scale=3", "generator=iperf3"]),
+)
+def test_an_override_changes_one_place_also_in_the_text(
+    tmp_path_factory: pytest.TempPathFactory, second: str, changed: int, override: str
+) -> None:
+    """A merge or an alias is a copy: an override of one does not change the other."""
+    path = tmp_path_factory.mktemp("repeated") / "x.yaml"
+    path.write_text(f"{REPEATED}  - {second}\n")
+    before, after = load(path), load(path, [f"workloads.{changed}.{override}"])
+    same = [case in before.cases for case in after.cases]
+    assert same == [number != changed for number in (0, 1)] * 2
+    assert "# the first" in after.text
+    path.write_text(after.text)
+    assert load(path) == after
 
 
 @given(st.floats(1e-3, 1e6), st.sampled_from(sorted({**SIZES, **RATES})))
@@ -264,6 +296,24 @@ def test_every_algorithm_is_tried(name: str) -> None:
     shape = scenario.fabrics[0].domains, scenario.fabrics[0].domain_size
     checked = {named for case in scenario.cases for named in case.task.collectives}
     assert checked == {named for named in ALGORITHMS if accepts(named, *shape)}
+
+
+def accepts_in_quotes(model: type[BaseModel], key: str) -> bool:
+    """Whether a key takes some number both as it is and in quotes."""
+    value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
+    for number in (0, 1e-9, 0.001, 0.5, 1, 8):
+        with suppress(ValidationError):
+            value.validate_python(number)
+            value.validate_python(str(number))
+            return True
+    return False
+
+
+def test_a_number_in_quotes_is_refused() -> None:
+    # Spans of numbers, as `0-3`, are text.
+    models = [model for model in SECTIONS if model is not JobPlace]
+    keys = [(model, key) for model in models for key in model.model_fields]
+    assert [key for model, key in keys if accepts_in_quotes(model, key)] == []
 
 
 def test_the_reference_of_all_keys_is_true() -> None:

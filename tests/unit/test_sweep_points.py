@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from execution.sweep.points import MAX_POINTS, axes, axis, check_again, planned
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.format.document import value_of
+from scenarios.format.document import refuse_comments, value_of
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.scenario import Scenario
@@ -53,6 +53,8 @@ def listed(values: list[Any]) -> str:
 @given(st.lists(VALUES, min_size=1, max_size=5, unique_by=repr))
 def test_a_list_holds_whatever_a_value_can_be(values: list[Any]) -> None:
     settings = axis(f"key={listed(values)}")
+    for setting in settings:
+        refuse_comments(setting.text)
     assert [setting.value for setting in settings] == values
     assert [value_of(setting.text) for setting in settings] == values
 
@@ -172,6 +174,7 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
         (("repeats=",), "--over repeats=: needs values after the ="),
         (("repeats=1,,2",), "--over repeats=1,,2: the list of values is not YAML"),
         (("repeats=1], [2",), "--over repeats=1], [2: the list of values is not YAML"),
+        (("description=a #x, b",), "--over description=a #x, b: a blank and # begin a comment"),
         (("repeats=1,2,1",), "--over repeats=1,2,1: duplicate value '1'"),
         (("repeats=1", "repeats=2"), "--over repeats: duplicate key (give each key once)"),
         (("seed=1", "repeats=1"), "--set seed: cannot be combined with --over"),

@@ -19,13 +19,22 @@ from execution.sweep.points import SweepRequest
 from execution.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
 from execution.sweep.runner import Sweeping
 from model.errors import InputError, NotReady
+from model.prediction.machine import Machine
 from model.sweep import Point, Setting, Sweep
 from results.render.terminal import print_sections
 from results.sections.several_runs import short_names, sweep_section
 from results.store.runs import SCHEMA, find_run
-from results.store.sweeps import Outcome, SweepFolder, begin_sweep, find_sweep, open_sweep
+from results.store.sweeps import (
+    Outcome,
+    SweepFolder,
+    begin_sweep,
+    begun_at_once,
+    find_sweep,
+    open_sweep,
+)
 from results.verdicts.sweep import sweep_object
 from scenarios.scenario import Scenario
+from tests.unit.machines import TWO_CORES
 from tests.unit.run_folders import begun_run
 from tests.unit.test_scenarios import GOOD
 
@@ -404,6 +413,25 @@ def test_this_kernel_is_asked_for_points_of_the_real_clock_alone(
     SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, checked.append)
     SweepRequest(**{**REQUEST, "resume": "latest"}).folder(tmp_path, checked.append)
     assert len(checked) == asked_points
+
+
+def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
+    tmp_path: Path,
+) -> None:
+    scenario = tmp_path / "x.yaml"
+    scenario.write_text(GOOD)
+    over = ("fabric.bandwidth_scale=20000,30",)
+    asked = SweepRequest(**{**REQUEST, "scenario": scenario, "over": over})
+    again = SweepRequest(**{**REQUEST, "resume": "latest"})
+
+    def here(clock: str) -> Machine:
+        assert clock == "real"
+        return TWO_CORES
+
+    asked.folder(tmp_path, lambda _: None)
+    for request in (asked, again):
+        with pytest.raises(InputError, match=r"point 2 .* of the 2 cores"):
+            request.folder(tmp_path, lambda _: None, begun_at_once, here)
 
 
 def test_parameters_have_short_names_where_these_are_clear() -> None:

@@ -73,7 +73,7 @@ class CollectiveWork(Work):
     matrix: PairSizes | None = Field(
         default=None,
         description="all-to-all: the bytes from each GPU to each other one: a preset "
-        f"({listed(Preset)}), a file, or rows of bytes",
+        f"({listed(Preset)}), a file, its text, or rows of bytes",
     )
     matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
     slices: Count | None = Field(

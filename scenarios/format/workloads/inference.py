@@ -49,6 +49,7 @@ class InferenceWorkload(Work):
     rate: float = Field(
         gt=0,
         le=MOST_REQUEST_RATE,
+        strict=True,
         description="requests in a second of the real platform, on average over all HB domains",
     )
     prompt: Count = Field(default=1024, le=MOST_TOKENS, description="tokens of a mean prompt")
