@@ -432,6 +432,14 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     assert found["fits"]
 
 
+def test_degrees_within_degrees_fill_no_more_of_a_domain(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The 8 ranks that share Mixtral's experts are the 8 data-parallel ranks of a domain."""
+    train(Path("mixtral-8x7b"), platform="gb200-nvl72", domain_size=72)
+    assert "of which the degrees fill 8, batch" in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_own_file_without_a_strategy_is_searched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
