@@ -15,7 +15,7 @@ from model.errors import InputError
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import evaluate, gather_s, iteration, optimizer_s
 from model.training.job import ACCELERATORS, Job, cluster_of
-from model.training.layer import layer_s, logits_s, optimized_parameters
+from model.training.layer import again_s, forward_s, layer_s, logits_s, optimized_parameters
 from model.training.memory import layer_activations, memory_bytes
 from model.training.search import Freedom, best
 from model.training.strategy import ANY, Strategy, Wish, strategies
@@ -282,6 +282,16 @@ def test_all_to_alls_hide_behind_another_microbatch() -> None:
     compute = 4 * 4 * float(layer_s(hidden, strategy))
     assert exposed == pytest.approx(max(0.0, whole - compute))
     assert hidden.product_flops == pytest.approx(job.product_flops * 112 / 132)
+
+
+@pytest.mark.parametrize("recomputation", Recomputation)
+def test_fused_attention_computes_its_scores_twice(recomputation: Recomputation) -> None:
+    """The first of attention's two products: in the backward pass, after any forward pass."""
+    job = replace(job_of(SMALL, 8, 16), recomputation=recomputation, fused_attention=True)
+    strategy = Strategy(2, 1, 4, 1, 2, 2, 1, 4)
+    scores_s = SMALL.attention_flops(2) / 2 / strategy.tensor / job.product_flops
+    again = forward_s(job, strategy) if recomputation is Recomputation.FULL else 0.0
+    assert again_s(job, strategy) == pytest.approx(again + scores_s)
 
 
 def test_full_recomputation_is_a_third_more_work() -> None:
