@@ -15,8 +15,15 @@ from model.errors import InputError
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import evaluate, gather_s, iteration, optimizer_s
 from model.training.job import ACCELERATORS, Job, cluster_of
-from model.training.layer import again_s, forward_s, layer_s, logits_s, optimized_parameters
-from model.training.memory import layer_activations, memory_bytes
+from model.training.layer import (
+    again_s,
+    forward_s,
+    gpu_parameters,
+    layer_s,
+    logits_s,
+    optimized_parameters,
+)
+from model.training.memory import held_parameters, layer_activations, memory_bytes
 from model.training.search import Freedom, best
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
@@ -335,6 +342,36 @@ def test_every_strategy_divides_the_job(job: Job) -> None:
     assert (cluster.domain_size % inside == 0).all()
     for degree in ("tensor", "pipeline", "data"):
         assert (getattr(found, degree) % getattr(found, f"{degree}_inside") == 0).all()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("pipeline", [1, 3, 4])
+def test_the_most_loaded_gpu_is_the_one_of_megatron_lm(pipeline: int, *, tied: bool) -> None:
+    """Parameters and logits by its `theoretical_memory_usage.py`, but with unequal stages."""
+    model, tensor, data = replace(SMALL, tied=tied), 2, 4
+    job = job_of(model, tensor * pipeline * data, 96)
+    strategy = Strategy(tensor, pipeline, data, 1, 2, 2, 1, 4)
+    s, h, v, largest = model.sequence, model.hidden, model.vocabulary, {1: 8, 3: 3, 4: 2}[pipeline]
+    block = 12 * h**2 + 13 * h
+    embeddings = (v + s) * h + (v * h if pipeline == 1 and not tied else 0)
+    parameters = (largest * block + embeddings) / tensor
+    logits = 4 * s * 2 * h * (1 + v / h) / tensor if pipeline == 1 else 0
+    layers = largest * pipeline * float(layer_activations(job, strategy))
+    assert memory_bytes(job, strategy) == pytest.approx(
+        parameters * (6 + 12 / data) + layers + logits
+    )
+
+
+@given(JOBS)
+@settings(max_examples=60, deadline=None)
+def test_no_gpu_holds_fewer_parameters_than_the_mean(job: Job) -> None:
+    every = strategies(job)
+    held, mean = (
+        np.sum(of(job.transformer, every), axis=0) for of in (held_parameters, gpu_parameters)
+    )
+    alone = np.asarray(every.pipeline) == 1
+    assert held[alone] == pytest.approx(mean[alone])
+    assert (held >= mean * (1 - 1e-9)).all()
 
 
 @given(JOBS)
