@@ -90,6 +90,7 @@ def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
             key: int(getattr(strategy, f"{key}_inside")) for key in (*DEGREES, "expert", "context")
         },
         "terms_s": {key.name: float(getattr(best.terms, key.name)) for key in fields(best.terms)},
+        "used_of_domain": int(strategy.in_domain),
         "memory_bytes": memory,
         "fits": memory <= job.cluster.accelerator.memory_bytes,
     }

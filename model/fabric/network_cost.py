@@ -152,6 +152,11 @@ class Network:
         return Equipment(self.radix, planes * one.switches, transceivers)
 
     @property
+    def built_oversubscription(self) -> float:
+        """The oversubscription that its switches can have, at most its own."""
+        return built_oversubscription(self._endpoints, self._of_switch, self.oversubscription)
+
+    @property
     def at_risk(self) -> dict[str, float]:
         """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
         ports, largest = self._ports_down, max(self._rail_sizes)

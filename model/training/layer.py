@@ -43,19 +43,21 @@ def forward_s(job: Job, strategy: Strategy) -> Numbers:
 def again_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a backward pass computes again what was not stored.
 
-    Fused attention computes its first product again, whatever is recomputed besides.
+    Fused attention computes its first product again, whatever is recomputed besides
+    (FlashAttention, arXiv 2205.14135, algorithm 4).
     """
-    if job.recomputation is Recomputation.FULL:
-        return forward_s(job, strategy)
     model, ranks = job.transformer, strategy.tensor * strategy.context
+    is_selective = job.recomputation is Recomputation.SELECTIVE
     flops, moved = model.attention_flops(strategy.microbatch), _scores(job, strategy)
     if job.fused_attention:
         flops *= model.query_width / (model.query_width + model.value_width)
-    elif job.recomputation is Recomputation.NONE:
-        return 0.0
-    if job.recomputation is Recomputation.SELECTIVE:
+    elif not is_selective:
+        flops, moved = 0.0, 0.0
+    if is_selective:
         flops += model.widening_flops(strategy.microbatch) / job.weights_speed
-    return flops / ranks / job.product_flops + moved / _bandwidth(job)
+    seconds = flops / ranks / job.product_flops + moved / _bandwidth(job)
+    is_full = job.recomputation is Recomputation.FULL
+    return seconds + forward_s(job, strategy) if is_full else seconds
 
 
 def layer_s(job: Job, strategy: Strategy) -> Numbers:

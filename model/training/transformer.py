@@ -157,16 +157,30 @@ class Transformer:
     @cached_property
     def shared_parameters(self) -> float:
         """Parameters outside experts: 12 L h² (1 + 13/(12h) + (V + s)/(12 L h)) of a GPT."""
+        return self.block_parameters + self.embedding_parameters + self.head_parameters
+
+    @cached_property
+    def block_parameters(self) -> float:
+        """Parameters of all layers, without experts."""
         norms = (4 if self.biases else 2) * self.hidden
-        embeddings = (1 if self.tied else 2) * self.vocabulary
-        embeddings += self.sequence if self.learned_positions else 0
         total = self.layers * (self._attention_weights + self._attention_biases + norms)
         total += (self.layers - self.expert_layers) * self._block(self._feed_forward)
         if self.experts:
             router = self.experts.count * self.hidden
             shared = self.experts.shared * self._block(self._expert_width)
             total += self.expert_layers * (router + shared)
-        return total + embeddings * self.hidden
+        return total
+
+    @property
+    def embedding_parameters(self) -> float:
+        """Parameters before the first layer: of tokens and of learned positions."""
+        rows = self.vocabulary + (self.sequence if self.learned_positions else 0)
+        return rows * self.hidden
+
+    @property
+    def head_parameters(self) -> float:
+        """Parameters behind the last layer; none if logits use the embedding of the input."""
+        return 0.0 if self.tied else self.vocabulary * self.hidden
 
     @cached_property
     def expert_parameters(self) -> float:

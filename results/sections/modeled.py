@@ -1,7 +1,6 @@
 """The sections of modeled results: training iterations, networks, decisions, the paper's claims."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 from results.sections.section import (
@@ -78,7 +77,7 @@ def _configuration(result: Result) -> str:
     if result["active_parameters"] < result["parameters"]:
         size += f" ({result['active_parameters'] / GIGA:.1f} of a token)"
     where = f"{result['gpus']} GPUs in HB domains of {result['domain_size']}"
-    filled = prod(result["in_domain"].values())
+    filled = result["used_of_domain"]
     if filled < min(result["domain_size"], result["gpus"]):
         where += f", of which the degrees fill {filled}"
     return (

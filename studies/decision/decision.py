@@ -6,7 +6,7 @@ The answer has every design with its figures, the efficient ones, and changes th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil
+from math import ceil, gcd, isclose
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any, Literal, Self
@@ -20,7 +20,6 @@ from model.fabric.network_cost import (
     Network,
     Nics,
     Prices,
-    built_oversubscription,
 )
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
@@ -137,20 +136,42 @@ def load_cluster(path: Path) -> ClusterFile:
 
 @dataclass(frozen=True)
 class Design:
-    """A network: its kind, domain size, oversubscription and NICs, with its equipment."""
+    """Networks for HB domains of `domain_size` GPUs, of which `network` joins those in use.
 
-    kind: FabricKind
+    A faster NIC has priced ports in several `networks`, each as this one.
+    """
+
     domain_size: int
-    oversubscription: float
     nics: Nics
-    equipment: Equipment
+    network: Network
+    networks: int
+
+    @property
+    def used(self) -> int:
+        """The GPUs of a domain that the job uses."""
+        return self.network.domain_size
+
+    @property
+    def equipment(self) -> Equipment:
+        """The switches and transceivers of all networks."""
+        one, count = self.network.equipment, self.networks
+        return replace(one, switches=count * one.switches, transceivers=count * one.transceivers)
+
+    @property
+    def at_risk(self) -> dict[str, float]:
+        """The GPUs that a lowest switch cuts off, or slows: with a port in another network."""
+        hit = self.network.at_risk
+        if self.networks == 1:
+            return hit
+        return {"gpus_cut_off": 0, "gpus_slowed": sum(hit.values())}
 
     @property
     def name(self) -> str:
         """Its kind and its domain size, and what differs from one NIC a GPU with one port."""
-        parts = [f"{self.kind.value}, K = {self.domain_size}"]
-        if self.oversubscription > 1:
-            parts.append(f"spines {self.oversubscription:.3g}:1")
+        kind, ratio = self.network.kind, self.network.oversubscription
+        parts = [f"{kind.value}, K = {self.domain_size}"]
+        if ratio > 1:
+            parts.append(f"spines {ratio:.3g}:1")
         if self.nics.ports > 1:
             parts.append(f"{self.nics.ports} ports, {self.nics.planes.value}")
         if self.nics.gpus_per_nic > 1:
@@ -181,57 +202,44 @@ class Training:
     @property
     def all_to_all_slowdown(self) -> float | None:
         """Share of time that all-to-alls lose against full bisection; `None` without experts."""
-        ours = float(self.best.terms.expert)
-        cluster = replace(self.job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
-        full = float(iteration(replace(self.job, cluster=cluster), self.best.strategy).expert)
+        job = replace(self.job, overlap_experts=False)
+        spines = replace(job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
+        ours, full = (
+            float(iteration(one, self.best.strategy).expert)
+            for one in (job, replace(job, cluster=spines))
+        )
         return ours / full - 1 if full else None
 
 
 def designs(file: ClusterFile) -> Iterator[Design]:
     """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size.
 
-    Each of them with all numbers of ports and of NICs.
+    Each of them with all numbers of ports and of NICs. Designs of one switch without spines repeat.
     """
     own = file.own_size
-    ratios = (
-        built_oversubscription(file.gpus, file.radix, asked)
-        for asked in (1.0, *file.oversubscription)
-    )
-    shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in dict.fromkeys(ratios)]
-    for size in dict.fromkeys((own, *file.domain_sizes)):
+    shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in (1.0, *file.oversubscription)]
+    for size in (own, *file.domain_sizes):
         shapes.append((FabricKind.RAIL_ONLY, size, 1.0))
-    for (kind, size, ratio), shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
-        yield _design(file, kind, size, ratio, Nics(shared, ports, file.planes))
+    for shape, shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
+        yield _design(file, *shape, Nics(shared, ports, file.planes))
 
 
-def _design(
-    file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float, nics: Nics
-) -> Design:
-    planes = _priced_ports(file.platform)
-    of = _network(file, kind, domain_size, ratio, nics).equipment
-    of = replace(of, switches=planes * of.switches, transceivers=planes * of.transceivers)
-    return Design(kind, domain_size, ratio, nics, of)
+def _design(file: ClusterFile, kind: FabricKind, size: int, ratio: float, nics: Nics) -> Design:
+    """A design with the nearest oversubscription that its switches can have."""
+    count = _priced_ports(file.platform)
+    split = replace(nics, ports=ceil(nics.ports / count))
+    asked = Network(kind, file.gpus, file.radix, used_of_domain(file.gpus, size), ratio, split)
+    built = replace(asked, oversubscription=asked.built_oversubscription)
+    return Design(size, nics, built, count)
 
 
-def _network(
-    file: ClusterFile, kind: FabricKind, domain_size: int, ratio: float, nics: Nics
-) -> Network:
-    """One of the networks that a faster NIC has priced ports in; else the only one."""
-    split = replace(nics, ports=ceil(nics.ports / _priced_ports(file.platform)))
-    return Network(kind, file.gpus, file.radix, domain_size, ratio, split)
+def used_of_domain(gpus: int, domain_size: int) -> int:
+    """The GPUs of each domain that a job of `gpus` uses, so that its degrees divide them.
 
-
-def _network_of(file: ClusterFile, design: Design) -> Network:
-    ratio, nics = design.oversubscription, design.nics
-    return _network(file, design.kind, design.domain_size, ratio, nics)
-
-
-def _at_risk(file: ClusterFile, design: Design) -> dict[str, float]:
-    """The GPUs that a lowest switch cuts off, or slows: those with a port in another network."""
-    hit = _network_of(file, design).at_risk
-    if _priced_ports(file.platform) == 1:
-        return hit
-    return {"gpus_cut_off": 0, "gpus_slowed": sum(hit.values())}
+    Powers of two rarely divide a domain of 72 GPUs: 64 are then in use, and 8 idle.
+    """
+    power = 2 ** (domain_size.bit_length() - 1)
+    return max(gcd(gpus, domain_size), gcd(gpus, power))
 
 
 def _priced_ports(platform: str) -> int:
@@ -262,7 +270,7 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         batch = configuration.batch
         what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
         raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
-    rails = _network_of(file, design).rails_on_a_switch
+    rails = design.network.rails_on_a_switch
     ports = max(design.nics.ports, _priced_ports(file.platform))
     name = configuration_name(Path(model.configuration))
     name += "" if model.search else ", the file's strategy"
@@ -274,24 +282,16 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
 def _best(
     file: ClusterFile, design: Design, configuration: Configuration, wish: Wish
 ) -> Evaluation | None:
-    """The fastest iteration with the design's domains, or with a power of two of their GPUs.
-
-    Degrees rarely divide a domain of 72 GPUs: of these, 64 are in use, and 8 spare.
-    """
-    size = design.domain_size
-    found = []
-    for used in dict.fromkeys((size, 2 ** (size.bit_length() - 1))):
-        cluster = cluster_of(file.platform, file.gpus, used)
-        cluster = replace(
-            cluster,
-            kind=design.kind,
-            oversubscription=design.oversubscription,
-            nic=cluster.nic / design.nics.gpus_per_nic,
-        )
-        job = replace(configuration.job, cluster=cluster)
-        found.append(best(job, wish, freedoms=configuration.freedoms))
-    fitting = (one for one in found if one is not None)
-    return min(fitting, key=lambda one: one.iteration_s, default=None)
+    """The fastest iteration on the GPUs in use of each domain."""
+    cluster = cluster_of(file.platform, file.gpus, design.used)
+    cluster = replace(
+        cluster,
+        kind=design.network.kind,
+        oversubscription=design.network.oversubscription,
+        nic=cluster.nic / design.nics.gpus_per_nic,
+    )
+    job = replace(configuration.job, cluster=cluster)
+    return best(job, wish, freedoms=configuration.freedoms)
 
 
 def losses(
@@ -338,7 +338,8 @@ def loss_with_nics(job: Job, evaluation: Evaluation, rings: float, all_to_alls: 
 def decide_object(file: ClusterFile) -> dict[str, Any]:
     """All designs of a cluster with cost, power, iteration times and losses, and the answer."""
     evaluated = {
-        design: [trained(file, design, model) for model in file.models] for design in designs(file)
+        design: [trained(file, design, model) for model in file.models]
+        for design in dict.fromkeys(designs(file))
     }
     decision = Decision(file, load_prices(Path(file.prices)).prices, evaluated)
     if not all(map(decision.network_usd, evaluated)):
@@ -377,8 +378,23 @@ class Decision:
 
         Only designs with the platform's own HB domains count: the cost of larger ones is not known.
         """
-        own = [one for one in self.evaluated if one.domain_size == self.first.domain_size]
-        return min(own, key=lambda one: geometric_mean(self.usd_per_token(one)))
+        return min(self._own, key=self._mean_usd_per_token)
+
+    def as_cheap(self, chosen: Design) -> list[Design]:
+        """The other designs whose networks cost as much for a trained token."""
+        usd = self._mean_usd_per_token(chosen)
+        return [
+            one
+            for one in self._own
+            if one != chosen and isclose(self._mean_usd_per_token(one), usd)
+        ]
+
+    @property
+    def _own(self) -> list[Design]:
+        return [one for one in self.evaluated if one.domain_size == self.first.domain_size]
+
+    def _mean_usd_per_token(self, design: Design) -> float:
+        return geometric_mean(self.usd_per_token(design))
 
     def is_efficient(self, design: Design) -> bool:
         """Whether the design is Pareto-optimal by price and time."""
@@ -416,9 +432,9 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
     trained_at = zip(decision.evaluated[design], decision.usd_per_token(design), strict=True)
     return {
         "design": design.name,
-        "kind": design.kind.value,
+        "kind": design.network.kind.value,
         "domain_size": design.domain_size,
-        "oversubscription": design.oversubscription,
+        "oversubscription": design.network.oversubscription,
         "nic_ports": design.nics.ports,
         "planes": design.nics.planes.value,
         "gpus_per_nic": design.nics.gpus_per_nic,
@@ -426,7 +442,7 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
         "transceivers": design.equipment.transceivers,
         "usd": decision.usd(design),
         "watts": decision.prices.watts(design.equipment),
-        **_at_risk(decision.file, design),
+        **design.at_risk,
         "models": [_training_object(*one) for one in trained_at],
         "efficient": decision.is_efficient(design),
     }
@@ -454,15 +470,28 @@ def _percent(share: float | None) -> float | None:
 
 def _sentence(decision: Decision) -> str:
     chosen, first = decision.answer(), decision.first
-    saved = decision.usd(first) - decision.usd(chosen)
-    slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
-    pace = "slower" if slower >= 0 else "faster"
-    return (
-        f"Of networks with HB domains of {chosen.domain_size} GPUs, {chosen.name} costs the least "
-        f"for a trained token: it saves {saved / 1e6:.1f} of "
-        f"{decision.usd(first) / 1e6:.1f} million USD against {first.name}, and is "
-        f"{100 * abs(slower):.1f} % {pace}.{_larger_domains(decision, chosen)}"
-    )
+    of = f"Of networks with HB domains of {chosen.domain_size} GPUs,"
+    equal = [one.name for one in decision.as_cheap(chosen)]
+    found = f"{chosen.name} costs the least for a trained token"
+    if equal:
+        found = f"none costs less for a trained token than {chosen.name}"
+    if chosen != first:
+        saved = decision.usd(first) - decision.usd(chosen)
+        slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
+        found += (
+            f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
+            f"{first.name}, and is {_pace(slower)}"
+        )
+    also = f" Equal in cost: {'; '.join(equal)}." if equal else ""
+    return f"{of} {found}.{also}{_larger_domains(decision, chosen)}"
+
+
+def _pace(slower: float) -> str:
+    """A difference in words; one that rounds to 0.0 % has no sign."""
+    percent = f"{100 * abs(slower):.1f}"
+    if percent == "0.0":
+        return "as fast"
+    return f"{percent} % {'slower' if slower > 0 else 'faster'}"
 
 
 def _larger_domains(decision: Decision, chosen: Design) -> str:
@@ -488,15 +517,15 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
     trained_at, gpus, size = decision.evaluated[design], file.gpus, design.domain_size
     without = [training.losses["gpu"] for training in trained_at]
     short = [_loss_of_one(training, design.nics) for training in trained_at]
-    used = max(int(training.best.strategy.in_domain) for training in trained_at)
-    domains = ceil(gpus / used)
+    used = design.used
+    domains = gpus // used
     within = "a spare GPU in each domain", gpus + domains, size + 1
     if used < size:
         within = "an idle GPU of its domain", domains * size, size
     return [
-        _spare(decision, "none: the domain leaves the job", gpus, size, _most(without)),
-        _spare(decision, "none: the domain goes on with a GPU less", gpus, size, _most(short)),
-        _spare(decision, "a spare domain", gpus + used, size, 0.0),
+        _spare(decision, "none: the domain leaves the job", gpus, used, _most(without)),
+        _spare(decision, "none: the domain goes on with a GPU less", gpus, used, _most(short)),
+        _spare(decision, "a spare domain", gpus + used, used, 0.0),
         _spare(decision, *within, 0.0),
     ]
 
@@ -522,21 +551,15 @@ def _most(losses_of: Sequence[float | None]) -> float | None:
 
 
 def _spare(
-    decision: Decision, name: str, gpus: int, domain_size: int, loss: float | None
+    decision: Decision, name: str, gpus: int, used: int, loss: float | None
 ) -> dict[str, Any]:
-    """One way to meet the loss of a GPU, on a network for so many GPUs."""
+    """One way to meet the loss of a GPU, on a network for so many GPUs, `used` of each domain."""
     file, design = decision.file, decision.answer()
-    larger = _design(
-        file.model_copy(update={"gpus": gpus}),
-        design.kind,
-        domain_size,
-        design.oversubscription,
-        design.nics,
-    )
+    larger = replace(design, network=replace(design.network, gpus=gpus, domain_size=used))
     return {
         "spare": name,
         "idle_gpus": gpus - file.gpus,
-        "network_usd": decision.usd(larger) - decision.usd(design) if gpus > file.gpus else 0.0,
+        "network_usd": decision.usd(larger) - decision.usd(design),
         "lost_gpu_percent": _percent(loss),
     }
 

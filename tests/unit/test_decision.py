@@ -21,12 +21,14 @@ from model.fabric.network_cost import (
     Prices,
     built_oversubscription,
     folded_clos,
+    networks,
     oversubscribed_clos,
 )
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
-from studies.decision.decision import decide_object, load_cluster, routed_shares
+from scenarios.format.prices import DEFAULT, load_prices
+from studies.decision.decision import decide_object, load_cluster, routed_shares, used_of_domain
 from tests.unit.fabrics import spec
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
@@ -289,6 +291,28 @@ models: [{configuration: gpt-146b, batch: 2048}]
     assert "fill 64 of a domain's 72 GPUs; computed with domains of 64." in said
 
 
+def test_rails_are_as_long_as_the_domains_in_use(tmp_path: Path) -> None:
+    """68 domains of which 64 GPUs are in use: 68 NICs a rail need two tiers of 64 ports."""
+    text = """
+gpus: 4352
+platform: gb200-nvl72
+radix: 64
+models: [{configuration: llama-3-70b, batch: 2176}, {configuration: gpt-146b, batch: 2176}]
+"""
+    rails = design(cluster_of(tmp_path, text), "rail-only, K = 72")
+    assert [model["used_of_domain"] for model in rails["models"]] == [64, 64]
+    priced = networks(4352, 64, 64, load_prices(DEFAULT).prices)["rail-only"]
+    assert {key: rails[key] for key in priced} == priced
+
+
+@given(st.integers(1, 2**20), st.integers(1, 256))
+def test_the_gpus_in_use_of_a_domain_divide_the_job(gpus: int, size: int) -> None:
+    used = used_of_domain(gpus, size)
+    assert gpus % used == 0
+    assert used <= size
+    assert (used == size) == (gpus % size == 0)
+
+
 def test_idle_gpus_of_a_domain_are_spares_at_the_price_of_their_ports(tmp_path: Path) -> None:
     text = """
 gpus: 1024
@@ -324,6 +348,59 @@ models: [{configuration: deepseek-v3}, {configuration: deepseek-v3, search: fals
     assert [one["expert"] for one in spines["models"]][1] == 64
     assert searched < given
     assert given > 0.02
+
+
+def test_all_to_alls_are_compared_without_their_overlap(tmp_path: Path) -> None:
+    """DeepSeek-V3 hides them behind compute; forwarding costs what the closed forms say."""
+    text = """
+gpus: 2048
+platform: dgx-h100
+radix: 64
+models: [{configuration: deepseek-v3, search: false}]
+"""
+    found = cluster_of(tmp_path, text)
+    slower = [one["models"][0]["all_to_all_slowdown_percent"] for one in found["designs"]]
+    x, y, ratio = 8, 64 // 8, 50 / 450
+    forwarded = 100 * y * (x - 1) / (x * (y - 1)) * ratio
+    assert slower == pytest.approx([0, 100 * (42 / 22 - 1), forwarded])
+
+
+@pytest.mark.parametrize("nics", ["gpus_per_nic: [4]", "nic_ports: [2]"])
+def test_nics_that_fit_on_a_switch_have_no_spines(tmp_path: Path, nics: str) -> None:
+    text = """
+gpus: 128
+platform: dgx-h100
+radix: 64
+oversubscription: [2, 4]
+models: [{configuration: moe-1.3b, search: false}]
+"""
+    found = cluster_of(tmp_path, text + nics)
+    assert [one["kind"] for one in found["designs"]] == ["rail-optimized", "rail-only"]
+    assert {one["oversubscription"] for one in found["designs"]} == {1}
+
+
+def test_networks_of_equal_cost_are_named(tmp_path: Path) -> None:
+    text = """
+gpus: 64
+platform: dgx-h100
+radix: 64
+models: [{configuration: gpt-1.7b, batch: 512}]
+"""
+    assert cluster_of(tmp_path, text)["sentence"] == (
+        "Of networks with HB domains of 8 GPUs, none costs less for a trained token than "
+        "rail-optimized, K = 8. Equal in cost: rail-only, K = 8."
+    )
+
+
+def test_a_difference_of_nothing_is_as_fast(tmp_path: Path) -> None:
+    text = """
+gpus: 4096
+platform: dgx-h100
+radix: 64
+models: [{configuration: gpt-146b, batch: 2048}]
+"""
+    sentence = cluster_of(tmp_path, text)["sentence"]
+    assert "against rail-optimized, K = 8, and is as fast." in sentence
 
 
 def test_a_second_port_saves_a_tier_and_halves_a_loss(tmp_path: Path) -> None:

@@ -15,8 +15,15 @@ from model.errors import InputError
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.iteration import evaluate, gather_s, iteration, optimizer_s
 from model.training.job import ACCELERATORS, Job, cluster_of
-from model.training.layer import layer_s, logits_s, optimized_parameters
-from model.training.memory import layer_activations, memory_bytes
+from model.training.layer import (
+    again_s,
+    forward_s,
+    gpu_parameters,
+    layer_s,
+    logits_s,
+    optimized_parameters,
+)
+from model.training.memory import held_parameters, layer_activations, memory_bytes
 from model.training.search import Freedom, best
 from model.training.strategy import ANY, Strategy, Wish, strategies
 from model.training.transformer import Experts, Recomputation, Transformer
@@ -284,6 +291,16 @@ def test_all_to_alls_hide_behind_another_microbatch() -> None:
     assert hidden.product_flops == pytest.approx(job.product_flops * 112 / 132)
 
 
+@pytest.mark.parametrize("recomputation", Recomputation)
+def test_fused_attention_computes_its_scores_twice(recomputation: Recomputation) -> None:
+    """The first of attention's two products: in the backward pass, after any forward pass."""
+    job = replace(job_of(SMALL, 8, 16), recomputation=recomputation, fused_attention=True)
+    strategy = Strategy(2, 1, 4, 1, 2, 2, 1, 4)
+    scores_s = SMALL.attention_flops(2) / 2 / strategy.tensor / job.product_flops
+    again = forward_s(job, strategy) if recomputation is Recomputation.FULL else 0.0
+    assert again_s(job, strategy) == pytest.approx(again + scores_s)
+
+
 def test_full_recomputation_is_a_third_more_work() -> None:
     """MegatronLM: 96 B s l h² (1 + s/(6h) + V/(16 l h)), arXiv 2104.04473, equation 3."""
     b, s, layers, h, v = 3, SMALL.sequence, SMALL.layers, SMALL.hidden, SMALL.vocabulary
@@ -325,6 +342,36 @@ def test_every_strategy_divides_the_job(job: Job) -> None:
     assert (cluster.domain_size % inside == 0).all()
     for degree in ("tensor", "pipeline", "data"):
         assert (getattr(found, degree) % getattr(found, f"{degree}_inside") == 0).all()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("pipeline", [1, 3, 4])
+def test_the_most_loaded_gpu_is_the_one_of_megatron_lm(pipeline: int, *, tied: bool) -> None:
+    """Parameters and logits by its `theoretical_memory_usage.py`, but with unequal stages."""
+    model, tensor, data = replace(SMALL, tied=tied), 2, 4
+    job = job_of(model, tensor * pipeline * data, 96)
+    strategy = Strategy(tensor, pipeline, data, 1, 2, 2, 1, 4)
+    s, h, v, largest = model.sequence, model.hidden, model.vocabulary, {1: 8, 3: 3, 4: 2}[pipeline]
+    block = 12 * h**2 + 13 * h
+    embeddings = (v + s) * h + (v * h if pipeline == 1 and not tied else 0)
+    parameters = (largest * block + embeddings) / tensor
+    logits = 4 * s * 2 * h * (1 + v / h) / tensor if pipeline == 1 else 0
+    layers = largest * pipeline * float(layer_activations(job, strategy))
+    assert memory_bytes(job, strategy) == pytest.approx(
+        parameters * (6 + 12 / data) + layers + logits
+    )
+
+
+@given(JOBS)
+@settings(max_examples=60, deadline=None)
+def test_no_gpu_holds_fewer_parameters_than_the_mean(job: Job) -> None:
+    every = strategies(job)
+    held, mean = (
+        np.sum(of(job.transformer, every), axis=0) for of in (held_parameters, gpu_parameters)
+    )
+    alone = np.asarray(every.pipeline) == 1
+    assert held[alone] == pytest.approx(mean[alone])
+    assert (held >= mean * (1 - 1e-9)).all()
 
 
 @given(JOBS)
@@ -430,6 +477,14 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     degrees = found["strategy"]
     assert degrees["tensor"] * degrees["pipeline"] * degrees["data"] == 65536
     assert found["fits"]
+
+
+def test_degrees_within_degrees_fill_no_more_of_a_domain(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The 8 ranks that share Mixtral's experts are the 8 data-parallel ranks of a domain."""
+    train(Path("mixtral-8x7b"), platform="gb200-nvl72", domain_size=72)
+    assert "of which the degrees fill 8, batch" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_own_file_without_a_strategy_is_searched(

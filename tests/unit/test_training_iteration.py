@@ -419,6 +419,14 @@ def test_ranks_that_share_experts_are_a_rectangle(
         assert (group % size == group[:1] % size).all()
 
 
+def test_a_pass_computed_again_is_a_forward_pass() -> None:
+    """What fused attention computes again belongs to the backward pass."""
+    whole, strategy = replace(WHOLE[0][0], fused_attention=True), WHOLE[0][1]
+    small = reduced(whole, strategy, 4, 4, Wanted())
+    assert small.again_s == small.forward_s
+    assert small.backward_s > 2 * small.forward_s
+
+
 def test_ranks_that_share_a_sequence_stay_as_many_rails() -> None:
     """Of 64 tokens' keys and values, a rank sends as many bytes as among more ranks."""
     model = Transformer(8, 1024, 8, 4096, 1000)
