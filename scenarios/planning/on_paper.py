@@ -8,7 +8,7 @@ from typing import Any
 
 from model.errors import InputError, Problem
 from model.fabric.build import build_topology
-from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
@@ -190,15 +190,7 @@ def _transfers(task: Task) -> Transfers:
 
 def _regular_transfers(real: RealTask) -> int:
     """Return the number of transfers if there is a closed form for them, else 0."""
-    spec = real.spec
-    is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
-    is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION and spec.has_whole_nics
-    is_plain &= not spec.nic.links
-    # Else the spine switches have unequal shares of the domains.
-    is_plain &= spec.domains % spec.nic.spines == 0
-    # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
-    is_plain &= 1 in spec.job_shape or spec.hb.rate_bps >= 2 * spec.nic.rate_bps
-    return _counted(real) if is_plain else 0
+    return _counted(real) if real.spec.has_plain_links else 0
 
 
 def _is_large(spec: FabricSpec, count: int) -> bool:
