@@ -154,6 +154,12 @@ class SizedCollective(Task):
         return communicators(self.communicator, self.job_grid)
 
     @property
+    @property
+    def members(self) -> int | None:
+        """The number of ranks of each communicator; `None` if they differ in it."""
+        sizes = {len(group.ranks) for group in self.groups}
+        return sizes.pop() if len(sizes) == 1 else None
+
     def is_regular(self) -> bool:
         """Whether a closed form and a smaller grid describe it."""
         whole = self.matrix is None and not self.missing
@@ -196,7 +202,7 @@ class SizedCollective(Task):
             size_bytes=int(chunk_bytes.sum()) // self._owners(group),
             demand=Demand.joined(demands, [np.array(group.ranks) for group, _ in cuts]),
             transfers=transfers,
-            members=len(group.ranks),
+            members=self.members,
             variant=self.variant,
         )
 
