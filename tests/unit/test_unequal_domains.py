@@ -28,6 +28,7 @@ from tests.unit.fabrics import spec, with_hb_leaves
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.algorithms.matrices import Preset, Skew
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 SERVES_ALL = {"direct", "pairwise", "ring", "chain"}
@@ -356,6 +357,13 @@ def test_many_gpus_have_a_price_where_a_closed_form_knows_the_fabric() -> None:
     assert "2 times as long" in direct.price(replace(fabric, bandwidth_scale=1.0))
     for other in (replace(fabric, nic=nic), replace(fabric, transport=Transport.ROCE)):
         assert direct.price(replace(other, bandwidth_scale=1.0)) == ""
+
+
+def test_a_matrix_is_not_followed_on_whole_domains_of_too_many_gpus() -> None:
+    grid = JobGrid(3, 100, tuple((domain, gpu) for domain in (1, 2) for gpu in range(2, 100)))
+    fabric = replace(spec(FabricKind.RAIL_ONLY, *grid.shape), missing=grid.missing)
+    skewed = replace(sized(DIRECT, grid, 1e6), matrix=Skew(Preset.HOT_RANK))
+    assert "as long as" not in skewed.price(replace(fabric, bandwidth_scale=1.0))
 
 
 def test_a_matrix_of_bytes_has_no_price_against_gpus_without_rows(tmp_path: Path) -> None:

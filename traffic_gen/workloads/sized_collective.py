@@ -272,8 +272,9 @@ class SizedCollective(Task):
         equipped = replace(spec, missing=(), nic=nic)
         if equipped.gpus <= MOST_FOLLOWED_GPUS:
             return _followed_s(self, spec) / _followed_s(whole, equipped)
-        has_form = equipped.has_plain_links and spec.transport is Transport.TCP
-        return self.full_s(spec) / whole.full_s(equipped) if has_form else None
+        is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
+        is_known = is_plain and whole.is_regular
+        return self.full_s(spec) / whole.full_s(equipped) if is_known else None
 
     def _by_peers(self, pairs: Ints) -> float:
         """Return the share of the pairs between domains of which a GPU has no link of its own."""
