@@ -25,6 +25,7 @@ from scenarios.load import load, load_trace
 from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
+from traffic_gen.workloads.task import Task
 
 SCHEMA = "railbed.predict/1"
 # A custom fabric has links, which no option gives.
@@ -103,7 +104,7 @@ def predict(
         return
     sizes = _sizes(begin or BEGIN, end or END)
     _print_columns(on_paper(_ranged(loaded, sizes), packets, link_s))
-    bare = (case.name for case in loaded.cases if not isinstance(case.task, SizedCollective))
+    bare = (case.name for case in loaded.cases if not _has_columns(case.task))
     for what in (*bare, *left_out(loaded)):
         print(f"# not predicted: {what}")
 
@@ -115,6 +116,11 @@ def _sizes(begin: str, end: str) -> list[float]:
     if most < least:
         raise InputError(Problem("--end", "must be at least --begin"))
     return [least * 2**step for step in range(1 + int(log2(most / least)))]
+
+
+def _has_columns(task: Task) -> bool:
+    """Whether nccl-tests have columns for work: for collectives of equally many ranks each."""
+    return isinstance(task, SizedCollective) and task.members is not None
 
 
 def _print_columns(cases: Iterable[CaseOnPaper]) -> None:

@@ -200,7 +200,8 @@ def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     for number, workload in enumerate(file.workloads):
         place = "workloads", number
         yield from _key_issues(file, place, workload)
-        yield from workload.early_issues(place, job_grid(file.fabric), file.fabric.platform)
+        fabric = file.fabric
+        yield from workload.early_issues(place, job_grid(fabric), fabric.platform, fabric.nics)
     excluded = {key: why for workload in file.workloads for key, why in workload.excludes.items()}
     yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
 

@@ -257,6 +257,20 @@ class FabricSpec:
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
 
     @property
+    def has_plain_links(self) -> bool:
+        """Whether its flows share links only as closed forms know, by any transport."""
+        spines_are_plain = not self.has_spines or (
+            self.nic.oversubscription == 1
+            and self.nic.spine_selection is SpineSelection.DESTINATION
+            # Else the spine switches have unequal shares of the domains.
+            and self.domains % self.nic.spines == 0
+        )
+        # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
+        hb_is_enough = 1 in self.job_shape or self.hb.rate_bps >= 2 * self.nic.rate_bps
+        is_one_tier = self.hb.leaves == self.nic.leaves == 1 and not self.nic.links
+        return is_one_tier and self.has_whole_nics and spines_are_plain and hb_is_enough
+
+    @property
     def routed_as(self) -> FabricKind:
         """The kind of fabric that has the same paths while nothing has failed."""
         return FabricKind.RAIL_ONLY if self.nic.pxn else self.kind

@@ -148,8 +148,8 @@ class Schedule:
     gathered buffer for AllGather, the whole input for ReduceScatter, all that a rank holds for
     all-to-all, the root's buffer for Broadcast, Reduce, Gather and Scatter, what a rank sends for
     Send/Recv. Every transfer carries whole chunks. Several communicators have a collective of this
-    size each, among `members` ranks, 0 for all; `variant` names them, and the matrix of an
-    all-to-all. Raises `ScheduleError` if the transfers do not meet the demand.
+    size each, among `members` ranks, 0 for all, `None` if they differ in it; `variant` names them,
+    and the matrix of an all-to-all. Raises `ScheduleError` if the transfers do not meet the demand.
     """
 
     collective: Collective
@@ -158,7 +158,7 @@ class Schedule:
     size_bytes: int
     demand: Demand
     transfers: Transfers
-    members: int = 0
+    members: int | None = 0
     variant: str = ""
 
     @property

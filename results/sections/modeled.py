@@ -55,10 +55,10 @@ def prediction_sections(result: Result) -> list[Section]:
         ("busbw", lambda case: number_or_dash(case["busbw"], ".2f")),
     )
     framing, fabric = result["framing"], result["cases"][0]["fabric"]
-    gpus = fabric["domains"] * fabric["domain_size"]
+    most = "up to " if fabric["missing"] else ""
     text = (
-        f"Times of the platform at its own rates, in ms, on {gpus} GPUs in HB domains of "
-        f"{fabric['domain_size']}; headers ({framing['name']}) leave "
+        f"Times of the platform at its own rates, in ms, on {fabric['gpus']} GPUs in HB domains of "
+        f"{most}{fabric['domain_size']}; headers ({framing['name']}) leave "
         f"{framing['efficiency']:.1%} of a NIC link to payload in full packets. "
         "Busiest link: what it needs for its bytes. Latency: its part of the time. "
         "busbw: GB/s, as of nccl-tests."

@@ -74,10 +74,10 @@ class Fabric:
 class Work:
     """The work of a case: its bytes, which are the real ones divided by a scale.
 
-    `collective` names the work, also if it is none. `gpus` are those of a communicator, `variant`
-    names the communicators unless they are all GPUs, and the matrix of an all-to-all. `chunks` are
-    those that a schedule cuts its data into. `time_dilation` is the number of emulated seconds for
-    each second of the real platform.
+    `collective` names the work, also if it is none. `gpus` are those of each communicator, `None`
+    if they differ in it; `variant` names the communicators unless they are all GPUs, and the matrix
+    of an all-to-all. `chunks` are those that a schedule cuts its data into. `time_dilation` is the
+    number of emulated seconds for each second of the real platform.
     """
 
     fabric: Fabric
@@ -85,7 +85,7 @@ class Work:
     algorithm: str
     generator: Generator
     variant: str
-    gpus: int
+    gpus: int | None
     bytes: int
     chunks: int | None
     bandwidth_scale: float
@@ -206,7 +206,7 @@ def _bandwidths(steps: Steps, work: Work, seconds: float) -> tuple[float | None,
     if not isinstance(steps, Schedule):
         return None, None
     algbw = work.bytes / seconds * work.bandwidth_scale / 1e9
-    return algbw, algbw * busbw_factor(steps.collective, work.gpus)
+    return algbw, algbw * busbw_factor(steps.collective, work.gpus) if work.gpus else None
 
 
 def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | None, float | None]:
@@ -224,17 +224,18 @@ def _on_links(measured: Measured, prediction: Prediction) -> tuple[Contention | 
 
 def _work(measured: Measured, size_scale: float) -> Work:
     steps, spec = measured.schedule, measured.topology.spec
-    members, variant, chunks = steps.gpus, "", None
+    gpus: int | None = steps.gpus
+    variant, chunks = "", None
     if isinstance(steps, Schedule):
-        members, variant = steps.members or steps.gpus, steps.variant
-        chunks = steps.chunks
+        gpus = gpus if steps.members == 0 else steps.members
+        variant, chunks = steps.variant, steps.chunks
     return Work(
         fabric=Fabric(spec.kind, spec.domains, spec.domain_size, spec.platform),
         collective=steps.task,
         algorithm=steps.algorithm,
         generator=measured.generator,
         variant=variant,
-        gpus=members,
+        gpus=gpus,
         bytes=steps.size_bytes,
         chunks=chunks,
         bandwidth_scale=spec.bandwidth_scale,

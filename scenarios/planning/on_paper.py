@@ -8,8 +8,8 @@ from typing import Any
 
 from model.errors import InputError, Problem
 from model.fabric.build import build_topology
-from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
-from model.fabric.topology import LinkKind
+from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec
+from model.fabric.topology import Gpu, LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
     USUAL_FRAMING,
@@ -48,8 +48,9 @@ class CaseOnPaper:
 
     `latency_s` is the part of the completion time that no latency would take away, `lower_bound_s`
     what the busiest link needs for its bytes; neither this nor the link is known beyond 4096 GPUs
-    or two million transfers. Only a collective has bandwidths, a variant and a number of GPUs.
-    `reason` says why NCCL's tuning model chose the algorithm, if it did.
+    or two million transfers. Only a collective has bandwidths, a variant and a number of GPUs, but
+    not this nor `busbw` if its communicators differ in it. `reason` says why NCCL's tuning model
+    chose the algorithm, if it did.
     """
 
     case: str
@@ -131,14 +132,14 @@ def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
     """Return what a collective has and other work has not."""
     if not isinstance(task, SizedCollective):
         return dict.fromkeys(("collective", "variant", "gpus", "algbw", "busbw", "reason"))
-    gpus, algbw = len(task.groups[0].ranks), task.size_bytes / seconds / 1e9
+    gpus, algbw = task.members, task.size_bytes / seconds / 1e9
     return {
         "collective": task.collective.value,
         "variant": task.variant,
         "reason": task.choice or None,
         "gpus": gpus,
         "algbw": algbw,
-        "busbw": algbw * busbw_factor(task.collective, gpus),
+        "busbw": algbw * busbw_factor(task.collective, gpus) if gpus else None,
     }
 
 
@@ -148,6 +149,8 @@ def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
         "platform": spec.platform,
         "domains": spec.job_domains,
         "domain_size": spec.job_size,
+        "missing": [Gpu(*slot).name for slot in spec.missing],
+        "gpus": spec.gpus,
         "pxn": spec.nic.pxn,
         "hb_rate_bps": spec.hb.rate_bps,
         "nic_rate_bps": spec.nic.rate_bps,
@@ -190,15 +193,7 @@ def _transfers(task: Task) -> Transfers:
 
 def _regular_transfers(real: RealTask) -> int:
     """Return the number of transfers if there is a closed form for them, else 0."""
-    spec = real.spec
-    is_plain = spec.hb.leaves == spec.nic.leaves == spec.nic.oversubscription == 1
-    is_plain &= spec.nic.spine_selection is SpineSelection.DESTINATION and spec.has_whole_nics
-    is_plain &= not spec.nic.links
-    # Else the spine switches have unequal shares of the domains.
-    is_plain &= spec.domains % spec.nic.spines == 0
-    # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
-    is_plain &= 1 in spec.job_shape or spec.hb.rate_bps >= 2 * spec.nic.rate_bps
-    return _counted(real) if is_plain else 0
+    return _counted(real) if real.spec.has_plain_links else 0
 
 
 def _is_large(spec: FabricSpec, count: int) -> bool:

@@ -88,6 +88,8 @@ def test_every_size_of_a_range_has_its_own_choice(capsys: pytest.CaptureFixture[
         ([CHOSEN % "128 MiB"], "nvls is only modeled: switches reduce, .*chooses NVLS"),
         ([(CHOSEN % "1 MB").replace("nccl", "nvls-sharp")], "nvls-sharp is only modeled"),
         ([CHOSEN % "1 MB", "fabric.platform=mi300x"], "needs platform dgx-a100 or dgx-h100"),
+        ([CHOSEN % "1 MB", "fabric.nics_per_domain=2"], "needs one NIC for each GPU, got 2 for 4"),
+        ([CHOSEN % "1 MB", "fabric.nics_per_domain=8"], "needs one NIC for each GPU, got 8 for 4"),
         ([CHOSEN % "1 MB, communicator: rails"], "nccl needs all GPUs"),
         ([JOB], "algorithm must be ring or"),
     ],

@@ -165,6 +165,19 @@ def test_beyond_what_can_be_followed_no_link_is_named() -> None:
             cases(rings, *other, "fabric.domains=128", "fabric.domain_size=8")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "domains"), [("nvls", 4), ("rings", 256)], ids=["modeled", "large"]
+)
+@pytest.mark.parametrize("key", ["oversubscription=2", "spines=3", "spine_selection=hash"])
+def test_keys_of_spines_take_no_closed_form_from_a_fabric_without_them(
+    algorithm: str, domains: int, key: str
+) -> None:
+    grid = [f"fabric.domains={domains}", "fabric.domain_size=8", "fabric.kinds=rail-only"]
+    work = RING.replace("ring", algorithm)
+    (plain,), (keyed,) = cases(*grid, work), cases(*grid, work, f"fabric.{key}")
+    assert keyed.completion_s == plain.completion_s
+
+
 def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     result = predicted(capsys, "nic-link-down")
     assert result["left_out"] == ["faults"]

@@ -134,6 +134,17 @@ def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
     assert result().busbw_gbyte_per_s == pytest.approx(exchanged * 3 / 4)
 
 
+def test_communicators_of_different_sizes_have_no_bus_bandwidth() -> None:
+    topology, schedule, prediction = modeled(
+        FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
+    )
+    mixed = dataclasses.replace(schedule, members=None)
+    measured = Measured(topology, mixed, CaseExecutions((repeat(0, 1.0),)))
+    case = compare("case", measured, prediction, 1.0, LIMITS)
+    assert (case.work.gpus, case.busbw_gbyte_per_s) == (None, None)
+    assert case.algbw_gbyte_per_s
+
+
 BUSBW_FACTORS_OF_4 = {
     Collective.ALL_REDUCE: 3 / 2,
     Collective.ALL_GATHER: 3 / 4,

@@ -1,5 +1,6 @@
 """Unequal domains and shared NICs: who is there, who serves them, and at what price."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,25 +9,31 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from commands.app import app
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid, Slot
 from model.fabric.spec import COMPARED, FabricKind
+from model.fabric.transport import Transport
 from model.job.communicators import Communicator, communicators
 from model.job.concurrent_jobs import Partition
 from model.prediction.fluid import lower_bound_s, predict
 from model.prediction.network import healthy_network
+from model.prediction.platform_time import FRAMINGS
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.load import load
-from tests.unit.fabrics import spec
+from scenarios.planning.on_paper import work_on_paper
+from tests.unit.fabrics import spec, with_hb_leaves
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
+from traffic_gen.workloads.algorithms.matrices import Preset, Skew
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 SERVES_ALL = {"direct", "pairwise", "ring", "chain"}
 SERVES_SHARED_RAILS = {"rings", "double-binary-tree"}
+BARE = FRAMINGS["none"](4096)
 
 
 @st.composite
@@ -96,6 +103,19 @@ def test_domains_without_a_common_rail_have_one_ring_in_the_order_of_ranks() -> 
     assert whole_ring(build).tolist() == [[0, 1]]
     with pytest.raises(ScheduleError, match="no rail has a NIC in every domain"):
         rail_rings(build)
+
+
+@given(unequal_grids())
+def test_a_ring_crosses_rails_where_two_or_fewer_are_in_common(grid: JobGrid) -> None:
+    common = len(grid.shared_rails)
+    assume(common)
+    ring = whole_ring(Builder(grid, np.empty(0, np.int64)))[0]
+    (domain, to_domain), (nic, to_nic) = grid.nics[:, np.stack([ring, np.roll(ring, -1)])]
+    crossed = int(((domain != to_domain) & (nic != to_nic)).sum())
+    if common == 1:
+        assert crossed <= sum(size > 1 for size in grid.sizes)
+    else:
+        assert crossed == (common == 2 and grid.domains % 2 == 1)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +317,86 @@ def test_the_price_of_many_gpus_that_share_nics_is_that_of_the_nics() -> None:
     fabric = replace(fabric, nic=replace(fabric.nic, per_domain=4), bandwidth_scale=1.0)
     direct = SizedCollective(*DIRECT, (16, 8), 1e8, gpus_per_nic=2)
     assert "2 times as long as on 16 x 8 GPUs; 75% of pairs" in direct.price(fabric)
+
+
+@given(
+    kind=st.sampled_from(COMPARED),
+    grid=st.sampled_from([JobGrid(3, 4, ((1, 3),)), JobGrid(2, 4, gpus_per_nic=2)]),
+    algorithm=st.sampled_from(["direct", "pairwise"]),
+    oversubscription=st.sampled_from([1.0, 2.0, 4.0]),
+    hb_leaves=st.sampled_from([1, 2]),
+    transport=st.sampled_from(Transport),
+)
+def test_the_price_is_that_of_times_on_paper(
+    kind: FabricKind,
+    grid: JobGrid,
+    algorithm: str,
+    oversubscription: float,
+    hb_leaves: int,
+    transport: Transport,
+) -> None:
+    whole = JobGrid(*grid.shape)
+    fabric = with_hb_leaves(spec(kind, *grid.shape, spines=grid.domains), hb_leaves, 4.0)
+    nic = replace(fabric.nic, oversubscription=oversubscription)
+    fabric = replace(fabric, nic=nic, bandwidth_scale=1.0, transport=transport)
+    shared = replace(nic, per_domain=grid.size // grid.gpus_per_nic)
+    lacking = replace(fabric, nic=shared, missing=grid.missing)
+    slow_s, whole_s = (
+        work_on_paper("", sized((Collective.ALL_TO_ALL, algorithm), on, 1e8), one, BARE, 0.0)
+        for on, one in ((grid, lacking), (whole, fabric))
+    )
+    price = sized((Collective.ALL_TO_ALL, algorithm), grid, 1e8).price(lacking)
+    told = float(price.split(": ")[1].split()[0])
+    assert told == pytest.approx(slow_s.completion_s / whole_s.completion_s, rel=0.01)
+
+
+def test_many_gpus_have_a_price_where_a_closed_form_knows_the_fabric() -> None:
+    fabric = spec(FabricKind.RAIL_OPTIMIZED, 64, 8, spines=64, nics=4)
+    nic = replace(fabric.nic, oversubscription=4.0)
+    direct = SizedCollective(*DIRECT, (64, 8), 1e8, gpus_per_nic=2)
+    assert "2 times as long" in direct.price(replace(fabric, bandwidth_scale=1.0))
+    for other in (replace(fabric, nic=nic), replace(fabric, transport=Transport.ROCE)):
+        assert direct.price(replace(other, bandwidth_scale=1.0)) == ""
+
+
+def test_a_matrix_is_not_followed_on_whole_domains_of_too_many_gpus() -> None:
+    grid = JobGrid(3, 100, tuple((domain, gpu) for domain in (1, 2) for gpu in range(2, 100)))
+    fabric = replace(spec(FabricKind.RAIL_ONLY, *grid.shape), missing=grid.missing)
+    skewed = replace(sized(DIRECT, grid, 1e6), matrix=Skew(Preset.HOT_RANK))
+    assert "as long as" not in skewed.price(replace(fabric, bandwidth_scale=1.0))
+
+
+def test_a_matrix_of_bytes_has_no_price_against_gpus_without_rows(tmp_path: Path) -> None:
+    rows = [[0 if source == to else 1_000_000 for to in range(5)] for source in range(5)]
+    work = f"workloads: [{{collective: all-to-all, algorithm: direct, matrix: {rows}}}]\n"
+    (tmp_path / "x.yaml").write_text(SIZES.format([2, 2, 1]) + work)
+    scenario = load(tmp_path / "x.yaml", [])
+    prices = {case.task.price(scenario.spec_of(case.kind)) for case in scenario.cases}
+    assert prices == {"5 GPUs in domains of 2, 2, 1: 1 of 2 rails are in all of them"}
+
+
+def test_gpus_with_several_nics_keep_them_in_the_price() -> None:
+    fabric = replace(spec(FabricKind.RAIL_ONLY, 3, 2, nics=4), missing=((1, 1),))
+    took = SizedCollective(*DIRECT, (3, 2), 1e8, missing=((1, 1),))
+    one_nic = replace(fabric, nic=replace(fabric.nic, per_domain=None))
+    several, one = (took.price(replace(some, bandwidth_scale=1.0)) for some in (fabric, one_nic))
+    assert several == one
+
+
+def test_paper_counts_the_gpus_that_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = RING.replace("size_scale: 10", "communicator: domains")
+    (tmp_path / "x.yaml").write_text(SIZES.format([3, 2]) + work)
+    app(["predict", str(tmp_path / "x.yaml"), "--json"], standalone_mode=False)
+    case = json.loads(capsys.readouterr().out)["cases"][0]
+    assert (case["fabric"]["gpus"], case["fabric"]["missing"]) == (5, ["d1g2"])
+    assert (case["gpus"], case["busbw"]) == (None, None)
+    assert case["algbw"] > 0
+    app(["predict", str(tmp_path / "x.yaml")], standalone_mode=False)
+    assert "on 5 GPUs in HB domains of up to 3" in " ".join(capsys.readouterr().out.split())
+    app(["predict", str(tmp_path / "x.yaml"), "--like", "nccl-tests"], standalone_mode=False)
+    assert capsys.readouterr().out.startswith("# not predicted: rail-only/all-reduce/ring/domains")
 
 
 def test_the_gpu_left_of_those_that_share_a_nic_has_its_link() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape, Slot
-from model.fabric.shaping import wire_bytes
+from model.fabric.shaping import SEGMENT_PACKETS, wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.transport import Transport
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators, label
 from model.prediction.closed_forms import Grid
 from model.prediction.load import SLICES, Profile
@@ -29,7 +30,7 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithm_of,
 )
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
-from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, Task, followed
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task, followed
 
 Peers = int | Literal["all"]
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -154,6 +155,12 @@ class SizedCollective(Task):
         return communicators(self.communicator, self.job_grid)
 
     @property
+    def members(self) -> int | None:
+        """The number of ranks of each communicator; `None` if they differ in it."""
+        sizes = {len(group.ranks) for group in self.groups}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
     def is_regular(self) -> bool:
         """Whether a closed form and a smaller grid describe it."""
         whole = self.matrix is None and not self.missing
@@ -196,7 +203,7 @@ class SizedCollective(Task):
             size_bytes=int(chunk_bytes.sum()) // self._owners(group),
             demand=Demand.joined(demands, [np.array(group.ranks) for group, _ in cuts]),
             transfers=transfers,
-            members=len(group.ranks),
+            members=self.members,
             variant=self.variant,
         )
 
@@ -237,18 +244,14 @@ class SizedCollective(Task):
         return True
 
     def price(self, spec: FabricSpec) -> str:
-        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN).
-
-        A custom fabric has no links for the GPUs and NICs that it lacks: there is no such time.
-        """
+        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
         if (not self.missing and self.gpus_per_nic == 1) or self.communicator != EVERYONE:
             return ""
         told = []
-        if not spec.nic.links:
-            equipped = replace(spec, missing=(), nic=replace(spec.nic, per_domain=None))
-            whole = replace(self, missing=(), gpus_per_nic=1)
-            longer = self.full_s(spec) / whole.full_s(equipped)
-            told.append(f"{longer:.3g} times as long as on {whole.job_grid}")
+        # As that of the estimate, which is cached: no time here depends on it.
+        spec = replace(spec, grain_packets=SEGMENT_PACKETS)
+        if (longer := self._slowdown(spec)) is not None:
+            told.append(f"{longer:.3g} times as long as on {JobGrid(*self.shape)}")
         if self.missing:
             rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
             told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
@@ -256,6 +259,22 @@ class SizedCollective(Task):
             share = self._by_peers(pairs)
             told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
         return f"{self.job_grid}: {'; '.join(told)}" if told else ""
+
+    def _slowdown(self, spec: FabricSpec) -> float | None:
+        """Return the time over that of whole domains whose GPUs share no NICs, if that is known.
+
+        A custom fabric has no links, and a matrix of bytes no rows, for what they lack.
+        """
+        if spec.nic.links or (self.missing and isinstance(self.matrix, Given)):
+            return None
+        whole = replace(self, missing=(), gpus_per_nic=1)
+        nic = replace(spec.nic, per_domain=max(spec.nics, spec.domain_size))
+        equipped = replace(spec, missing=(), nic=nic)
+        if equipped.gpus <= MOST_FOLLOWED_GPUS:
+            return _followed_s(self, spec) / _followed_s(whole, equipped)
+        is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
+        is_known = is_plain and whole.is_regular
+        return self.full_s(spec) / whole.full_s(equipped) if is_known else None
 
     def _by_peers(self, pairs: Ints) -> float:
         """Return the share of the pairs between domains of which a GPU has no link of its own."""
@@ -360,6 +379,10 @@ class SizedCollective(Task):
         """Return the number of chunks of a rank's data, and the bytes of each: whole elements."""
         count = self.how.shards(group.grid) * self.chunk_slices
         return count, -(-size_bytes // (count * ELEMENT_BYTES)) * ELEMENT_BYTES
+
+
+def _followed_s(task: Task, spec: FabricSpec) -> float:
+    return followed(task, spec).profile.completion_s
 
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:

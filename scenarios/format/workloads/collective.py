@@ -159,9 +159,17 @@ class CollectiveWork(Work):
         """Return the size as the file says it."""
         return self.size or task.size_name
 
-    def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterator[Issue]:
-        """Yield an issue if NCCL chooses for a platform that its tuning does not know."""
-        if self.is_chosen and platform not in KNOWN:
+    def early_issues(
+        self, place: Place, grid: JobGrid, platform: str | None, nics: int
+    ) -> Iterator[Issue]:
+        """Yield issues if NCCL chooses for rates, or numbers of NICs, that its tuning lacks."""
+        if not self.is_chosen:
+            return
+        if nics != grid.size:
+            # NCCL then searches for channels, and no formula says which it finds.
+            what = f"{NCCL} needs one NIC for each GPU, got {nics} for {grid.size} GPUs of a domain"
+            yield Issue((*place, "algorithm"), what, "name the algorithm")
+        if platform not in KNOWN:
             what = f"{NCCL} needs platform {' or '.join(KNOWN)}, got {platform or 'other rates'}"
             yield Issue((*place, "algorithm"), what, "name the algorithm")
 

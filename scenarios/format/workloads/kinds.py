@@ -76,7 +76,9 @@ class JobsWork(Work):
         for which, job in enumerate(self.jobs):
             yield from job.given_sizes((*place, "jobs", which), job.partition(grid).of(grid))
 
-    def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterator[Issue]:
+    def early_issues(
+        self, place: Place, grid: JobGrid, platform: str | None, nics: int
+    ) -> Iterator[Issue]:
         """Yield issues of too many GPUs, and of wrong partitions."""
         # No closed form describes several jobs together.
         if (gpus := grid.gpus) > MOST_FOLLOWED_GPUS:

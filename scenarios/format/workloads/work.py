@@ -40,8 +40,10 @@ class Work(Strict):
     def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield the issues of the work on a grid of GPUs, a wrong schedule included."""
 
-    def early_issues(self, place: Place, grid: JobGrid, platform: str | None) -> Iterable[Issue]:
-        """Return the issues that are cheap to find, before all others."""
+    def early_issues(
+        self, place: Place, grid: JobGrid, platform: str | None, nics: int
+    ) -> Iterable[Issue]:
+        """Return the issues that are cheap to find, before all others; `nics` a domain."""
         return ()
 
     def modeled_issues(self, place: Place, spec: FabricSpec) -> Iterable[Issue]:

@@ -294,8 +294,9 @@ def whole_ring(build: Builder) -> Ints:
     """Return the one ring of all ranks, from rank 0 on; edges between domains stay on one rail.
 
     A domain's last GPU and the first of the next domain share a rail. This is impossible for an
-    odd number of domains with two rails, whose ring crosses rails from the last domain to the
-    first, and for domains that have no rail in common: their ring has the order of the ranks.
+    odd number of domains with two rails in common, whose ring crosses rails from the last domain
+    to the first; for domains of several GPUs with one rail in common, which their ring enters on
+    another; and for domains that have no rail in common: their ring has the order of the ranks.
     """
     if not len(build.shared_rails):
         return build.ranks[None, :]
