@@ -1,5 +1,6 @@
 """Spine switches by default, and spares, which take their part of trunks and uplinks."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -21,16 +22,18 @@ from traffic_gen.workloads.sized_collective import SizedCollective
 
 RING = "workloads=[{collective: all-reduce, algorithm: hierarchical, size: 1 GB, size_scale: 800}]"
 FEW = st.integers(0, 2)
+Keys = Mapping[str, object]
 
 
-def loaded(work: str = RING, is_on_paper: bool = False, **fabric: object) -> Scenario:
-    given = [f"fabric.{key}={value}" for key, value in fabric.items()]
-    return load(LIBRARY / "quickstart.yaml", [*given, work], on_paper=is_on_paper)
+def loaded(fabric: Keys, work: str = RING, is_on_paper: bool = False) -> Scenario:
+    changes = [f"fabric.{key}={value}" for key, value in fabric.items()]
+    return load(LIBRARY / "quickstart.yaml", [*changes, work], on_paper=is_on_paper)
 
 
-def milliseconds(work: str = RING, **fabric: object) -> list[float]:
-    bare = FRAMINGS["none"](4096)
-    return [case.completion_s * 1e3 for case in on_paper(loaded(work, **fabric), bare, 0.0)]
+def milliseconds(fabric: Keys, work: str = RING) -> float:
+    scenario = loaded({"kinds": "rail-only", **fabric}, work)
+    (case,) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
+    return case.completion_s * 1e3
 
 
 @settings(max_examples=30, deadline=None)
@@ -40,16 +43,16 @@ def test_by_default_an_uplink_carries_a_nic_port(
 ) -> None:
     assume(leaves <= domains + spares and 1 in (leaves, ports))
     shape = {"domains": domains, "domain_size": 1, "spare_domains": spares}
-    for on in loaded(**shape, rail_leaves=leaves, nic_ports=ports).fabrics:
+    for on in loaded({**shape, "rail_leaves": leaves, "nic_ports": ports}).fabrics:
         assert on.emulated_uplink_bps >= on.emulated_port_bps * (1 - 1e-9)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.integers(2, 4), st.integers(1, 2))
 def test_equal_leaves_of_a_rail_cost_nothing(below: int, leaves: int, size: int) -> None:
-    shape = {"kinds": "rail-only", "domains": below * leaves, "domain_size": size}
-    (one,), (several,) = milliseconds(**shape), milliseconds(**shape, rail_leaves=leaves)
-    assert several == pytest.approx(one)
+    shape = {"domains": below * leaves, "domain_size": size}
+    several = milliseconds({**shape, "rail_leaves": leaves})
+    assert several == pytest.approx(milliseconds(shape))
 
 
 @settings(max_examples=30, deadline=None)
@@ -57,10 +60,12 @@ def test_equal_leaves_of_a_rail_cost_nothing(below: int, leaves: int, size: int)
 def test_paper_has_the_links_that_are_emulated(
     spares: tuple[int, int, int], rail_leaves: int, hb_leaves: int, spines: int | None
 ) -> None:
-    keys = "spare_domains", "spare_gpus", "spare_rail_switches"
     assume((4 + spares[1]) % hb_leaves == 0)
-    given = dict(zip(keys, spares, strict=True)) | ({"spines": spines} if spines else {})
-    scenario = loaded(rail_leaves=rail_leaves, hb_leaves=hb_leaves, **given)
+    names = "spare_domains", "spare_gpus", "spare_rail_switches"
+    keys = {"rail_leaves": rail_leaves, "hb_leaves": hb_leaves} | dict(
+        zip(names, spares, strict=True)
+    )
+    scenario = loaded(keys if spines is None else {**keys, "spines": spines})
     for case in scenario.cases:
         emulated = scenario.spec_of(case.kind)
         real = real_task(case.task, emulated).spec
@@ -91,10 +96,9 @@ def test_paper_has_the_links_that_are_emulated(
     ],
 )
 def test_spares_take_their_part_of_trunks_and_uplinks(
-    work: str, fabric: dict[str, object], expected_ms: float
+    work: str, fabric: Keys, expected_ms: float
 ) -> None:
-    (found,) = milliseconds(work, kinds="rail-only", **fabric)
-    assert found == pytest.approx(expected_ms, rel=1e-3)
+    assert milliseconds(fabric, work) == pytest.approx(expected_ms, rel=1e-3)
 
 
 def test_a_large_fabric_is_estimated_with_its_spares() -> None:
@@ -107,5 +111,4 @@ def test_a_large_fabric_is_estimated_with_its_spares() -> None:
 
 def test_spares_on_paper_have_the_limits_of_the_emulation() -> None:
     with pytest.raises(InputError, match="must have at most 4096 GPUs, spares included"):
-        loaded(is_on_paper=True, spare_domains=2000)
-
+        loaded({"spare_domains": 2000}, is_on_paper=True)
