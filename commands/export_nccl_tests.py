@@ -16,6 +16,7 @@ from model.workload.transfers.collective import ROOT, Collective
 from results.store.records import reading, write_record
 from results.store.runs import folder_name, read_result
 from results.verdicts.verdict import times_count
+from traffic_gen.workloads.algorithms.collectives import NCCL
 
 ELEMENT_BYTES = 4
 # How parts of a case's name begin that say how an algorithm sends.
@@ -60,11 +61,13 @@ def groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
 def _name(case: Case) -> str:
     """Return fabric, collective, algorithm, variant, and a generator other than the agents.
 
-    The numbers of partners at once and of slices are in the name of the case, if it has them.
+    The numbers of partners at once and of slices are in the name of the case, if it has them, and
+    NCCL's choice, which may be another algorithm for each size.
     """
     how = [part for part in case["case"].split("/") if part.startswith(HOW)]
     other = case["generator"] if case["generator"] != Generator.AGENT else None
-    parts = case["fabric"]["kind"], case["collective"], case["algorithm"]
+    chosen = case["case"].split("/")[2] == NCCL
+    parts = case["fabric"]["kind"], case["collective"], NCCL if chosen else case["algorithm"]
     return "/".join(filter(None, (*parts, *how, case["variant"], other)))
 
 

@@ -17,9 +17,10 @@ WORDS = "all, rails, rail0, domains, d0, strided-2, strided-2-from-1"
 
 @dataclass(frozen=True)
 class Communicator:
-    """Ranks of a job in their order, and the grid that they form, numbered from 0.
+    """Ranks of a job in their order, and the grid that they form in it, numbered from 0.
 
-    Ranks that form no grid count as domains of one GPU each.
+    A grid has domain after domain, each with the same rails in the same order. Ranks that form none
+    count as domains of one GPU each.
     """
 
     ranks: tuple[int, ...]
@@ -123,19 +124,19 @@ def _gpu(name: str, grid: JobGrid) -> int:
 
 
 def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
-    """Return a communicator in the order of its ranks; if they form a grid, in the grid's order."""
+    """Return a communicator of ranks in this order, and the grid that they form in it."""
     if len(ranks) < 2:
         raise ValueError("must have two GPUs or more")
     if len(set(ranks)) < len(ranks):
         raise ValueError("duplicate GPU")
     by_domain = [
         [grid.slots[rank][1] for rank in group]
-        for _, group in groupby(sorted(ranks), key=lambda rank: grid.slots[rank][0])
+        for _, group in groupby(ranks, key=lambda rank: grid.slots[rank][0])
     ]
     if all(rails == by_domain[0] for rails in by_domain):
         gpus_per_nic = grid.shared_by(by_domain[0])
         own = JobGrid(len(by_domain), len(by_domain[0]), gpus_per_nic=gpus_per_nic)
-        return Communicator(tuple(sorted(ranks)), own)
-    if len(ranks) == grid.gpus:
-        return Communicator(tuple(sorted(ranks)), grid)
+        return Communicator(tuple(ranks), own)
+    if list(ranks) == list(range(grid.gpus)):
+        return Communicator(tuple(ranks), grid)
     return Communicator(tuple(ranks), JobGrid(len(ranks), 1))

@@ -12,7 +12,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES, Sizes
 from model.fabric.topology import Hop, LinkKind, Topology
-from model.fabric.transport import BTH_BYTES, HEADERS_BYTES, ICRC_BYTES, RETH_BYTES
+from model.fabric.transport import BTH_BYTES, HEADERS_BYTES, ICRC_BYTES, RETH_BYTES, Roce
 from model.prediction.fluid import arrivals_s, busiest
 from model.prediction.network import OF_HB, Network, Terms, healthy_network
 from model.workload.transfers.columns import Transfers
@@ -43,9 +43,14 @@ class Framing:
         return self.payload_bytes / (self.payload_bytes + self.header_bytes)
 
     def wire_bytes(self, payload_bytes: Sizes) -> Sizes:
-        """Return the bytes that a NIC link carries for each message."""
+        """Return the bytes that a NIC link carries for each message; none for an empty one."""
         packets = -(-payload_bytes // self.payload_bytes)
-        return payload_bytes + packets * self.header_bytes + self.first_bytes
+        first_bytes = self.first_bytes * (payload_bytes > 0)
+        return payload_bytes + packets * self.header_bytes + first_bytes
+
+    def transfer_bytes(self, payload_bytes: Sizes, roce: Roce) -> Sizes:
+        """Return the bytes that a NIC link carries for each transfer: those of its messages."""
+        return sum(self.wire_bytes(part) for part in roce.parts(payload_bytes))
 
 
 # By MTU: of RoCEv2 (IBTA specification, annex A17), and of InfiniBand within a subnet, the payload
@@ -80,7 +85,7 @@ class PlatformTerms(Terms):
     def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
         """Return the bytes that a link carries for each transfer."""
         crosses = np.array([not OF_HB.issuperset(kinds) for kinds in net.classes])
-        framed = self.framing.wire_bytes(payload_bytes)
+        framed = self.framing.transfer_bytes(payload_bytes, net.roce)
         return np.where(crosses[net.class_of][pair], framed, payload_bytes).astype(np.float64)
 
 

@@ -69,7 +69,10 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
-    of_size = list((_paper_issues if on_paper else _size_of_fabric_issues)(fabric))
+    # Spares replace what emulated faults break: with them, paper has the emulation's limits.
+    spares = fabric.spare_domains or fabric.spare_gpus or fabric.spare_rail_switches
+    size_issues = _paper_issues if on_paper and not spares else _size_of_fabric_issues
+    of_size = list(size_issues(fabric))
     yield from of_size or chain(missing_issues(fabric), wiring_issues(fabric))
 
 
@@ -205,8 +208,7 @@ def _count_issues(fabric: Fabric, gpus: int, rail_switches: int) -> Iterator[Iss
     if fabric.domains * fabric.domain_size < LEAST_GPUS:
         what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
         yield Issue(("fabric", "domains"), what)
-    leaves = max(_uplinked_switches(fabric, kind) for kind in fabric.kinds)
-    uplinks = rail_switches * leaves * (fabric.spines or fabric.domains)
+    uplinks = rail_switches * max(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds)
     if gpus > MAX_GPUS:
         what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
         yield Issue(("fabric", "domains"), what)
@@ -219,11 +221,21 @@ def _count_issues(fabric: Fabric, gpus: int, rail_switches: int) -> Iterator[Iss
         yield Issue(("fabric", "spines"), what)
 
 
-def _uplinked_switches(fabric: Fabric, kind: FabricKind) -> int:
-    """Number of switches of each rail that have uplinks."""
-    if kind is FabricKind.RAIL_OPTIMIZED:
-        return 1
-    return fabric.rail_leaves if fabric.rail_leaves > 1 else 0
+def _uplinks_of_rail(fabric: Fabric, kind: FabricKind) -> int:
+    """Number of uplinks of all switches of a rail."""
+    leaves = _leaves(fabric, kind)
+    has_spines = kind is FabricKind.RAIL_OPTIMIZED or leaves > 1
+    return leaves * _spines(fabric, kind) if has_spines else 0
+
+
+def _leaves(fabric: Fabric, kind: FabricKind) -> int:
+    return fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1
+
+
+def _spines(fabric: Fabric, kind: FabricKind) -> int:
+    """Number of spine switches, of each rail if it has leaves; by default, uplinks match ports."""
+    domains = fabric.domains + fabric.spare_domains
+    return fabric.spines or domains // _leaves(fabric, kind)
 
 
 def fabric_spec(
@@ -286,8 +298,8 @@ def _hb_network(fabric: Fabric, rate_bps: int) -> HbNetwork:
 def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
     return NicNetwork(
         rate_bps=rate_bps,
-        spines=1 if kind is FabricKind.CUSTOM else fabric.spines or fabric.domains,
-        leaves=fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1,
+        spines=1 if kind is FabricKind.CUSTOM else _spines(fabric, kind),
+        leaves=_leaves(fabric, kind),
         oversubscription=fabric.oversubscription,
         spine_selection=fabric.spine_selection,
         ports=fabric.nic_ports,

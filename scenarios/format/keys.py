@@ -195,7 +195,9 @@ class Fabric(Strict):
         description="real rates are divided by this; `auto`: the least that this machine carries",
     )
     spines: Count | None = Field(
-        default=None, description="spine switches of a rail-optimized fabric; default: one a domain"
+        default=None,
+        description="spine switches of a rail-optimized fabric, or of each rail with leaves; "
+        "default: one for each domain below a rail switch, spares included",
     )
     spine_selection: SpineSelection = Field(
         default=SpineSelection.DESTINATION,

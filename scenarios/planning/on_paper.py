@@ -224,7 +224,7 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
     task, spec = real.task, real.spec
     assert isinstance(task, SizedCollective)
     plain = task.grid(spec)
-    bare = replace(plain, on_wire=lambda each: framing.wire_bytes(_whole(each)))
+    bare = replace(plain, on_wire=lambda each: framing.transfer_bytes(_whole(each), spec.roce))
     delayed = replace(
         bare,
         hb_s=2 * latencies[LinkKind.HB],

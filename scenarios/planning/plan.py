@@ -14,7 +14,7 @@ from model.arrays import Floats, Ints
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import DEFAULT_DEPTH_S, SEGMENT_PACKETS
-from model.fabric.spec import FabricKind, FabricSpec, Spares
+from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.topology import LinkKind
 from model.faults import Fault, health_under
 from model.job.concurrent_jobs import ConcurrentJobs
@@ -64,16 +64,8 @@ class RealTask:
 
 
 def real_task(task: Task, spec: FabricSpec) -> RealTask:
-    """Return a task on its fabric at real rates, without spares: the same for every scale."""
-    unscaled = replace(
-        spec,
-        domains=spec.job_domains,
-        domain_size=spec.job_size,
-        bandwidth_scale=1.0,
-        spares=Spares(),
-        bucket_depth_s=DEFAULT_DEPTH_S,
-    )
-    return RealTask(task, unscaled)
+    """Return a task on its fabric at real rates: the same for every scale."""
+    return RealTask(task, replace(spec, bandwidth_scale=1.0, bucket_depth_s=DEFAULT_DEPTH_S))
 
 
 def estimate_of(case: Case, spec: FabricSpec) -> Profile:

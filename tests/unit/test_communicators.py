@@ -1,5 +1,6 @@
 """Communicators: their ranks and grids, schedules of several at once, and what crosses rails."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,9 @@ LARGE = 40_000_000
         ("strided-3-from-1", [[1, 4]]),
         ("strided-5-from-0", [[0, 5]]),
         (["d1g2", "d0g0"], [[5, 0]]),
-        (["d1g2", "d0g2"], [[2, 5]]),
+        (["d1g2", "d0g2"], [[5, 2]]),
+        (["d1g2", "d1g0", "d0g2", "d0g0"], [[5, 3, 2, 0]]),
+        (["d0g0", "d1g0", "d0g1", "d1g1"], [[0, 3, 1, 4]]),
         (["d0", "rail1", ["d0g0", "d1g1"]], [[0, 1, 2], [1, 4], [0, 4]]),
     ],
 )
@@ -81,7 +84,15 @@ def test_an_empty_list_asks_for_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "shape"),
-    [((0, 2, 3, 5), (2, 2)), ((0, 4), (2, 1)), ((0, 1, 3), (3, 1)), ((4, 3), (1, 2))],
+    [
+        ((0, 2, 3, 5), (2, 2)),
+        ((0, 4), (2, 1)),
+        ((0, 1, 3), (3, 1)),
+        ((4, 3), (1, 2)),
+        ((5, 3, 2, 0), (2, 2)),
+        ((0, 3, 2, 5), (4, 1)),
+        ((0, 2, 5, 3), (4, 1)),
+    ],
 )
 def test_ranks_that_are_a_grid_have_its_shape(
     ranks: tuple[int, ...], shape: tuple[int, int]
@@ -193,6 +204,17 @@ def test_one_communicator_can_be_a_part_of_another() -> None:
     assert both == pytest.approx(max(rails, domains))
 
 
+@given(st.permutations([f"d{domain}g{rail}" for domain in range(2) for rail in range(3)]))
+def test_a_list_keeps_its_root_and_its_order(names: list[str]) -> None:
+    grid = JobGrid(2, 3)
+    ranks = [grid.slots.index((int(name[1]), int(name[3]))) for name in names]
+    for named in (Collective.BROADCAST, "ring"), (Collective.SEND_RECV, "chain"):
+        sent = SizedCollective(*named, (2, 3), 600, communicator=names).steps().transfers
+        assert set(sent.source) - set(sent.destination) == {ranks[0]}
+    pairs = zip(sent.source.tolist(), sent.destination.tolist(), strict=True)
+    assert set(pairs) == set(pairwise(ranks))
+
+
 def test_short_lists_name_themselves() -> None:
     assert label(["d0g0", "d1g1"]) == "d0g0+d1g1"
     assert label([[f"d{number}g0" for number in range(20)]]) == "1-of-a-list"
@@ -267,5 +289,6 @@ def test_an_algorithm_of_domains_needs_equal_parts_of_them(tmp_path: Path, algor
     if algorithm == "ring":
         check("[d0g0, d0g1, d1g0]")
     else:
-        with pytest.raises(InputError, match=r"needs equally many GPUs.* it would be a ring"):
-            check("[d0g0, d0g1, d1g0]")
+        for gpus in ("[d0g0, d0g1, d1g0]", "[d0g0, d1g0, d0g1, d1g1]"):
+            with pytest.raises(InputError, match=r"needs equally many GPUs.* it would be a ring"):
+                check(gpus)

@@ -20,7 +20,7 @@ from model.routing.paths import Routing
 from model.workload.schedule import Steps, WorkSteps
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Transfer, Transfers
-from model.workload.transfers.lanes import Lanes
+from model.workload.transfers.lanes import Lanes, spread
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.fabrics import accepts, destinations, spec, topologies
@@ -120,6 +120,24 @@ def test_by_hash_each_pair_has_one_lane_and_pairs_collide() -> None:
     used = {(t.source, t.destination): t.lane for t in spread.transfers}
     assert set(used.values()) == {0, 1}
     assert seconds(spread, on) > 1.05 * seconds(whole.over(Lanes.of(fabric())), fabric())
+
+
+def test_jobs_are_hashed_by_their_own_gpus(tmp_path: Path) -> None:
+    """On paper, where all jobs are spread at once, as emulated, where each is spread by itself."""
+    work = "collective: all-to-all, algorithm: direct, size: 1 MB"
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {kinds: rail-optimized, domains: 4, domain_size: 4, nic_ports: 2, spread: hash, "
+        "platform: dgx-h100, bandwidth_scale: 20000}\nseed: 1\nworkloads:\n"
+        f"  - jobs: [{{name: a, rails: 0-1, {work}}}, {{name: b, rails: 2-3, {work}}}]\n"
+    )
+    scenario = load(path)
+    (on,) = scenario.fabrics
+    for case in scenario.cases:
+        lanes = case.schedule(on).transfers.lane
+        assert (lanes == spread(case.task.transfers(), on).lane).all()
+    of_jobs = np.split(lanes, 2)
+    assert (of_jobs[0] != of_jobs[1]).any()
 
 
 def test_what_waits_for_a_transfer_waits_for_all_of_its_parts() -> None:

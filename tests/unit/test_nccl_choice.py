@@ -20,7 +20,8 @@ from model.prediction.nccl_tuning import KNOWN, estimates
 from scenarios.library_files import scenario_file
 from scenarios.load import load
 
-CHOSEN = "workloads=[{collective: all-reduce, algorithm: nccl, size: %s}]"
+WORK = "{collective: all-reduce, algorithm: %s, size: %s}"
+CHOSEN = f"workloads=[{WORK % ('nccl', '%s')}]"
 JOB = "workloads=[{jobs: [{name: a, collective: all-reduce, algorithm: nvls, size: 1 MB}]}]"
 A100, MIB = "fabric.platform=dgx-a100", 2**20
 # By hand from NCCL's formulas, in us: latency and bytes over bandwidth.
@@ -74,12 +75,19 @@ def test_the_choice_is_named_with_its_reason(capsys: pytest.CaptureFixture[str])
 
 
 def test_every_size_of_a_range_has_its_own_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--set", A100, "--set", CHOSEN % "1 MiB"]
+    """All of them are in NCCL's own table, beside those of algorithms that are named."""
+    named = "double-binary-tree", "rings"
+    works = ", ".join(WORK % (name, "1 MiB") for name in ("nccl", *named))
+    options = ["--set", A100, "--set", f"workloads=[{works}]", "--set", "fabric.kinds=rail-only"]
     sizes = ["--like", "nccl-tests", "--begin", "1 MiB", "--end", "8 MiB"]
     app(["predict", "quickstart", *options, *sizes], standalone_mode=False)
-    said = capsys.readouterr().out
-    assert "all-reduce/rings" in said
-    assert "all-reduce/double-binary-tree" in said
+    chosen, tree, rings = (
+        [line.split()[5] for line in table.splitlines() if line.startswith(" ")]
+        for table in capsys.readouterr().out.split("# Railbed: rail-only/all-reduce/")[1:]
+    )
+    assert len(chosen) == 4
+    assert chosen[0] == tree[0] != rings[0]
+    assert chosen[3] == rings[3] != tree[3]
 
 
 @pytest.mark.parametrize(

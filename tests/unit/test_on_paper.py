@@ -1,6 +1,7 @@
 """The platform's time on paper: closed forms, published framing, the command `predict`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import LinkKind
+from model.fabric.transport import Roce, Transport
 from model.prediction.platform_time import FRAMINGS, platform_time
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY, scenario_file
@@ -51,6 +53,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     link_s=st.one_of(st.just(0.0), st.floats(1e-7, 1e-3)),
     peers=PEERS,
     pxn=st.booleans(),
+    queue_pairs=st.sampled_from([1, 16]),
     size_bytes=st.sampled_from([1, 1000, 2**16, 10**6, SIZE]),
 )
 def test_a_closed_form_is_the_time_of_all_transfers_followed(
@@ -61,13 +64,16 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     link_s: float,
     peers: Peers,
     pxn: bool,
+    queue_pairs: int,
     size_bytes: int,
 ) -> None:
     assume(domains * size > 1)
     assume_accepted(named, domains, size)
     at_once = peers if ALGORITHMS[named].takes_peers else 1
     task = SizedCollective(*named, (domains, size), size_bytes, peers=at_once)
-    real = real_task(task, spec(kind, domains, size, spines=domains, pxn=pxn))
+    on = spec(kind, domains, size, spines=domains, pxn=pxn)
+    roce = Roce(queue_pairs=queue_pairs, split=queue_pairs > 1)
+    real = real_task(task, replace(on, transport=Transport.ROCE, roce=roce))
     latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
     topology = build_topology(real.spec)
     followed = platform_time(real.task.transfers(), topology, latencies, framing)
@@ -109,6 +115,23 @@ def test_all_nics_and_slices_hide_what_they_can(
     for case in cases(*grid, link_s=0.5e-6):
         bare_s = case.completion_s - case.latency_s
         assert bare_s * 1e3 == pytest.approx(milliseconds, rel=2e-3), case.case
+
+
+def test_each_part_of_a_transfer_is_a_message() -> None:
+    """With 1 KiB for each of 16 queue pairs, instead of 16 KiB, in packets of up to 4 KiB."""
+    ring = "workloads=[{collective: all-reduce, algorithm: ring, size: 256 KiB}]"
+    roce = "{queue_pairs: %d, split_data: %s}"
+    fabric = ["fabric.kinds=rail-only", "fabric.transport=roce", ring]
+    one, several = (
+        cases(*fabric, f"fabric.roce={roce % keys}", link_s=0.0, framing="roce")[0].completion_s
+        for keys in ((1, "false"), (16, "true"))
+    )
+    packet = USUAL.header_bytes
+    message_bytes = [
+        2**14 + 4 * packet + USUAL.first_bytes,
+        2**14 + 16 * (packet + USUAL.first_bytes),
+    ]
+    assert several / one == pytest.approx(message_bytes[1] / message_bytes[0])
 
 
 def test_partners_at_once_hide_each_others_latencies() -> None:

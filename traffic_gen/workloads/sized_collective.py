@@ -390,7 +390,7 @@ def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:
 
     A custom fabric, which has no smaller one, is taken for a rail-optimized one.
     """
-    domains, domain_size = shape
+    domains, domain_size = shape[0] + spec.spares.domains, shape[1] + spec.spares.gpus
     if spec.nic.links:
         whole = replace(spec.nic, links=(), spines=spec.domains)
         spec = replace(spec, kind=FabricKind.RAIL_OPTIMIZED, nic=whole)

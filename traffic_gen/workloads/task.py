@@ -33,7 +33,7 @@ BANDWIDTH_ALONE = Terms(
 
 
 class Task(ABC):
-    """Work on a grid of GPUs, in its real size; fabrics have real rates, and no spares.
+    """Work on a grid of GPUs, in its real size; fabrics have real rates.
 
     A kind says its names, its sizes and its steps; all else follows, unless the kind knows better.
     """

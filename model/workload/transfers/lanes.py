@@ -51,21 +51,24 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """How transfers use `count` lanes between HB domains; `domain` has the domain of each rank."""
+    """How transfers use `count` lanes between HB domains; `places` are the slots of the ranks.
+
+    A row has their domains, another one their rails, by which flows are hashed.
+    """
 
     count: int
     spread: Spread
     seed: int
-    domain: Ints
+    places: Ints
 
     @classmethod
     def of(cls, spec: FabricSpec) -> "Lanes":
         """Return the lanes between the ranks of a fabric."""
-        return cls(spec.lanes, spec.nic.spread, spec.seed, spec.job_grid.places[0])
+        return cls(spec.lanes, spec.nic.spread, spec.seed, spec.job_grid.places)
 
     def among(self, ranks: Ints) -> "Lanes":
         """Return the same between some of the ranks, numbered from 0."""
-        return replace(self, domain=self.domain[ranks])
+        return replace(self, places=self.places[:, ranks])
 
     def cut_demand(self, demand: Demand) -> Demand:
         """Cut every chunk into as many parts as there are lanes; by hash, transfers stay whole."""
@@ -80,7 +83,8 @@ class Lanes:
 
         A transfer that is too small for a part on each lane stays whole.
         """
-        crosses = self.domain[transfers.source] != self.domain[transfers.destination]
+        domain = self.places[0]
+        crosses = domain[transfers.source] != domain[transfers.destination]
         if self.spread is Spread.HASH:
             lane = np.where(crosses, self._hashed(transfers), 0)
             return Parts(np.ones(len(transfers), np.int64)), replace(transfers, lane=lane)
@@ -92,11 +96,11 @@ class Lanes:
         return parts, _split(transfers, parts, sizes, chunk_bytes is not None)
 
     def _hashed(self, transfers: Transfers) -> Ints:
-        ranks = len(self.domain)
+        ranks = self.places.shape[1]
         keys = transfers.source * ranks + transfers.destination
         pairs, which = np.unique(keys, return_inverse=True)
-        ends = zip(*(part.tolist() for part in np.divmod(pairs, ranks)), strict=True)
-        flows = [flow_hash(self.seed, source, to) for source, to in ends]
+        slots = np.vstack([self.places[:, end] for end in np.divmod(pairs, ranks)])
+        flows = [flow_hash(self.seed, *ends) for ends in slots.T.tolist()]
         return (np.array(flows, np.int64) % self.count)[which]
 
 

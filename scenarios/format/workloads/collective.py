@@ -238,7 +238,8 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     uneven = [group for group in groups if group.is_uneven(task.job_grid)]
     if flat is not None and uneven:
         what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"
-        yield "algorithm", f"{what}; of these {len(uneven[0].ranks)} GPUs it would be {flat}"
+        order = f"domain after domain; of these {len(uneven[0].ranks)} GPUs it would be {flat}"
+        yield "algorithm", f"{what}, {order}"
     if not is_regular and gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
         yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"

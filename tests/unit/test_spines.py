@@ -1,0 +1,114 @@
+"""Spine switches by default, and spares, which take their part of trunks and uplinks."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from model.errors import InputError
+from model.fabric.build import build_topology
+from model.fabric.spec import FabricKind, Spares
+from model.prediction.platform_time import FRAMINGS
+from model.workload.transfers.collective import Collective
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from scenarios.planning.on_paper import on_paper
+from scenarios.planning.plan import estimate, real_task
+from scenarios.scenario import Scenario
+from tests.unit.fabrics import spec
+from traffic_gen.workloads.sized_collective import SizedCollective
+
+RING = "workloads=[{collective: all-reduce, algorithm: hierarchical, size: 1 GB, size_scale: 800}]"
+FEW = st.integers(0, 2)
+Keys = Mapping[str, object]
+
+
+def loaded(fabric: Keys, work: str = RING, is_on_paper: bool = False) -> Scenario:
+    changes = [f"fabric.{key}={value}" for key, value in fabric.items()]
+    return load(LIBRARY / "quickstart.yaml", [*changes, work], on_paper=is_on_paper)
+
+
+def milliseconds(fabric: Keys, work: str = RING) -> float:
+    scenario = loaded({"kinds": "rail-only", **fabric}, work)
+    (case,) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
+    return case.completion_s * 1e3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 3), st.integers(1, 9), st.integers(1, 2))
+def test_by_default_an_uplink_carries_a_nic_port(
+    domains: int, spares: int, leaves: int, ports: int
+) -> None:
+    assume(leaves <= domains + spares and 1 in (leaves, ports))
+    shape = {"domains": domains, "domain_size": 1, "spare_domains": spares}
+    for on in loaded({**shape, "rail_leaves": leaves, "nic_ports": ports}).fabrics:
+        assert on.emulated_uplink_bps >= on.emulated_port_bps * (1 - 1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 4), st.integers(2, 4), st.integers(1, 2))
+def test_equal_leaves_of_a_rail_cost_nothing(below: int, leaves: int, size: int) -> None:
+    shape = {"domains": below * leaves, "domain_size": size}
+    several = milliseconds({**shape, "rail_leaves": leaves})
+    assert several == pytest.approx(milliseconds(shape))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.tuples(FEW, FEW, FEW), st.integers(1, 4), st.integers(1, 4), st.sampled_from([None, 2]))
+def test_paper_has_the_links_that_are_emulated(
+    spares: tuple[int, int, int], rail_leaves: int, hb_leaves: int, spines: int | None
+) -> None:
+    assume((4 + spares[1]) % hb_leaves == 0)
+    names = "spare_domains", "spare_gpus", "spare_rail_switches"
+    keys = {"rail_leaves": rail_leaves, "hb_leaves": hb_leaves} | dict(
+        zip(names, spares, strict=True)
+    )
+    scenario = loaded(keys if spines is None else {**keys, "spines": spines})
+    for case in scenario.cases:
+        emulated = scenario.spec_of(case.kind)
+        real = real_task(case.task, emulated).spec
+        links = build_topology(emulated).links, build_topology(real).links
+        for one, other in zip(*links, strict=True):
+            assert one.name == other.name
+            scaled = one.rate_bps * emulated.bandwidth_scale
+            assert other.rate_bps == pytest.approx(scaled, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("work", "fabric", "expected_ms"),
+    [
+        # An HB link's 64 MB / 6 five times, as each leaf HB switch has two of six GPUs.
+        (
+            "workloads=[{collective: all-to-all, algorithm: direct, size: 64 MB, "
+            "communicator: domains}]",
+            {"domains": 2, "domain_size": 6, "spare_gpus": 2, "hb_leaves": 4},
+            0.1185,
+        ),
+        # 2(x-1)/x GB over HB links, and 2(y-1)/y of half of it over uplinks of half a NIC's rate.
+        (RING, {"domains": 4, "domain_size": 2, "spare_domains": 2, "rail_leaves": 6}, 17.22),
+        (
+            RING,
+            {"domains": 4, "domain_size": 2, "spare_domains": 2, "rail_leaves": 6, "spines": 2},
+            32.22,
+        ),
+    ],
+)
+def test_spares_take_their_part_of_trunks_and_uplinks(
+    work: str, fabric: Keys, expected_ms: float
+) -> None:
+    assert milliseconds(fabric, work) == pytest.approx(expected_ms, rel=1e-3)
+
+
+def test_a_large_fabric_is_estimated_with_its_spares() -> None:
+    task = SizedCollective(Collective.ALL_REDUCE, "hierarchical", (16, 16), 1e9)
+    whole = spec(FabricKind.RAIL_OPTIMIZED, 16, 16, spines=16)
+    spared = replace(whole, domains=18, domain_size=17, spares=Spares(domains=2, gpus=1))
+    one, other = (estimate(real_task(task, on)).completion_s for on in (whole, spared))
+    assert other == pytest.approx(one)
+
+
+def test_spares_on_paper_have_the_limits_of_the_emulation() -> None:
+    with pytest.raises(InputError, match="must have at most 4096 GPUs, spares included"):
+        loaded({"spare_domains": 2000}, is_on_paper=True)
