@@ -32,8 +32,9 @@ from model.prediction.network import (
 from model.routing.paths import Unreachable
 from model.workload.transfers.columns import NONE, Transfers, starts_of
 
-# Events closer than this are one event: rounding must not separate simultaneous events.
-SAME_TIME_S = 1e-9
+# Events closer than this are one event: rounding, a part of the time, must not separate those that
+# are simultaneous. Where a nanosecond is much data, it is this part of a byte on the fastest link.
+SAME_TIME_S, SAME_BYTES, SAME_PART = 1e-9, 0.05, 1e-12
 
 
 def fair_rates(paths: Ints, rate: Floats, weight: Floats) -> Floats:
@@ -253,6 +254,7 @@ class Simulation:
         self._now_s = 0.0
         # Buckets that no path has used yet have NaN tokens.
         self._tokens = np.full(max(epoch.links for epoch in self._epochs), np.nan)
+        self._least_s = SAME_BYTES / float(epochs[0].rate[FIRST_LINK:].max(initial=LEAST_RATE))
         self._enter(self._epochs.pop(0))
         none = np.empty(0)
         self._flows = Flows(self._waiting[:0], none, none, none, self._net.paths[:0])
@@ -267,6 +269,11 @@ class Simulation:
             self._share()
         return self._moment_s
 
+    @property
+    def _same_s(self) -> float:
+        """Seconds between events that are one."""
+        return min(SAME_TIME_S, max(self._least_s, SAME_PART * self._now_s))
+
     def _enter(self, net: Network) -> None:
         """Put all pairs on their paths in this epoch; new buckets are full."""
         self._net = net
@@ -280,7 +287,7 @@ class Simulation:
 
     def _enter_epochs(self) -> None:
         """Enter the epochs that are due, and reroute all flows."""
-        while self._epochs and self._epochs[0].begin_s <= self._now_s + SAME_TIME_S:
+        while self._epochs and self._epochs[0].begin_s <= self._now_s + self._same_s:
             self._enter(self._epochs.pop(0))
             self._flows.path = self._net.paths[self._pair[self._flows.number]]
             held, self._held = self._held, self._held[:0]
@@ -304,7 +311,7 @@ class Simulation:
         """Return when buckets of links in use run empty, or have paid their debts."""
         net, tokens = self._net, self._tokens[: self._net.links]
         used = sums(self._flows.path, self._flows.rate, net.links)
-        changing = np.abs(tokens) > net.rate * SAME_TIME_S
+        changing = np.abs(tokens) > net.rate * self._same_s
         changing &= (used > 0) & (tokens * np.sign(net.rate - used) < 0)
         until_s: Floats = tokens[changing] / (used - net.rate)[changing]
         return until_s
@@ -322,7 +329,7 @@ class Simulation:
 
         Buckets are in debt for what left on credit.
         """
-        ended = self._flows.left - self._flows.credit <= self._flows.rate * SAME_TIME_S
+        ended = self._flows.left - self._flows.credit <= self._flows.rate * self._same_s
         if not ended.any():
             return
         done, self._flows = self._flows.kept(ended), self._flows.kept(~ended)
@@ -353,7 +360,7 @@ class Simulation:
         """
         self._wait_for_credit()
         moments_s = self._moment_s[self._waiting]
-        due = moments_s <= self._now_s + SAME_TIME_S
+        due = moments_s <= self._now_s + self._same_s
         if not due.any():
             return
         numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
@@ -367,19 +374,19 @@ class Simulation:
 
     def _wait_for_credit(self) -> None:
         """Let flows that are due begin when the idle links on their paths have paid their debts."""
-        net, due = self._net, self._moment_s[self._waiting] <= self._now_s + SAME_TIME_S
+        net, due = self._net, self._moment_s[self._waiting] <= self._now_s + self._same_s
         numbers = self._waiting[due]
         idle = np.bincount(self._flows.path.ravel(), minlength=net.links) == 0
         tokens = np.where(idle, self._tokens[: net.links], 0.0)
         debt_s = -tokens / np.maximum(net.rate, LEAST_RATE)
         wait_s = debt_s[net.paths[self._pair[numbers]]].max(axis=1, initial=0.0)
-        late = wait_s > SAME_TIME_S
+        late = wait_s > self._same_s
         self._moment_s[numbers[late]] = self._now_s + wait_s[late]
 
     def _share(self) -> None:
         flows, net = self._flows, self._net
         # A link passes more than its rate until its bucket is empty.
-        has_tokens = self._tokens[: net.links] > net.rate * SAME_TIME_S
+        has_tokens = self._tokens[: net.links] > net.rate * self._same_s
         rate = np.where(has_tokens, UNLIMITED, net.rate)
         # After an interruption, buckets are full again, but TCP does not come back with a burst.
         resumed = flows.path[(rate[flows.path] == UNLIMITED).all(axis=1)]

@@ -50,7 +50,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     kind=st.sampled_from(COMPARED),
     domains=st.integers(1, 6),
     size=st.integers(1, 6),
-    link_s=st.one_of(st.just(0.0), st.floats(1e-7, 1e-3)),
+    link_s=st.floats(0, 1e-3),
     peers=PEERS,
     pxn=st.booleans(),
     queue_pairs=st.sampled_from([1, 16]),
@@ -78,11 +78,10 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     topology = build_topology(real.spec)
     followed = platform_time(real.task.transfers(), topology, latencies, framing)
     closed = closed_time(real, latencies, framing)
-    # Transfers that end within a nanosecond (SAME_TIME_S) end together.
-    assert closed.completion_s == pytest.approx(followed.completion_s, rel=2e-3)
-    assert closed.latency_s == pytest.approx(followed.latency_s, rel=2e-3, abs=1e-8)
+    assert closed.completion_s == pytest.approx(followed.completion_s, rel=1e-4)
+    assert closed.latency_s == pytest.approx(followed.latency_s, rel=1e-4, abs=1e-9)
     assert followed.lower_bound_s is not None
-    assert followed.lower_bound_s <= followed.completion_s * (1 + 2e-3)
+    assert followed.lower_bound_s <= followed.completion_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("gpus", "milliseconds"), RINGS_MS.items())

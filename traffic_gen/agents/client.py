@@ -149,14 +149,16 @@ class AgentClient:
             asked = True
             self._report(ended, reports, transfers)
         except Aborted:
-            self._abort(ranks, ended, reports, transfers)
+            self._abort(ranks, ended, reports, _report_s(transfers))
+            # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
+                self._check()
                 raise _silent("abort", silent) from None
         except EmulationError as error:
             # The cause of the failure is known: do not check the testbed any more.
             self._check, self._patience_s = (lambda: None), 0.0
             if not asked:
-                self._abort(ranks, ended, reports, transfers)
+                self._abort(ranks, ended, reports, ABORT_DEADLINE_S)
             repeat = _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
             raise Incomplete(error, repeat) from error
         return _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
@@ -193,26 +195,20 @@ class AgentClient:
         ranks = self._alive(ended)
         for rank in ranks:
             self._send(rank, {"do": "report"})
-        self._wait(ranks, reports, _report_deadline(transfers), "report a repeat")
+        deadline = time.monotonic() + _report_s(transfers)
+        self._wait(ranks, reports, deadline, "report a repeat")
 
     def _abort(
-        self,
-        ranks: Iterable[int],
-        ended: Answers,
-        reports: Answers,
-        transfers: Sequence[Transfer],
+        self, ranks: Iterable[int], ended: Answers, reports: Answers, report_s: float
     ) -> None:
-        """Stop the agents that still answer, and fill `reports`; dead agents have none.
+        """Stop the agents that still answer, and fill `reports`; dead agents have none."""
+        alive = self._alive(ranks)
+        self._ask([rank for rank in alive if rank not in ended], "abort", ended, ABORT_DEADLINE_S)
+        self._ask([rank for rank in alive if rank in ended], "report", reports, report_s)
 
-        An answer that came later would be taken for that to the next request.
-        """
-        alive, deadline = self._alive(ranks), time.monotonic() + ABORT_DEADLINE_S
-        self._ask([rank for rank in alive if rank not in ended], "abort", ended, deadline)
-        answering = [rank for rank in alive if rank in ended]
-        self._ask(answering, "report", reports, _report_deadline(transfers))
-
-    def _ask(self, ranks: Sequence[int], what: str, answers: Answers, deadline: float) -> None:
+    def _ask(self, ranks: Sequence[int], what: str, answers: Answers, at_most_s: float) -> None:
         """Send a request to agents; fill `answers` with the answers of those that answer."""
+        deadline = time.monotonic() + at_most_s
         for rank in ranks:
             with suppress(EmulationError):
                 self._send(rank, {"do": what})
@@ -288,9 +284,9 @@ def _silent(what: str, ranks: Iterable[int]) -> EmulationError:
     return EmulationError(f"agents did not {what}: no answer from ranks {missing}")
 
 
-def _report_deadline(transfers: Sequence[Transfer]) -> float:
-    """The moment of CLOCK_MONOTONIC until which agents report an execution."""
-    return time.monotonic() + REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
+def _report_s(transfers: Sequence[Transfer]) -> float:
+    """Seconds within which all agents must have reported an execution."""
+    return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
 
 
 def load_deadline_s(all_programs: Iterable[Program]) -> float:
