@@ -10,7 +10,7 @@ SCRIPT = ROOT / "testbed" / "provision.sh"
 # Every command but these says its words and does nothing.
 SOURCE = f"""
 . {SCRIPT}
-log=$(mktemp)
+log=/dev/null
 say() {{ :; }}
 has_systemd() {{ true; }}
 apt-get() {{ echo "apt-get $*"; }}
