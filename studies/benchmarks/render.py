@@ -309,7 +309,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "confirmed_median_ms lost_probes_unaffected probes_unaffected"
         ),
     ),
-    "experiments": (Table("fault strategy fabric blackout_ms replay_ratio ratio verdict"),),
+    "experiments": (Table("scenario fault strategy fabric blackout_ms replay_ratio ratio verdict"),),
     "sharing": (Table("case fault forwarded weight spread ratio ratio_least ratio_most uneven"),),
     "mininet": (
         Table(
