@@ -8,6 +8,8 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
+from linux.files.program_files import ROOT
+
 
 class Needs(IntFlag):
     """What a benchmark needs of its machine."""
@@ -48,6 +50,13 @@ class Benchmark:
 def _accuracy(name: str, needs: Needs = Needs.CONTAINERS) -> Benchmark:
     """A benchmark of one or several scenarios of the library."""
     return Benchmark("accuracy.accuracy", needs, {"name": name})
+
+
+def code_of(name: str) -> tuple[str, ...]:
+    """The benchmark's module, and its scenario if it has one: below the repository's root."""
+    scenario = Path(f"scenarios/library/{name}.yaml")
+    module = f"studies/benchmarks/{BENCHMARKS[name].module}.py"
+    return (module, str(scenario)) if (ROOT / scenario).exists() else (module,)
 
 
 # Scenarios of the library that are benchmarks as they stand.

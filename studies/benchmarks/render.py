@@ -24,8 +24,7 @@ from linux.machine.processor import model_name, stolen_s
 from linux.processes.lifetime import first_line
 from model.measurement.link_quality import Outcome
 from results.render.markdown import table
-from scenarios.library_files import LIBRARY
-from studies.benchmarks import BENCHMARKS
+from studies.benchmarks import BENCHMARKS, code_of
 from studies.benchmarks.rows import Row
 
 DOCS = ROOT / "docs"
@@ -309,7 +308,9 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "confirmed_median_ms lost_probes_unaffected probes_unaffected"
         ),
     ),
-    "experiments": (Table("scenario fault strategy fabric blackout_ms replay_ratio ratio verdict"),),
+    "experiments": (
+        Table("scenario fault strategy fabric blackout_ms replay_ratio ratio verdict"),
+    ),
     "sharing": (Table("case fault forwarded weight spread ratio ratio_least ratio_most uneven"),),
     "mininet": (
         Table(
@@ -407,13 +408,13 @@ def _has_changed(name: str, commit: str) -> bool:
     """Whether a later commit has changed code of the benchmark's module, or its scenario."""
     if commit == UNKNOWN or name not in BENCHMARKS:
         return False
-    module = ROOT / "studies" / "benchmarks" / f"{BENCHMARKS[name].module}.py"
-    files = [str(module), str(LIBRARY / f"{name}.yaml")]
     git, since = ("git", "-C", str(ROOT)), commit.removesuffix("-dirty")
     # A commit that did not become a part of the history measured other code.
     if not first_line(*git, "merge-base", since, "HEAD").startswith(since):
         return True
-    return bool(first_line(*git, "log", "--oneline", "-G", CODE, f"{since}..", "--", *files))
+    return bool(
+        first_line(*git, "log", "--oneline", "-G", CODE, f"{since}..", "--", *code_of(name))
+    )
 
 
 def page(text: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 
+from studies import benchmarks
 from tests.shown.checks import How, checks
 from tests.shown.pages import OWN, ROOT, TABLE
 
@@ -57,10 +58,10 @@ class Record:
     duration_s: str
 
 
+BENCHMARK = "railbed bench "
 FABRIC = ("controller", "execution", "linux", "scenarios", "testbed", "traffic_gen")
 # The code that a long run shows to work, by the beginning of its command; the first one counts.
 CODE = {
-    "railbed bench": ("studies/benchmarks",),
     "railbed paper": ("studies/twins",),
     "railbed sweep": ("execution/sweep",),
     "railbed exec": ("testbed/program_image.sh", "testbed/programs", "scenarios/library/programs"),
@@ -82,6 +83,8 @@ def long_runs() -> list[LongRun]:
 
 def code_of(command: str) -> tuple[str, ...]:
     """The files and folders that a long run shows to work; raises `LookupError` if unknown."""
+    if command.startswith(BENCHMARK):
+        return benchmarks.code_of(command.removeprefix(BENCHMARK).partition(" ")[0])
     for beginning, code in CODE.items():
         if command.startswith(beginning):
             return code
