@@ -17,6 +17,7 @@ from model.training.iteration import evaluate, gather_s, iteration, optimizer_s
 from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.layer import (
     again_s,
+    context_bytes,
     forward_s,
     gpu_parameters,
     layer_s,
@@ -280,6 +281,15 @@ def test_context_parallel_ranks_share_a_sequence() -> None:
     assert after.terms.data == before.terms.data
     assert after.terms.context > before.terms.context == 0
     assert after.memory_bytes < before.memory_bytes
+
+
+@pytest.mark.parametrize(("heads", "ranks"), [(None, 8), (8, 8), (2, 2), (1, 1)])
+def test_tensor_parallel_ranks_split_keys_and_values_by_whole_heads(
+    heads: int | None, ranks: int
+) -> None:
+    model = replace(SMALL, key_value_heads=heads)
+    whole, split = (context_bytes(model, Strategy(t, 1, 2, 1, 1, t, 1, 1, 1, 2)) for t in (1, 8))
+    assert split == whole / ranks
 
 
 def test_all_to_alls_hide_behind_another_microbatch() -> None:
