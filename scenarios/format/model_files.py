@@ -109,27 +109,11 @@ LEFT_OUT = {
 }
 WINDOWS = {"sliding_window": ALL_TOKENS, "attention_chunk_size": ALL_TOKENS}
 # Layers other than attention and a feed-forward block, experts by other keys, an encoder.
-UNKNOWN = (
-    "is_encoder_decoder",
-    "linear_attn_config",
-    "linear_num_value_heads",
-    "compress_ratios",
-    "o_lora_rank",
-    "mamba_d_state",
-    "ssm_state_size",
-    "state_size",
-    "lru_width",
-    "hybrid_override_pattern",
-    "layers_block_type",
-    "block_configs",
-    "conv_L_cache",
-    "parallel_attn_mlp_res",
-    "residual_moe",
-    "enable_moe_block",
-    "moe_layers_enum",
-    "expert_layer_period",
-    "zero_expert_num",
-    "ffn_config",
+UNKNOWN = re.compile(
+    r"is_encoder_decoder|linear_attn_config|linear_num_value_heads|compress_ratios|o_lora_rank|"
+    r"mamba_d_state|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
+    r"block_configs|conv_L_cache|parallel_attn_mlp_res|residual_moe|enable_moe_block|"
+    r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config"
 )
 # Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
 UNKNOWN_KINDS = ("jetmoe", "qwen")
@@ -142,18 +126,9 @@ ATTENTION = {
 SIZE = re.compile(
     r"expert|moe|layer|block|head|hidden|dim|size|width|rank|inner|ffn|mlp|kv|query_group|^d_"
 )
-NO_SIZES = (
-    *ATTENTION,
-    "max_window_layers",
-    "no_rope_layers",
-    "no_rope_layer_interval",
-    "moe_layers",
-    "rotary_dim",
-    "ep_size",
-    "sliding_window_size",
-    "duped_expert",
-    "index_head_dim",
-    "index_n_heads",
+NO_SIZES = re.compile(
+    r"layer_types|attn_type_list|max_window_layers|no_rope_layers|no_rope_layer_interval|"
+    r"moe_layers|rotary_dim|ep_size|sliding_window_size|duped_expert|index_head_dim|index_n_heads"
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
@@ -264,7 +239,8 @@ def _assumed(values: Mapping[str, Any]) -> str:
 def _is_unread_size(key: str, value: object) -> bool:
     number = isinstance(value, int) and value is not True and value > 0
     is_size = number or (isinstance(value, list) and value)
-    return bool(is_size and SIZE.search(str(key))) and key not in {*READ, *NO_SIZES}
+    is_known = key in READ or NO_SIZES.fullmatch(str(key))
+    return bool(is_size and SIZE.search(str(key)) and not is_known)
 
 
 def _value(values: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -292,8 +268,8 @@ def _asked(key: str) -> str:
 
 
 def _refused(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
-    for key in UNKNOWN:
-        if values.get(key):
+    for key, value in values.items():
+        if value and UNKNOWN.fullmatch(str(key)):
             what = "names a part of a model that is not modeled"
             yield Problem(_where(document, key), what, IN_YAML)
     if _kind(values) in UNKNOWN_KINDS:
