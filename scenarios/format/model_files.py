@@ -134,7 +134,7 @@ NO_SIZES = re.compile(
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
 READ = {*(name for names in NAMES.values() for name in names), *SHARED_WIDTH, *LEFT_OUT, *WINDOWS}
 # For a model that reads more tokens than anybody trains with.
-OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` of an iteration"
+OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
 ASKED = {
     "batch": "sequences of an iteration",

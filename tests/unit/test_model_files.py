@@ -477,6 +477,17 @@ def test_every_command_tells_what_is_left_out(
     assert capsys.readouterr().out.count("sliding_window of config.json is not modeled") == 4
 
 
+def test_a_model_that_is_served_has_any_sequence(tmp_path: Path) -> None:
+    """Of a million tokens and more, such as Llama 4's; an iteration is told to say its own."""
+    file_of(tmp_path, {**LLAMA, "max_position_embeddings": 10485760})
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    with pytest.raises(InputError) as error:
+        check(tmp_path / "scenario.yaml")
+    assert len(error.value.problems) == 1
+    (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("batch", "sequence: 8192, batch"))
+    check(tmp_path / "scenario.yaml")
+
+
 def test_a_decision_takes_a_sequence_and_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
