@@ -88,9 +88,10 @@ def _bandwidth(job: Job) -> float:
 
 def _scores(job: Job, strategy: Strategy) -> Numbers:
     """Bytes that attention's scores move through a GPU's memory in a forward pass."""
+    if job.fused_attention:
+        return 0.0
     model, ranks = job.transformer, strategy.tensor * strategy.context
-    whole = SCORE_BYTES * model.heads * model.sequence**2 * strategy.microbatch / ranks
-    return 0.0 * whole if job.fused_attention else whole
+    return SCORE_BYTES * model.heads * model.sequence**2 * strategy.microbatch / ranks
 
 
 def _moved(job: Job, strategy: Strategy) -> Numbers:
