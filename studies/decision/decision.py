@@ -25,7 +25,7 @@ from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.search import best
-from model.training.strategy import ANY, Wish
+from model.training.strategy import ANY, Wish, divisors
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
@@ -236,10 +236,12 @@ def _design(file: ClusterFile, kind: FabricKind, size: int, ratio: float, nics: 
 def used_of_domain(gpus: int, domain_size: int) -> int:
     """The GPUs of each domain that a job of `gpus` uses, so that its degrees divide them.
 
-    Powers of two rarely divide a domain of 72 GPUs: 64 are then in use, and 8 idle.
+    Powers of two rarely divide a domain of 72 GPUs: 64 are then in use, and 8 idle. As many GPUs as
+    tensor-parallel ranks, powers of two, can have in a domain stay together.
     """
-    power = 2 ** (domain_size.bit_length() - 1)
-    return max(gcd(gpus, domain_size), gcd(gpus, power))
+    power = gcd(gpus, 2 ** (domain_size.bit_length() - 1))
+    parts = (one for one in divisors(gpus) if one <= domain_size and one % power == 0)
+    return max(gcd(gpus, domain_size), *parts)
 
 
 def _priced_ports(platform: str) -> int:

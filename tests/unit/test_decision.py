@@ -305,6 +305,16 @@ models: [{configuration: llama-3-70b, batch: 2176}, {configuration: gpt-146b, ba
     assert {key: rails[key] for key in priced} == priced
 
 
+@pytest.mark.parametrize(
+    ("gpus", "size", "used"),
+    [(4352, 72, 64), (4608, 72, 72), (1000, 72, 40), (1000, 576, 200), (100, 8, 4), (4095, 8, 7)],
+)
+def test_odd_parts_of_a_job_are_in_a_domain_beside_its_powers_of_two(
+    gpus: int, size: int, used: int
+) -> None:
+    assert used_of_domain(gpus, size) == used
+
+
 @given(st.integers(1, 2**20), st.integers(1, 256))
 def test_the_gpus_in_use_of_a_domain_divide_the_job(gpus: int, size: int) -> None:
     used = used_of_domain(gpus, size)
