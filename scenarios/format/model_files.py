@@ -306,7 +306,8 @@ def _missing_sizes(
         may_be_null = key == "latent.query_rank" and any(name in values for name in NAMES[key])
         if found[key] is None and not may_be_null:
             where = f"{document.path} {_asked(key)}"
-            yield Problem(where, f"is required{reason}", "add it to the file")
+            hint = OWN_SEQUENCE if key == "sequence" else "add it to the file"
+            yield Problem(where, f"is required{reason}", hint)
 
 
 def _missing_activation(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -372,6 +372,7 @@ def test_sizes_that_families_say_by_keys_of_their_own(
             "shared_intermediate_size: must be a multiple of an expert's width, 14336, got 2000",
         ),
         ({"intermediate_size": None}, "intermediate_size: is required"),
+        ({"max_position_embeddings": None}, "is required (give the tokens of a sequence"),
         ({"layer_types": ["full_attention", "conv"]}, "layers that are not modeled: conv"),
         ({"parallel_attn_mlp_res": True}, "parallel_attn_mlp_res: names a part of a model"),
         ({"state_size": 16}, "state_size: names a part of a model"),
