@@ -27,8 +27,9 @@ from model.fabric.network_cost import (
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
+from model.training.strategy import used_of_domain
 from scenarios.format.prices import DEFAULT, load_prices
-from studies.decision.decision import decide_object, load_cluster, routed_shares, used_of_domain
+from studies.decision.decision import decide_object, load_cluster, routed_shares
 from tests.unit.fabrics import spec
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"

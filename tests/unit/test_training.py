@@ -26,7 +26,14 @@ from model.training.layer import (
 )
 from model.training.memory import held_parameters, layer_activations, memory_bytes
 from model.training.search import Freedom, best
-from model.training.strategy import ANY, Strategy, Wish, strategies
+from model.training.strategy import (
+    ANY,
+    Strategy,
+    Wish,
+    insides,
+    strategies,
+    used_of_domain,
+)
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.format.training import (
     SHIPPED,
@@ -492,9 +499,20 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
 def test_degrees_within_degrees_fill_no_more_of_a_domain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The 8 ranks that share Mixtral's experts are the 8 data-parallel ranks of a domain."""
+    """The ranks that share Mixtral's experts are data-parallel ranks of a domain."""
     train(Path("mixtral-8x7b"), platform="gb200-nvl72", domain_size=72)
-    assert "of which the degrees fill 8, batch" in " ".join(capsys.readouterr().out.split())
+    assert "of which the degrees fill 64, batch" in " ".join(capsys.readouterr().out.split())
+
+
+@given(st.integers(1, 500), st.integers(1, 96), st.integers(1, 4), st.integers(1, 6))
+def test_every_way_fills_what_is_in_use_of_a_domain(
+    gpus: int, domain_size: int, tensor: int, pipeline: int
+) -> None:
+    gpus *= tensor * pipeline
+    used = used_of_domain(gpus, domain_size)
+    ways = insides(tensor, pipeline, gpus // (tensor * pipeline), used)
+    assert ways
+    assert all(inner * stages * copies == used for inner, stages, copies in ways)
 
 
 def test_an_own_file_without_a_strategy_is_searched(
