@@ -3,6 +3,8 @@
 All are of a mean layer and a microbatch where nothing else is said.
 """
 
+import numpy as np
+
 from model.training.job import Job, Numbers
 from model.training.strategy import Strategy
 from model.training.transformer import Recomputation, Transformer
@@ -86,9 +88,10 @@ def _bandwidth(job: Job) -> float:
 
 def _scores(job: Job, strategy: Strategy) -> Numbers:
     """Bytes that attention's scores move through a GPU's memory in a forward pass."""
+    if job.fused_attention:
+        return 0.0
     model, ranks = job.transformer, strategy.tensor * strategy.context
-    whole = SCORE_BYTES * model.heads * model.sequence**2 * strategy.microbatch / ranks
-    return 0.0 * whole if job.fused_attention else whole
+    return SCORE_BYTES * model.heads * model.sequence**2 * strategy.microbatch / ranks
 
 
 def _moved(job: Job, strategy: Strategy) -> Numbers:
@@ -140,9 +143,13 @@ def expert_bytes(job: Job, strategy: Strategy) -> Numbers:
 
 
 def context_bytes(model: Transformer, strategy: Strategy) -> Numbers:
-    """Bytes of the keys and values that context-parallel ranks gather."""
+    """Bytes of the keys and values that context-parallel ranks gather.
+
+    More tensor-parallel ranks than heads of keys and values have equal ones.
+    """
     sequences = strategy.microbatch * model.sequence
-    return ACTIVATION_BYTES * sequences * model.key_value_width / strategy.tensor
+    ranks = np.minimum(strategy.tensor, model.key_value_heads or model.heads)
+    return ACTIVATION_BYTES * sequences * model.key_value_width / ranks
 
 
 def gpu_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:

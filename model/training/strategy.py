@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
+from itertools import product
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -100,10 +102,11 @@ def stage_layers(layers: int, pipeline: Numbers) -> Numbers:
 @lru_cache(maxsize=32)
 def strategies(job: Job, wish: Wish = ANY) -> Strategy:
     """All strategies that a job can have, as arrays; empty if there is none."""
+    used = used_of_domain(job.cluster.gpus, job.cluster.domain_size)
     rows = [
         (*degrees, *inside, *others)
         for *degrees, others in _degrees(job, wish)
-        for inside in insides(*degrees[:3], job.cluster.domain_size)
+        for inside in insides(*degrees[:3], used)
     ]
     table = np.array(rows, dtype=float).reshape(-1, len(fields(Strategy)))
     return Strategy(*table.T)
@@ -152,19 +155,25 @@ def _choices(whole: int, wish: int | None) -> tuple[int, ...]:
     return tuple(one for one in divisors(whole) if wish in (None, one))
 
 
+def used_of_domain(gpus: int, domain_size: int) -> int:
+    """The GPUs of each domain that a job of `gpus` uses, so that its degrees divide them.
+
+    Powers of two rarely divide a domain of 72 GPUs: 64 are then in use, and 8 idle. As many GPUs as
+    tensor-parallel ranks, powers of two, can have in a domain stay together.
+    """
+    power = gcd(gpus, 2 ** (domain_size.bit_length() - 1))
+    parts = (one for one in divisors(gpus) if one <= domain_size and one % power == 0)
+    return max(gcd(gpus, domain_size), *parts)
+
+
 @cache
 def insides(
     tensor: int, pipeline: int, data: int, domain_size: int
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return the (tensor, pipeline, data) parts that fill the most GPUs of an HB domain."""
-    triples = [
-        (inner, stages, copies)
-        for inner in divisors(tensor)
-        if domain_size % inner == 0
-        for stages in divisors(pipeline)
-        if domain_size % (inner * stages) == 0
-        for copies in divisors(data)
-        if domain_size % (inner * stages * copies) == 0
-    ]
-    most = max(inner * stages * copies for inner, stages, copies in triples)
-    return tuple(one for one in triples if one[0] * one[1] * one[2] == most)
+    """Return the (tensor, pipeline, data) parts that fill an HB domain."""
+    found = []
+    for inner, stages in product(divisors(tensor), divisors(pipeline)):
+        copies, rest = divmod(domain_size, inner * stages)
+        if rest == 0 and data % copies == 0:
+            found.append((inner, stages, copies))
+    return tuple(found)

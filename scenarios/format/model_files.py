@@ -14,22 +14,24 @@ from model.errors import InputError, Problem
 from scenarios.format.document import Document
 from scenarios.format.issues import Place
 
-# Activation functions that are a gate, or have none.
-GATES = ("silu", "swish", "swiglu", "geglu")
+# Activation functions that are a gate, in GPT's models by their name alone, or have none.
+GATES_OF_GPT = ("swiglu", "geglu")
+GATES = ("silu", "swish", *GATES_OF_GPT)
 WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
-# In Gemma's models a tanh-GELU is a gate.
-GEMMA = "gemma"
+# In these models a GELU is a gate.
+GELU_GATED = ("gemma", "modernbert")
 # The names of a configuration's key in any of these files; the first one there is used.
 NAMES = {
     key: names.split()
     for key, names in {
         "layers": "num_hidden_layers num_layers n_layer num_blocks",
-        "hidden": "hidden_size n_embd hidden",
+        "hidden": "hidden_size n_embd n_embed hidden",
         "heads": "num_attention_heads n_head attn_heads head_num",
         "sequence": "max_position_embeddings n_positions seq_size seq_length",
         "vocabulary": "vocab_size padded_vocab_size",
-        "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num",
+        "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num "
+        "num_query_groups",
         "head_size": "head_dim attn_size kv_channels",
         # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
         "feed_forward": "intermediate_size_mlp intermediate_size n_inner feedforward "
@@ -41,14 +43,17 @@ NAMES = {
         "latent.value_size": "v_head_dim d_kv",
         # AICB's `num_experts` counts duplicates of the router's experts, too.
         "moe.experts": "router_expert n_routed_experts num_routed_experts num_local_experts "
-        "num_experts num_moe_experts n_experts",
-        "moe.top_k": "num_experts_per_tok moe_router_topk moe_topk experts_per_token",
+        "num_experts num_moe_experts n_experts moe_num_experts",
+        "moe.top_k": "num_experts_per_tok num_experts_per_token moe_router_topk moe_topk "
+        "experts_per_token moe_k",
         "moe.width": "moe_intermediate_size moe_ffn_hidden_size expert_dim intermediate_size "
         "ffn_hidden_size",
-        "moe.shared_experts": "n_shared_experts num_shared_experts shared_experts",
-        "moe.dense_layers": "first_k_dense_replace num_dense_layers dense_layer mlp_only_layers",
+        "moe.shared_experts": "n_shared_experts num_shared_experts shared_experts "
+        "num_shared_expert moe_num_shared_experts",
+        "moe.dense_layers": "first_k_dense_replace num_dense_layers dense_layer "
+        "moe_layer_start_index mlp_layer_types mlp_only_layers",
         "moe.every": "decoder_sparse_step moe_layer_freq interleave_moe_layer_step "
-        "moe_layer_frequency",
+        "moe_layer_frequency moe_layer_interval",
     }.items()
 }
 # The name that is asked for, where it is not the first one.
@@ -60,8 +65,9 @@ SHARED_WIDTH = (
     "moe_shared_expert_intermediate_size",
 )
 DENSE_WIDTH = "intermediate_size_mlp"
-# Keys of Calculon and of GPT-2, whose models have biases and learned positions.
+# Keys of Calculon and of GPT-2, whose models have biases; and kinds with learned positions.
 OF_GPT = ("attn_heads", "n_head")
+LEARNED_POSITIONS = ("bert", "gpt2", "gpt_bigcode", "gpt_neo", "opt")
 # Models as wide as GPT-2, four times the hidden state, if they say nothing else.
 FOUR_TIMES = ("falcon", "bloom")
 # Models whose embeddings are tied, or not, if they say nothing else: the defaults of the classes
@@ -69,7 +75,7 @@ FOUR_TIMES = ("falcon", "bloom")
 # `internlm2` and `baichuan`: of the code beside their files.
 TIED = re.compile(
     r"bert|bloom|cohere2?|ernie4_5(_moe)?|falcon|gemma2?|gemma3(_text)?|gemma3n_text|gpt2|"
-    r"gpt_bigcode|gpt_neo|jetmoe|lfm2(_moe)?|mpt|opt|smollm3|starcoder2"
+    r"gpt_bigcode|gpt_neo|lfm2(_moe)?|mpt|opt|smollm3|starcoder2"
 )
 UNTIED = re.compile(
     r"apertus|arcee|arctic|baichuan|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|exaone4|glm4?|"
@@ -84,8 +90,9 @@ GEMMA_3 = {
     "head_dim": 256,
     "vocab_size": 262208,
 }
-DEFAULTS: dict[str, dict[str, int]] = {
-    "falcon": {"multi_query": True},
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "bloom": {"activation": "gelu"},
+    "falcon": {"activation": "gelu", "multi_query": True},
     "gemma3": GEMMA_3,
     "gemma3_text": GEMMA_3,
     "gpt_bigcode": {"multi_query": True},
@@ -102,43 +109,32 @@ LEFT_OUT = {
 }
 WINDOWS = {"sliding_window": ALL_TOKENS, "attention_chunk_size": ALL_TOKENS}
 # Layers other than attention and a feed-forward block, experts by other keys, an encoder.
-UNKNOWN = (
-    "is_encoder_decoder",
-    "linear_num_value_heads",
-    "attn_type_list",
-    "mamba_d_state",
-    "ssm_state_size",
-    "hybrid_override_pattern",
-    "layers_block_type",
-    "block_configs",
-    "conv_L_cache",
-    "parallel_attn_mlp_res",
-    "moe_num_experts",
-    "expert_layer_period",
-    "zero_expert_num",
-    "ffn_config",
+UNKNOWN = re.compile(
+    r"is_encoder_decoder|linear_attn_config|linear_num_value_heads|compress_ratios|o_lora_rank|"
+    r"mamba_d_state|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
+    r"block_configs|conv_L_cache|parallel_attn_mlp_res|residual_moe|enable_moe_block|"
+    r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config"
 )
-ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+# Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
+UNKNOWN_KINDS = ("jetmoe", "qwen")
+# The kinds of layers that are attention.
+ATTENTION = {
+    "layer_types": ("attention", "full_attention", "sliding_attention", "chunked_attention"),
+    "attn_type_list": (1,),
+}
 # A key with one of these words and a number, or a list, is a size; these change none.
 SIZE = re.compile(
     r"expert|moe|layer|block|head|hidden|dim|size|width|rank|inner|ffn|mlp|kv|query_group|^d_"
 )
-NO_SIZES = (
-    "layer_types",
-    "max_window_layers",
-    "no_rope_layers",
-    "no_rope_layer_interval",
-    "moe_layers",
-    "rotary_dim",
-    "ep_size",
-    "sliding_window_size",
-    "duped_expert",
-    "index_head_dim",
-    "index_n_heads",
+NO_SIZES = re.compile(
+    r"layer_types|attn_type_list|max_window_layers|no_rope_layers|no_rope_layer_interval|"
+    r"moe_layers|rotary_dim|ep_size|sliding_window_size|duped_expert|index_head_dim|index_n_heads"
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
 READ = {*(name for names in NAMES.values() for name in names), *SHARED_WIDTH, *LEFT_OUT, *WINDOWS}
+# For a model that reads more tokens than anybody trains with.
+OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
 ASKED = {
     "batch": "sequences of an iteration",
@@ -165,6 +161,7 @@ class ModelDocument(Document):
     def problem(self, place: Place, what: str, hint: str = "") -> Problem:
         """A problem of a value, in words of the file."""
         what = WORD.sub(lambda word: self.keys.get(word[0], word[0]), what)
+        hint = OWN_SEQUENCE if place == ("sequence",) else hint
         return super().problem(place, what, hint)
 
 
@@ -240,9 +237,10 @@ def _assumed(values: Mapping[str, Any]) -> str:
 
 
 def _is_unread_size(key: str, value: object) -> bool:
-    number = isinstance(value, int) and value > 1
+    number = isinstance(value, int) and value is not True and value > 0
     is_size = number or (isinstance(value, list) and value)
-    return bool(is_size and SIZE.search(str(key))) and key not in {*READ, *NO_SIZES}
+    is_known = key in READ or NO_SIZES.fullmatch(str(key))
+    return bool(is_size and SIZE.search(str(key)) and not is_known)
 
 
 def _value(values: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -270,15 +268,19 @@ def _asked(key: str) -> str:
 
 
 def _refused(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
-    for key in UNKNOWN:
-        if values.get(key):
+    for key, value in values.items():
+        if value and UNKNOWN.fullmatch(str(key)):
             what = "names a part of a model that is not modeled"
             yield Problem(_where(document, key), what, IN_YAML)
-    kinds = values.get("layer_types")
-    others = [kind for kind in kinds if kind not in ATTENTION] if isinstance(kinds, list) else []
-    if others:
-        what = f"has layers that are not modeled: {', '.join(dict.fromkeys(map(str, others)))}"
-        yield Problem(_where(document, "layer_types"), what, IN_YAML)
+    if _kind(values) in UNKNOWN_KINDS:
+        what = f"names a model that is not modeled, {_kind(values)}"
+        yield Problem(_where(document, "model_type"), what, IN_YAML)
+    for key, known in ATTENTION.items():
+        kinds = values.get(key)
+        others = [kind for kind in kinds if kind not in known] if isinstance(kinds, list) else []
+        if others:
+            what = f"has layers that are not modeled: {', '.join(dict.fromkeys(map(str, others)))}"
+            yield Problem(_where(document, key), what, IN_YAML)
     shared, one = _shared_widths(values)
     if shared and one and shared % one:
         name = next(name for name in SHARED_WIDTH if values.get(name))
@@ -297,19 +299,20 @@ def _missing_sizes(
         required["moe.top_k"] = " with experts"
     if hint := _hint_of_experts(values):
         required["moe.experts"] = f" with {hint}"
-    if found["latent.key_value_rank"]:
-        rank = f" with {_keys(values)['latent.key_value_rank']}"
+    if ranks := [key for key in ("latent.key_value_rank", "latent.query_rank") if found[key]]:
+        rank = f" with {_keys(values)[ranks[0]]}"
         required |= {key: rank for key in NAMES if key.startswith("latent.")}
     for key, reason in required.items():
-        may_be_null = key.startswith("latent.") and any(name in values for name in NAMES[key])
+        may_be_null = key == "latent.query_rank" and any(name in values for name in NAMES[key])
         if found[key] is None and not may_be_null:
             where = f"{document.path} {_asked(key)}"
-            yield Problem(where, f"is required{reason}", "add it to the file")
+            hint = OWN_SEQUENCE if key == "sequence" else "add it to the file"
+            yield Problem(where, f"is required{reason}", hint)
 
 
 def _missing_activation(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
     act = _value(values, ACTIVATION)
-    if act not in (*GATES, *WITHOUT_GATE) and not _is_gemma(values) and not _is_gpt(values):
+    if act not in (*GATES, *WITHOUT_GATE) and not _is_gelu_gated(values) and not _is_gpt(values):
         problem = "is required" if act is None else f"is not known, got {act!r}"
         hint = f"with a gate: {', '.join(GATES)}; without: {', '.join(WITHOUT_GATE)}"
         yield Problem(f"{document.path} {ACTIVATION[0]}", problem, hint)
@@ -334,8 +337,8 @@ def _is_gpt(values: Mapping[str, Any]) -> bool:
     return _value(values, OF_GPT) is not None
 
 
-def _is_gemma(values: Mapping[str, Any]) -> bool:
-    return _kind(values).startswith(GEMMA)
+def _is_gelu_gated(values: Mapping[str, Any]) -> bool:
+    return _kind(values).startswith(GELU_GATED)
 
 
 def _kind(values: Mapping[str, Any]) -> str:
@@ -361,13 +364,16 @@ def _tied(values: Mapping[str, Any]) -> Any:
 def _configuration(values: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a training configuration."""
     found = {key: _value(values, names) for key, names in NAMES.items()}
-    is_gpt = _is_gpt(values)
+    is_gpt, kind = _is_gpt(values), _kind(values)
+    if values.get("group_query_attention") is False:
+        found["key_value_heads"] = None
     if values.get("multi_query") and not values.get("new_decoder_architecture"):
         found["key_value_heads"] = 1
+    gates = GATES_OF_GPT if is_gpt else GATES
     found |= {
-        "gated": not is_gpt and (_is_gemma(values) or _value(values, ACTIVATION) in GATES),
+        "gated": _is_gelu_gated(values) or _value(values, ACTIVATION) in gates,
         "biases": is_gpt,
-        "learned_positions": is_gpt,
+        "learned_positions": kind in LEARNED_POSITIONS if kind else is_gpt,
         "tied": _tied(values),
         "fused_attention": True,
     }
@@ -388,7 +394,7 @@ def _experts(values: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes of experts that files say in another way: layers by their numbers, shared by width."""
     changed: dict[str, Any] = {}
     if isinstance(dense := _value(values, NAMES["moe.dense_layers"]), list):
-        changed["dense_layers"] = len(dense)
+        changed["dense_layers"] = sum(layer != "sparse" for layer in dense)
     if DENSE_WIDTH in values:
         changed["shared_experts"] = 1
     elif all(widths := _shared_widths(values)):

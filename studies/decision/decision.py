@@ -6,7 +6,7 @@ The answer has every design with its figures, the efficient ones, and changes th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, gcd, isclose
+from math import ceil, isclose
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any, Literal, Self
@@ -25,7 +25,7 @@ from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.search import best
-from model.training.strategy import ANY, Wish
+from model.training.strategy import ANY, Wish, used_of_domain
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
@@ -231,15 +231,6 @@ def _design(file: ClusterFile, kind: FabricKind, size: int, ratio: float, nics: 
     asked = Network(kind, file.gpus, file.radix, used_of_domain(file.gpus, size), ratio, split)
     built = replace(asked, oversubscription=asked.built_oversubscription)
     return Design(size, nics, built, count)
-
-
-def used_of_domain(gpus: int, domain_size: int) -> int:
-    """The GPUs of each domain that a job of `gpus` uses, so that its degrees divide them.
-
-    Powers of two rarely divide a domain of 72 GPUs: 64 are then in use, and 8 idle.
-    """
-    power = 2 ** (domain_size.bit_length() - 1)
-    return max(gcd(gpus, domain_size), gcd(gpus, power))
 
 
 def _priced_ports(platform: str) -> int:

@@ -27,8 +27,9 @@ from model.fabric.network_cost import (
 from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
+from model.training.strategy import used_of_domain
 from scenarios.format.prices import DEFAULT, load_prices
-from studies.decision.decision import decide_object, load_cluster, routed_shares, used_of_domain
+from studies.decision.decision import decide_object, load_cluster, routed_shares
 from tests.unit.fabrics import spec
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
@@ -303,6 +304,16 @@ models: [{configuration: llama-3-70b, batch: 2176}, {configuration: gpt-146b, ba
     assert [model["used_of_domain"] for model in rails["models"]] == [64, 64]
     priced = networks(4352, 64, 64, load_prices(DEFAULT).prices)["rail-only"]
     assert {key: rails[key] for key in priced} == priced
+
+
+@pytest.mark.parametrize(
+    ("gpus", "size", "used"),
+    [(4352, 72, 64), (4608, 72, 72), (1000, 72, 40), (1000, 576, 200), (100, 8, 4), (4095, 8, 7)],
+)
+def test_odd_parts_of_a_job_are_in_a_domain_beside_its_powers_of_two(
+    gpus: int, size: int, used: int
+) -> None:
+    assert used_of_domain(gpus, size) == used
 
 
 @given(st.integers(1, 2**20), st.integers(1, 256))

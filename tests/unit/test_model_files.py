@@ -195,13 +195,51 @@ COMMAND_R = {
 }
 OPT = {
     "activation_function": "relu",
-    "ffn_dim": 16384,
-    "hidden_size": 4096,
+    "ffn_dim": 3072,
+    "hidden_size": 768,
     "max_position_embeddings": 2048,
     "model_type": "opt",
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
     "vocab_size": 50272,
+}
+BLOOM = {
+    "model_type": "bloom",
+    "n_embed": 14336,
+    "n_layer": 70,
+    "num_attention_heads": 112,
+    "seq_length": 2048,
+    "vocab_size": 250880,
+}
+JAIS = {
+    "activation_function": "swiglu",
+    "model_type": "jais",
+    "n_embd": 5120,
+    "n_head": 40,
+    "n_inner": 13653,
+    "n_layer": 40,
+    "n_positions": 2048,
+    "vocab_size": 84992,
+}
+MODERN_BERT = {
+    "hidden_activation": "gelu",
+    "hidden_size": 768,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 8192,
+    "model_type": "modernbert",
+    "num_attention_heads": 12,
+    "num_hidden_layers": 22,
+    "vocab_size": 50368,
+}
+MEGATRON = {
+    "ffn_hidden_size": 14336,
+    "hidden_act": "swiglu",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_layers": 32,
+    "num_query_groups": 8,
+    "padded_vocab_size": 128256,
+    "seq_length": 8192,
 }
 GEMMA_3 = {
     "hidden_size": 2560,
@@ -210,6 +248,55 @@ GEMMA_3 = {
     "model_type": "gemma3_text",
     "num_hidden_layers": 34,
 }
+MINIMAX = {
+    "attn_type_list": [1] * 62,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 3072,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 196608,
+    "model_type": "minimax_m2",
+    "num_attention_heads": 48,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 62,
+    "num_key_value_heads": 8,
+    "num_local_experts": 256,
+    "vocab_size": 200064,
+}
+ERNIE = {
+    "hidden_act": "silu",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "max_position_embeddings": 131072,
+    "model_type": "ernie4_5_moe",
+    "moe_intermediate_size": 3584,
+    "moe_k": 8,
+    "moe_layer_interval": 1,
+    "moe_layer_start_index": 3,
+    "moe_num_experts": 64,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 54,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "vocab_size": 103424,
+}
+HUNYUAN = {
+    "hidden_act": "silu",
+    "hidden_size": 6400,
+    "intermediate_size": 18304,
+    "max_position_embeddings": 131072,
+    "model_type": "hunyuan",
+    "moe_topk": 1,
+    "num_attention_heads": 80,
+    "num_experts": 16,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+    "num_shared_expert": 1,
+    "tie_word_embeddings": True,
+    "vocab_size": 128512,
+}
+# Of DeepSeek-V3, as transformers says it since version 5.
+LAYERS = ["dense"] * 3 + ["sparse"] * 58
 QWEN_2 = {
     "decoder_sparse_step": 1,
     "hidden_act": "silu",
@@ -235,14 +322,26 @@ QWEN_2 = {
         (QWEN_2, (57.4, 14.2)),
         (STARCODER, (15.5, 15.5)),
         (COMMAND_R, (35.0, 35.0)),
-        (OPT, (6.66, 6.66)),
+        (OPT, (0.1252, 0.1252)),
+        (BLOOM, (176.2, 176.2)),
+        (JAIS, (13.0, 13.0)),
+        (MODERN_BERT, (0.149, 0.149)),
+        (MEGATRON, (8.03, 8.03)),
+        ({**MEGATRON, "num_query_groups": 1, "group_query_attention": False}, (8.84, 8.84)),
+        (MINIMAX, (228.7, 11.0)),
+        (ERNIE, (300, 47.7)),
+        (HUNYUAN, (389, 52)),
+        (DEEPSEEK | {"first_k_dense_replace": None, "mlp_layer_types": LAYERS}, (671, 37.6)),
         ({"text_config": GEMMA_3}, (3.88, 3.88)),
     ],
 )
 def test_sizes_that_families_say_by_keys_of_their_own(
     tmp_path: Path, values: dict[str, Any], billions: tuple[float, float]
 ) -> None:
-    """Model cards: Llama 4 Maverick, Gemma 2, Qwen 2 57B, StarCoder, Command R, OPT, Gemma 3."""
+    """Model cards: Llama 4 Maverick, Gemma 2, Qwen 2 57B, StarCoder, Command R, OPT, BLOOM ...
+
+    Megatron's `num_query_groups` is 1, and means nothing, without `group_query_attention`.
+    """
     model = model_of(tmp_path, values)
     found = model.parameters / 1e9, model.active_parameters / 1e9
     assert found == pytest.approx(billions, rel=0.01)
@@ -273,8 +372,17 @@ def test_sizes_that_families_say_by_keys_of_their_own(
             "shared_intermediate_size: must be a multiple of an expert's width, 14336, got 2000",
         ),
         ({"intermediate_size": None}, "intermediate_size: is required"),
+        ({"max_position_embeddings": None}, "is required (give the tokens of a sequence"),
         ({"layer_types": ["full_attention", "conv"]}, "layers that are not modeled: conv"),
         ({"parallel_attn_mlp_res": True}, "parallel_attn_mlp_res: names a part of a model"),
+        ({"state_size": 16}, "state_size: names a part of a model"),
+        ({"linear_attn_config": {"kda_layers": [1]}}, "linear_attn_config: names a part"),
+        ({"residual_moe": True}, "residual_moe: names a part of a model"),
+        ({"compress_ratios": [0, 4]}, "compress_ratios: names a part of a model"),
+        ({"attn_type_list": [0, 1]}, "attn_type_list: has layers that are not modeled: 0"),
+        ({"model_type": "jetmoe"}, "model_type: names a model that is not modeled, jetmoe"),
+        ({"q_lora_rank": 8, "kv_lora_rank": None}, "kv_lora_rank: is required with q_lora_rank"),
+        ({"max_position_embeddings": 10485760}, "got 10485760 (give the tokens of a sequence"),
     ],
 )
 def test_what_a_model_cannot_be_is_refused(
@@ -334,6 +442,7 @@ def test_what_is_left_out_of_a_model_is_named(
             {"model_type": "llama", "d_state": 8, "cache_dim": 0},
             ["are unknown and unused: d_state"],
         ),
+        ({"model_type": "llama", "kv_share": 1, "moe_bias": True}, ["unused: kv_share"]),
         (
             {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}},
             [
@@ -367,6 +476,17 @@ def test_every_command_tells_what_is_left_out(
     decide(cluster)
     check(scenario)
     assert capsys.readouterr().out.count("sliding_window of config.json is not modeled") == 4
+
+
+def test_a_model_that_is_served_has_any_sequence(tmp_path: Path) -> None:
+    """Of a million tokens and more, such as Llama 4's; an iteration is told to say its own."""
+    file_of(tmp_path, {**LLAMA, "max_position_embeddings": 10485760})
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    with pytest.raises(InputError) as error:
+        check(tmp_path / "scenario.yaml")
+    assert len(error.value.problems) == 1
+    (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("batch", "sequence: 8192, batch"))
+    check(tmp_path / "scenario.yaml")
 
 
 def test_a_decision_takes_a_sequence_and_names_it(

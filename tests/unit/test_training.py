@@ -17,6 +17,7 @@ from model.training.iteration import evaluate, gather_s, iteration, optimizer_s
 from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.layer import (
     again_s,
+    context_bytes,
     forward_s,
     gpu_parameters,
     layer_s,
@@ -25,7 +26,14 @@ from model.training.layer import (
 )
 from model.training.memory import held_parameters, layer_activations, memory_bytes
 from model.training.search import Freedom, best
-from model.training.strategy import ANY, Strategy, Wish, strategies
+from model.training.strategy import (
+    ANY,
+    Strategy,
+    Wish,
+    insides,
+    strategies,
+    used_of_domain,
+)
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.format.training import (
     SHIPPED,
@@ -282,6 +290,15 @@ def test_context_parallel_ranks_share_a_sequence() -> None:
     assert after.memory_bytes < before.memory_bytes
 
 
+@pytest.mark.parametrize(("heads", "ranks"), [(None, 8), (8, 8), (2, 2), (1, 1)])
+def test_tensor_parallel_ranks_split_keys_and_values_by_whole_heads(
+    heads: int | None, ranks: int
+) -> None:
+    model = replace(SMALL, key_value_heads=heads)
+    whole, split = (context_bytes(model, Strategy(t, 1, 2, 1, 1, t, 1, 1, 1, 2)) for t in (1, 8))
+    assert split == whole / ranks
+
+
 def test_all_to_alls_hide_behind_another_microbatch() -> None:
     job, strategy = job_of(MIXTURE, 16, 64, domain_size=2), Strategy(1, 1, 16, 1, 1, 1, 1, 2, 4)
     hidden = replace(job, overlap_experts=True)
@@ -482,9 +499,20 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
 def test_degrees_within_degrees_fill_no_more_of_a_domain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The 8 ranks that share Mixtral's experts are the 8 data-parallel ranks of a domain."""
+    """The ranks that share Mixtral's experts are data-parallel ranks of a domain."""
     train(Path("mixtral-8x7b"), platform="gb200-nvl72", domain_size=72)
-    assert "of which the degrees fill 8, batch" in " ".join(capsys.readouterr().out.split())
+    assert "of which the degrees fill 64, batch" in " ".join(capsys.readouterr().out.split())
+
+
+@given(st.integers(1, 500), st.integers(1, 96), st.integers(1, 4), st.integers(1, 6))
+def test_every_way_fills_what_is_in_use_of_a_domain(
+    gpus: int, domain_size: int, tensor: int, pipeline: int
+) -> None:
+    gpus *= tensor * pipeline
+    used = used_of_domain(gpus, domain_size)
+    ways = insides(tensor, pipeline, gpus // (tensor * pipeline), used)
+    assert ways
+    assert all(inner * stages * copies == used for inner, stages, copies in ways)
 
 
 def test_an_own_file_without_a_strategy_is_searched(

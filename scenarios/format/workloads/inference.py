@@ -96,7 +96,7 @@ class InferenceWorkload(Work):
 
         path, token = Path(self.inference), self.token_size
         # Nobody trains it: a model's own file needs no more.
-        untrained = {"batch": 1, "gpus": 1, "platform": "dgx-h100"}
+        untrained = {"batch": 1, "gpus": 1, "platform": "dgx-h100", "sequence": 1}
         model = load_configuration(path, untrained).transformer
         arrivals = self.requests, self.rate, self.prompt, self.prompt_variation, self.seed
         return RequestLoad(
