@@ -99,9 +99,10 @@ def _differences(result: Result) -> Iterator[str]:
 def _reasons(cases: list[Case]) -> Iterator[Marked]:
     """Yield the reasons and notes of both runs."""
     for case in cases:
-        of_both = zip(NAMES, case["verdicts"], case["reasons"], case["notes"], strict=True)
-        for name, judged, why, notes in of_both:
-            yield from told(judged, f"{name}: {case['case']}", why, notes)
+        for which, name in enumerate(NAMES):
+            told_of = {key: case[key][which] for key in ("reasons", "notes", "doubts")}
+            judged = {"verdict": case["verdicts"][which], **told_of}
+            yield from told(f"{name}: {case['case']}", judged)
 
 
 def sweep_section(result: Result) -> Section:

@@ -25,6 +25,7 @@ class CaseOutcome:
     verdict: Verdict
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
+    doubts: tuple[str, ...]
 
     @property
     def sentence(self) -> str:
@@ -52,6 +53,7 @@ def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
         verdict=case["verdict"],
         reasons=tuple(case["reasons"]),
         notes=tuple(case.get("notes", ())),
+        doubts=tuple(case.get("doubts", ())),
     )
 
 
@@ -68,4 +70,5 @@ def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
         verdict=failure["verdict"],
         reasons=tuple(failure["reasons"]),
         notes=tuple(failure.get("notes", ())),
+        doubts=tuple(failure.get("doubts", ())),
     )

@@ -118,6 +118,7 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
         "verdicts": [case.verdict for case in both],
         "reasons": [list(case.reasons) for case in both],
         "notes": [list(case.notes) for case in both],
+        "doubts": [list(case.doubts) for case in both],
     }
 
 

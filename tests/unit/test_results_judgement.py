@@ -21,6 +21,8 @@ from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
+from results.sections.section import reasons
+from results.store.records import plain
 from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.run import agreements, run_object, slowdowns
@@ -145,6 +147,12 @@ def test_what_neither_warns_nor_fails_is_a_note(sentences: list[Reason]) -> None
     assert list(found.notes) == notes
     assert Counter((*found.reasons, *found.notes)) == Counter(one for _, one in sentences)
     assert Judgement.of(with_verdict(found)) == found
+
+
+def test_each_reason_of_a_failed_case_begins_with_its_own_verdict() -> None:
+    judged = Judgement.of([(Verdict.FAIL, "a"), (Verdict.WARN, "b"), (Verdict.PASS, "c")])
+    told = [str(line) for line in reasons([plain(judged)], lambda _: "case")]
+    assert told == ["fail: case: a", "warn: case: b", "note: case: c"]
 
 
 @given(st.floats(0.9, 1.1))
