@@ -95,7 +95,8 @@ def _strategy(result: Result) -> str:
         if value > 1 or key not in RARE
     ]
     way = result["way"]
-    words = [f"{way['recomputation']} recomputation", f"ZeRO {way['sharding']}"]
+    again = "no" if way["recomputation"] == "none" else way["recomputation"]
+    words = [f"{again} recomputation", f"ZeRO {way['sharding']}"]
     words += [key for key, chosen in way.items() if chosen is True]
     return f"strategy: {', '.join([*degrees, *words])}"
 

@@ -93,7 +93,8 @@ def _differences(result: Result) -> Iterator[str]:
             differences = "; ".join(case["other_work"])
             yield f"{case['case']} has other work, not compared: {differences}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
-        yield from (f"{case} is in {name} only" for case in result[key])
+        if cases := result[key]:
+            yield f"in {name} only: {', '.join(cases)}"
 
 
 def _reasons(cases: list[Case]) -> Iterator[Marked]:

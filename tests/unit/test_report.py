@@ -341,7 +341,7 @@ def test_cases_of_other_work_have_no_ratio() -> None:
     assert [str(remark) for remark in others.remarks] == [
         f"warning: {warning}",
         "warning: a/b has other work, not compared: gpus: 4 against 8",
-        "warning: c/d is in A only",
+        "warning: in A only: c/d",
     ]
 
 

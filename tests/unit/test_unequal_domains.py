@@ -307,7 +307,9 @@ def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
         SizedCollective(*named, (2, 8), 1e8, gpus_per_nic=2)
         for named in ((Collective.ALL_REDUCE, "rings"), DIRECT)
     )
-    assert "2 a NIC: 2 times as long as on 2 x 8 GPUs; 0% of pairs" in rings.price(fabric)
+    assert "2 a NIC: 2 times as long as on 2 x 8 GPUs with a NIC each; 0% of pairs" in rings.price(
+        fabric
+    )
     assert "75% of pairs use a peer's NIC, over HB links (PXN)" in direct.price(fabric)
 
 
@@ -316,7 +318,7 @@ def test_the_price_of_many_gpus_that_share_nics_is_that_of_the_nics() -> None:
     fabric = spec(FabricKind.RAIL_ONLY, 16, 8)
     fabric = replace(fabric, nic=replace(fabric.nic, per_domain=4), bandwidth_scale=1.0)
     direct = SizedCollective(*DIRECT, (16, 8), 1e8, gpus_per_nic=2)
-    assert "2 times as long as on 16 x 8 GPUs; 75% of pairs" in direct.price(fabric)
+    assert "2 times as long as on 16 x 8 GPUs with a NIC each; 75% of pairs" in direct.price(fabric)
 
 
 @given(

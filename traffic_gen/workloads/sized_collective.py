@@ -251,7 +251,8 @@ class SizedCollective(Task):
         # As that of the estimate, which is cached: no time here depends on it.
         spec = replace(spec, grain_packets=SEGMENT_PACKETS)
         if (longer := self._slowdown(spec)) is not None:
-            told.append(f"{longer:.3g} times as long as on {JobGrid(*self.shape)}")
+            each = " with a NIC each" if self.gpus_per_nic > 1 else ""
+            told.append(f"{longer:.3g} times as long as on {JobGrid(*self.shape)}{each}")
         if self.missing:
             rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
             told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
