@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from commands.app import app
+from commands.check import described
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid, Slot
@@ -424,3 +425,13 @@ def test_a_custom_fabric_has_no_price_against_links_that_it_lacks(tmp_path: Path
     (price,) = (case.task.price(scenario.spec_of(case.kind)) for case in scenario.cases)
     assert price.startswith("2 x 2 GPUs, 2 a NIC: ")
     assert "as long as" not in price
+
+
+def test_one_gpu_and_one_domain_are_singular(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "fabric: {kinds: rail-only, domains: 3, domain_size: 1, platform: dgx-h100,"
+        " bandwidth_scale: 20000}\n" + RING
+    )
+    assert next(described(load(tmp_path / "x.yaml", []))).startswith(
+        "rail-only: 3 domains x 1 GPU,"
+    )
