@@ -17,6 +17,7 @@ from results.sections.section import (
     human_seconds,
     number_or_dash,
     reasons,
+    slower_in_words,
     verdict,
     without_fabric,
 )
@@ -317,13 +318,5 @@ def slowdown_in_words(slowdown: Result) -> str:
     """Say how much slower rail-only is in a case, measured and modeled."""
     case, baseline = without_fabric(slowdown["case"]), without_fabric(slowdown["baseline"])
     against = "" if case == baseline else f", against {baseline.split('/')[1]}"
-    measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])
+    measured, modeled = (slower_in_words(slowdown[of]) for of in ("measured", "modeled"))
     return f"{case}{against}: {measured} (modeled: {modeled})"
-
-
-def _slower(slowdown: float) -> str:
-    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
-    size = f"{abs(slowdown):.1%}"
-    if size == "0.0%":
-        return "as fast"
-    return f"{size} {'slower' if slowdown > 0 else 'faster'}"

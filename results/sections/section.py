@@ -101,6 +101,13 @@ def range_of(values: Collection[float]) -> str:
     return " to ".join(dict.fromkeys((f"{min(values):.3f}", f"{max(values):.3f}")))
 
 
+def slower_in_words(slower: float, unit: str = "%") -> str:
+    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
+    percent = f"{100 * abs(slower):.1f}"
+    pace = "slower" if slower > 0 else "faster"
+    return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
+
+
 def human_bytes(size: float) -> str:
     """Format a size in bytes, with three significant digits."""
     return _in_units(size, BYTES)

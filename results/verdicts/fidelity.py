@@ -306,6 +306,7 @@ def machine_reasons(
 def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     """Judge how long the switch and the agents waited for a core."""
     mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
+    had_idle_time = headroom.idle_mean >= SATURATED_SHARE
     yield (
         _delayed(headroom, limits.delay_share),
         f"the switch was never idle in {headroom.switch_never_idle:.0%} of an execution, and "
@@ -313,7 +314,7 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
         f"in {mean:.0%}",
     )
     yield (
-        limits.full_switch.verdict(_full_without_idle_processor(headroom)),
+        limits.full_switch.verdict(0.0 if had_idle_time else headroom.switch_saturated),
         f"the switch was saturated in {headroom.switch_saturated:.0%} of an execution, and the "
         f"cores were idle for {headroom.idle_mean:.0%} of the time",
     )
@@ -331,12 +332,6 @@ def _delayed(headroom: MachineHeadroom, limit: Limit) -> Verdict:
     if headroom.delay_share > limit.fail:
         return Verdict.FAIL
     return Verdict.WARN if headroom.delay_share_max > limit.warn else Verdict.PASS
-
-
-def _full_without_idle_processor(headroom: MachineHeadroom) -> float:
-    """Return the share of the windows with a full switch; 0 if the processors had idle time."""
-    had_idle_time = headroom.idle_mean >= SATURATED_SHARE
-    return 0.0 if had_idle_time else headroom.switch_saturated
 
 
 def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
