@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
@@ -240,10 +240,22 @@ def remove_unfinished(above: Path) -> int:
 
 def is_in_work(folder: Path) -> bool:
     """Whether this is the work folder of a process that has not ended."""
-    lock = _lock(folder) if folder.name.startswith(WORK_PREFIX) else None
-    if lock is not None:
+    return folder.name.startswith(WORK_PREFIX) and is_locked(folder, os.O_DIRECTORY, unknown=True)
+
+
+def is_locked(place: Path, flags: int, *, unknown: bool) -> bool:
+    """Whether a process holds the lock of a file (flock(2)); `unknown` if it cannot be opened."""
+    try:
+        lock = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags)
+    except OSError:
+        return unknown
+    try:
+        flock(lock, LOCK_SH | LOCK_NB)
+    except OSError:
+        return True
+    finally:
         os.close(lock)
-    return folder.name.startswith(WORK_PREFIX) and lock is None
+    return False
 
 
 def _lock(folder: Path) -> int | None:

@@ -22,7 +22,7 @@ from results.figures.kit import (
 )
 from results.report.analysis import Step, pair_bytes
 from results.report.run_data import CaseData
-from results.sections.section import human_bytes
+from results.sections.section import human_bytes, range_of
 
 Case = Mapping[str, Any]
 ROW, LEGEND_ROW = 0.34, 0.18
@@ -127,7 +127,7 @@ def heat_map(case: CaseData, name: str) -> Picture:
         names = [gpu.name for gpu in case.topology.job_gpus]
         axes.set_xticks(ticks, [names[n] for n in ticks], rotation=90)
         axes.set_yticks(ticks, [names[n] for n in ticks])
-    sizes = " to ".join(dict.fromkeys((human_bytes(pairs.min()), human_bytes(pairs.max()))))
+    sizes = range_of(pairs, human_bytes)
     told = f"In {case.name}, {len(pairs)} of {ranks * (ranks - 1)} pairs of GPUs exchange bytes"
     return Picture(name, f"{told}, {sizes} a pair.", figure)
 

@@ -20,7 +20,7 @@ from results.report.analysis import (
     throughput_bps,
 )
 from results.report.run_data import CaseData, rows
-from results.sections.section import human_bytes
+from results.sections.section import human_bytes, range_of
 
 BINS = 240
 # Number of links drawn: of the failed ones, of the most changed, and of the least changed.
@@ -117,7 +117,7 @@ def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
 def sentence(failure: Mapping[str, Any]) -> str:
     """Describe a failure in a sentence; of several faults, the least and the largest times."""
     told = [
-        words.format(_range_ms(known))
+        words.format(f"{range_of(known, '{:.0f}'.format)} ms")
         for name, words in RESPONSES.items()
         if (known := [times[name] for times in failure["times"] if times[name] is not None])
     ]
@@ -125,11 +125,6 @@ def sentence(failure: Mapping[str, Any]) -> str:
     happened = ": ".join(filter(None, (fault, ", ".join(told))))
     blackout_ms = failure["blackout_ms"]
     return happened + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
-
-
-def _range_ms(known: Sequence[float]) -> str:
-    """Format the least and the largest of some times, or one number if they look the same."""
-    return " to ".join(dict.fromkeys((f"{min(known):.0f}", f"{max(known):.0f}"))) + " ms"
 
 
 def sent_rates(case: CaseData, end_s: float) -> Floats:

@@ -73,20 +73,17 @@ def _events(run: RunData) -> Iterator[Event]:
     yield from _journals(run)
 
 
+def _event(kind: str, name: str, process: int, thread: int, **more: Any) -> Event:
+    return {"ph": kind, "name": name, "pid": process, "tid": thread, **more}
+
+
 def _named(what: str, process: int, thread: int, name: str) -> Event:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+    return _event("M", what, process, thread, args={"name": name})
 
 
 def _slice(process: int, thread: int, name: str, begin_ns: int, end_ns: int, **more: Any) -> Event:
-    return {
-        "ph": "X",
-        "name": name,
-        "pid": process,
-        "tid": thread,
-        "ts": begin_ns,
-        "dur": max(0, end_ns - begin_ns),
-        "args": more,
-    }
+    took_ns = max(0, end_ns - begin_ns)
+    return _event("X", name, process, thread, ts=begin_ns, dur=took_ns, args=more)
 
 
 def _gpu_names(run: RunData) -> Iterator[Event]:
@@ -210,7 +207,7 @@ def _transport(case: CaseData) -> Iterator[Event]:
 def _counter(process: int, name: str, ns: Ints, values: Columns) -> Iterator[Event]:
     for row, ts in enumerate(ns.tolist()):
         args = {key: float(column[row]) for key, column in values.items()}
-        yield {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": ts, "args": args}
+        yield _event("C", name, process, 0, ts=ts, args=args)
 
 
 def _use_of(
@@ -222,7 +219,7 @@ def _use_of(
         values = dict(zip(used, now, strict=True))
         if values != before:
             ts = start_ns + round(moment * slice_ns)
-            yield {"ph": "C", "name": link.name, "pid": LINKS, "tid": 0, "ts": ts, "args": values}
+            yield _event("C", link.name, LINKS, 0, ts=ts, args=values)
         before = values
 
 
@@ -258,12 +255,4 @@ def _journals(run: RunData) -> Iterator[Event]:
             events = [json.loads(line) for line in read_record(journal).splitlines()]
             for event in events:
                 ts, what = int(event.pop("ns")), str(event.pop("event"))
-                yield {
-                    "ph": "i",
-                    "s": "p",
-                    "name": what,
-                    "pid": CONTROLLER,
-                    "tid": thread,
-                    "ts": ts,
-                    "args": event,
-                }
+                yield _event("i", what, CONTROLLER, thread, s="p", ts=ts, args=event)

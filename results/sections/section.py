@@ -96,9 +96,9 @@ def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
-def range_of(values: Collection[float]) -> str:
-    """Format the least and the largest of some ratios, or one number if they look the same."""
-    return " to ".join(dict.fromkeys((f"{min(values):.3f}", f"{max(values):.3f}")))
+def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}".format) -> str:
+    """Format the least and the largest of some values, or one if they look the same."""
+    return " to ".join(dict.fromkeys((shown(min(values)), shown(max(values)))))
 
 
 def slower_in_words(slower: float, unit: str = "%") -> str:
