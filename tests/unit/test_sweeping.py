@@ -384,7 +384,7 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     ("requirement", "asked"),
     [
         ("execution.sweep.ray_executor.connected", {"executor": "ray"}),
-        ("commands.sweep.ready", {}),
+        ("commands.options.ready", {}),
         ("commands.sweep.program", {"clock": "virtual"}),
     ],
 )
