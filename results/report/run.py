@@ -8,15 +8,8 @@ from typing import Any
 from model.sweep import VIRTUAL
 from results.figures.kit import Picture
 from results.render.page import Article, Part, Repetition
+from results.report import charts
 from results.report.analysis import Step, failed_parts, link_use, steps
-from results.report.charts import (
-    bus_bandwidth,
-    completion,
-    heat_map,
-    ratios,
-    step_times,
-    transfer_times,
-)
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
@@ -133,25 +126,25 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
     result, cases = run.result, run.result["cases"]
     if cases:
         judged = timed(cases)
-        drawn = [completion(cases), *([ratios(judged)] if judged else [])]
+        drawn = [charts.completion(cases), *([charts.ratios(judged)] if judged else [])]
         yield Part(cases_section(result), drawn)
     if phases := phases_as_cases(run):
-        yield _drawn("Completion time by phase", PHASES_TEXT, [completion(phases)])
+        yield _drawn("Completion time by phase", PHASES_TEXT, [charts.completion(phases)])
     failures = result["failures"]
     yield Part(failures_section(failures))
     strips = [strip for n, one in enumerate(failures) for strip in _strips(run, one, lost, n)]
     yield _drawn("The fault, moment by moment", MOMENTS_TEXT, strips)
     yield from map(Part, work_sections(result))
     if collectives := [one for one in timed(cases) if one["busbw_gbyte_per_s"] is not None]:
-        yield _drawn("Bus bandwidth", BANDWIDTH_TEXT, [bus_bandwidth(collectives)])
+        yield _drawn("Bus bandwidth", BANDWIDTH_TEXT, [charts.bus_bandwidth(collectives)])
     yield _fabrics(run)
     faultless = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
     yield _steps(faultless)
     baselines = [case for name, case in run.cases.items() if name.endswith(f"/{BASELINE}")]
-    maps = [heat_map(case, f"bytes-{n}") for n, case in enumerate(faultless or baselines)]
+    maps = [charts.heat_map(case, f"bytes-{n}") for n, case in enumerate(faultless or baselines)]
     yield _drawn("Bytes between GPUs", PAIRS_TEXT, maps)
     times = [
-        transfer_times(kind, [case for case in cases if len(case.measured["repeat"])])
+        charts.transfer_times(kind, [case for case in cases if len(case.measured["repeat"])])
         for kind, cases in run.fabrics.items()
     ]
     yield _drawn("Times of transfers", TRANSFERS_TEXT, times)
@@ -239,7 +232,7 @@ def _steps(cases: Sequence[CaseData]) -> Part:
     drawn, rows = [], list[Row]()
     for number, case in enumerate(cases):
         every = steps(case)
-        drawn.append(step_times(case, every, f"steps-{number}"))
+        drawn.append(charts.step_times(case, every, f"steps-{number}"))
         longest = sorted(every, key=lambda step: -step.seconds)[:MOST_STEPS]
         rows += [(case.name,), *map(_step_row, sorted(longest, key=lambda step: step.number))]
     section = Section(
