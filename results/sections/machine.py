@@ -231,22 +231,15 @@ def program_sections(result: Result) -> list[Section]:
             "controller.",
         ),
     )
-    links = (
-        (kind, [link for link in result["links"] if link["kind"] == kind])
+    between = [
+        Section(
+            f"Bytes of each {kind}",
+            (str(kind), "up", "down"),
+            [(link["link"], *_both(link)) for link in result["links"] if link["kind"] == kind],
+        )
         for kind in BETWEEN_SWITCHES
-    )
-    return [
-        gpus,
-        *(
-            Section(
-                f"Bytes of each {kind}",
-                (str(kind), "up", "down"),
-                [(link["link"], *_both(link)) for link in some],
-            )
-            for kind, some in links
-            if some
-        ),
     ]
+    return [gpus, *(section for section in between if section.has_content)]
 
 
 def _both(link: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,13 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from model.errors import InputError, Problem
-from model.fabric.network_cost import (
-    NIC_PER_GPU,
-    Equipment,
-    Network,
-    Nics,
-    Prices,
-)
+from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
