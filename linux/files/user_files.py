@@ -119,7 +119,8 @@ def write_bytes(place: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
-    sync_folder(place.parent)
+    # The name reaches the disk; the folder may be a link to one.
+    _sync(place.parent, os.O_DIRECTORY)
 
 
 def cleared(place: Path) -> Path:
@@ -148,11 +149,6 @@ def sync(folder: Path) -> None:
 def sync_file(place: Path) -> None:
     """Let a file reach the disk (fsync(2)); a link is not followed."""
     _sync(place, os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder reach the disk; it may be a link to one."""
-    _sync(folder, os.O_DIRECTORY)
 
 
 def _sync(place: Path, flags: int) -> None:

@@ -252,18 +252,9 @@ class Limit:
 class FidelityLimits:
     """Limits above which an observation is doubtful.
 
-    The measurements behind them: docs/explanation/measuring.md, "Fidelity".
-
-    A switch that is always busy may still keep up, as it polls for more work continuously. It is
-    short of time when it never runs out of work, and more so when it also waits for a processor.
-    It polls all its ports at each wake-up, so many ports alone keep it busy: never running out of
-    work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy meanwhile.
-
-    A full switch on a machine without an idle processor is doubtful, even if it is done at times,
-    and not credible if it was full throughout.
-
-    The worst execution's share of delays is doubtful above `warn`. The executions' median is not
-    credible above `fail`, as the completion time is a median as well.
+    What each is of, and the measurements behind it: docs/explanation/measuring.md, "Fidelity".
+    A switch polls all its ports at each wake-up, so many ports alone keep it busy: never running
+    out of work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy.
     """
 
     delay_share: Limit = Limit(0.65, 1.0)
