@@ -133,13 +133,8 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
             done = case.measured["arrived_ns"] > 0
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
             if len(taken_ms):
-                axes.plot(
-                    np.quantile(taken_ms, shares),
-                    100 * shares,
-                    label=case.label,
-                    color=kit.SERIES[index % len(kit.SERIES)],
-                    linestyle=kit.DASHES[index % len(kit.DASHES)],
-                )
+                look = kit.look(index, marker=None, label=case.label)
+                axes.plot(np.quantile(taken_ms, shares), 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
@@ -161,25 +156,12 @@ def bus_bandwidth(cases: Sequence[Case]) -> kit.Picture:
     with kit.drawing(2.3 + LEGEND_ROW * len(series)) as figure:
         axes = figure.add_subplot()
         for index, (name, same) in enumerate(series.items()):
-            same.sort(key=lambda case: _real_bytes(case))
+            same.sort(key=_real_bytes)
             sizes = [_real_bytes(case) for case in same]
-            colour = kit.SERIES[index % len(kit.SERIES)]
-            axes.plot(
-                sizes,
-                [case["busbw_gbyte_per_s"] for case in same],
-                label=name,
-                color=colour,
-                marker=kit.MARKERS[index % len(kit.MARKERS)],
-                linestyle=kit.DASHES[index % len(kit.DASHES)],
-            )
-            axes.plot(
-                sizes,
-                [c["busbw_gbyte_per_s"] * c["ratio"] for c in same],
-                "_",
-                color=kit.MODELED,
-                markersize=13,
-                markeredgewidth=1.5,
-            )
+            busbw = [case["busbw_gbyte_per_s"] for case in same]
+            axes.plot(sizes, busbw, **kit.look(index, label=name))
+            modeled = [case["busbw_gbyte_per_s"] * case["ratio"] for case in same]
+            axes.plot(sizes, modeled, "_", color=kit.MODELED, markersize=13, markeredgewidth=1.5)
         axes.plot([], [], "_", color=kit.MODELED, markersize=11, label="modeled")
         axes.set_xscale("log")
         sizes = sorted({_real_bytes(case) for case in cases})
