@@ -111,12 +111,8 @@ def checked_changes(
 ) -> dict[str, Any]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
     sizes = {"gpus": gpus, "batch": batch, "sequence": sequence, "domain_size": domain_size}
-    most = {
-        "gpus": MOST_GPUS,
-        "batch": training.MOST_BATCH,
-        "sequence": training.MOST_COUNT,
-        "domain_size": training.MOST_COUNT,
-    }
+    most = dict.fromkeys(sizes, training.MOST_COUNT)
+    most |= {"gpus": MOST_GPUS, "batch": training.MOST_BATCH}
     problems = [
         Problem(f"--{key.replace('_', '-')}", f"must be 1 to {most[key]}, got {size}")
         for key, size in sizes.items()
