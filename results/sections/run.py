@@ -202,21 +202,13 @@ def cases_section(result: Result) -> Section:
 def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
     """Say whether data and crafted packets are right, and that such times mean nothing."""
     checked = [case for case in cases if not times_count(case["data_is_right"])]
-    for what, right, wrong, how, some in (
-        (
-            "data",
-            "all elements of all results are right",
-            "not all results are right",
-            "The agents checked them meanwhile",
-            [case for case in checked if case.get("generator") != "scapy"],
-        ),
-        (
-            "packets",
-            "all came whole, on their intended paths",
-            "not all came as intended",
-            "They were crafted one by one",
-            [case for case in checked if case.get("generator") == "scapy"],
-        ),
+    crafted = [case for case in checked if case.get("generator") == "scapy"]
+    by_agents = [case for case in checked if case.get("generator") != "scapy"]
+    data = "all elements of all results are right", "not all results are right"
+    packets = "all came whole, on their intended paths", "not all came as intended"
+    for what, some, (right, wrong), how in (
+        ("data", by_agents, data, "The agents checked them meanwhile"),
+        ("packets", crafted, packets, "They were crafted one by one"),
     ):
         lost = [case["case"] for case in some if not case["data_is_right"]]
         told = f"{wrong}, in {', '.join(lost)}" if lost else right
