@@ -109,15 +109,8 @@ PAUSES = RawTable(
     "pauses", "pauses.csv", {"execution": WHOLE, **dict.fromkeys(Pause.__dataclass_fields__, WHOLE)}
 )
 RAW_TABLES = (
-    TRANSFERS,
-    EXECUTIONS,
-    COUNTERS,
-    LINK_SAMPLES,
-    QUEUE_PAIRS,
-    QUEUES,
-    CPU,
-    WAITS,
-    PAUSES,
+    *(TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, QUEUE_PAIRS),
+    *(QUEUES, CPU, WAITS, PAUSES),
 )
 # Tables to which every case adds its file, even without rows.
 ALWAYS = (TRANSFERS, EXECUTIONS, COUNTERS, QUEUE_PAIRS)
