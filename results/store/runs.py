@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files.user_files import cleared, give, make_folder, sync, unfollowed
+from linux.files.user_files import cleared, give, is_locked, make_folder, sync, unfollowed
 from model.errors import InputError, Problem
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
@@ -277,24 +277,9 @@ def read_state(run: Path) -> dict[str, str]:
     with reading(run / "state.json"):
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
         state = {"state": str(kept["state"]), **cause}
-    if state["state"] == "running" and not _is_locked(run):
+    if state["state"] == "running" and not is_locked(run.resolve(), os.O_DIRECTORY, unknown=True):
         return {"state": "ended"}
     return state
-
-
-def _is_locked(run: Path) -> bool:
-    """Whether a run's folder is locked, or cannot be asked."""
-    try:
-        lock = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _latest_complete(run: Path) -> str:

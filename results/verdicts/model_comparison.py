@@ -136,19 +136,9 @@ class CaseResult:
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
     """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
-    match collective:
-        case Collective.ALL_REDUCE:
-            return 2 * (gpus - 1) / gpus
-        case (
-            Collective.ALL_GATHER
-            | Collective.REDUCE_SCATTER
-            | Collective.ALL_TO_ALL
-            | Collective.GATHER
-            | Collective.SCATTER
-        ):
-            return (gpus - 1) / gpus
-        case Collective.BROADCAST | Collective.REDUCE | Collective.SEND_RECV:
-            return 1.0
+    if collective is Collective.ALL_REDUCE:
+        return 2 * (gpus - 1) / gpus
+    return (gpus - 1) / gpus if collective.has_shards else 1.0
 
 
 class Mismatch(ValueError):
@@ -170,12 +160,14 @@ def compare(
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
     parts = breakdown(schedule, topology, executions.repeats, prediction)
     shared, overlaps = _on_links(measured, prediction)
-    of_times = (*_judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
-    reasons = (*of_times, *grain_reasons(shared))
+    of_times = list(_failures(measured, prediction))
+    if measured.times_count:
+        of_times += ratio_reasons(times.median, prediction.completion_s, limits)
+    of_times += _of_jobs(parts.jobs, limits)
     work = _work(measured, size_scale)
     algbw, busbw = _bandwidths(schedule, work, times.median)
     fidelity = _fidelity(measured)
-    judgement = Judgement.of((*reasons, *with_verdict(fidelity)))
+    judgement = Judgement.of((*of_times, *grain_reasons(shared), *with_verdict(fidelity)))
     return CaseResult(
         case=name,
         work=work,
@@ -248,15 +240,6 @@ def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
     return tuple(repeat.completion_s for repeat in executions if repeat.complete)
 
 
-def _judge(
-    measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
-) -> Iterator[Reason]:
-    """Yield findings on the completeness, results and times of the executions."""
-    yield from _failures(measured, prediction)
-    if measured.times_count:
-        yield from ratio_reasons(summary.median, prediction.completion_s, limits)
-
-
 def _fidelity(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
     of_bytes, executions = tuple(_of_bytes(measured)), measured.executions
@@ -287,17 +270,17 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     for note in dict.fromkeys(note for repeat in repeats for note in repeat.notes):
         yield Verdict.PASS, note
     if again := measured.executions.retransmits:
-        yield Verdict.PASS, _retransmitted(again, measured.topology.spec.transport)
+        is_tcp = measured.topology.spec.transport is Transport.TCP
+        what = (
+            f"TCP retransmitted {again} segment"
+            if is_tcp
+            else f"RoCE and TCP retransmitted {again} packet"
+        )
+        yield Verdict.PASS, what + "s" * (again != 1)
     if measured.dropped_packets:
         is_buffer = measured.topology.spec.nic.queue.buffer_bytes is not None
         kind = Verdict.PASS if is_buffer else Verdict.WARN
         yield kind, f"queues dropped {measured.dropped_packets} packets"
-
-
-def _retransmitted(again: int, transport: Transport) -> str:
-    if transport is Transport.TCP:
-        return f"TCP retransmitted {again} segment{'' if again == 1 else 's'}"
-    return f"RoCE and TCP retransmitted {again} packet{'' if again == 1 else 's'}"
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:

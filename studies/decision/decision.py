@@ -14,18 +14,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from model.errors import InputError, Problem
-from model.fabric.network_cost import (
-    NIC_PER_GPU,
-    Equipment,
-    Network,
-    Nics,
-    Prices,
-)
+from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import ANY, Wish, used_of_domain
+from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
@@ -471,18 +466,10 @@ def _sentence(decision: Decision) -> str:
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         found += (
             f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
-            f"{first.name}, and is {_pace(slower)}"
+            f"{first.name}, and is {slower_in_words(slower, ' %')}"
         )
     also = f" Equal in cost: {'; '.join(equal)}." if equal else ""
     return f"{of} {found}.{also}{_larger_domains(decision, chosen)}"
-
-
-def _pace(slower: float) -> str:
-    """A difference in words; one that rounds to 0.0 % has no sign."""
-    percent = f"{100 * abs(slower):.1f}"
-    if percent == "0.0":
-        return "as fast"
-    return f"{percent} % {'slower' if slower > 0 else 'faster'}"
 
 
 def _larger_domains(decision: Decision, chosen: Design) -> str:

@@ -135,8 +135,7 @@ def test_it_is_told_before_a_fabric_comes_up(
     def comes_up(*_: object) -> None:
         pytest.fail("it must not come up")
 
-    for name in ("up", "exec"):
-        monkeypatch.setattr(f"commands.{name}.ready", lambda *_: ProxyKind.PROCESS)
+    monkeypatch.setattr("commands.options.ready", lambda *_: ProxyKind.PROCESS)
     monkeypatch.setattr("execution.cases.emulation.experiment", comes_up)
     with pytest.raises(InputError, match=r"^--set fabric.hb_delay: no netem here"):
         command()

@@ -28,7 +28,6 @@ from results.store.sweeps import (
     Outcome,
     SweepFolder,
     begin_sweep,
-    begun_at_once,
     find_sweep,
     open_sweep,
 )
@@ -384,7 +383,7 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     ("requirement", "asked"),
     [
         ("execution.sweep.ray_executor.connected", {"executor": "ray"}),
-        ("commands.sweep.ready", {}),
+        ("commands.options.ready", {}),
         ("commands.sweep.program", {"clock": "virtual"}),
     ],
 )
@@ -431,7 +430,7 @@ def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
     asked.folder(tmp_path, lambda _: None)
     for request in (asked, again):
         with pytest.raises(InputError, match=r"point 2 .* of the 2 cores"):
-            request.folder(tmp_path, lambda _: None, begun_at_once, here)
+            request.folder(tmp_path, lambda _: None, lambda: None, here)
 
 
 def test_parameters_have_short_names_where_these_are_clear() -> None:
