@@ -422,7 +422,8 @@ def test_an_msccl_algorithm_that_overwrites_what_is_being_sent_is_refused() -> N
     ("collective", "chunks", "what"),
     [
         ("alltoall", 1, r"alltoall: 1 chunks .* cannot be divided equally among 2 GPUs"),
-        ("reduce_scatter", 3, r"reduce_scatter: 3 chunks .* cannot be divided equally"),
+        ("reduce_scatter", 3, r"reducescatter: 3 chunks .* cannot be divided equally"),
+        ("reducescatter", 2, r"reducescatter: GPU 0 ends with nothing at 0 of its output"),
         ("allreduce", 0, "nchunksperloop must be 1 to"),
     ],
 )

@@ -7,7 +7,6 @@ writes one with `nodes`. A list of objects is read, too. Names count without cas
 """
 
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from model.arrays import Ints
 from model.workload.trace import Trace
 from model.workload.transfers.columns import Rows, starts_of
-from traffic_gen.traces.formats.chakra import begin_of, unpacked
+from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
 from traffic_gen.traces.formats.chakra_nodes import (
     METADATA,
     MISSING,
@@ -39,7 +38,7 @@ from traffic_gen.traces.formats.nodes import (
 
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
-    r'"(?:workload_graph|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
+    r'"(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
     re.IGNORECASE,
 )
 TYPES = (
@@ -52,11 +51,8 @@ NAMES = {"type": TYPE_OF, "commtype": COMM_TYPE_OF}
 
 
 def is_chakra_json(content: bytes) -> bool:
-    """Whether a file begins as a Chakra execution trace in JSON does; it may be gzipped."""
-    try:
-        begin = begin_of(content).decode(errors="ignore")
-    except zlib.error:
-        return False
+    """Whether a file begins as a Chakra execution trace in JSON does."""
+    begin = content[:LONGEST_BEGIN].decode(errors="ignore")
     is_json = begin.lstrip().startswith(("{", "["))
     return is_json and bool(METADATA_FIRST.match(begin) or NODES_INSIDE.search(begin))
 
@@ -64,12 +60,12 @@ def is_chakra_json(content: bytes) -> bool:
 def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
     require_ranks(len(files), "")
-    nodes, counts, left = list[dict[str, Any]](), list[int](), MOST_JSON_BYTES
+    if sum(map(len, files)) > MOST_JSON_BYTES:
+        raise Malformed("", f"files in JSON must have at most {MOST_JSON_BYTES} bytes together")
+    nodes, counts = list[dict[str, Any]](), list[int]()
     for file, content in enumerate(files):
-        plain = unpacked(content, left, file, MOST_JSON_BYTES)
-        left -= len(plain)
         with of_file(file):
-            listed = _nodes_in(plain)
+            listed = _nodes_in(content)
         nodes += listed
         counts.append(len(listed))
         require_nodes(len(nodes), ": node 0", file=file)

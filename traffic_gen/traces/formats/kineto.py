@@ -40,7 +40,7 @@ WITHOUT_KERNEL = "{} communications on the CPU that no kernel of their file exec
 
 
 def is_kineto(content: bytes) -> bool:
-    """Whether a file begins as a Kineto trace does; it may be gzipped."""
+    """Whether a file begins as a Kineto trace does."""
     begin = begin_of_object(content)
     return b'"schemaVersion"' in begin or b'"traceEvents"' in begin
 
