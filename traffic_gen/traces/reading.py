@@ -208,9 +208,6 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     for is_one_of, read_all in JSON_FORMATS:
         if is_one_of(contents[0]):
             return read_all(contents, defaults)
-    if len(contents) > 1:
-        what = f"is one of {len(contents)} files, as of ranks, in a format that has one file"
-        raise Malformed(1, what, "rename it, without a number at its end")
     try:
         text = contents[0].decode()
     except UnicodeDecodeError as error:
@@ -218,7 +215,10 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
         raise Malformed(f": byte {error.start}", what, hint) from None
     if (lines := text.count("\n")) > MOST_LINES:
         raise Malformed(1, f"must have at most {MOST_LINES} lines, got {lines}")
-    for is_one, read in TEXT_FORMATS.values():
+    for name, (is_one, read) in TEXT_FORMATS.items():
         if is_one(text):
+            if len(contents) > 1:
+                what = f"is one of {len(contents)} files, as of ranks; {name} has one file"
+                raise Malformed(1, what, "rename it, without a number at its end")
             return read(text, defaults)
     raise Malformed(1, "unknown format of trace", f"known: {', '.join(FORMATS)}")
