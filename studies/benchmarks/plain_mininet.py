@@ -99,6 +99,7 @@ class PlainFabric:
     vSwitch's database, where connections are updated every five seconds.
     """
 
+    network: Mininet
     lock: RunLock
     process_ids: tuple[int, ...]
     connected_s: float
@@ -160,7 +161,7 @@ def plain_mininet(topology: Topology, lock: RunLock, deadline_s: float) -> Itera
             connected_s = _wait_until_connected(network, ryu, log) - begun_s
             up_s = time.monotonic() - begun_s
             process_ids = tuple(host.pid for host in network.hosts)
-            yield PlainFabric(lock, process_ids, connected_s, up_s)
+            yield PlainFabric(network, lock, process_ids, connected_s, up_s)
         finally:
             for node in network.hosts + network.switches + network.controllers:
                 node.terminate()
