@@ -39,7 +39,7 @@ from results.store.records import write_json
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.store.tables import seal
 from results.verdicts.fault_impact import FaultResult
-from results.verdicts.model_comparison import CaseResult
+from results.verdicts.model_comparison import CaseResult, with_paper
 from results.verdicts.path_check import FabricCheck, verify_object
 from results.verdicts.run import run_object
 from scenarios.planning.on_paper import usual_s
@@ -142,8 +142,8 @@ class Run:
         )
         result = measured.judged()
         self.measuring.listener.judged(case.name, result.verdict, result.ratio)
-        on_paper_s = usual_s(case, fabric.topology.spec)
-        return replace(result, rail_crossings=crossed, on_paper_s=on_paper_s)
+        result = with_paper(result, usual_s(case, fabric.topology.spec))
+        return replace(result, rail_crossings=crossed)
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
         """Tell how a case crosses rails on a rail-only fabric, and return it."""

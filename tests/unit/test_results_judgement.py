@@ -22,7 +22,7 @@ from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.store.runs import find_run
-from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare, with_paper
 from results.verdicts.run import agreements, run_object, slowdowns
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 from tests.unit.fabrics import spec
@@ -154,6 +154,18 @@ def test_verdicts_follow_the_thresholds(ratio: float) -> None:
     expected = "fail" if away > LIMITS.limit else "warn" if away > LIMITS.within else "pass"
     below = case.measured_s.min < case.lower_bound_s
     assert case.verdict.value == ("fail" if below else expected)
+
+
+@pytest.mark.parametrize(
+    ("part", "noted"), [(0.8, True), (0.96, True), (0.98, False), (1.1, False)]
+)
+def test_a_time_that_the_emulation_shortens_is_noted(part: float, noted: bool) -> None:
+    of_time, of_data = result(repeat()), checked(repeat())
+    case = with_paper(of_time, of_time.real_s / part)
+    assert any("less than on paper" in note for note in case.notes) is noted
+    assert case.verdict is of_time.verdict
+    assert with_paper(of_data, of_data.real_s / part).notes == of_data.notes
+    assert with_paper(of_time, None) == of_time
 
 
 def test_a_case_has_the_keys_of_the_contract_in_order() -> None:
