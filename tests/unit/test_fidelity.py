@@ -423,6 +423,21 @@ def test_longer_acknowledgements_are_explained_by_packets_out_of_order_to_who_se
     assert any("carried" in reason for _, reason in found) is fails
 
 
+@pytest.mark.parametrize(("transport", "more_answers"), [(Transport.TCP, 0), (Transport.ROCE, 3)])
+def test_more_answers_than_packets_are_explained_by_repeated_packets(
+    transport: Transport, more_answers: int
+) -> None:
+    """An answer of RoCE is four bytes shorter than the header that is subtracted."""
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    fabric = Epoch(build_topology(replace(topology.spec, transport=transport)))
+    hop = Hop(topology.link_by_name["d0g0--rail0"], "rail0")
+    least = [
+        spans(schedule, fabric, topology.job_gpus, 1, IDLE, irregular)[hop].least
+        for irregular in (Irregular(), Irregular(Counter({0: 3})))
+    ]
+    assert least[0] - least[1] == 4 * more_answers
+
+
 @pytest.mark.parametrize(("sent", "fails"), [(96, False), (1448, False), (5000, True)])
 def test_a_tail_loss_probe_that_passes_a_switch_during_a_reading_is_not_lost(
     sent: int, fails: bool
