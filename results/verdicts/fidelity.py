@@ -267,8 +267,9 @@ class FidelityLimits:
 
 
 LIMITS = FidelityLimits()
-# During a fault, TCP retransmits lost segments, and recovery is work outside any schedule.
-FAULT_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
+# Packets that a fault loses, or that links and queues lose as the scenario has it, are sent again,
+# as are those of RoCE that others overtake: that says nothing of the machine.
+LOSSY_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
 
 
 @dataclass(frozen=True)
@@ -348,4 +349,4 @@ def fidelity_during_fault(
 ) -> Fidelity:
     """Return the fidelity of an execution during a fault, in which retransmits are expected."""
     headroom = machine_headroom(observations, dropped_packets=0)
-    return Fidelity.of((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom=headroom)
+    return Fidelity.of((*machine_reasons(headroom, LOSSY_LIMITS), *others), headroom=headroom)

@@ -19,7 +19,14 @@ from results.store.records import FLAT, OPTIONAL
 from results.verdicts.breakdown import Breakdown, JobTime, breakdown
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.contention import Contention, contention, grain_reasons
-from results.verdicts.fidelity import Fidelity, Observation, machine_headroom, machine_reasons
+from results.verdicts.fidelity import (
+    LIMITS,
+    LOSSY_LIMITS,
+    Fidelity,
+    Observation,
+    machine_headroom,
+    machine_reasons,
+)
 from results.verdicts.summary import Summary, summarize
 from results.verdicts.verdict import (
     Judgement,
@@ -269,12 +276,20 @@ def _fidelity(measured: Measured) -> Fidelity:
     if measured.machine is None:
         return Fidelity.of(of_bytes)
     headroom = machine_headroom(measured.machine, measured.dropped_packets)
-    of_machine = [*machine_reasons(headroom)]
+    limits = LOSSY_LIMITS if _loses_packets(measured.topology) else LIMITS
+    of_machine = [*machine_reasons(headroom, limits)]
     if executions.disturbed_counted:
         which = f"{len(executions.disturbed)} of {len(executions.repeats)} executions"
         what = f"the machine disturbed {which}, too many to exclude: all count"
         of_machine.append((Verdict.WARN, what))
     return Fidelity.of((*of_machine, *of_bytes), headroom=headroom)
+
+
+def _loses_packets(topology: Topology) -> bool:
+    """Whether links or queues lose packets as the scenario has it, or some overtake others."""
+    spec = topology.spec
+    lossy = any(link.impairment.loss for link in topology.links)
+    return lossy or bool(spec.nic.queue) or spec.sprays
 
 
 def _of_bytes(measured: Measured) -> Iterator[Reason]:
@@ -301,9 +316,18 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
         )
         yield Verdict.PASS, what + "s" * (again != 1)
     if measured.dropped_packets:
-        is_buffer = measured.topology.spec.nic.queue.buffer_bytes is not None
-        kind = Verdict.PASS if is_buffer else Verdict.WARN
+        kind = Verdict.PASS if measured.topology.spec.nic.queue else Verdict.WARN
         yield kind, f"queues dropped {measured.dropped_packets} packets"
+    yield from _cut_rates(measured)
+
+
+def _cut_rates(measured: Measured) -> Iterator[Reason]:
+    """Yield a note if DCQCN cut rates: they return slowly, and no model has it."""
+    samples = (sample for repeat in measured.executions.repeats for sample in repeat.queue_pairs)
+    rates = [one.rate_bps for one in samples if one.rate_bps is not None and one.alpha is not None]
+    port_bps = measured.topology.spec.emulated_port_bps
+    if (least := min(rates, default=port_bps) / port_bps) < 1:
+        yield Verdict.PASS, f"DCQCN cut a queue pair to {least:.1%} of its port's rate"
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:

@@ -43,6 +43,8 @@ MAX_GPUS, MAX_UPLINKS = 4096, 16384
 MAX_RAILS = MAX_DOMAIN_SIZE
 # The largest fabric whose closed forms were computed.
 MAX_GPUS_ON_PAPER = 65536
+# Keys of a switch's queue that say which packets are marked.
+MARKS = {"kmin", "kmax", "pmax"}
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
 # No closed form describes GPUs that share NICs, have several, or use one port of two: each transfer
@@ -61,10 +63,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     yield from _hb_switch_issues(fabric)
     yield from _nic_issues(fabric)
     yield from _transport_issues(fabric)
-    queue = fabric.switch_queue
-    if queue and queue.kmin >= queue.kmax:
-        what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
-        yield Issue(("fabric", "switch_queue", "kmin"), what)
+    yield from _queue_issues(fabric)
     domains = fabric.domains + fabric.spare_domains
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
@@ -198,6 +197,18 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "queue_pairs"), what, "use 1, or spine_selection: hash")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
+
+
+def _queue_issues(fabric: Fabric) -> Iterator[Issue]:
+    place, queue = ("fabric", "switch_queue"), fabric.switch_queue
+    if queue is None:
+        return
+    if not queue.ecn:
+        for key in sorted(queue.model_fields_set & MARKS):
+            yield Issue((*place, key), "needs ecn: true", "add it, or leave this key out")
+    elif queue.kmin >= queue.kmax:
+        what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
+        yield Issue((*place, "kmin"), what)
 
 
 def _count_issues(fabric: Fabric, gpus: int, rail_switches: int) -> Iterator[Issue]:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.measurement.records import CaseExecutions, Repeat
+from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
@@ -136,6 +137,27 @@ def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
     assert case.verdict.value == verdict
     assert case.reasons == ("queues dropped 2 packets",) * bool(dropped)
     assert case.notes == ("TCP retransmitted 3 segments",) * bool(retransmits)
+
+
+@pytest.mark.parametrize(
+    ("shares", "alpha", "notes"),
+    [
+        ([1.0, 0.047, 0.3], 0.9, ("DCQCN cut a queue pair to 4.7% of its port's rate",)),
+        ([1.0, 1.0], 1.0, ()),
+        ([None, 0.01], None, ()),  # Swift paces a window below one packet
+    ],
+)
+def test_rates_that_dcqcn_cut_are_noted(
+    shares: list[float | None], alpha: float | None, notes: tuple[str, ...]
+) -> None:
+    port_bps = TOPOLOGY.spec.emulated_port_bps
+    rates = [None if share is None else share * port_bps for share in shares]
+    samples = tuple(
+        QueuePairSample(0, 0, 1, 0, 0, ns, 0, 0, 0, rate, 32.0, alpha)
+        for ns, rate in enumerate(rates)
+    )
+    case = result(replace(repeat(), queue_pairs=samples))
+    assert case.notes == notes
 
 
 @given(st.lists(st.tuples(st.sampled_from(Verdict), st.text())))
