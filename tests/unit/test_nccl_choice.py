@@ -148,6 +148,14 @@ def test_a_switch_that_reduces_saves_bytes(x: int, y: int, size: float) -> None:
     assert by_all >= max((1 + 1 / x) * size / grid.hb, size / x / grid.nic)
 
 
+def test_communicators_of_modeled_algorithms_are_checked() -> None:
+    """Domains of one GPU each have no communicators."""
+    domains = (CHOSEN % "1 MB, communicator: domains").replace("nccl", "nvls")
+    single = "fabric.domain_size=1"
+    with pytest.raises(InputError, match="communicator: must have two GPUs or more"):
+        load(scenario_file(Path("quickstart")), [domains, single], on_paper=True)
+
+
 def test_modeled_algorithms_have_no_times_on_other_fabrics() -> None:
     nvls = (CHOSEN % "1 MB").replace("nccl", "nvls")
     with pytest.raises(InputError, match="has no closed form on such a fabric"):
