@@ -102,12 +102,8 @@ class PairPaths:
         known[places] &= ends[:, 0] != UNKNOWN
         # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.
         hops = np.full((5 + ends.shape[1], len(sources)), PADDING)
-        hops[0], hops[3] = (
-            np.where(within, links, PADDING) for links in (up[sources], down[egress])
-        )
-        hops[1], hops[2] = (
-            np.where(across, links, PADDING) for links in (ascent[sources], descent[egress])
-        )
+        hops[0], hops[3] = np.where(within, [up[sources], down[egress]], PADDING)
+        hops[1], hops[2] = np.where(across, [ascent[sources], descent[egress]], PADDING)
         hops[4] = np.where(leaves, np.stack(nics)[port, egress], PADDING)
         hops[5:, places] = ends.T
         return self.walked(hops.T, np.flatnonzero(~known), sources, destinations)
