@@ -185,12 +185,10 @@ class CollectiveWork(Work):
 
     def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
-        if self._how.is_modeled:
-            return
         task = self.on_grid(grid)
         wrong = list(_wrong_groups(task))
         yield from (Issue((*place, key), what) for key, what in wrong)
-        issue = None if wrong else _issue(replace(task, size_bytes=1))
+        issue = None if wrong or task.is_modeled else _issue(replace(task, size_bytes=1))
         if issue is not None:
             yield Issue(place, *issue)
 
