@@ -197,6 +197,9 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "queue_pairs"), what, "use 1, or spine_selection: hash")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
+    if roce.split_data and FabricKind.CUSTOM in fabric.kinds and fabric.lanes > 1:
+        what = "needs a GPU with one NIC port in a custom fabric: parts of a transfer may use both"
+        yield Issue((*place, "split_data"), what, "leave it out, or use nic_ports: 1")
 
 
 def _queue_issues(fabric: Fabric) -> Iterator[Issue]:

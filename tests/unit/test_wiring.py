@@ -170,3 +170,12 @@ def test_a_range_stands_for_names() -> None:
     assert list(names_of("d[0-1]g[2-3]")) == ["d0g2", "d0g3", "d1g2", "d1g3"]
     assert list(names_of("core")) == ["core"]
     assert list(names_of("leaf[08-10]")) == ["leaf08", "leaf09", "leaf10"]
+
+
+def test_parts_of_a_transfer_need_a_single_port_of_a_gpu() -> None:
+    """Parts may end at either port of a GPU, where the model has one path of NIC links."""
+    spread = ["fabric.transport=roce", "fabric.spine_selection=hash"]
+    split = [*spread, "fabric.roce={queue_pairs: 2, split_data: true}"]
+    load(FAT_TREE, split)
+    with pytest.raises(InputError, match="split_data: needs a GPU with one NIC port"):
+        load(FAT_TREE, [*split, "fabric.nic_ports=2"])
