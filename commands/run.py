@@ -55,7 +55,7 @@ def run(
 ) -> bool:
     """Run a scenario by one of the clocks, print its result; return whether its verdict is fail."""
     if is_virtual(clock, proxies, fresh=fresh):
-        refuse_outside(live, capture)
+        refuse_outside(live, capture, live_at)
         from execution.virtual_clock.command import run_virtually
 
         loaded = load_scenario(scenario, overrides, datapath, clock)
@@ -68,14 +68,14 @@ def run(
     return bool(result["verdict"] == "fail")
 
 
-def refuse_outside(live: bool, capture: Sequence[str]) -> None:
+def refuse_outside(live: bool, capture: Sequence[str], live_at: str = DEFAULT_AT) -> None:
     """Raise `InputError` for options of the real clock, which look at the fabric from outside."""
     what = "cannot be combined with --clock virtual"
     if capture:
         raise InputError(Problem("--capture", what))
-    if live:
+    if live or live_at != DEFAULT_AT:
         what = f"{what}: the page cannot read the virtual machine"
-        raise InputError(Problem("--live", what))
+        raise InputError(Problem("--live" if live else "--live-at", what))
 
 
 def _run(
