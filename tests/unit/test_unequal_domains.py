@@ -311,6 +311,32 @@ def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
     assert "75% of pairs use a peer's NIC, over HB links (PXN)" in direct.price(fabric)
 
 
+SHARED = "fabric: {domains: 2, domain_size: 4, nics_per_domain: 2, platform: dgx-h100}\n"
+WORK = "collective: all-to-all, algorithm: direct, size: 9 MB"
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (f"{{jobs: [{{name: a, rails: 0-1, {WORK}}}, {{name: b, rails: 2-3, {WORK}}}]}}", [75] * 3),
+        (f"{{{WORK}, communicator: rails}}", [50]),
+        (f"{{{WORK}, communicator: [d0g1, d1g1]}}", [100]),
+    ],
+)
+def test_jobs_and_communicators_have_the_price_of_shared_nics(
+    tmp_path: Path, work: str, told: list[int]
+) -> None:
+    (tmp_path / "x.yaml").write_text(f"{SHARED}workloads: [{work}]\n")
+    scenario = load(tmp_path / "x.yaml", ["fabric.kinds=rail-only"])
+    prices = [case.task.price(scenario.fabrics[0]) for case in scenario.cases]
+    longer = "1 times" if told == [100] else "2 times"
+    assert prices == [
+        f"2 x 4 GPUs, 2 a NIC: {longer} as long as on 2 x 4 GPUs; {share}% of pairs use a peer's "
+        "NIC, over HB links (PXN)"
+        for share in told
+    ]
+
+
 def test_the_price_of_many_gpus_that_share_nics_is_that_of_the_nics() -> None:
     """The flows are too many to be followed as they share links."""
     fabric = spec(FabricKind.RAIL_ONLY, 16, 8)

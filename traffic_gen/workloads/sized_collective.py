@@ -30,7 +30,13 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithm_of,
 )
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
-from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task, followed
+from traffic_gen.workloads.task import (
+    EXACT_UP_TO_GPUS,
+    MOST_FOLLOWED_GPUS,
+    Task,
+    followed,
+    followed_s,
+)
 
 Peers = int | Literal["all"]
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -243,9 +249,16 @@ class SizedCollective(Task):
             return False
         return True
 
+    @property
+    def on_own_nics(self) -> "SizedCollective":
+        """The same collective of GPUs that share no NICs."""
+        return replace(self, gpus_per_nic=1)
+
     def price(self, spec: FabricSpec) -> str:
         """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
-        if (not self.missing and self.gpus_per_nic == 1) or self.communicator != EVERYONE:
+        if self.communicator != EVERYONE:
+            return super().price(spec)
+        if not self.missing and self.gpus_per_nic == 1:
             return ""
         told = []
         # As that of the estimate, which is cached: no time here depends on it.
@@ -255,9 +268,8 @@ class SizedCollective(Task):
         if self.missing:
             rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
             told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
-        if self.gpus_per_nic > 1 and (pairs := self.pairs(spec)).size:
-            share = self._by_peers(pairs)
-            told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
+        if self.gpus_per_nic > 1 and spec.gpus <= MOST_FOLLOWED_GPUS:
+            told.append(self.by_peers(spec))
         return f"{self.job_grid}: {'; '.join(told)}" if told else ""
 
     def _slowdown(self, spec: FabricSpec) -> float | None:
@@ -271,18 +283,10 @@ class SizedCollective(Task):
         nic = replace(spec.nic, per_domain=max(spec.nics, spec.domain_size))
         equipped = replace(spec, missing=(), nic=nic)
         if equipped.gpus <= MOST_FOLLOWED_GPUS:
-            return _followed_s(self, spec) / _followed_s(whole, equipped)
+            return followed_s(self, spec) / followed_s(whole, equipped)
         is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
         is_known = is_plain and whole.is_regular
         return self.full_s(spec) / whole.full_s(equipped) if is_known else None
-
-    def _by_peers(self, pairs: Ints) -> float:
-        """Return the share of the pairs between domains of which a GPU has no link of its own."""
-        grid = self.job_grid
-        crosses = np.not_equal(*grid.places[0, pairs])
-        shares = np.array([holder != slot for slot, holder in grid.holders.items()])
-        by_peer = shares[pairs].any(axis=0)
-        return float((crosses & by_peer).sum() / max(1, crosses.sum()))
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
@@ -379,10 +383,6 @@ class SizedCollective(Task):
         """Return the number of chunks of a rank's data, and the bytes of each: whole elements."""
         count = self.how.shards(group.grid) * self.chunk_slices
         return count, -(-size_bytes // (count * ELEMENT_BYTES)) * ELEMENT_BYTES
-
-
-def _followed_s(task: Task, spec: FabricSpec) -> float:
-    return followed(task, spec).profile.completion_s
 
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:

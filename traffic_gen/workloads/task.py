@@ -11,6 +11,7 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid
+from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
@@ -118,10 +119,34 @@ class Task(ABC):
         """Return a lower bound of the completion time, by each rank and each link."""
         return followed(self, spec).profile.completion_s
 
+    @property
+    def on_own_nics(self) -> "Task":
+        """The same work of GPUs that share no NICs."""
+        return self
+
     def price(self, spec: FabricSpec) -> str:
-        """Say what the shape of a fabric costs the work; empty if nothing."""
-        del spec
-        return ""
+        """Say how much longer GPUs need that share NICs (PXN); empty if none do, or too many."""
+        grid = spec.job_grid
+        if grid.gpus_per_nic == 1 or spec.gpus > MOST_FOLLOWED_GPUS:
+            return ""
+        told = [self.by_peers(spec)]
+        # A custom fabric has no links for the NICs that it lacks.
+        if not spec.nic.links:
+            # As that of the estimate, which is cached: no time here depends on it.
+            spec = replace(spec, grain_packets=SEGMENT_PACKETS)
+            equipped = replace(spec, nic=replace(spec.nic, per_domain=None))
+            longer = followed_s(self, spec) / followed_s(self.on_own_nics, equipped)
+            told.insert(0, f"{longer:.3g} times as long as on {equipped.job_grid}")
+        return f"{grid}: {'; '.join(told)}"
+
+    def by_peers(self, spec: FabricSpec) -> str:
+        """Say which share of the pairs between domains has a GPU without a link of its own."""
+        grid, pairs = spec.job_grid, self.pairs(spec)
+        crosses = np.not_equal(*grid.places[0, pairs])
+        shares = np.array([holder != slot for slot, holder in grid.holders.items()])
+        by_peer = shares[pairs].any(axis=0)
+        share = (crosses & by_peer).sum() / max(1, crosses.sum())
+        return f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)"
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how the work crosses rails."""
@@ -173,3 +198,8 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
     codes = np.unique((sent.source * spec.gpus + sent.destination)[~sent.is_compute])
     return Followed(replace(profiled, completion_s=least_s), np.stack(np.divmod(codes, spec.gpus)))
+
+
+def followed_s(task: Task, spec: FabricSpec) -> float:
+    """Return the seconds of a task whose steps are followed."""
+    return followed(task, spec).profile.completion_s
