@@ -29,6 +29,7 @@ from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.algorithms.matrices import Preset, Skew
+from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 SERVES_ALL = {"direct", "pairwise", "ring", "chain"}
@@ -281,6 +282,43 @@ def test_gpus_of_a_communicator_share_nics_as_in_the_job(
 def test_gpus_that_share_nics_unlike_neighbours_count_with_one_each() -> None:
     (across,) = communicators(["d0g1", "d0g2", "d1g1", "d1g2"], FOUR_NICS)
     assert across.grid == JobGrid(2, 2)
+
+
+@given(st.permutations(range(8)), st.integers(2, 8), st.sampled_from(["rings", "double-binary"]))
+def test_gpus_that_share_nics_unevenly_use_a_channel_a_nic(
+    order: list[int], count: int, algorithm: str
+) -> None:
+    rails = order[:count]
+    asked = [f"d{domain}g{rail}" for domain in (0, 1) for rail in rails]
+    (found,) = communicators(asked, FOUR_NICS)
+    assert len(found.grid.shared_rails) == len({rail // 2 for rail in rails})
+    domain, nic = found.grid.nics
+    used = FOUR_NICS.nics[:, list(found.ranks)]
+    assert (domain == used[0]).all()
+    assert len(np.unique(np.stack([nic, used[1]]), axis=1).T) == len(set(used[1].tolist()))
+    named = next(one for one in ALGORITHMS if one[1].startswith(algorithm))
+    task = SizedCollective(*named, (2, 8), 1e6, communicator=tuple(asked), gpus_per_nic=2)
+    task.steps()  # raises `ScheduleError` if it is wrong
+
+
+@pytest.mark.parametrize(
+    ("rails", "nics"),
+    [("0-2", [0, 0, 1]), ("1-3", [0, 1, 1]), ("1-2", [0, 1]), ("0-3", [0, 0, 1, 1])],
+)
+def test_gpus_of_a_job_share_nics_as_in_the_fabric(
+    tmp_path: Path, rails: str, nics: list[int]
+) -> None:
+    ring = "domains: 0-1, collective: all-reduce, algorithm: rings, size: 1 MB"
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 3, domain_size: 4, nics_per_domain: 2, platform: dgx-h100}\nworkloads: "
+        f"[jobs: [{{name: a, rails: {rails}, {ring}}}, {{name: b, {ring.replace('0-1', '2')}}}]]\n"
+    )
+    task = load(path, ["fabric.kinds=rail-only"]).cases[0].task
+    assert isinstance(task, Jobs)
+    own = task.jobs[0].task
+    assert isinstance(own, SizedCollective)
+    assert own.job_grid.nics[1].tolist() == nics * 2
 
 
 @pytest.mark.parametrize("algorithm", ["rings", "double-binary-tree"])

@@ -71,6 +71,7 @@ class SizedCollective(Task):
     choice: str = ""
     missing: tuple[Slot, ...] = ()
     gpus_per_nic: int = 1
+    sharing: tuple[int, ...] = ()
 
     @property
     def collectives(self) -> tuple[Named, ...]:
@@ -101,7 +102,7 @@ class SizedCollective(Task):
     @property
     def job_grid(self) -> JobGrid:
         """The GPUs of the job."""
-        return JobGrid(*self.shape, self.missing, self.gpus_per_nic)
+        return JobGrid(*self.shape, self.missing, self.gpus_per_nic, self.sharing)
 
     @property
     def how(self) -> Algorithm:
@@ -252,7 +253,7 @@ class SizedCollective(Task):
     @property
     def on_own_nics(self) -> "SizedCollective":
         """The same collective of GPUs that share no NICs."""
-        return replace(self, gpus_per_nic=1)
+        return replace(self, gpus_per_nic=1, sharing=())
 
     def price(self, spec: FabricSpec) -> str:
         """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""

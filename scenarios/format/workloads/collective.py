@@ -209,6 +209,7 @@ class CollectiveWork(Work):
             peers=self.peers or 1,
             missing=grid.missing,
             gpus_per_nic=grid.gpus_per_nic,
+            sharing=grid.sharing,
         )
 
 
