@@ -301,6 +301,18 @@ def test_gpus_that_share_nics_unevenly_use_a_channel_a_nic(
     task.steps()  # raises `ScheduleError` if it is wrong
 
 
+def test_jobs_of_unequal_domains_have_the_price_of_shared_nics_alone(tmp_path: Path) -> None:
+    ring = "collective: all-reduce, algorithm: ring, size: 9 MB"
+    (tmp_path / "x.yaml").write_text(
+        "fabric: {domain_sizes: [4, 3], nics_per_domain: 2, platform: dgx-h100}\nworkloads: "
+        f"[jobs: [{{name: a, rails: 0-1, {ring}}}, {{name: b, rails: 2-3, {ring}}}]]\n"
+    )
+    scenario = load(tmp_path / "x.yaml", ["fabric.kinds=rail-only"])
+    for case in scenario.cases:
+        price = case.task.price(scenario.fabrics[0])
+        assert "2 a NIC: 1 times as long as on 7 GPUs in domains of 4, 3; " in price
+
+
 @pytest.mark.parametrize(
     ("rails", "nics"),
     [("0-2", [0, 0, 1]), ("1-3", [0, 1, 1]), ("1-2", [0, 1]), ("0-3", [0, 0, 1, 1])],

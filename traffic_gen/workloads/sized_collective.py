@@ -9,7 +9,7 @@ import numpy as np
 
 from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape, Slot
-from model.fabric.shaping import SEGMENT_PACKETS, wire_bytes
+from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.transport import Transport
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators, label
@@ -30,13 +30,7 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithm_of,
 )
 from traffic_gen.workloads.algorithms.matrices import Given, Matrix
-from traffic_gen.workloads.task import (
-    EXACT_UP_TO_GPUS,
-    MOST_FOLLOWED_GPUS,
-    Task,
-    followed,
-    followed_s,
-)
+from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task, followed
 
 Peers = int | Literal["all"]
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -255,39 +249,25 @@ class SizedCollective(Task):
         """The same collective of GPUs that share no NICs."""
         return replace(self, gpus_per_nic=1, sharing=())
 
-    def price(self, spec: FabricSpec) -> str:
-        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
+    def whole(self, spec: FabricSpec) -> tuple[Task, FabricSpec]:
+        """Return the same collective on a fabric that lacks nothing, if it is of all GPUs."""
+        task, equipped = super().whole(spec)
         if self.communicator != EVERYONE:
-            return super().price(spec)
-        if not self.missing and self.gpus_per_nic == 1:
-            return ""
-        told = []
-        # As that of the estimate, which is cached: no time here depends on it.
-        spec = replace(spec, grain_packets=SEGMENT_PACKETS)
-        if (longer := self._slowdown(spec)) is not None:
-            told.append(f"{longer:.3g} times as long as on {JobGrid(*self.shape)}")
-        if self.missing:
-            rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
-            told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
-        if self.gpus_per_nic > 1 and spec.gpus <= MOST_FOLLOWED_GPUS:
-            told.append(self.by_peers(spec))
-        return f"{self.job_grid}: {'; '.join(told)}" if told else ""
+            return task, equipped
+        return replace(self.on_own_nics, missing=()), replace(equipped, missing=())
 
-    def _slowdown(self, spec: FabricSpec) -> float | None:
-        """Return the time over that of whole domains whose GPUs share no NICs, if that is known.
+    def slowdown(self, spec: FabricSpec, whole: Task, equipped: FabricSpec) -> float | None:
+        """Return the time over that of the whole work, if that is known.
 
-        A custom fabric has no links, and a matrix of bytes no rows, for what they lack.
+        A matrix of bytes has no rows for GPUs that are missing.
         """
-        if spec.nic.links or (self.missing and isinstance(self.matrix, Given)):
+        if equipped.missing != spec.missing and isinstance(self.matrix, Given):
             return None
-        whole = replace(self, missing=(), gpus_per_nic=1)
-        nic = replace(spec.nic, per_domain=max(spec.nics, spec.domain_size))
-        equipped = replace(spec, missing=(), nic=nic)
-        if equipped.gpus <= MOST_FOLLOWED_GPUS:
-            return followed_s(self, spec) / followed_s(whole, equipped)
         is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
-        is_known = is_plain and whole.is_regular
-        return self.full_s(spec) / whole.full_s(equipped) if is_known else None
+        is_known = isinstance(whole, SizedCollective) and whole.is_regular and is_plain
+        if equipped.gpus <= MOST_FOLLOWED_GPUS or not is_known:
+            return super().slowdown(spec, whole, equipped)
+        return self.full_s(spec) / whole.full_s(equipped)
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""

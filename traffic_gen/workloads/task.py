@@ -119,34 +119,40 @@ class Task(ABC):
         """Return a lower bound of the completion time, by each rank and each link."""
         return followed(self, spec).profile.completion_s
 
+    def price(self, spec: FabricSpec) -> str:
+        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
+        # As that of the estimate, which is cached: no time here depends on it.
+        spec = replace(spec, grain_packets=SEGMENT_PACKETS)
+        (whole, equipped), grid, told = self.whole(spec), spec.job_grid, list[str]()
+        # A custom fabric has no links for what it lacks.
+        is_known = equipped != spec and not spec.nic.links
+        if is_known and (longer := self.slowdown(spec, whole, equipped)) is not None:
+            told.append(f"{longer:.3g} times as long as on {equipped.job_grid}")
+        if equipped.missing != spec.missing:
+            rails = len(grid.shared_rails), grid.size // grid.gpus_per_nic
+            told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
+        if grid.gpus_per_nic > 1 and spec.gpus <= MOST_FOLLOWED_GPUS:
+            share = _share_by_peers(self.pairs(spec), grid)
+            told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
+        return f"{grid}: {'; '.join(told)}" if told else ""
+
     @property
     def on_own_nics(self) -> "Task":
         """The same work of GPUs that share no NICs."""
         return self
 
-    def price(self, spec: FabricSpec) -> str:
-        """Say how much longer GPUs need that share NICs (PXN); empty if none do, or too many."""
-        grid = spec.job_grid
-        if grid.gpus_per_nic == 1 or spec.gpus > MOST_FOLLOWED_GPUS:
-            return ""
-        told = [self.by_peers(spec)]
-        # A custom fabric has no links for the NICs that it lacks.
-        if not spec.nic.links:
-            # As that of the estimate, which is cached: no time here depends on it.
-            spec = replace(spec, grain_packets=SEGMENT_PACKETS)
-            equipped = replace(spec, nic=replace(spec.nic, per_domain=None))
-            longer = followed_s(self, spec) / followed_s(self.on_own_nics, equipped)
-            told.insert(0, f"{longer:.3g} times as long as on {equipped.job_grid}")
-        return f"{grid}: {'; '.join(told)}"
+    def whole(self, spec: FabricSpec) -> tuple["Task", FabricSpec]:
+        """Return the same work on a fabric that lacks nothing, and that fabric."""
+        if spec.nics >= spec.domain_size:
+            return self, spec
+        return self.on_own_nics, replace(spec, nic=replace(spec.nic, per_domain=None))
 
-    def by_peers(self, spec: FabricSpec) -> str:
-        """Say which share of the pairs between domains has a GPU without a link of its own."""
-        grid, pairs = spec.job_grid, self.pairs(spec)
-        crosses = np.not_equal(*grid.places[0, pairs])
-        shares = np.array([holder != slot for slot, holder in grid.holders.items()])
-        by_peer = shares[pairs].any(axis=0)
-        share = (crosses & by_peer).sum() / max(1, crosses.sum())
-        return f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)"
+    def slowdown(self, spec: FabricSpec, whole: "Task", equipped: FabricSpec) -> float | None:
+        """Return the time over that of the whole work, if both can be followed."""
+        if equipped.gpus > MOST_FOLLOWED_GPUS:
+            return None
+        times = followed(self, spec).profile, followed(whole, equipped).profile
+        return times[0].completion_s / times[1].completion_s
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how the work crosses rails."""
@@ -200,6 +206,8 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     return Followed(replace(profiled, completion_s=least_s), np.stack(np.divmod(codes, spec.gpus)))
 
 
-def followed_s(task: Task, spec: FabricSpec) -> float:
-    """Return the seconds of a task whose steps are followed."""
-    return followed(task, spec).profile.completion_s
+def _share_by_peers(pairs: Ints, grid: JobGrid) -> float:
+    """Return the share of the pairs between domains of which a GPU has no link of its own."""
+    crosses = np.not_equal(*grid.places[0, pairs])
+    shares = np.array([holder != slot for slot, holder in grid.holders.items()])
+    return float((crosses & shares[pairs].any(axis=0)).sum() / max(1, crosses.sum()))
