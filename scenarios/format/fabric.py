@@ -238,9 +238,9 @@ def idle_keys(fabric: Fabric) -> Iterator[str]:
         keys = "spines", "oversubscription", "planes", *of_links
         fields = Fabric.model_fields
         if given := [f"fabric.{k}" for k in keys if getattr(fabric, k) != fields[k].default]:
-            yield f"{', '.join(given)}, without spine switches"
+            yield f"{', '.join(given)}: no kind of fabric here has spine switches"
     if fabric.rail_leaves > 1 and FabricKind.RAIL_ONLY not in fabric.kinds:
-        yield "fabric.rail_leaves, without rail-only"
+        yield "fabric.rail_leaves: rail-only alone has them"
 
 
 def _leaves(fabric: Fabric, kind: FabricKind) -> int:

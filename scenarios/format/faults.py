@@ -91,13 +91,13 @@ def idle_keys(file: ScenarioFile) -> Iterator[str]:
         strategy = file.job.strategy
         for key, users in USED_BY.items():
             if key in file.job.model_fields_set and strategy not in users:
-                yield f"job.{key}, which job.strategy {strategy} does not use"
+                yield f"job.{key}: job.strategy {strategy} does not use it"
         return
     given = [f"job.{key}" for key in Job.model_fields if key in file.job.model_fields_set]
     given += [f"expect.{key}" for key in OF_FAULTS if key in file.expect.model_fields_set]
     given += ["probed_pairs"] * ("probed_pairs" in file.model_fields_set)
     if given:
-        yield f"{', '.join(given)}, without faults"
+        yield f"{', '.join(given)}: there are no faults"
 
 
 def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:

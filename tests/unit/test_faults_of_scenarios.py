@@ -122,15 +122,15 @@ def test_what_is_refused(file: Path, faults: str, words: str) -> None:
             "[{what: nic-link}]",
             "{restart_time: 1, group_size: 3}",
             (
-                "job.restart_time, which job.strategy reroute does not use",
-                "job.group_size, which job.strategy reroute does not use",
+                "job.restart_time: job.strategy reroute does not use it",
+                "job.group_size: job.strategy reroute does not use it",
             ),
         ),
         ("[{what: nic-link}]", "{strategy: abort-and-restart, restart_time: 1}", ()),
         (
             "[]",
             "{restart_time: 1}\nprobed_pairs: 9\nexpect: {blackout_ms: 9}",
-            ("job.restart_time, expect.blackout_ms, probed_pairs, without faults",),
+            ("job.restart_time, expect.blackout_ms, probed_pairs: there are no faults",),
         ),
     ],
 )

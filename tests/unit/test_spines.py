@@ -45,13 +45,13 @@ def milliseconds(fabric: Keys, work: str = RING) -> float:
         (
             {"kinds": "rail-only", "spines": 2, "oversubscription": 2.0, "spine_selection": "hash"},
             (
-                "fabric.spines, fabric.oversubscription, fabric.spine_selection, without spine "
-                "switches",
+                "fabric.spines, fabric.oversubscription, fabric.spine_selection: no kind of "
+                "fabric here has spine switches",
             ),
         ),
         ({"kinds": "rail-only", "rail_leaves": 2, "spines": 2, "spine_selection": "hash"}, ()),
-        ({"kinds": "rail-only", "nic_ports": 2, "planes": "separate"}, ("fabric.planes, without",)),
-        ({"kinds": "rail-optimized", "rail_leaves": 2}, ("fabric.rail_leaves, without rail-only",)),
+        ({"kinds": "rail-only", "nic_ports": 2, "planes": "separate"}, ("fabric.planes: no kind",)),
+        ({"kinds": "rail-optimized", "rail_leaves": 2}, ("fabric.rail_leaves: rail-only",)),
     ],
 )
 def test_keys_of_switches_that_no_kind_has_are_told(keys: Keys, told: tuple[str, ...]) -> None:
