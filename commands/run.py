@@ -37,7 +37,7 @@ def run(
 ) -> bool:
     """Run a scenario by one of the clocks, print its result; return whether its verdict is fail."""
     if options.is_virtual(clock, proxies, fresh=fresh):
-        refuse_outside(live, capture)
+        refuse_outside(live, capture, live_at)
         from execution.virtual_clock.command import run_virtually
 
         loaded = options.load_scenario(scenario, overrides, datapath, clock)
@@ -50,14 +50,14 @@ def run(
     return bool(result["verdict"] == "fail")
 
 
-def refuse_outside(live: bool, capture: Sequence[str]) -> None:
+def refuse_outside(live: bool, capture: Sequence[str], live_at: str = options.DEFAULT_AT) -> None:
     """Raise `InputError` for options of the real clock, which look at the fabric from outside."""
     what = "cannot be combined with --clock virtual"
     if capture:
         raise InputError(Problem("--capture", what))
-    if live:
+    if live or live_at != options.DEFAULT_AT:
         what = f"{what}: the page cannot read the virtual machine"
-        raise InputError(Problem("--live", what))
+        raise InputError(Problem("--live" if live else "--live-at", what))
 
 
 def _run(

@@ -242,6 +242,21 @@ def _uplinks_of_rail(fabric: Fabric, kind: FabricKind) -> int:
     return leaves * _spines(fabric, kind) if has_spines else 0
 
 
+def idle_keys(fabric: Fabric) -> Iterator[str]:
+    """Yield the keys of switches that none of the fabric's kinds has, with why.
+
+    They are not refused: a kind may be left out for one run, and the keys be there for the other.
+    """
+    if not any(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds):
+        of_links = () if FabricKind.CUSTOM in fabric.kinds else ("spine_selection",)
+        keys = "spines", "oversubscription", "planes", *of_links
+        fields = Fabric.model_fields
+        if given := [f"fabric.{k}" for k in keys if getattr(fabric, k) != fields[k].default]:
+            yield f"{', '.join(given)}: no kind of fabric here has spine switches"
+    if fabric.rail_leaves > 1 and FabricKind.RAIL_ONLY not in fabric.kinds:
+        yield "fabric.rail_leaves: rail-only alone has them"
+
+
 def _leaves(fabric: Fabric, kind: FabricKind) -> int:
     return fabric.rail_leaves if kind is FabricKind.RAIL_ONLY else 1
 

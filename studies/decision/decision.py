@@ -4,7 +4,7 @@ The answer has every design with its figures, the efficient ones, and changes th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, isclose
 from pathlib import Path
@@ -133,11 +133,12 @@ def load_cluster(path: Path) -> ClusterFile:
 class Design:
     """Networks for HB domains of `domain_size` GPUs, of which `network` joins those in use.
 
-    A faster NIC has priced ports in several `networks`, each as this one.
+    A faster NIC has priced ports in several `networks`, each as this one. Designs with the same
+    networks are equal, also if a fast NIC has these ports already without `nics` of two ports.
     """
 
     domain_size: int
-    nics: Nics
+    nics: Nics = field(compare=False)
     network: Network
     networks: int
 
@@ -209,7 +210,8 @@ class Training:
 def designs(file: ClusterFile) -> Iterator[Design]:
     """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size.
 
-    Each of them with all numbers of ports and of NICs. Designs of one switch without spines repeat.
+    Each of them with all numbers of ports and of NICs. Designs of one switch without spines repeat,
+    and those of NICs whose ports are priced as several.
     """
     own = file.own_size
     shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in (1.0, *file.oversubscription)]

@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from model.routing.paths import Routing
 from scenarios.format.networks.files import names_of
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.planning.admission import latest_end_s
 from scenarios.planning.auto import FINE_PACKETS
+from scenarios.planning.plan import predicted_profile
 
 FAT_TREE = LIBRARY / "fat-tree.yaml"
 
@@ -100,6 +103,22 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
     assert set(np.unique(np.round(net.added_s, 6)).tolist()) == {0.0, 0.02}
     latency_s = dict.fromkeys(net.classes, 0.0)
     assert predict(steps, topology, latency_s).completion_s > 0.02
+
+
+def test_a_long_path_of_slow_links_is_within_the_bound_of_an_execution(tmp_path: Path) -> None:
+    """The bound that refuses late faults, where no transfer is followed."""
+    links = []
+    for name in "ab":
+        path = ["d0g0", *(f"{name}{number}" for number in range(10))]
+        ends = [*pairwise(path), ("d1g0", path[-1])]
+        links += [{"from": one, "to": to, "delay": 0.01} for one, to in ends]
+    fabric = {"domains": 2, "domain_size": 1, "nics_per_domain": 2, "links": links}
+    work = {"collective": "all-reduce", "algorithm": "ring", "size": "1 kB"}
+    rates = {"platform": "dgx-h100", "bandwidth_scale": 20000}
+    (tmp_path / "x.yaml").write_text(json.dumps({"fabric": fabric | rates, "workloads": [work]}))
+    scenario = load(tmp_path / "x.yaml")
+    (spec,), (case,) = scenario.fabrics, scenario.cases
+    assert predicted_profile(case, spec).completion_s < latest_end_s(case, spec)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ class CollectiveWork(Work):
             raise ValueError(f"{NCCL} needs all GPUs, without a communicator")
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
             raise ValueError(f"matrix needs {Collective.ALL_TO_ALL}, got {self.collective}")
+        if "matrix_seed" in self.model_fields_set and not isinstance(self.matrix, Preset):
+            raise ValueError(f"matrix_seed needs a preset as matrix: {', '.join(Preset)}")
         if self.slices is not None and not self._how.is_pipelined:
             raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
         if self.peers is not None and not self._how.takes_peers:
@@ -205,6 +207,7 @@ class CollectiveWork(Work):
             peers=self.peers or 1,
             missing=grid.missing,
             gpus_per_nic=grid.gpus_per_nic,
+            sharing=grid.sharing,
         )
 
 
