@@ -81,17 +81,18 @@ class NetlinkSocket:
         """Close the socket, which releases its namespace."""
         self.sock.close()
 
-    def send(self, requests: Iterable[Request]) -> None:
+    def send(self, requests: Iterable[Request], but_for: int = 0) -> None:
         """Send all requests in order; raises `Refused` for the first that failed.
 
-        All must ask for an answer (NLM_F_ACK), as pyroute2's do.
+        All must ask for an answer (NLM_F_ACK), as pyroute2's do. An error with the number `but_for`
+        (errno(3)) is none.
         """
         left = iter(requests)
         while some := list(islice(left, REQUESTS_A_CALL)):
             self.sock.send(b"".join(message for _, message in some))
-            self._check(some)
+            self._check(some, but_for)
 
-    def _check(self, requests: Sequence[Request]) -> None:
+    def _check(self, requests: Sequence[Request], but_for: int) -> None:
         """Read the kernel's answers, one for each request and in their order."""
         codes: list[int] = []
         while len(codes) < len(requests):
@@ -99,7 +100,8 @@ class NetlinkSocket:
             places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
             codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
         for (what, _), code in zip(requests, codes, strict=True):
-            _require_success(what, code)
+            if -code != but_for:
+                _require_success(what, code)
 
     def _answer(self) -> bytes:
         try:
