@@ -82,13 +82,23 @@ def test_an_image_is_named_by_what_it_is_made_from(
 
 
 def test_an_image_that_cannot_be_built_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     monkeypatch.setattr(image, "BUILDER", "/bin/false")
     with pytest.raises(NotReady, match="build of its system failed"):
         image.image()
     assert [place.name for place in tmp_path.iterdir()] == ["lock"]
+    assert "building the virtual machine's system from Debian packages" in capfd.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(NotReady, match="file: cannot be written: Not a directory; name another"):
+        cache.cached_part("program", "new", lambda folder: None)
 
 
 def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
