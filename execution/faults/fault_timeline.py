@@ -3,6 +3,7 @@
 import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from math import inf
@@ -129,13 +130,11 @@ def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -
 
 
 def _all(undos: Iterator[Undo]) -> Undo:
-    made = list(undos)
-
-    def undo() -> None:
-        for one in reversed(made):
-            one()
-
-    return undo
+    """Return one undo for all; undo those that were made if a later one cannot be."""
+    with ExitStack() as made:
+        for undo in undos:
+            made.callback(undo)
+        return made.pop_all().close
 
 
 def moment_s(fault: Fault, schedule: Steps, prediction: Prediction) -> float:

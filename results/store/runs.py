@@ -29,7 +29,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files.user_files import cleared, give, is_locked, make_folder, sync, unfollowed
+from linux.files.user_files import (
+    cleared,
+    give,
+    is_locked,
+    make_folder,
+    sync,
+    unfollowed,
+    work_folder,
+)
 from model.errors import InputError, Problem
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
@@ -185,19 +193,31 @@ def storing(things: str, store: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{things} cannot be stored: {error.strerror}"
+        what = f"{things} cannot be stored: {error.strerror or error}"
         raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
+def require_writable(store: Path) -> None:
+    """Make a store if it is missing; raise `InputError` if no run can be stored there."""
+    with storing("runs", store):
+        make_folder(store)
+        with work_folder(store):
+            pass
+
+
 def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
-    """Copy a folder of a run into a store, as its latest run; return the copy."""
+    """Copy a folder of a run into a store, as its latest run; return the copy.
+
+    Raises `InputError` if it cannot be written.
+    """
     target, number = store.resolve() / run_id, next_number(store.resolve())
-    make_folder(target.parent)
-    shutil.copytree(run, target)
-    state = target / "state.json"
-    if state.is_file():
-        write_json(state, {**read_json(state), "number": number})
-    give(target)
+    with storing("runs", store):
+        make_folder(target.parent)
+        shutil.copytree(run, target)
+        state = target / "state.json"
+        if state.is_file():
+            write_json(state, {**read_json(state), "number": number})
+        give(target)
     return target
 
 

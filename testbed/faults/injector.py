@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from math import ceil
 from typing import assert_never
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -16,6 +17,7 @@ from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill, wait_for
 from model.errors import EmulationError, RailbedError
+from model.fabric.link_probes import probe_interval_s
 from model.fabric.topology import Link, LinkKind, Port, Topology
 from model.faults import FaultMode, loses_links
 from testbed.fabric.links import LinkEndGone
@@ -33,8 +35,8 @@ from testbed.testbed import Testbed
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
 Undo = Callable[[], None]
 
-# A link is idle that carries fewer packets, controller's probes included, in this time.
-IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 5, 10
+# A link is idle that carries at most so many packets beside the controller's probes in this time.
+IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 1, 10
 # Operation tried to find out whether this kernel supports a fault mode.
 NEEDS = {
     FaultMode.DOWN: "taking an interface down",
@@ -175,14 +177,16 @@ class FaultInjector:
         wait_for(lambda: self._are_idle(links), f"{name}: the last packets", IDLE_DEADLINE_S)
 
     def _are_idle(self, links: Sequence[Link]) -> bool:
-        """Whether links carry nothing but a few probes for a moment."""
-        before = self._bed.links.read_counters(links).counters
+        """Whether links carry little but probes for a moment, which a busy machine lengthens."""
+        before = self._bed.links.read_counters(links)
         time.sleep(IDLE_S)
-        after = self._bed.links.read_counters(links).counters
+        after = self._bed.links.read_counters(links)
+        seconds = (after.between_ns[1] - before.between_ns[0]) / 1e9
+        most = IDLE_PACKETS + ceil(seconds / probe_interval_s(self._bed.topology))
         return all(
-            after[name].sent_packets - old.sent_packets < IDLE_PACKETS
-            and after[name].received_packets - old.received_packets < IDLE_PACKETS
-            for name, old in before.items()
+            after.counters[name].sent_packets - old.sent_packets <= most
+            and after.counters[name].received_packets - old.received_packets <= most
+            for name, old in before.counters.items()
         )
 
     def _kill_gpu(self, gpu: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
+from execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, break_component, moment_s
 from linux.processes.lifetime import Watch
 from model.errors import EmulationError
 from model.fabric.build import build_topology
@@ -143,6 +143,22 @@ def test_a_domain_that_is_killed_is_all_its_agents() -> None:
     timeline(0.0)
     assert agents.lost == [2, 3]
     assert breaker.done == ["d1g0 broken", "d1g1 broken"]
+
+
+class HalfBroken(Breaker):
+    """Breaks the first part, and fails at the second."""
+
+    def break_gpu(self, gpu: str, _mode: FaultMode) -> Callable[[], None]:
+        if self.done:
+            raise EmulationError(f"{gpu}: cannot be broken")
+        return self.__getattr__("break_gpu")(gpu)
+
+
+def test_a_domain_that_breaks_in_part_is_repaired() -> None:
+    breaker, fault = HalfBroken(), Fault(Component.DOMAIN, FaultMode.DOWN, "d1")
+    with pytest.raises(EmulationError, match="d1g1: cannot be broken"):
+        break_component(cast(Any, breaker), TOPOLOGY, fault)
+    assert breaker.done == ["d1g0 broken", "d1g0 repaired"]
 
 
 def test_a_job_gives_up_only_when_something_is_broken() -> None:
