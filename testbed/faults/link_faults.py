@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
@@ -112,26 +113,19 @@ class LinkFaults:
         """Give both directions of a link a lower rate, and read it back."""
         self._rates[link.name].append(rate_bps)
         self._reshape(link)
-        for end in (link.lower, link.upper):
-            self._check_shaped(link, end)
 
     def end_degrade(self, link: Link, rate_bps: int) -> None:
         """Undo one lower rate; set the lowest remaining rate, and read it back."""
         self._rates[link.name].remove(rate_bps)
         self._reshape(link, GONE)
-        for end in (link.lower, link.upper):
-            with suppress(LinkEndGone):
-                self._check_shaped(link, end)
 
     def _reshape(self, link: Link, forgiven: Collection[int] = ()) -> None:
-        def encode(netlink: RouteSocket, interface: int) -> None:
-            reshape(netlink, interface, self._shaper(link))
-
-        self._change((link.lower, link.upper), encode, "rate cannot be changed", forgiven)
-
-    def _check_shaped(self, link: Link, end: Port) -> None:
-        with self._place(end, "rate cannot be read") as (netlink, index):
-            check_shaped(netlink, index, _name(end), self._shaper(link))
+        ends, shaper = (link.lower, link.upper), self._shaper(link)
+        changed = partial(reshape, shaper=shaper)
+        self._change(ends, changed, "rate cannot be changed", forgiven)
+        for end in ends:
+            with suppress(LinkEndGone), self._place(end, "rate cannot be read") as place:
+                check_shaped(*place, _name(end), shaper)
 
     def shape_again(self, link: Link, end: Port) -> None:
         """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
