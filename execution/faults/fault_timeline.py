@@ -60,12 +60,13 @@ class FaultTimeline:
         heapq.heappush(self._due, (moment_s, next(self._numbers), action))
 
     def _begin(self, fault: Fault) -> None:
-        number, begun_ns = next(self._numbers), time.monotonic_ns()
+        number, called_ns = next(self._numbers), time.monotonic_ns()
         topology = self._fabric.topology
         if fault.mode is FaultMode.KILL and fault.component in (Component.GPU, Component.DOMAIN):
             for gpu in nodes(topology, fault):
                 self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
         self._undos[number] = break_component(self._injector, topology, fault)
+        begun_ns = self._injector.moment_ns(called_ns)
         self._records[number] = FaultRecord(fault, begun_ns, None)
         lasts_s = fault.period_s / 2 if fault.mode is FaultMode.FLAP else fault.for_s
         if lasts_s is not None:
@@ -75,9 +76,9 @@ class FaultTimeline:
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)
         if undo is not None:
-            # The controller may see a link work before the repair has returned.
-            record, ended_ns = self._records[number], time.monotonic_ns()
+            record, called_ns = self._records[number], time.monotonic_ns()
             undo()
+            ended_ns = self._injector.moment_ns(called_ns)
             self._records[number] = FaultRecord(record.fault, record.begun_ns, ended_ns)
 
     def __call__(self, since_start_s: float) -> float:

@@ -60,6 +60,13 @@ class FaultInjector:
         self._link_faults = LinkFaults(bed.links)
         self._killed: Counter[str] = Counter()
 
+    def moment_ns(self, since_ns: int) -> int:
+        """When, since `since_ns`, something was first broken or repaired: directly before it was.
+
+        Both are of CLOCK_MONOTONIC, in nanoseconds. `since_ns` itself if only the controller was.
+        """
+        return next((ns for ns in self._link_faults.moments_ns if ns >= since_ns), since_ns)
+
     def break_link(
         self, link: Link, mode: FaultMode, rate_bps: int | None = None, sender: str | None = None
     ) -> Undo:
@@ -197,6 +204,7 @@ class FaultInjector:
         links = self._bed.topology.links_of(gpu)
         bed.links.read_counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
+        self._link_faults.note()
         kill(bed.proxies[gpu].process_id)
         bed.links.lose_proxy(gpu)
         with suppress(LinkEndGone):

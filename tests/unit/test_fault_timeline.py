@@ -32,6 +32,9 @@ class Breaker:
     def __init__(self) -> None:
         self.done: list[str] = []
 
+    def moment_ns(self, since_ns: int) -> int:
+        return since_ns
+
     def __getattr__(self, name: str) -> Callable[..., Callable[[], None]]:
         def break_it(part: Any = "controller", *_: Any) -> Callable[[], None]:
             what = getattr(part, "name", part)
@@ -75,6 +78,20 @@ def test_a_fault_begins_and_ends_at_its_times() -> None:
     (record,) = timeline.records
     assert record.ended_ns is not None
     assert record.begun_ns <= record.ended_ns <= time.monotonic_ns()
+
+
+def test_the_moments_of_a_fault_are_those_at_which_it_takes_effect() -> None:
+    """Its preparation comes before."""
+    fault = Fault(Component.NIC_LINK, FaultMode.BLACKHOLE, "d0g0--rail0", at_s=1, for_s=2)
+    timeline, breaker, _ = timeline_of(fault)
+    breaker.moment_ns = lambda since_ns: since_ns + 10**9  # type: ignore[method-assign]
+    called_ns = time.monotonic_ns()
+    timeline(1.0)
+    timeline(4.1)
+    (record,) = timeline.records
+    assert record.ended_ns is not None
+    assert called_ns + 10**9 <= record.begun_ns <= record.ended_ns
+    assert breaker.done == ["d0g0--rail0 broken", "d0g0--rail0 repaired"]
 
 
 def test_a_fault_that_begins_late_lasts_as_long_as_it_should() -> None:
