@@ -22,6 +22,6 @@ def clean(
         out.print(f"Removed from the cache: {human_bytes(clear())}.")
     if os.geteuid() == 0 or not cache:  # every user has a cache
         removed = remove()
-        out.print(f"Removed: {removed}.")
+        out.print(f"Removed: {removed or 'nothing'}.")
         if removed.left:
             raise EmulationError(removed.left)

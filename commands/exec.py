@@ -8,17 +8,7 @@ from typing import Annotated
 
 import typer
 
-from commands.options import (
-    CONTAINER,
-    AsJson,
-    Datapath,
-    Overrides,
-    Proxies,
-    ScenarioPath,
-    load_scenario,
-    ready,
-    require_fabrics,
-)
+from commands import options
 from commands.output import err, print_result
 from model.errors import InputError, NotReady, Problem, RailbedError
 from results.sections.machine import program_sections
@@ -28,12 +18,12 @@ LONGEST_S = 86_400.0
 
 
 def execute(
-    scenario: ScenarioPath,
+    scenario: options.ScenarioPath,
     command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
-    as_json: AsJson = False,
-    proxies: Proxies = None,
-    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
-    datapath: Datapath = None,
+    as_json: options.AsJson = False,
+    proxies: options.Proxies = None,
+    overrides: options.Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: options.Datapath = None,
     image: Annotated[
         str, typer.Option(help="a Docker image; each rank gets a container of it")
     ] = "",
@@ -45,10 +35,10 @@ def execute(
     ] = 300.0,
 ) -> bool:
     """Run a command on a fabric, print the end of each rank; return whether one failed."""
-    loaded = load_scenario(scenario, overrides, datapath)
+    loaded = options.load_scenario(scenario, overrides, datapath)
     _require_startable(command, image, launcher, proxies)
-    kind = ready(proxies)
-    require_fabrics(loaded)
+    kind = options.ready(proxies)
+    options.require_fabrics(loaded)
     from execution.program import Program
     from execution.program import execute as executed
 
@@ -67,7 +57,7 @@ def _require_startable(command: list[str], image: str, launcher: bool, proxies: 
     if image and launcher:
         what = "cannot be combined with --image: its ranks are programs of this machine"
         raise InputError(Problem("--launcher", what))
-    if image and proxies not in (None, CONTAINER):
+    if image and proxies not in (None, options.CONTAINER):
         what = "needs GPU proxies that are containers"
         raise InputError(Problem("--image", what, "leave --proxies out"))
     if not image and shutil.which(command[0]) is None:

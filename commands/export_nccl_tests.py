@@ -82,30 +82,14 @@ def _row(case: Case) -> dict[str, Any]:
     }
     return {
         "size": size,
-        "count": size // ELEMENT_BYTES // _parts(collective, case["gpus"]),
+        # Elements are counted for one rank's part.
+        "count": size // ELEMENT_BYTES // (case["gpus"] if collective.has_shards else 1),
         "type": "float",
         "redop": "sum" if collective.reduces else "none",
         "root": str(ROOT) if collective.has_root else "-1",
         "out_of_place": timed,
         "in_place": timed,
     }
-
-
-def _parts(collective: Collective, ranks: int) -> int:
-    """Return the number of parts of the data: elements are counted for one rank's part."""
-    match collective:
-        case (
-            Collective.ALL_GATHER
-            | Collective.REDUCE_SCATTER
-            | Collective.ALL_TO_ALL
-            | Collective.GATHER
-            | Collective.SCATTER
-        ):
-            return ranks
-        case (
-            Collective.ALL_REDUCE | Collective.BROADCAST | Collective.REDUCE | Collective.SEND_RECV
-        ):
-            return 1
 
 
 def _object(name: str, cases: Sequence[Case]) -> dict[str, Any]:

@@ -4,17 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands.options import (
-    NEEDS_NO_ROOT,
-    AsJson,
-    Clock,
-    Fresh,
-    Proxies,
-    Store,
-    is_virtual,
-    ready,
-    require_possible,
-)
+from commands import options
 from commands.output import err, print_result
 from execution.cases.progress import Lines
 from execution.sweep.executor import LocalExecutor
@@ -33,18 +23,18 @@ from testbed.virtual_machine.program import program
 
 
 def failures(
-    as_json: AsJson = False,
-    proxies: Proxies = None,
-    store: Store = DEFAULT_STORE,
-    clock: Clock = "real",
-    fresh: Fresh = False,
+    as_json: options.AsJson = False,
+    proxies: options.Proxies = None,
+    store: options.Store = DEFAULT_STORE,
+    clock: options.Clock = "real",
+    fresh: options.Fresh = False,
 ) -> bool:
     """Run all experiments; print their rows, or those until one ended early."""
     machine = machine_by(clock)
     experiments = [load(path, (), machine) for path in library() if load(path).has_faults]
     rows: list[dict[str, Any]] = []
     try:
-        if is_virtual(clock, proxies, fresh=fresh):
+        if options.is_virtual(clock, proxies, fresh=fresh):
             rows.extend(_virtually(experiments, store, fresh=fresh))
         else:
             rows.extend(_one_by_one(experiments, proxies, store))
@@ -61,8 +51,8 @@ def _one_by_one(
     from execution.run import run
 
     for experiment in experiments:
-        require_possible(experiment)
-    kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
+        options.require_possible(experiment)
+    kind, lines = options.ready(proxies, options.NEEDS_NO_ROOT), Lines(err)
     for experiment in experiments:
         try:
             yield from run(experiment, kind, store, lines)["failures"]
@@ -75,9 +65,9 @@ def _virtually(
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; yield the rows of all."""
     program()
-    options = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
+    arguments = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
     executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
-    results = run_several(experiments, options, store, executor, Lines(err))
+    results = run_several(experiments, arguments, store, executor, Lines(err))
     for one in experiments:
         result = results[one.name]
         if isinstance(result, str):

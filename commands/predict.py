@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from math import log2
 from pathlib import Path
@@ -22,7 +22,7 @@ from results.sections.modeled import prediction_sections
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace
-from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
+from scenarios.planning.on_paper import left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.task import Task
@@ -108,7 +108,9 @@ def predict(
         print_result({**named, "cases": cases}, as_json, prediction_sections)
         return
     sizes = _sizes(begin or BEGIN, end or END)
-    _print_columns(on_paper(_ranged(loaded, sizes), packets, link_s))
+    runs = [_as_run(asdict(case)) for case in on_paper(_ranged(loaded, sizes), packets, link_s)]
+    for name, together in groups(runs).items():
+        print(*rows_as_printed(name, together), sep="\n")
     bare = (case.name for case in loaded.cases if not _has_columns(case.task))
     for what in (*bare, *left_out(loaded)):
         print(f"# not predicted: {what}")
@@ -126,12 +128,6 @@ def _sizes(begin: str, end: str) -> list[float]:
 def _has_columns(task: Task) -> bool:
     """Whether nccl-tests have columns for work: for collectives of equally many ranks each."""
     return isinstance(task, SizedCollective) and task.members is not None
-
-
-def _print_columns(cases: Iterable[CaseOnPaper]) -> None:
-    """Print cases as nccl-tests do: a table for each fabric and algorithm."""
-    for name, together in groups([_as_run(asdict(case)) for case in cases]).items():
-        print(*rows_as_printed(name, together), sep="\n")
 
 
 def _loaded(

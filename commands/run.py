@@ -7,25 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from commands.options import (
-    DEFAULT_AT,
-    NEEDS_NO_ROOT,
-    AsJson,
-    Clock,
-    Datapath,
-    Fresh,
-    Live,
-    LiveAt,
-    Overrides,
-    Proxies,
-    ScenarioPath,
-    Store,
-    is_virtual,
-    load_scenario,
-    page,
-    ready,
-    require_possible,
-)
+from commands import options
 from commands.output import err, show_run
 from execution.cases.progress import Bar, Lines, Listener
 from model.errors import InputError, Problem
@@ -41,41 +23,41 @@ Capture = Annotated[
 
 
 def run(
-    scenario: ScenarioPath,
-    as_json: AsJson = False,
-    proxies: Proxies = None,
-    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
-    store: Store = DEFAULT_STORE,
-    datapath: Datapath = None,
-    clock: Clock = "real",
-    fresh: Fresh = False,
-    live: Live = False,
-    live_at: LiveAt = DEFAULT_AT,
+    scenario: options.ScenarioPath,
+    as_json: options.AsJson = False,
+    proxies: options.Proxies = None,
+    overrides: options.Overrides = [],  # noqa: B006  (typer wants a plain default)
+    store: options.Store = DEFAULT_STORE,
+    datapath: options.Datapath = None,
+    clock: options.Clock = "real",
+    fresh: options.Fresh = False,
+    live: options.Live = False,
+    live_at: options.LiveAt = options.DEFAULT_AT,
     capture: Capture = [],  # noqa: B006
 ) -> bool:
     """Run a scenario by one of the clocks, print its result; return whether its verdict is fail."""
-    if is_virtual(clock, proxies, fresh=fresh):
-        refuse_outside(live, capture)
+    if options.is_virtual(clock, proxies, fresh=fresh):
+        refuse_outside(live, capture, live_at)
         from execution.virtual_clock.command import run_virtually
 
-        loaded = load_scenario(scenario, overrides, datapath, clock)
+        loaded = options.load_scenario(scenario, overrides, datapath, clock)
         result = run_virtually(loaded, store, fresh=fresh)
     else:
-        with page(live, live_at) as feed:
-            loaded = load_scenario(scenario, overrides, datapath)
+        with options.page(live, live_at) as feed:
+            loaded = options.load_scenario(scenario, overrides, datapath)
             result = _run(loaded, proxies, store, feed, capture)
     show_run(result, as_json)
     return bool(result["verdict"] == "fail")
 
 
-def refuse_outside(live: bool, capture: Sequence[str]) -> None:
+def refuse_outside(live: bool, capture: Sequence[str], live_at: str = options.DEFAULT_AT) -> None:
     """Raise `InputError` for options of the real clock, which look at the fabric from outside."""
     what = "cannot be combined with --clock virtual"
     if capture:
         raise InputError(Problem("--capture", what))
-    if live:
+    if live or live_at != options.DEFAULT_AT:
         what = f"{what}: the page cannot read the virtual machine"
-        raise InputError(Problem("--live", what))
+        raise InputError(Problem("--live" if live else "--live-at", what))
 
 
 def _run(
@@ -85,8 +67,8 @@ def _run(
     feed: "LiveFeed | None",
     capture: Sequence[str],
 ) -> dict[str, Any]:
-    kind = ready(proxies, NEEDS_NO_ROOT)
-    require_possible(scenario)
+    kind = options.ready(proxies, options.NEEDS_NO_ROOT)
+    options.require_possible(scenario)
     # Importing the testbed's libraries takes a second: mistakes are reported before.
     from execution.run import run as run_scenario
 

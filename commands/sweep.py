@@ -9,20 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from commands.options import (
-    NEEDS_NO_ROOT,
-    AsJson,
-    ClockName,
-    Fresh,
-    Overrides,
-    Proxies,
-    Store,
-    ready,
-    refuse_fresh,
-    require_possible,
-    require_processes,
-    scenario_names,
-)
+from commands import options
 from commands.output import err, print_result
 from execution.sweep.executor import Executor, LocalExecutor
 from execution.sweep.points import SweepRequest, anything_elsewhere
@@ -44,21 +31,21 @@ from testbed.virtual_machine.program import program
 def sweep(
     scenario: Annotated[
         Path | None,
-        typer.Argument(help="a scenario file, or a name", autocompletion=scenario_names),
+        typer.Argument(help="a scenario file, or a name", autocompletion=options.scenario_names),
     ] = None,
     over: Annotated[
         list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
     ] = [],  # noqa: B006  (typer wants a plain default)
-    overrides: Overrides = [],  # noqa: B006
-    proxies: Proxies = None,
+    overrides: options.Overrides = [],  # noqa: B006
+    proxies: options.Proxies = None,
     name: Annotated[str | None, typer.Option(help="name of the new sweep")] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
     ] = None,
-    as_json: AsJson = False,
-    store: Store = DEFAULT_STORE,
-    clock: Annotated[ClockName | None, typer.Option(help="real by default")] = None,
-    fresh: Fresh = False,
+    as_json: options.AsJson = False,
+    store: options.Store = DEFAULT_STORE,
+    clock: Annotated[options.ClockName | None, typer.Option(help="real by default")] = None,
+    fresh: options.Fresh = False,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="virtual clock: points at once on a machine")
     ] = None,
@@ -71,7 +58,7 @@ def sweep(
 ) -> bool:
     """Begin or resume a sweep; return whether the verdict of all its points is fail."""
     file = None if scenario is None else scenario_file(scenario)
-    require_processes(clock, proxies)
+    options.require_processes(clock, proxies)
     asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
     is_local = executor == "local"
     at_once_here = at_once if is_local else None
@@ -82,7 +69,7 @@ def sweep(
     here = partial(_require_machine, clock or REAL, proxies)
     require = here if is_local else partial(_require_ray, address)
     if is_local:
-        folder = asked.folder(store, require_possible, require, machine_by)
+        folder = asked.folder(store, options.require_possible, require, machine_by)
     else:
         folder = asked.folder(store, anything_elsewhere, require)
     for number, damage in folder.damage.items():
@@ -103,7 +90,7 @@ def sweep(
 
 def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
     """Raise `InputError` for options that have no meaning by the real clock on this machine."""
-    refuse_fresh(fresh)
+    options.refuse_fresh(fresh)
     if at_once not in (None, 1):
         what = f"must be 1 with the real clock, got {at_once}"
         hint = "points would compete for cores; use --clock virtual"
@@ -120,7 +107,7 @@ def _require_ray(address: str | None) -> None:
 def _require_machine(clock: str, proxies: str | None) -> None:
     """Make this machine ready for points; raise `NotReady` if it cannot execute them."""
     if clock == REAL:
-        ready(proxies, NEEDS_NO_ROOT)
+        options.ready(proxies, options.NEEDS_NO_ROOT)
     else:
         program()
 
@@ -154,10 +141,10 @@ def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: 
     Ray prints messages about its machines to standard output, which is for the result alone.
     """
     again = ("--fresh",) if fresh else ()
-    options = ("--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock, *again)
+    arguments = ("--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock, *again)
     try:
         with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
-            Sweeping(folder, executor, listener, options).run()
+            Sweeping(folder, executor, listener, arguments).run()
     except KeyboardInterrupt:
         where = [] if store == DEFAULT_STORE else ["--store", str(store)]
         command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])

@@ -27,8 +27,7 @@ COMMANDS = {
         "sudo ./railbed demo",
     ),
     "run": Row(
-        "Run one scenario.",
-        "sudo ./railbed run quickstart --set fabric.domains=8 --set repeats=3",
+        "Run one scenario.", "sudo ./railbed run quickstart --set fabric.domains=8 --set repeats=3"
     ),
     "sweep": Row(
         "Run a scenario at every combination of values; can be resumed.",

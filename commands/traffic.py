@@ -5,18 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from commands import train
 from commands.options import AsJson, Store, configuration_names
 from commands.output import draw_figure, print_result
-from commands.train import (
-    Batch,
-    DomainSize,
-    Gpus,
-    PlatformName,
-    Search,
-    Sequence,
-    checked_changes,
-    evaluation,
-)
 from model.errors import InputError, Problem
 from model.training.iteration import Evaluation
 from model.training.traffic import Dimension, Traffic
@@ -40,12 +31,12 @@ def traffic(
             autocompletion=configuration_names,
         ),
     ] = None,
-    gpus: Gpus = None,
-    batch: Batch = None,
-    sequence: Sequence = None,
-    domain_size: DomainSize = None,
-    platform: PlatformName = None,
-    search: Search = False,
+    gpus: train.Gpus = None,
+    batch: train.Batch = None,
+    sequence: train.Sequence = None,
+    domain_size: train.DomainSize = None,
+    platform: train.PlatformName = None,
+    search: train.Search = False,
     figure: Annotated[
         Path | None, typer.Option(metavar="PATH", help="draw the heat map: PATH.svg and PATH.png")
     ] = None,
@@ -67,8 +58,8 @@ def traffic(
     elif config is None:
         raise InputError(Problem("traffic", "needs a CONFIG, or --run RUN"))
     else:
-        changes = checked_changes(gpus, batch, domain_size, platform, sequence)
-        name, best = evaluation(config, changes, search)
+        changes = train.checked_changes(gpus, batch, domain_size, platform, sequence)
+        name, best = train.evaluation(config, changes, search)
         _require_few_pairs(name, best)
         flows = traffic_of(best.job, best.strategy)
     if figure is not None:

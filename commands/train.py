@@ -12,14 +12,8 @@ from model.errors import InputError, Problem
 from model.training.iteration import Evaluation
 from model.training.search import CHOICES, Freedom
 from results.sections.modeled import train_sections
+from scenarios.format import training
 from scenarios.format.files import configuration_name
-from scenarios.format.training import (
-    MOST_BATCH,
-    MOST_COUNT,
-    evaluated,
-    load_configuration,
-    model_remarks,
-)
 from scenarios.format.units import MOST_GPUS, known_platform
 
 SCHEMA = "railbed.train/1"
@@ -62,7 +56,7 @@ def train(
     """Print the modeled time of a configuration with these changes."""
     changes = checked_changes(gpus, batch, domain_size, platform, sequence, weigh)
     name, best = evaluation(config, changes, search)
-    result = _train_object(name, best) | {"left_out": model_remarks(config)}
+    result = _train_object(name, best) | {"left_out": training.model_remarks(config)}
     print_result(result, as_json, train_sections)
 
 
@@ -98,13 +92,13 @@ def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
 
 def evaluation(config: Path, changes: dict[str, Any], search: bool) -> tuple[str, Evaluation]:
     """The name of a configuration, and the iteration of the configuration with its changes."""
-    configuration = load_configuration(config, changes)
+    configuration = training.load_configuration(config, changes)
     size = changes.get("domain_size")
     if size is not None and size > configuration.gpus:
         what = f"must be at most {configuration.gpus}, the number of GPUs, got {size}"
         raise InputError(Problem("--domain-size", what))
     name = configuration_name(config)
-    return name, evaluated(name, configuration, search=search)
+    return name, training.evaluated(name, configuration, search=search)
 
 
 def checked_changes(
@@ -117,12 +111,8 @@ def checked_changes(
 ) -> dict[str, Any]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
     sizes = {"gpus": gpus, "batch": batch, "sequence": sequence, "domain_size": domain_size}
-    most = {
-        "gpus": MOST_GPUS,
-        "batch": MOST_BATCH,
-        "sequence": MOST_COUNT,
-        "domain_size": MOST_COUNT,
-    }
+    most = dict.fromkeys(sizes, training.MOST_COUNT)
+    most |= {"gpus": MOST_GPUS, "batch": training.MOST_BATCH}
     problems = [
         Problem(f"--{key.replace('_', '-')}", f"must be 1 to {most[key]}, got {size}")
         for key, size in sizes.items()

@@ -1,19 +1,6 @@
 """The command `verify`."""
 
-from commands.options import (
-    NEEDS_NO_ROOT,
-    AsJson,
-    Clock,
-    Datapath,
-    Fresh,
-    Overrides,
-    Proxies,
-    ScenarioPath,
-    is_virtual,
-    load_scenario,
-    ready,
-    require_datapaths,
-)
+from commands import options
 from commands.output import err, print_result
 from execution.cases.progress import Lines
 from results.sections.machine import verify_sections
@@ -22,24 +9,24 @@ from results.verdicts.path_check import verify_object
 
 
 def verify(
-    scenario: ScenarioPath,
-    as_json: AsJson = False,
-    proxies: Proxies = None,
-    overrides: Overrides = [],  # noqa: B006  (typer wants a plain default)
-    datapath: Datapath = None,
-    clock: Clock = "real",
-    fresh: Fresh = False,
+    scenario: options.ScenarioPath,
+    as_json: options.AsJson = False,
+    proxies: options.Proxies = None,
+    overrides: options.Overrides = [],  # noqa: B006  (typer wants a plain default)
+    datapath: options.Datapath = None,
+    clock: options.Clock = "real",
+    fresh: options.Fresh = False,
 ) -> bool:
     """Check paths by one of the clocks, print the result; return whether its verdict is fail."""
-    virtual = is_virtual(clock, proxies, fresh=fresh)
-    loaded = load_scenario(scenario, overrides, datapath, clock)
+    virtual = options.is_virtual(clock, proxies, fresh=fresh)
+    loaded = options.load_scenario(scenario, overrides, datapath, clock)
     if virtual:
         from execution.virtual_clock.command import verify_virtually
 
         result = verify_virtually(loaded, DEFAULT_STORE, fresh=fresh)
     else:
-        kind = ready(proxies, NEEDS_NO_ROOT)
-        require_datapaths(loaded)
+        kind = options.ready(proxies, options.NEEDS_NO_ROOT)
+        options.require_datapaths(loaded)
         from execution.path_check import verify as verified
 
         result = verify_object(loaded.name, list(verified(loaded, kind, Lines(err))))

@@ -30,8 +30,13 @@ class Journal:
         self._file.write(json.dumps(line) + "\n")
 
     def end_with_error(self, where: str) -> NoReturn:
-        """Report the exception being handled, and end the process."""
+        """Report the exception being handled, and end the process, also where nothing can be said.
+
+        An error of its own would return to Ryu, which would only log it: the file system is full.
+        """
         text = traceback.format_exc()
-        self.write("error", where=where, traceback=text)
-        print(text, flush=True)
-        os._exit(SOFTWARE_ERROR)
+        try:
+            self.write("error", where=where, traceback=text)
+            print(text, flush=True)
+        finally:
+            os._exit(SOFTWARE_ERROR)

@@ -39,9 +39,10 @@ from results.store.records import write_json
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.store.tables import seal
 from results.verdicts.fault_impact import FaultResult
-from results.verdicts.model_comparison import CaseResult
+from results.verdicts.model_comparison import CaseResult, with_paper
 from results.verdicts.path_check import FabricCheck, verify_object
 from results.verdicts.run import run_object
+from scenarios.planning.machine_profile import in_virtual_clock
 from scenarios.planning.on_paper import usual_s
 from scenarios.planning.plan import crossings
 from scenarios.scenario import Case, Scenario
@@ -142,8 +143,8 @@ class Run:
         )
         result = measured.judged()
         self.measuring.listener.judged(case.name, result.verdict, result.ratio)
-        on_paper_s = usual_s(case, fabric.topology.spec)
-        return replace(result, rail_crossings=crossed, on_paper_s=on_paper_s)
+        result = with_paper(result, usual_s(case, fabric.topology.spec))
+        return replace(result, rail_crossings=crossed)
 
     def _crossings(self, case: Case, fabric: Experiment) -> tuple[str, ...]:
         """Tell how a case crosses rails on a rail-only fabric, and return it."""
@@ -239,8 +240,9 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
             raise report_bug(error, folder.path) from error
         cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
         _record(folder, cause)
-        message = f"{cause}\nThe records until then are in {folder.path}."
-        raise EmulationError(message) from error
+        # The virtual clock's machine ends with its folders: outside, the copy is named.
+        where = "" if in_virtual_clock() else f"\nThe records until then are in {folder.path}."
+        raise EmulationError(f"{cause}{where}") from error
     except KeyboardInterrupt:
         _record(folder, INTERRUPTED)
         raise

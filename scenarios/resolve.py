@@ -21,7 +21,9 @@ from scenarios.format.fabric import (
     rate_issues,
     timeout_issues,
 )
+from scenarios.format.fabric import idle_keys as idle_fabric_keys
 from scenarios.format.faults import fault_issues, faults_on
+from scenarios.format.faults import idle_keys as idle_fault_keys
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
 from scenarios.format.missing import job_grid, unconnected_issues
@@ -152,6 +154,7 @@ def _scenario(
     chosen: Mapping[str, Chosen],
 ) -> Scenario:
     expect, count, network = file.expect, file.repeats, file.fabric.topology
+    of_network = (f"latencies and error rates of links in {network}",) if network else ()
     return Scenario(
         name=name,
         description=file.description,
@@ -170,7 +173,7 @@ def _scenario(
         probed_pairs=file.probed_pairs,
         machine_seed=file.machine_seed,
         chosen={key: value for key, value in chosen.items() if value.why},
-        left_out=(f"latencies and error rates of links in {network}",) if network else (),
+        left_out=(*of_network, *idle_fabric_keys(file.fabric), *idle_fault_keys(file)),
     )
 
 

@@ -121,7 +121,7 @@ class Scenario:
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     # File, line and key, for messages: of the fabric's keys, and of the first fault of each mode.
     places: Mapping[str, str] = field(default_factory=dict, compare=False)
-    # What a network's file says and no fabric has.
+    # What a network's file says and no fabric has; keys that change nothing.
     left_out: tuple[str, ...] = ()
 
     @property

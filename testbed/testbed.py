@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +60,9 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
     datapath = topology.spec.datapath or default_datapath()
     require_datapath(datapath)
     names = [gpu.name for gpu in topology.gpus]
-    watch = Watch()
     environment = {**lock.environment, "PYTHONPATH": str(ROOT)}
     with (
+        closing(Watch()) as watch,
         reaper(CLEANUP, lock.folder / "reaper.log", environment, watch),
         proxies(kind, names, agent, lock, watch) as hosts,
         private_namespace(),
@@ -88,7 +88,6 @@ def testbed(topology: Topology, kind: ProxyKind, agent: Path, lock: RunLock) -> 
         try:
             yield Testbed(topology, hosts, network, links, switch, controller, watch)
         finally:
-            watch.close()
             for node in network.hosts + network.switches:
                 node.terminate()
 

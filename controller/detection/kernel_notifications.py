@@ -17,7 +17,9 @@ from linux.network.netlink import (
     DRAINED,
     RTM_NEWLINK,
     SHAPER,
+    TC_H_ROOT,
     TCA_KIND,
+    TCA_OPTIONS,
     TCMSG,
     Message,
     attributes_in,
@@ -27,9 +29,7 @@ RTMGRP_LINK, RTMGRP_TC = 1, 8
 HTB_OPTIONS = struct.Struct("=8xI")  # struct tc_htb_opt, up to rate.rate
 RATE64 = struct.Struct("=Q")
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
-TCA_OPTIONS = 2
 TCA_HTB_PARMS, TCA_HTB_RATE64 = 1, 6
-TC_H_ROOT = 0xFFFF_FFFF
 
 # An interface's name, whether it is up (RFC 2863), and whether it is to be drained.
 Carrier = tuple[str, bool, bool]

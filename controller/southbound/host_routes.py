@@ -1,5 +1,6 @@
 """Host routes of the proxies: one netlink socket in each proxy's namespace (rtnetlink(7))."""
 
+import errno
 import socket
 import struct
 from collections.abc import Iterator
@@ -114,7 +115,7 @@ def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:
 
 
 class HostRoutes:
-    """The routes of one proxy, read once at the start: nobody else changes our routes.
+    """The routes of one proxy, read once at the start: nobody else adds or changes our routes.
 
     `timeout_s` is the least retransmission timeout of TCP on them, in seconds.
     """
@@ -140,7 +141,8 @@ class HostRoutes:
             self._index = self._netlink.interfaces()
         flags = NLM_F_CREATE | NLM_F_REPLACE
         self._netlink.send(self._request(RTM_NEWROUTE, flags, one) for one in change.additions)
-        self._netlink.send(self._request(RTM_DELROUTE, 0, one) for one in removals)
+        # The kernel itself has removed those of an interface that its user took down.
+        self._netlink.send((self._request(RTM_DELROUTE, 0, one) for one in removals), errno.ESRCH)
         self.installed = desired
         return len(change.additions), len(removals)
 

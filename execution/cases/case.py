@@ -244,7 +244,6 @@ def _plain(reading: Reading) -> dict[str, Any]:
 
 
 def _dropped(reading: Reading, fabric: Experiment) -> int:
-    """Packets that queues dropped; not on links that are meant to: failed ones, and lossy ones."""
-    lossy = {link.name for link in fabric.topology.links if link.impairment.loss}
-    meant, counters = fabric.placement.health.failed | lossy, reading.counters
+    """Packets that queues dropped; not on links that are meant to: failed ones."""
+    meant, counters = fabric.placement.health.failed, reading.counters
     return sum(values.dropped_packets for link, values in counters.items() if link not in meant)

@@ -297,8 +297,15 @@ class FaultCase:
         return health
 
     def _break(self, undos: ExitStack) -> None:
-        """Begin the temporary faults again, without an end; the controller reroutes, then dies."""
+        """Begin the temporary faults again, without an end; the controller reroutes, then dies.
+
+        Its response to their end comes first: the hold-down of a link may outlast the execution.
+        """
         again = [fault for fault in self.faults if fault.for_s is not None]
+        if again and self.fabric.bed.controller.is_running:
+            lasting = [fault for fault in self.faults if fault.for_s is None]
+            health = health_under(self.home.topology, lasting)
+            wait_until_converged(self.fabric.bed, health.failed)
         kills = [fault for fault in again if fault.component is Component.CONTROLLER]
         for fault in again:
             if fault not in kills:

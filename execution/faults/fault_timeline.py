@@ -3,6 +3,7 @@
 import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from math import inf
@@ -59,12 +60,13 @@ class FaultTimeline:
         heapq.heappush(self._due, (moment_s, next(self._numbers), action))
 
     def _begin(self, fault: Fault) -> None:
-        number, begun_ns = next(self._numbers), time.monotonic_ns()
+        number, called_ns = next(self._numbers), time.monotonic_ns()
         topology = self._fabric.topology
         if fault.mode is FaultMode.KILL and fault.component in (Component.GPU, Component.DOMAIN):
             for gpu in nodes(topology, fault):
                 self._fabric.agents.lose(topology.gpus.index(topology.gpu_by_name[gpu]))
         self._undos[number] = break_component(self._injector, topology, fault)
+        begun_ns = self._injector.moment_ns(called_ns)
         self._records[number] = FaultRecord(fault, begun_ns, None)
         lasts_s = fault.period_s / 2 if fault.mode is FaultMode.FLAP else fault.for_s
         if lasts_s is not None:
@@ -74,9 +76,9 @@ class FaultTimeline:
     def _end(self, number: int) -> None:
         undo = self._undos.pop(number, None)
         if undo is not None:
-            # The controller may see a link work before the repair has returned.
-            record, ended_ns = self._records[number], time.monotonic_ns()
+            record, called_ns = self._records[number], time.monotonic_ns()
             undo()
+            ended_ns = self._injector.moment_ns(called_ns)
             self._records[number] = FaultRecord(record.fault, record.begun_ns, ended_ns)
 
     def __call__(self, since_start_s: float) -> float:
@@ -129,13 +131,11 @@ def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -
 
 
 def _all(undos: Iterator[Undo]) -> Undo:
-    made = list(undos)
-
-    def undo() -> None:
-        for one in reversed(made):
-            one()
-
-    return undo
+    """Return one undo for all; undo those that were made if a later one cannot be."""
+    with ExitStack() as made:
+        for undo in undos:
+            made.callback(undo)
+        return made.pop_all().close
 
 
 def moment_s(fault: Fault, schedule: Steps, prediction: Prediction) -> float:

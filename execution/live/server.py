@@ -76,7 +76,7 @@ class LiveServer:
         sources = Sources(
             fabric["interfaces"], [(p, n) for p, n in fabric["ends"]], fabric["process_ids"]
         )
-        with suppress(OSError):  # the fabric has just gone
+        with suppress(OSError, EmulationError):  # the fabric has just gone
             self._reader = self._opened.enter_context(link_reader(sources))
         self._journal, self._journal_read = Path(fabric["journal"]), 0
 

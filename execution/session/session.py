@@ -180,8 +180,9 @@ class Session:
 
     def _begin(self, fault: Fault) -> FaultRecord:
         with self._connecting:
-            record = FaultRecord(fault, time.monotonic_ns(), None)
+            called_ns = time.monotonic_ns()
             undo = break_component(self._injector, self.topology, fault)
+            record = FaultRecord(fault, self._injector.moment_ns(called_ns), None)
             self._undos[fault.target] = fault, undo
         self._changed(self)
         self._wait_until_converged()

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import end, last_words, start
-from model.errors import EXIT_INTERRUPTED, InputError
+from model.errors import EXIT_INTERRUPTED, InputError, NotReady
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
@@ -192,4 +192,7 @@ def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     if exit_code == EXIT_INTERRUPTED:
         return "its run was interrupted"
-    return state.get("cause") or last_words(log).rpartition("railbed: ")[2]
+    # A run that was refused has no folder: the latest is that of an earlier attempt.
+    refused = exit_code in (InputError.exit_code, NotReady.exit_code)
+    told = None if refused else state.get("cause")
+    return told or last_words(log).rpartition("railbed: ")[2]

@@ -13,7 +13,7 @@ from linux.files.user_files import digest_of
 from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
-from results.store.sweeps import SweepFolder, begin_sweep, begun_at_once, find_sweep
+from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
 from scenarios.format.document import UNREADABLE, parser, refuse_comments, unreadable, value_of
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
@@ -239,7 +239,7 @@ class SweepRequest:
         self,
         store: Path,
         check: Check,
-        require: Callable[[], None] = begun_at_once,
+        require: Callable[[], None] = lambda: None,
         machine_by: Callable[[str], Machine | None] = unknown_elsewhere,
     ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.

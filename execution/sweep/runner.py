@@ -12,7 +12,7 @@ from execution.sweep.progress import SweepListener, remaining
 from linux.files.user_files import work_folder
 from model.sweep import Point
 from results.store.records import read_json, write_json
-from results.store.runs import copy_into_store
+from results.store.runs import copy_into_store, require_writable
 from results.store.sweeps import SweepFolder
 from scenarios.scenario import Scenario
 
@@ -59,6 +59,7 @@ def run_several(
 
     The folders of all runs, of early ended ones, too, are moved into `store`.
     """
+    require_writable(store)
     results: dict[str, dict[str, Any] | str] = {}
     with work_folder() as place:
         orders = _orders(scenarios, options, place, listener)

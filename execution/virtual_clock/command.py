@@ -19,7 +19,7 @@ from linux.files.user_files import digest_of as digest_of_files
 from linux.files.user_files import work_folder
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
-from results.store.runs import digest_of, read_state
+from results.store.runs import digest_of, read_state, require_writable
 from results.store.sweeps import WITH_RESULT
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
@@ -126,6 +126,7 @@ def run_virtually(
     A known result is copied, unless `fresh`. Prints lines if there is `progress`. Raises
     `EndedInside` if the run ended without a result.
     """
+    require_writable(store)
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh, progress=progress) as result:
         (run,) = result.runs
@@ -156,6 +157,7 @@ def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[s
 
     Its runs come into `store`, the complete ones with the clock.
     """
+    require_writable(store)
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:
         for run in result.runs:

@@ -7,16 +7,8 @@ from linux.files.user_files import digest_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
-    "commands",
-    "controller",
-    "execution",
-    "linux",
-    "model",
-    "results",
-    "scenarios",
-    "studies",
-    "testbed",
-    "traffic_gen",
+    *("commands", "controller", "execution", "linux", "model"),
+    *("results", "scenarios", "studies", "testbed", "traffic_gen"),
 )
 
 

@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
@@ -119,7 +119,8 @@ def write_bytes(place: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
-    sync_folder(place.parent)
+    # The name reaches the disk; the folder may be a link to one.
+    _sync(place.parent, os.O_DIRECTORY)
 
 
 def cleared(place: Path) -> Path:
@@ -148,11 +149,6 @@ def sync(folder: Path) -> None:
 def sync_file(place: Path) -> None:
     """Let a file reach the disk (fsync(2)); a link is not followed."""
     _sync(place, os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder reach the disk; it may be a link to one."""
-    _sync(folder, os.O_DIRECTORY)
 
 
 def _sync(place: Path, flags: int) -> None:
@@ -240,10 +236,22 @@ def remove_unfinished(above: Path) -> int:
 
 def is_in_work(folder: Path) -> bool:
     """Whether this is the work folder of a process that has not ended."""
-    lock = _lock(folder) if folder.name.startswith(WORK_PREFIX) else None
-    if lock is not None:
+    return folder.name.startswith(WORK_PREFIX) and is_locked(folder, os.O_DIRECTORY, unknown=True)
+
+
+def is_locked(place: Path, flags: int, *, unknown: bool) -> bool:
+    """Whether a process holds the lock of a file (flock(2)); `unknown` if it cannot be opened."""
+    try:
+        lock = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags)
+    except OSError:
+        return unknown
+    try:
+        flock(lock, LOCK_SH | LOCK_NB)
+    except OSError:
+        return True
+    finally:
         os.close(lock)
-    return folder.name.startswith(WORK_PREFIX) and lock is None
+    return False
 
 
 def _lock(folder: Path) -> int | None:

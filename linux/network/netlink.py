@@ -10,8 +10,9 @@ import errno
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from linux.network.socket_options import SO_RCVBUFFORCE
@@ -29,14 +30,19 @@ LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
 IFF_UP = 1
 RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
-TCA_KIND, TCA_STATS, TCA_XSTATS = 1, 3, 4
+TCA_KIND, TCA_OPTIONS, TCA_STATS, TCA_XSTATS = 1, 2, 3, 4
+TC_H_ROOT = 0xFFFF_FFFF
 # struct tcmsg, struct tc_stats (linux/rtnetlink.h, gen_stats.h): bytes, packets, drops,
 # overlimits, bps, pps, qlen, backlog.
 TCMSG = struct.Struct("=BxxxiIII")
 TC_STATS = struct.Struct("=QIIIIIII")
 # struct tc_red_xstats (linux/pkt_sched.h): early, pdrop, other, marked.
 RED_STATS = struct.Struct("=IIII")
-SHAPER, MARKING = b"htb\0", b"red\0"
+# struct tc_netem_qopt: latency and limit, then the loss, 0 for none.
+LOSS = struct.Struct("=8xI")
+SHAPER, MARKING, LOSING = b"htb\0", b"red\0", b"netem\0"
+# The upper half of the handles of the shaper and of its classes.
+SHAPER_MAJOR = 1
 # The alias (ip-link(8)) of an interface that is to be taken out of use before it goes down.
 DRAINED = "railbed: drained"
 BUFFER_BYTES = 1 << 18
@@ -81,17 +87,18 @@ class NetlinkSocket:
         """Close the socket, which releases its namespace."""
         self.sock.close()
 
-    def send(self, requests: Iterable[Request]) -> None:
+    def send(self, requests: Iterable[Request], but_for: int = 0) -> None:
         """Send all requests in order; raises `Refused` for the first that failed.
 
-        All must ask for an answer (NLM_F_ACK), as pyroute2's do.
+        All must ask for an answer (NLM_F_ACK), as pyroute2's do. An error with the number `but_for`
+        (errno(3)) is none.
         """
         left = iter(requests)
         while some := list(islice(left, REQUESTS_A_CALL)):
             self.sock.send(b"".join(message for _, message in some))
-            self._check(some)
+            self._check(some, but_for)
 
-    def _check(self, requests: Sequence[Request]) -> None:
+    def _check(self, requests: Sequence[Request], but_for: int) -> None:
         """Read the kernel's answers, one for each request and in their order."""
         codes: list[int] = []
         while len(codes) < len(requests):
@@ -99,7 +106,8 @@ class NetlinkSocket:
             places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
             codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
         for (what, _), code in zip(requests, codes, strict=True):
-            _require_success(what, code)
+            if -code != but_for:
+                _require_success(what, code)
 
     def _answer(self) -> bytes:
         try:
@@ -207,7 +215,10 @@ def aligned(length: int) -> int:
 
 @dataclass(frozen=True)
 class Queue:
-    """A shaper's queue at an interface: its backlog now, its drops and marks since creation."""
+    """A shaper's queue at an interface: its backlog now, its drops and marks since creation.
+
+    Packets that a lossy link loses on purpose are no drops.
+    """
 
     interface: int
     backlog_bytes: int
@@ -222,26 +233,40 @@ def read_queues(netlink: NetlinkSocket) -> list[Queue]:
     measurement.
     """
     asked = request(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
-    queues: dict[int, Queue] = {}
-    for answer in netlink.dump(asked):
-        for queue in parse_queues(answer):
-            # The queue that marks is within the shaper, which comes first.
-            if shaper := queues.get(queue.interface):
-                queue = replace(shaper, marked_packets=queue.marked_packets)
-            queues[queue.interface] = queue
-    return list(queues.values())
+    return parse_queues(netlink.dump(asked))
 
 
-def parse_queues(answer: bytes) -> Iterator[Queue]:
-    """Yield the shapers' queues, and those that mark, in one part of the kernel's answer."""
+def parse_queues(answers: Iterable[bytes]) -> list[Queue]:
+    """Return the shapers' queues, by the parts of the kernel's answer.
+
+    A shaper counts all drops in it; where packets are lost, only those of the queues behind count.
+    """
+    shapers, lossy = dict[int, Sequence[int]](), set[int]()
+    marked, behind = Counter[int](), Counter[int]()
+    for answer in answers:
+        for interface, parent, places in _queues_in(answer):
+            kind, figures = places[TCA_KIND], TC_STATS.unpack_from(answer, places[TCA_STATS])
+            if parent == TC_H_ROOT and answer.startswith(SHAPER, kind):
+                shapers[interface] = figures
+            elif answer.startswith(LOSING, kind):
+                if any(LOSS.unpack_from(answer, places[TCA_OPTIONS])):
+                    lossy.add(interface)
+            elif parent >> 16 != SHAPER_MAJOR:
+                behind[interface] += figures[2]
+            if answer.startswith(MARKING, kind) and TCA_XSTATS in places:
+                marked[interface] += RED_STATS.unpack_from(answer, places[TCA_XSTATS])[3]
+    return [
+        Queue(number, figures[7], behind[number] if number in lossy else figures[2], marked[number])
+        for number, figures in shapers.items()
+    ]
+
+
+def _queues_in(answer: bytes) -> Iterator[tuple[int, int, dict[int, int]]]:
+    """Yield each queue's interface, its parent, and where its attributes are; if it has counts."""
     for kind, begin, end in places_in(answer):
         if kind == RTM_NEWQDISC:
+            _family, interface, _handle, parent, _info = TCMSG.unpack_from(answer, begin)
             places = attribute_places(answer, begin + TCMSG.size, end)
             attributes = {kind: place for kind, place, _ in places}
-            interface, name = TCMSG.unpack_from(answer, begin)[1], attributes[TCA_KIND]
-            if answer.startswith(SHAPER, name) and TCA_STATS in attributes:
-                figures = TC_STATS.unpack_from(answer, attributes[TCA_STATS])
-                yield Queue(interface, backlog_bytes=figures[7], dropped_packets=figures[2])
-            elif answer.startswith(MARKING, name) and TCA_XSTATS in attributes:
-                *_, marked = RED_STATS.unpack_from(answer, attributes[TCA_XSTATS])
-                yield Queue(interface, 0, 0, marked)
+            if TCA_STATS in attributes:
+                yield interface, parent, attributes

@@ -27,6 +27,9 @@ ANSWER_S = 10
 LOOKED_AT_ONCE = 8
 # The shell waits for the end of its input, whose other end this process alone has.
 PROGRAM = 'read -r _; exec "$@"'
+# Likewise, a shell beside a command interrupts the command and its children, as Ctrl-C does.
+INTERRUPTED = 'exec 3<&0 </dev/null; { read -r _; kill -INT 0; } <&3 & exec 3<&-; exec "$@"'
+INTERRUPTED_S = 60
 
 
 def start(
@@ -85,6 +88,23 @@ def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
         return process.communicate(timeout=CHECK_EVERY_S)
     except subprocess.TimeoutExpired:
         return None
+
+
+def exit_code_of(*command: str | Path) -> int:
+    """Return the exit code of a command that has children, which may take minutes.
+
+    All are interrupted (SIGINT) if this process ends meanwhile, however it ends.
+    """
+    shell = ["sh", "-c", INTERRUPTED, "command", *command]
+    process = subprocess.Popen(shell, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        return process.wait()
+    except BaseException:
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=INTERRUPTED_S)
+        raise
+    finally:
+        end(process)
 
 
 def first_line(*command: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from linux.files.user_files import is_locked
 from model.errors import EmulationError
 
 RUNS = Path("/run/railbed")
@@ -123,14 +124,4 @@ def run_of(process_id: int) -> str | None:
 
 def _is_alive(entry: Path) -> bool:
     """Whether this is a run's folder, and the run holds its lock."""
-    try:
-        lock = os.open(entry / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_locked(entry / "lock", os.O_NONBLOCK, unknown=False)

@@ -59,14 +59,10 @@ def _work_off(work: Callable[[Item], Result], left: "deque[tuple[Item, Future[Re
         with suppress(IndexError):  # another thread was quicker
             item, future = left.popleft()
             if future.set_running_or_notify_cancel():
-                _finish(future, work, item)
-
-
-def _finish(future: "Future[Result]", work: Callable[[Item], Result], item: Item) -> None:
-    try:
-        future.set_result(work(item))
-    except BaseException as error:
-        future.set_exception(error)
+                try:
+                    future.set_result(work(item))
+                except BaseException as error:
+                    future.set_exception(error)
 
 
 def _wait(futures: "Sequence[Future[Result]]", check: Callable[[], None]) -> None:

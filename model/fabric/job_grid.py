@@ -21,13 +21,15 @@ class JobGrid:
     """Domains of `size` slots each, of which those that are `missing` hold no GPU.
 
     Ranks number the GPUs that are there, domain after domain. As many neighbours as `gpus_per_nic`
-    share a NIC, whose link the first of them has.
+    share a NIC, whose link the first of them has. Of a part in which others share one, `sharing`
+    has the number of each slot's NIC.
     """
 
     domains: int
     size: int
     missing: tuple[Slot, ...] = ()
     gpus_per_nic: int = 1
+    sharing: tuple[int, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -75,22 +77,27 @@ class JobGrid:
     def holders(self) -> dict[Slot, Slot]:
         """For each GPU's slot, that of the GPU with its NIC: of those that share it, the first."""
         first: dict[Slot, Slot] = {}
-        shared = self.gpus_per_nic
-        return {(d, r): first.setdefault((d, r // shared), (d, r)) for d, r in self.slots}
+        return {(d, r): first.setdefault((d, self._nic(r)), (d, r)) for d, r in self.slots}
+
+    def _nic(self, rail: int) -> int:
+        """Return the number of the NIC that the GPUs of a rail use."""
+        return self.sharing[rail] if self.sharing else rail // self.gpus_per_nic
 
     @cached_property
     def shared_rails(self) -> tuple[tuple[int, ...], ...]:
         """For each NIC that every domain has, the local rank with its link, by domain."""
         by_nic = defaultdict[int, list[int]](list)
         for _, rail in dict.fromkeys(self.holders.values()):
-            by_nic[rail // self.gpus_per_nic].append(rail)
+            by_nic[self._nic(rail)].append(rail)
         return tuple(tuple(rails) for rails in by_nic.values() if len(rails) == self.domains)
 
     @property
     def nics(self) -> "Ints":
         """The domain of every rank, and the number of its NIC there: a row for each."""
-        numbers: Ints = self.places // ([1], [self.gpus_per_nic])
-        return numbers
+        import numpy as np
+
+        domains, rails = self.places
+        return np.stack([domains, np.array(list(map(self._nic, range(self.size))))[rails]])
 
     def part(self, domains: range, rails: range) -> "JobGrid":
         """Return the grid of some consecutive domains and rails, counted from its own corner."""
@@ -99,19 +106,24 @@ class JobGrid:
             for domain, rail in self.missing
             if domain in domains and rail in rails
         )
-        return JobGrid(len(domains), len(rails), missing, self.shared_by(rails))
+        return self.among(len(domains), rails, missing)
 
-    def shared_by(self, rails: Sequence[int]) -> int:
-        """Return how many GPUs share a NIC in a part with these rails; 1 if not all of them do."""
-        nics = [rail // self.gpus_per_nic for rail in rails]
-        shared = min(self.gpus_per_nic, len(rails))
-        numbers = {nic: number for number, nic in enumerate(dict.fromkeys(nics))}
-        alike = all(numbers[nic] == place // shared for place, nic in enumerate(nics))
-        return shared if alike else 1
+    def among(
+        self, domains: int, rails: Sequence[int], missing: tuple[Slot, ...] = ()
+    ) -> "JobGrid":
+        """Return a grid of GPUs of these rails, which share NICs as here."""
+        numbers: dict[int, int] = {}
+        sharing = tuple(numbers.setdefault(self._nic(rail), len(numbers)) for rail in rails)
+        shared = sharing.count(0)
+        if sharing == tuple(place // shared for place in range(len(rails))):
+            return JobGrid(domains, len(rails), missing, shared)
+        return JobGrid(domains, len(rails), missing, sharing=sharing)
 
     def __str__(self) -> str:
         """Domains and GPUs in each, in words: `4 x 8 GPUs`, or the sizes of unequal domains."""
         told = f"{self.domains} x {self.size} GPUs"
         if self.missing:
             told = f"{self.gpus} GPUs in domains of {', '.join(map(str, self.sizes))}"
+        if self.sharing:
+            return f"{told}, {1 + max(self.sharing)} NICs a domain"
         return told + (f", {self.gpus_per_nic} a NIC" if self.gpus_per_nic > 1 else "")

@@ -134,9 +134,7 @@ def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
         for _, group in groupby(ranks, key=lambda rank: grid.slots[rank][0])
     ]
     if all(rails == by_domain[0] for rails in by_domain):
-        gpus_per_nic = grid.shared_by(by_domain[0])
-        own = JobGrid(len(by_domain), len(by_domain[0]), gpus_per_nic=gpus_per_nic)
-        return Communicator(tuple(ranks), own)
+        return Communicator(tuple(ranks), grid.among(len(by_domain), by_domain[0]))
     if list(ranks) == list(range(grid.gpus)):
         return Communicator(tuple(ranks), grid)
     return Communicator(tuple(ranks), JobGrid(len(ranks), 1))

@@ -219,26 +219,33 @@ def _rings_s(_kind: FabricKind, grid: Grid, size: float) -> float:
 
 
 def _nvls_s(_kind: FabricKind, grid: Grid, size: float) -> float:
-    """(x+1)D/(x C_F) or 2(y-1)D/(xy C_S): HB switches reduce and multicast, rings are on rails."""
-    return _in_switches_s(grid, size, 2 * grid.along_s(grid.y - 1, size / grid.slices / grid.n))
+    """(x+1)D/(x C_F) or RD/(xk C_S): HB switches reduce and multicast; trees of R rounds on rails.
+
+    NCCL's NVLS tree, of k slices: between nodes it has no other NVLS without switches that reduce.
+    """
+    each = size / grid.x / grid.slices
+    first, last = (grid.along_s(len(rounds(grid.y, k)), each) for k in (1, grid.slices))
+    return _in_switches_s(grid, size, first, last)
 
 
 def _nvls_sharp_s(_kind: FabricKind, grid: Grid, size: float) -> float:
     """(x+1)D/(x C_F) or D/(x C_S): rail switches reduce and multicast, too."""
-    return _in_switches_s(grid, size, grid.along_s(min(1, grid.y - 1), size / grid.slices / grid.x))
+    along = grid.along_s(min(1, grid.y - 1), size / grid.x / grid.slices)
+    return _in_switches_s(grid, size, along, grid.slices * along)
 
 
-def _in_switches_s(grid: Grid, size: float, along: float) -> float:
+def _in_switches_s(grid: Grid, size: float, first: float, last: float) -> float:
     """Reduce a slice in an HB switch, on its rail, and multicast it, while others do the same.
 
+    Rails have the `first` slice when it is on its rail this long, and the `last` one after all.
     A GPU's HB link carries its slice to the switch to be reduced, and 1/x of it to be multicast
     (Ishii and Wells, The NVLink-Network Switch, Hot Chips 34, 2022: N+1 of 2N).
     """
     if grid.x == 1:
-        return grid.slices * along
+        return last
     within = grid.within_s(1, size / grid.slices)
     both = grid.within_s(1, (1 + 1 / grid.x) * size / grid.slices)
-    return 2 * within + along + (grid.slices - 1) * max(along, both)
+    return 2 * within + max(last, first + (grid.slices - 1) * both)
 
 
 def _stages_s(_kind: FabricKind, grid: Grid, size: float) -> float:
@@ -313,11 +320,11 @@ STAGES = ClosedForm(
     steps=lambda grid: grid.n - 1 + grid.slices - 1,
     count=lambda grid: grid.slices * (grid.n - 1),
 )
-# AllReduces in switches: each GPU sends each slice to its HB switch, and along its rail.
+# AllReduces in switches: each GPU sends each slice to its HB switch, and by its rail's trees.
 NVLS = ClosedForm(
     _nvls_s,
-    steps=lambda grid: 2 + 2 * (grid.y - 1) * grid.slices,
-    count=lambda grid: 2 * grid.n * grid.y * grid.slices,
+    steps=lambda grid: 2 + len(rounds(grid.y, grid.slices)),
+    count=lambda grid: 2 * (grid.n + grid.x * (grid.y - 1)) * grid.slices,
 )
 NVLS_SHARP = ClosedForm(
     _nvls_sharp_s,

@@ -2,7 +2,7 @@
 
 From NCCL 2.30.7: `ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in `src/graph/tuning.cc`; rates of
 channels as `src/graph/search.cc` finds them on DGX. Latencies are in microseconds, bandwidths in
-GB/s. A node is an HB domain. Between nodes, each NIC has one channel.
+GB/s. A node is an HB domain.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,11 @@ NETWORK_US = {TREE: (5.0, 8.5, 14.0), RING: (2.7, 4.0, 14.0)}
 NVLS_US, NVLS_TREE_US, NVLS_PART = 25.0, 20.9, 0.85
 # GPUs of a node from which on NCCL has NVLS (`ncclNvlsInit` in src/transport/nvls.cc).
 NVLS_GPUS = 3
+# What the search tries for NVLS in a node (`sm90SpeedArrayIntra`), and the NVLinks of a GPU: 18 of
+# 20.6. They carry a channel for each GPU, and the GPU's own one twice (`ncclTopoSearchTryNvls`).
+NVLS_RATES, NVLINKS = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0), 370.8
+# From this rate on, few channels are cut in two (`ncclTopoDupChannels`).
+CUT_RATE, CUT_CHANNELS = 25.0, 4
 # A ring of protocol Simple between nodes, once each GPU's part of a channel has 64 bytes.
 PLATEAU, PLATEAU_BYTES = 1.4, 64
 # The part of its rate that a tree has, by protocol and size: 64 bytes, then twice as much each.
@@ -45,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Platform:
-    """Number and rate of channels within a node, their rate between nodes, and their limits.
+    """Number and rate of channels within a node, that of a NIC between nodes, and their limits.
 
     `overhead_us` is that of a message; `limits` are for one, two and more nodes.
     """
@@ -62,9 +67,9 @@ OF_H100 = (
     Limits(39, 36.7, 36.7, 41.4, 57.7),
     Limits(20.4, 36.7, 29, 36, 45.5),
 )
-HOPPER = Platform((6, 60.0), between=48.0, overhead_us=1.0, limits=OF_H100)
+HOPPER = Platform((12, 30.0), between=48.0, overhead_us=1.0, limits=OF_H100)
 KNOWN = {
-    "dgx-a100": Platform((6, 40.0), between=24.0, overhead_us=2.0, limits=OF_A100),
+    "dgx-a100": Platform((12, 20.0), between=24.0, overhead_us=2.0, limits=OF_A100),
     "dgx-h100": HOPPER,
     "dgx-h200": HOPPER,
 }
@@ -100,7 +105,9 @@ class _Model:
     def __init__(self, known: Platform, nodes: int, gpus: int, size_bytes: float) -> None:
         self._known, self._nodes, self._gpus, self._size = known, nodes, gpus, size_bytes
         self._limits, self._ranks = known.limits[min(nodes, 3) - 1], nodes * gpus
-        self._channels, self._rate = known.within if nodes == 1 else (gpus, known.between)
+        cut = 2 if known.between >= CUT_RATE and gpus <= CUT_CHANNELS else 1
+        between = cut * gpus, known.between / cut
+        self._channels, self._rate = known.within if nodes == 1 else between
         self._depth = int(log2(nodes))
         # A ring AllReduce has 2(n-1) steps, of one of n parts each.
         self._per_step = self._ranks / (2 * (self._ranks - 1))
@@ -134,7 +141,10 @@ class _Model:
         chain_us = (self._gpus - 1) * NVLINK_US[TREE][which]
         latency_us = START_US[TREE][which] + 2 * (chain_us + self._depth * NETWORK_US[TREE][which])
         channels, limits = self._channels, self._limits
-        simple = channels * min(0.92 * self._rate, limits.tree)
+        # For two nodes, the search raises the rate within a node, and it alone counts.
+        simple = channels * (
+            limits.tree if self._nodes == 2 else min(0.92 * self._rate, limits.tree)
+        )
         part = 7 / 9 if self._nodes == 1 else 120 / 128
         ll128 = min(part * simple, channels * limits.tree_ll128)
         rate = (min(simple / 3.8, limits.all_ll), ll128, simple)[which]
@@ -142,7 +152,9 @@ class _Model:
         return latency_us, rate / 2 * (*TREE_PARTS[which], 1.0)[min(power, len(TREE_PARTS[which]))]
 
     def _nvls(self) -> tuple[float, float]:
-        within = 2 * self._rate * NVLS_PART * (self._channels - 1) / self._channels
-        between = self._rate * (1 + (self._nodes == 2))
-        rate = self._channels * min(within, between, self._limits.nvls)
+        gpus, most = self._gpus, NVLS_RATES[0] if self._nodes == 1 else self._known.between
+        rates = (rate for rate in NVLS_RATES if rate * (gpus + 1) <= NVLINKS)
+        within = 2 * min(most, max(rates, default=NVLS_RATES[-1])) * NVLS_PART * (gpus - 1) / gpus
+        between = most * (1 + (self._nodes == 2))
+        rate = gpus * min(within, between, self._limits.nvls)
         return NVLS_US + 2 * self._depth * NVLS_TREE_US, rate * self._per_step

@@ -43,6 +43,8 @@ SAME_SHARE = 1e-12
 # Marks a part of a path that the source or switch does not determine with the destination alone.
 UNKNOWN = -2
 OF_HB = {LinkKind.HB, LinkKind.HB_TRUNK}
+# Larger keys would take more memory than a sort of them is worth.
+MOST_KEYS = 1 << 22
 
 
 class Directions:
@@ -78,28 +80,33 @@ class PairPaths:
         self._lanes, self._slots = spec.lanes, np.array(list(routing.topology.gpu_at)).T
         self._number = np.full((spec.domains, spec.domain_size), UNKNOWN)
         self._number[tuple(self._slots)] = np.arange(len(self._gpus))
+        # GPUs with the same number reach each other over HB switches alone.
+        crossbars = routing.live.crossbar
+        named = [crossbars[gpu.gpu] or f"none of {gpu.name}" for gpu in self._gpus]
+        self._crossbar = np.unique(named, return_inverse=True)[1]
 
     def rows(self, sources: Ints, destinations: Ints) -> Ints:
         """Return the path of each pair of GPUs, as a row of numbers padded with `PADDING`."""
         egress, port = self._egress(sources, destinations)
         arrived = egress == destinations // self._lanes
-        through = (egress != sources) & ~arrived
+        through = np.flatnonzero((egress != sources) & ~arrived)
         known = egress != UNKNOWN
         further, port[through] = self._egress(egress[through], destinations[through])
         known[through] &= further == egress[through]
-        leaves = known & ~arrived
         up, down, leaf, ascent, descent, *nics = self._links()
-        rows = np.full((len(sources), 5), PADDING)
         within = known & (egress != sources)
-        rows[within, 0], rows[within, 3] = up[sources[within]], down[egress[within]]
         across = within & (leaf[sources] != leaf[egress])
-        rows[across, 1], rows[across, 2] = ascent[sources[across]], descent[egress[across]]
-        rows[leaves, 4] = np.stack(nics)[port[leaves], egress[leaves]]
-        ends = self._from_switches(egress[leaves], port[leaves], destinations[leaves])
-        known[leaves] &= ends[:, 0] != UNKNOWN
-        rows = np.hstack([rows, np.full((len(rows), ends.shape[1]), PADDING)])
-        rows[leaves, 5:] = ends
-        return self.walked(rows, np.flatnonzero(~known), sources, destinations)
+        leaves = known & ~arrived
+        places = np.flatnonzero(leaves)
+        ends = self._from_switches(egress[places], port[places], destinations[places])
+        known[places] &= ends[:, 0] != UNKNOWN
+        # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.
+        hops = np.full((5 + ends.shape[1], len(sources)), PADDING)
+        hops[0], hops[3] = np.where(within, [up[sources], down[egress]], PADDING)
+        hops[1], hops[2] = np.where(across, [ascent[sources], descent[egress]], PADDING)
+        hops[4] = np.where(leaves, np.stack(nics)[port, egress], PADDING)
+        hops[5:, places] = ends.T
+        return self.walked(hops.T, np.flatnonzero(~known), sources, destinations)
 
     def _links(self) -> tuple[Ints, ...]:
         """Return each GPU's direction into its HB switch, and out of it.
@@ -128,26 +135,29 @@ class PairPaths:
     def _egress(self, sources: Ints, destinations: Ints) -> tuple[Ints, Ints]:
         """Return the GPU that each source sends to, or itself, and the lane of its own port.
 
-        The GPU is `UNKNOWN` if there are several.
+        The GPU is `UNKNOWN` if there are several, or if HB links within the domain have failed.
 
-        Within the HB domain this is the destination. It is the same for all equivalent domains.
+        Over HB switches this is the destination. It is the same for all equivalent domains.
         """
+        to = destinations // self._lanes
+        egress = np.where(self._crossbar[sources] == self._crossbar[to], to, UNKNOWN)
+        port, domain = np.zeros_like(egress), self._slots[0]
+        leaves = np.flatnonzero(domain[sources] != domain[to])
+        sources, destinations = sources[leaves], destinations[leaves]
         first = np.array(self._routing.live.equivalent)
         domains, rails = self._slots[:, sources]
-        count = len(self._gpus) * self._lanes
-        same = domains == self._slots[0, destinations // self._lanes]
-        keys = self._number[first[domains], rails] * count + destinations
-        keys = np.where(same, -1 - sources * count - destinations, keys)
-        _, examples, which = np.unique(keys, return_index=True, return_inverse=True)
+        keys = self._number[first[domains], rails] * len(self._gpus) * self._lanes + destinations
+        examples, which = _distinct(keys)
         egresses = [
             self._only_egress(self._gpus[source], self._destination(destination))
             for source, destination in zip(
                 sources[examples].tolist(), destinations[examples].tolist(), strict=True
             )
         ]
-        rail, port = np.array(egresses, np.int64).reshape(-1, 2)[which].T
+        rail, port[leaves] = np.array(egresses, np.int64).reshape(-1, 2)[which].T
         number = self._number[domains, np.maximum(rail, 0)]
-        return np.where(rail == UNKNOWN, UNKNOWN, number), port.copy()
+        egress[leaves] = np.where(rail == UNKNOWN, UNKNOWN, number)
+        return egress, port
 
     def _destination(self, number: int) -> Gpu:
         return self._gpus[number // self._lanes].by(number % self._lanes)
@@ -165,10 +175,9 @@ class PairPaths:
             for nic in links(gpu) or [None] * self._lanes
         ]
         names, switch = np.unique(switches, return_inverse=True)
-        keys, which = np.unique(
-            switch[egress * self._lanes + port] * count + destinations, return_inverse=True
-        )
-        pairs = zip(*(part.tolist() for part in np.divmod(keys, count)), strict=True)
+        keys = switch[egress * self._lanes + port] * count + destinations
+        examples, which = _distinct(keys)
+        pairs = zip(*(part.tolist() for part in np.divmod(keys[examples], count)), strict=True)
         rows = [self._from_switch(str(names[s]), self._destination(to)) for s, to in pairs]
         return _table(rows)[which]
 
@@ -207,6 +216,20 @@ class PairPaths:
         rows[places] = PADDING
         rows[places, : walked.shape[1]] = walked
         return rows
+
+
+def _distinct(keys: Ints) -> tuple[Ints, Ints]:
+    """Return the first place of each key, in order of keys, and the number of every key.
+
+    As `numpy.unique` does, but small keys need no sort.
+    """
+    if keys.max(initial=0) > MOST_KEYS:
+        _, examples, which = np.unique(keys, return_index=True, return_inverse=True)
+        return examples, which
+    first = np.full(1 + keys.max(initial=0), NONE)
+    first[keys[::-1]] = np.arange(len(keys))[::-1]  # of equal keys, the first one's place stays
+    known = first != NONE
+    return first[known], (np.cumsum(known) - 1)[keys]
 
 
 def _table(rows: Sequence[Sequence[int]]) -> Ints:
@@ -321,8 +344,10 @@ def _network(
     by_pair = PairPaths(routing, directions)
     paths = by_pair.rows(sources, destinations)
     class_of, classes = _classes(paths, directions.hops)
-    added = np.array([0.0, 0.0, *(added_s(epoch.topology, hop) for hop in directions.hops)])
-    delay_s = added[paths].sum(axis=1)
+    delay_s: Floats | float = 0.0
+    if spec.nic.links:
+        added = np.array([0.0, 0.0, *(added_s(epoch.topology, hop) for hop in directions.hops)])
+        delay_s = added[paths].sum(axis=1)
     paths = _spread(by_pair, paths, sources, destinations, np.where(by_roce, entropy, NONE), spec)
     paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
     beside = np.array([0.0, 0.0, *(epoch.beside.get(hop, 0.0) for hop in directions.hops)])
@@ -385,7 +410,7 @@ def _classes(paths: Ints, hops: Sequence[Hop]) -> tuple[Ints, tuple[PathClass, .
     codes = np.zeros(len(paths), np.int64)
     for column in kinds[paths].T:
         codes = np.where(column, codes * (len(KINDS) + 1) + column, codes)
-    _, examples, class_of = np.unique(codes, return_index=True, return_inverse=True)
+    examples, class_of = _distinct(codes)
     classes = (tuple(KINDS[kind - 1] for kind in kinds[row] if kind) for row in paths[examples])
     return class_of, tuple(classes)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from results.figures.kit import DASHES, MARKERS, printed
+from results.figures.kit import MARKERS, look, printed
 
 # Greys and hatches that distinguish series in print.
 GREYS = ("0.0", "0.45")
@@ -59,14 +59,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 
 def _curves(axes: Axes, panel: Curves) -> None:
     for index, (name, values) in enumerate(panel.series.items()):
-        axes.plot(
-            panel.x,
-            values,
-            label=name,
-            color=GREYS[index % 2],
-            marker=MARKERS[index % len(MARKERS)],
-            linestyle=DASHES[index % len(DASHES)],
-        )
+        axes.plot(panel.x, values, **look(index, color=GREYS[index % 2], label=name))
     for index, (name, points) in enumerate(panel.points.items()):
         _points(axes, name, points, MARKERS[index % len(MARKERS)])
     axes.set_xlabel(panel.x_label)

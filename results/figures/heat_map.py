@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from model.arrays import Floats
 from model.training.traffic import Traffic
@@ -37,7 +37,8 @@ def draw_pairs(
             interpolation="nearest",
         )
         ticks = np.unique([low, np.sqrt(low * high), high])
-        bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format=_bytes, shrink=0.8)
+        shown = FuncFormatter(lambda size, _: human_bytes(size))
+        bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format=shown, shrink=0.8)
         bar.minorticks_off()
     for border in borders:
         axes.axhline(border - 0.5, color="0.5", linewidth=0.4)
@@ -45,10 +46,6 @@ def draw_pairs(
     axes.grid(visible=False)
     axes.set_xlabel("receives")
     axes.set_ylabel("sends")
-
-
-def _bytes(size: float, _position: float) -> str:
-    return human_bytes(size)
 
 
 def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:

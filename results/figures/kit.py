@@ -123,6 +123,13 @@ def printed_files(path: Path) -> list[Path]:
     return [Path(f"{path}.{kind}") for kind in PRINTED]
 
 
+def look(index: int, **others: Any) -> dict[str, Any]:
+    """Colour, dash and marker of a series by its number; `others` add to them, or replace them."""
+    colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
+    shape = {"color": colour, "linestyle": dash, "marker": MARKERS[index % len(MARKERS)]}
+    return {**shape, **others}
+
+
 def plain(value: float, _position: float) -> str:
     """Format a label of a logarithmic axis: matplotlib's own is a formula."""
     return f"{value:g}"

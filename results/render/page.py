@@ -66,10 +66,7 @@ def render(articles: Sequence[Article]) -> str:
     environment.filters["drawn"] = lambda picture, prefix: Markup(picture.svg(prefix))
     # A narrow table breaks names of cases between their parts.
     environment.filters["in_parts"] = lambda name: escape(name).replace("/", Markup("/<wbr>"))
-    return environment.get_template("page.html").render(articles=articles, title=_title(articles))
-
-
-def _title(articles: Sequence[Article]) -> str:
-    """Name the runs; a comparison and a sweep name those of the articles after them."""
+    # A comparison and a sweep name the runs of the articles after them.
     named = articles if articles[0].repetition else articles[:1]
-    return ", ".join(article.name for article in named)
+    title = ", ".join(article.name for article in named)
+    return environment.get_template("page.html").render(articles=articles, title=title)

@@ -71,7 +71,7 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     widths = _widths(section)
     gap = 2 if _total(widths, 2) <= width else 1
     if _total(widths, gap) > width:
-        widths = _widths(section, heading=_longest_word)
+        widths = _widths(section, lambda heading: max(heading.split() or [""], key=cell_len))
     table = Table(
         box=None,
         padding=(0, gap, 0, 0),
@@ -115,10 +115,6 @@ def is_grouped(section: Section) -> bool:
 def is_heading(row: Row) -> bool:
     """Whether a row is the heading of those below it."""
     return len(row) == 1
-
-
-def _longest_word(heading: str) -> str:
-    return max(heading.split() or [""], key=cell_len)
 
 
 def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:

@@ -37,7 +37,7 @@ def steps(case: CaseData) -> list[Step]:
     """Return the steps of a case without faults."""
     number = step_numbers(case.one["source"], case.one["lane"])
     every = case.measured
-    arrived_s = every["arrived_ns"] / NS_PER_S
+    arrived_s, repeats = every["arrived_ns"] / NS_PER_S, every["repeat"]
     step_of = number[every["transfer"]]
     modeled_s = np.asarray(case.arrival_s)
     paths = paths_of(case)
@@ -45,9 +45,11 @@ def steps(case: CaseData) -> list[Step]:
     for step in range(int(number.max(initial=-1)) + 1):
         chosen = number == step
         busiest, seconds = _busiest(paths, case.one, chosen, case.topology.spec.entropies)
-        ends = _last_by_execution(every["repeat"], arrived_s, step_of == step)
+        mine = step_of == step
+        ends_s = [arrived_s[mine & (repeats == one)].max() for one in np.unique(repeats)]
+        measured = float(np.median(ends_s)) if ends_s else float("nan")
         modeled = float(modeled_s[chosen].max())
-        every_step.append(Step(step + 1, int(chosen.sum()), ends, modeled, busiest, seconds))
+        every_step.append(Step(step + 1, int(chosen.sum()), measured, modeled, busiest, seconds))
     return every_step
 
 
@@ -60,12 +62,6 @@ def step_numbers(sources: Ints, lanes: Ints) -> Ints:
     numbers = np.empty_like(order)
     numbers[order] = count[1:] - count[first] - 1
     return numbers
-
-
-def _last_by_execution(repeat: Ints, arrived_s: Floats, chosen: np.ndarray) -> float:
-    """The median over executions of the last arrival."""
-    ends = [arrived_s[chosen & (repeat == one)].max() for one in np.unique(repeat)]
-    return float(np.median(ends)) if ends else float("nan")
 
 
 ENDS = ("source", "destination", "lane")

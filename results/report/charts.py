@@ -8,28 +8,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results.figures import kit
 from results.figures.heat_map import draw_pairs
-from results.figures.kit import (
-    DASHES,
-    MARKERS,
-    MEASURED,
-    MODELED,
-    SERIES,
-    WIDE,
-    Picture,
-    drawing,
-    plain,
-)
 from results.report.analysis import Step, pair_bytes
 from results.report.run_data import CaseData
-from results.sections.section import human_bytes
+from results.sections.section import human_bytes, range_of
 
 Case = Mapping[str, Any]
 ROW, LEGEND_ROW = 0.34, 0.18
 MOST_TICKS = 7
 
 
-def completion(cases: Sequence[Case]) -> Picture:
+def completion(cases: Sequence[Case]) -> kit.Picture:
     """Measured median with the range of the executions, beside the model, for every case."""
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
@@ -37,16 +27,18 @@ def completion(cases: Sequence[Case]) -> Picture:
             axes.plot(
                 [measured["min"], measured["max"]],
                 [row, row],
-                color=MEASURED,
+                color=kit.MEASURED,
                 linewidth=5,
                 alpha=0.45,
                 solid_capstyle="butt",
             )
-            axes.plot(measured["median"], row, "o", color=MEASURED, markersize=6)
-            axes.plot(case["modeled_s"], row, "|", color=MODELED, markersize=15, markeredgewidth=2)
+            axes.plot(measured["median"], row, "o", color=kit.MEASURED, markersize=6)
+            axes.plot(
+                case["modeled_s"], row, "|", color=kit.MODELED, markersize=15, markeredgewidth=2
+            )
             write_beside(axes, row, f"{case['ratio']:.3f} {case['verdict']}")
-        axes.plot([], [], "o", color=MEASURED, label="measured, bar: all executions")
-        axes.plot([], [], "|", color=MODELED, markersize=11, markeredgewidth=2, label="modeled")
+        axes.plot([], [], "o", color=kit.MEASURED, label="measured, bar: all executions")
+        axes.plot([], [], "|", color=kit.MODELED, markersize=11, markeredgewidth=2, label="modeled")
         axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
         axes.set_xlabel("completion time (emulated s); measured / modeled")
         figure.legend(loc="outside upper left", ncols=2)
@@ -54,28 +46,28 @@ def completion(cases: Sequence[Case]) -> Picture:
     slowest = max(cases, key=lambda case: float(case["measured_s"]["median"]))
     ends = (f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest))
     sentence = f"Completion times, {len(cases)} in all, from {' to '.join(ends)}."
-    return Picture("completion", sentence, figure)
+    return kit.Picture("completion", sentence, figure)
 
 
-def ratios(cases: Sequence[Case]) -> Picture:
+def ratios(cases: Sequence[Case]) -> kit.Picture:
     """Every execution's time over the model's, less one, in percent."""
     with case_rows(cases, 1.0, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             values = [100 * (s / case["modeled_s"] - 1) for s in case["measured_s"]["values"]]
-            axes.plot(values, [row] * len(values), "o", color=MEASURED, alpha=0.6, markersize=5)
-        axes.axvline(0, color=MODELED, linewidth=1.5)
+            axes.plot(values, [row] * len(values), "o", color=kit.MEASURED, alpha=0.6, markersize=5)
+        axes.axvline(0, color=kit.MODELED, linewidth=1.5)
         axes.set_xlabel("measured - modeled, % of the model; a dot is an execution")
         widest = max(2.0, *(abs(x) for x in axes.get_xlim()))
         axes.set_xlim(-widest, widest)
     worst = max(cases, key=lambda case: abs(case["ratio"] - 1))
     sentence = f"The largest residual of a median is {100 * (worst['ratio'] - 1):+.1f} %"
-    return Picture("residuals", f"{sentence}, in {worst['case']}.", figure)
+    return kit.Picture("residuals", f"{sentence}, in {worst['case']}.", figure)
 
 
 @contextmanager
 def case_rows(cases: Sequence[Case], height: float, row: float) -> Iterator[tuple[Figure, Axes]]:
     """Yield a figure and its axes, with a row of this height in inches for each case."""
-    with drawing(height + row * len(cases), WIDE + 0.4) as figure:
+    with kit.drawing(height + row * len(cases), kit.WIDE + 0.4) as figure:
         axes = figure.add_subplot()
         yield figure, axes
         axes.set_yticks(range(len(cases)), [case["case"] for case in cases])
@@ -89,15 +81,15 @@ def write_beside(axes: Axes, row: int, text: str) -> None:
     axes.annotate(text, (1.01, row), xycoords=where, va="center", fontsize=8)
 
 
-def step_times(case: CaseData, steps: Sequence[Step], name: str) -> Picture:
+def step_times(case: CaseData, steps: Sequence[Step], name: str) -> kit.Picture:
     """The end of each step, measured beside modeled."""
-    with drawing(2.4) as figure:
+    with kit.drawing(2.4) as figure:
         axes = figure.add_subplot()
         numbers = [step.number for step in steps]
         small = len(steps) <= 40
         for label, colour, dash, marker, size, seconds in (
-            ("modeled", MODELED, "-", "|", 9, [step.modeled_s for step in steps]),
-            ("measured", MEASURED, "--", "o", 4, [step.measured_s for step in steps]),
+            ("modeled", kit.MODELED, "-", "|", 9, [step.modeled_s for step in steps]),
+            ("measured", kit.MEASURED, "--", "o", 4, [step.measured_s for step in steps]),
         ):
             shown = marker if small else None
             axes.plot(
@@ -112,14 +104,14 @@ def step_times(case: CaseData, steps: Sequence[Step], name: str) -> Picture:
         f"{case.name} has {len(steps)} steps; step {longest.number} needs a link the longest, "
         f"{longest.busiest}, for {longest.seconds:.3f} s"
     )
-    return Picture(name, f"{sentence}.", figure)
+    return kit.Picture(name, f"{sentence}.", figure)
 
 
-def heat_map(case: CaseData, name: str) -> Picture:
+def heat_map(case: CaseData, name: str) -> kit.Picture:
     """The bytes between all pairs of GPUs in an execution; pairs without bytes stay empty."""
     matrix = pair_bytes(case)
     ranks, pairs = len(matrix), matrix[matrix > 0]
-    with drawing(3.4, 4.0) as figure:
+    with kit.drawing(3.4, 4.0) as figure:
         axes = figure.add_subplot()
         borders = np.cumsum(case.topology.spec.job_grid.sizes)[:-1].tolist()
         draw_pairs(axes, matrix, ranks, borders, "cividis_r")
@@ -127,68 +119,50 @@ def heat_map(case: CaseData, name: str) -> Picture:
         names = [gpu.name for gpu in case.topology.job_gpus]
         axes.set_xticks(ticks, [names[n] for n in ticks], rotation=90)
         axes.set_yticks(ticks, [names[n] for n in ticks])
-    sizes = " to ".join(dict.fromkeys((human_bytes(pairs.min()), human_bytes(pairs.max()))))
+    sizes = range_of(pairs, human_bytes)
     told = f"In {case.name}, {len(pairs)} of {ranks * (ranks - 1)} pairs of GPUs exchange bytes"
-    return Picture(name, f"{told}, {sizes} a pair.", figure)
+    return kit.Picture(name, f"{told}, {sizes} a pair.", figure)
 
 
-def transfer_times(kind: str, cases: Sequence[CaseData]) -> Picture:
+def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
     """The distribution of the times of all transfers, case by case."""
     shares = np.linspace(0, 1, 201)
-    with drawing(2.9) as figure:
+    with kit.drawing(2.9) as figure:
         axes = figure.add_subplot()
         for index, case in enumerate(cases):
             done = case.measured["arrived_ns"] > 0
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
             if len(taken_ms):
-                axes.plot(
-                    np.quantile(taken_ms, shares),
-                    100 * shares,
-                    label=case.label,
-                    color=SERIES[index % len(SERIES)],
-                    linestyle=DASHES[index % len(DASHES)],
-                )
+                look = kit.look(index, marker=None, label=case.label)
+                axes.plot(np.quantile(taken_ms, shares), 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(plain)
+            axes.xaxis.set_major_formatter(kit.plain)
             axes.minorticks_off()
         axes.set_xlabel("time of a transfer (ms), from its start to its last byte")
         axes.set_ylabel("% of transfers")
         figure.legend(loc="outside upper left")
-    return Picture(
+    return kit.Picture(
         f"transfer-times-{kind}", f"Distribution of the transfers' times on {kind}.", figure
     )
 
 
-def bus_bandwidth(cases: Sequence[Case]) -> Picture:
+def bus_bandwidth(cases: Sequence[Case]) -> kit.Picture:
     """Bus bandwidth against size as nccl-tests print it, in figures of the real platform."""
     series: dict[str, list[Case]] = {}
     for case in cases:
         series.setdefault(case["case"], []).append(case)
-    with drawing(2.3 + LEGEND_ROW * len(series)) as figure:
+    with kit.drawing(2.3 + LEGEND_ROW * len(series)) as figure:
         axes = figure.add_subplot()
         for index, (name, same) in enumerate(series.items()):
-            same.sort(key=lambda case: _real_bytes(case))
+            same.sort(key=_real_bytes)
             sizes = [_real_bytes(case) for case in same]
-            colour = SERIES[index % len(SERIES)]
-            axes.plot(
-                sizes,
-                [case["busbw_gbyte_per_s"] for case in same],
-                label=name,
-                color=colour,
-                marker=MARKERS[index % len(MARKERS)],
-                linestyle=DASHES[index % len(DASHES)],
-            )
-            axes.plot(
-                sizes,
-                [c["busbw_gbyte_per_s"] * c["ratio"] for c in same],
-                "_",
-                color=MODELED,
-                markersize=13,
-                markeredgewidth=1.5,
-            )
-        axes.plot([], [], "_", color=MODELED, markersize=11, label="modeled")
+            busbw = [case["busbw_gbyte_per_s"] for case in same]
+            axes.plot(sizes, busbw, **kit.look(index, label=name))
+            modeled = [case["busbw_gbyte_per_s"] * case["ratio"] for case in same]
+            axes.plot(sizes, modeled, "_", color=kit.MODELED, markersize=13, markeredgewidth=1.5)
+        axes.plot([], [], "_", color=kit.MODELED, markersize=11, label="modeled")
         axes.set_xscale("log")
         sizes = sorted({_real_bytes(case) for case in cases})
         shown = sizes[:: -(-len(sizes) // MOST_TICKS)]
@@ -198,7 +172,7 @@ def bus_bandwidth(cases: Sequence[Case]) -> Picture:
         axes.set_ylabel("busbw (GB/s)")
         axes.set_ylim(bottom=0)
         figure.legend(loc="outside upper left")
-    return Picture("bus-bandwidth", "Bus bandwidth against size, case by case.", figure)
+    return kit.Picture("bus-bandwidth", "Bus bandwidth against size, case by case.", figure)
 
 
 def _real_bytes(case: Case) -> float:

@@ -28,7 +28,8 @@ def fabric_picture(
 ) -> Picture:
     """Draw a fabric, its links by their use, and what `failed` names: links, GPUs, switches."""
     places = _places(topology)
-    rows, columns = topology.spec.domains, _columns(topology)
+    rows = topology.spec.domains
+    columns = max(topology.spec.domain_size, *map(len, topology.tiers))
     width, height = min(9.0, 1.8 + 0.95 * columns), min(9.0, 1.9 + 0.72 * rows)
     with drawing(height, width) as figure:
         axes = figure.add_subplot()
@@ -39,10 +40,6 @@ def fabric_picture(
         _draw_nodes(axes, topology, places, failed)
         figure.colorbar(scale, ax=axes, label="share of the rate in use", shrink=0.6, pad=0.01)
     return Picture(name, _sentence(topology, use, failed), figure)
-
-
-def _columns(topology: Topology) -> int:
-    return max(topology.spec.domain_size, *map(len, topology.tiers))
 
 
 def _places(topology: Topology) -> dict[str, Place]:

@@ -11,16 +11,9 @@ from matplotlib.colors import PowerNorm
 from model.arrays import Floats
 from model.fabric.topology import Link
 from results.figures.kit import SERIES, WIDE, Picture, drawing
-from results.report.analysis import (
-    NS_PER_S,
-    failed_links,
-    link_use,
-    sample_times_s,
-    spread_rates,
-    throughput_bps,
-)
+from results.report import analysis
 from results.report.run_data import CaseData, rows
-from results.sections.section import human_bytes
+from results.sections.section import human_bytes, range_of
 
 BINS = 240
 # Number of links drawn: of the failed ones, of the most changed, and of the least changed.
@@ -45,7 +38,7 @@ def fault_strip(
     failure: Mapping[str, Any], case: CaseData, lost_s: Mapping[str, Sequence[float]], name: str
 ) -> Picture:
     """Draw the execution during the fault; `lost_s` has the seconds at which probes were lost."""
-    end_s = max(float(case.transfers["confirmed_ns"].max()) / NS_PER_S, 1e-9)
+    end_s = max(float(case.transfers["confirmed_ns"].max()) / analysis.NS_PER_S, 1e-9)
     rates = sent_rates(case, end_s)
     ranks = len(rates)
     heights = [max(1.4, 0.16 * min(ranks, 32)), max(0.7, 0.16 * len(lost_s))]
@@ -117,7 +110,7 @@ def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
 def sentence(failure: Mapping[str, Any]) -> str:
     """Describe a failure in a sentence; of several faults, the least and the largest times."""
     told = [
-        words.format(_range_ms(known))
+        words.format(f"{range_of(known, '{:.0f}'.format)} ms")
         for name, words in RESPONSES.items()
         if (known := [times[name] for times in failure["times"] if times[name] is not None])
     ]
@@ -127,16 +120,13 @@ def sentence(failure: Mapping[str, Any]) -> str:
     return happened + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
 
 
-def _range_ms(known: Sequence[float]) -> str:
-    """Format the least and the largest of some times, or one number if they look the same."""
-    return " to ".join(dict.fromkeys((f"{min(known):.0f}", f"{max(known):.0f}"))) + " ms"
-
-
 def sent_rates(case: CaseData, end_s: float) -> Floats:
     """Return the sending rate of each rank (row) in each slice of the first execution, in bit/s."""
     every = case.transfers
     first = rows(every, every["repeat"] == every["repeat"].min())
-    return spread_rates(first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS)
+    return analysis.spread_rates(
+        first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS
+    )
 
 
 @dataclass(frozen=True)
@@ -163,7 +153,7 @@ def link_throughput(
 ) -> Picture:
     """Draw the throughput of links during the fault; `during` must have link samples."""
     shown, happened = links_shown(failure, baseline, during), moments(failure)
-    edges_s = np.linspace(0, float(sample_times_s(during).max()), BINS + 1)
+    edges_s = np.linspace(0, float(analysis.sample_times_s(during).max()), BINS + 1)
     with drawing(1.2 + ROW * len(shown), WIDE + 0.4) as figure:
         grid = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, one in zip(grid, shown, strict=True):
@@ -184,7 +174,7 @@ def links_shown(
     failure: Mapping[str, Any], baseline: CaseData, during: CaseData
 ) -> list[LinkShown]:
     """Choose failed links, and of the others those whose bytes changed most and least."""
-    failed = failed_links(during.topology, failure)
+    failed = analysis.failed_links(during.topology, failure)
     before, after = (bytes_per_execution(case) for case in (baseline, during))
     changes = {
         link: (after[link] - before[link]) / during.topology.link_by_name[link].rate_bps
@@ -202,7 +192,7 @@ def links_shown(
 def bytes_per_execution(case: CaseData) -> dict[str, float]:
     """The bytes of each link's busier direction in an execution, by its counters."""
     executions = len(case.executions["number"])
-    return {name: used.size_bytes / executions for name, used in link_use([case]).items()}
+    return {name: used.size_bytes / executions for name, used in analysis.link_use([case]).items()}
 
 
 def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:
@@ -210,5 +200,5 @@ def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:
         ("up", "up, away from the GPUs", SERIES[0], "-"),
         ("down", "down, towards the GPUs", SERIES[4], "--"),
     ):
-        share = 100 * throughput_bps(case, link, direction, edges_s) / link.rate_bps
+        share = 100 * analysis.throughput_bps(case, link, direction, edges_s) / link.rate_bps
         axes.stairs(share, edges_s, color=colour, linestyle=dash, linewidth=1.1, label=words)

@@ -8,15 +8,8 @@ from typing import Any
 from model.sweep import VIRTUAL
 from results.figures.kit import Picture
 from results.render.page import Article, Part, Repetition
-from results.report.analysis import LinkUse, Step, failed_parts, link_use, steps
-from results.report.charts import (
-    bus_bandwidth,
-    completion,
-    heat_map,
-    ratios,
-    step_times,
-    transfer_times,
-)
+from results.report import charts
+from results.report.analysis import Step, failed_parts, link_use, steps
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
@@ -36,6 +29,32 @@ from results.verdicts.verdict import times_count
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
 MOST_STEPS = 10
+PHASES_TEXT = (
+    "Baseline is before the fault; during fault, the execution in which it happens, is shown "
+    "if the job began again; degraded is with the fault throughout, recovered after its end. "
+    "The verdict is that of the experiment."
+)
+MOMENTS_TEXT = (
+    "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time. The "
+    "throughput of links is measured, by counters that were read about a hundred times a "
+    "second: of failed links, of those whose bytes changed most against the executions before "
+    "the fault, and of some that changed least. A frame of up to 64 KiB is counted when a "
+    "link begins to carry it; its bytes are spread over the time that the rate needs for them."
+)
+BANDWIDTH_TEXT = (
+    "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
+    "it as often as the best algorithm needs. In figures of the real platform."
+)
+PAIRS_TEXT = (
+    "The bytes that each GPU sends to each other one in one execution, by the schedule. "
+    "Lines part the HB domains."
+)
+TRANSFERS_TEXT = "Of all executions that count. A steep curve: all transfers take as long."
+TRANSPORT_TEXT = (
+    "Queue pairs of the last execution, and ports of switches whose queues the scenario gives: "
+    "those that sent most, the longest queues, and how often packets were marked, dropped, "
+    "notified and repeated, at all of them. Sampled about ten times a second."
+)
 # The tables have all reasons; the answer has this many.
 MOST_REASONS = 3
 
@@ -107,57 +126,40 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
     result, cases = run.result, run.result["cases"]
     if cases:
         judged = timed(cases)
-        drawn = [completion(cases), *([ratios(judged)] if judged else [])]
+        drawn = [charts.completion(cases), *([charts.ratios(judged)] if judged else [])]
         yield Part(cases_section(result), drawn)
     if phases := phases_as_cases(run):
-        yield _phases(phases)
-    yield Part(failures_section(result["failures"]))
-    yield _moments(run, lost)
+        yield _drawn("Completion time by phase", PHASES_TEXT, [charts.completion(phases)])
+    failures = result["failures"]
+    yield Part(failures_section(failures))
+    strips = [strip for n, one in enumerate(failures) for strip in _strips(run, one, lost, n)]
+    yield _drawn("The fault, moment by moment", MOMENTS_TEXT, strips)
     yield from map(Part, work_sections(result))
     if collectives := [one for one in timed(cases) if one["busbw_gbyte_per_s"] is not None]:
-        yield _bus_bandwidth(collectives)
+        yield _drawn("Bus bandwidth", BANDWIDTH_TEXT, [charts.bus_bandwidth(collectives)])
     yield _fabrics(run)
     faultless = [run.cases[case["case"]] for case in cases if case["case"] in run.cases]
     yield _steps(faultless)
-    yield _bytes_of_pairs(
-        faultless or [case for name, case in run.cases.items() if name.endswith(f"/{BASELINE}")]
-    )
-    yield Part(
-        Section(
-            "Times of transfers",
-            text="Of all executions that count. A steep curve: all transfers take as long.",
-        ),
-        [
-            transfer_times(kind, [case for case in cases if len(case.measured["repeat"])])
-            for kind, cases in run.fabrics.items()
-        ],
-    )
-    yield _transport(run.cases.values())
+    baselines = [case for name, case in run.cases.items() if name.endswith(f"/{BASELINE}")]
+    maps = [charts.heat_map(case, f"bytes-{n}") for n, case in enumerate(faultless or baselines)]
+    yield _drawn("Bytes between GPUs", PAIRS_TEXT, maps)
+    times = [
+        charts.transfer_times(kind, [case for case in cases if len(case.measured["repeat"])])
+        for kind, cases in run.fabrics.items()
+    ]
+    yield _drawn("Times of transfers", TRANSFERS_TEXT, times)
+    transports = [
+        transport_picture(case, f"transport-{number}")
+        for number, case in enumerate(run.cases.values())
+        if len(case.queue_pairs["ns"])
+    ]
+    yield _drawn("Queue pairs and queues", TRANSPORT_TEXT, transports)
     yield Part(fidelity_section(result))
     yield from map(Part, machine_sections(result))
 
 
-def _transport(cases: Iterable[CaseData]) -> Part:
-    text = (
-        "Queue pairs of the last execution, and ports of switches whose queues the scenario gives: "
-        "those that sent most, the longest queues, and how often packets were marked, dropped, "
-        "notified and repeated, at all of them. Sampled about ten times a second."
-    )
-    drawn = [
-        transport_picture(case, f"transport-{number}")
-        for number, case in enumerate(cases)
-        if len(case.queue_pairs["ns"])
-    ]
-    return Part(Section("Queue pairs and queues", text=text if drawn else ""), drawn)
-
-
-def _phases(phases: Sequence[Mapping[str, Any]]) -> Part:
-    text = (
-        "Baseline is before the fault; during fault, the execution in which it happens, is shown "
-        "if the job began again; degraded is with the fault throughout, recovered after its end. "
-        "The verdict is that of the experiment."
-    )
-    return Part(Section("Completion time by phase", text=text), [completion(phases)])
+def _drawn(title: str, text: str, pictures: Sequence[Picture]) -> Part:
+    return Part(Section(title, text=text), pictures)
 
 
 def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
@@ -190,36 +192,6 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
             }
 
 
-def _bytes_of_pairs(cases: Sequence[CaseData]) -> Part:
-    text = (
-        "The bytes that each GPU sends to each other one in one execution, by the schedule. "
-        "Lines part the HB domains."
-    )
-    drawn = [heat_map(case, f"bytes-{n}") for n, case in enumerate(cases)]
-    return Part(Section("Bytes between GPUs", text=text), drawn)
-
-
-def _bus_bandwidth(collectives: Sequence[Mapping[str, Any]]) -> Part:
-    text = (
-        "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
-        "it as often as the best algorithm needs. In figures of the real platform."
-    )
-    return Part(Section("Bus bandwidth", text=text), [bus_bandwidth(collectives)])
-
-
-def _moments(run: RunData, lost: Lost) -> Part:
-    failures = run.result["failures"]
-    text = (
-        "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time. The "
-        "throughput of links is measured, by counters that were read about a hundred times a "
-        "second: of failed links, of those whose bytes changed most against the executions before "
-        "the fault, and of some that changed least. A frame of up to 64 KiB is counted when a "
-        "link begins to carry it; its bytes are spread over the time that the rate needs for them."
-    )
-    drawn = [strip for n, one in enumerate(failures) for strip in _strips(run, one, lost, n)]
-    return Part(Section("The fault, moment by moment", text=text), drawn)
-
-
 def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -> Iterator[Picture]:
     """Draw the execution during the fault: GPUs and probes, then links if they were sampled."""
     case = failure["case"]
@@ -241,7 +213,10 @@ def _fabrics(run: RunData) -> Part:
         failed = frozenset[str]().union(*(failed_parts(shown[0].topology, f) for f in broken))
         drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
         busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
-        rows += [(kind,), *map(_use_row, busiest)]
+        rows.append((kind,))
+        for used in busiest:
+            figures = f"{used.share:.1%}", human_bytes(used.size_bytes), f"{used.dropped}"
+            rows.append((used.name, used.kind.value, *figures))
     section = Section(
         "The fabrics and the use of their links",
         ("link", "kind", "in use", "bytes", "dropped packets"),
@@ -253,16 +228,11 @@ def _fabrics(run: RunData) -> Part:
     return Part(section, drawn)
 
 
-def _use_row(used: LinkUse) -> Row:
-    size = human_bytes(used.size_bytes)
-    return used.name, used.kind.value, f"{used.share:.1%}", size, f"{used.dropped}"
-
-
 def _steps(cases: Sequence[CaseData]) -> Part:
     drawn, rows = [], list[Row]()
     for number, case in enumerate(cases):
         every = steps(case)
-        drawn.append(step_times(case, every, f"steps-{number}"))
+        drawn.append(charts.step_times(case, every, f"steps-{number}"))
         longest = sorted(every, key=lambda step: -step.seconds)[:MOST_STEPS]
         rows += [(case.name,), *map(_step_row, sorted(longest, key=lambda step: step.number))]
     section = Section(

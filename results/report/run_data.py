@@ -14,26 +14,15 @@ from model.arrays import Floats
 from model.errors import InputError, Problem
 from model.fabric.spec import grouped
 from model.fabric.topology import Topology
+from results.store import tables as raw
 from results.store.records import HINT, read_json, read_record, reading
 from results.store.runs import DEGRADED, DURING, PHASES, RECOVERED, read_result
-from results.store.tables import (
-    CASE,
-    COUNTERS,
-    EXECUTIONS,
-    LINK_SAMPLES,
-    QUEUE_PAIRS,
-    QUEUES,
-    TRANSFERS,
-    RawTable,
-    case_folders,
-    read_table,
-)
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
 # Tables in which no value may be missing, and those of which every case has rows.
-WHOLE = (EXECUTIONS, TRANSFERS, COUNTERS, LINK_SAMPLES, QUEUES)
-FILLED = (EXECUTIONS.name, TRANSFERS.name)
+WHOLE = (raw.EXECUTIONS, raw.TRANSFERS, raw.COUNTERS, raw.LINK_SAMPLES, raw.QUEUES)
+FILLED = (raw.EXECUTIONS.name, raw.TRANSFERS.name)
 
 
 @dataclass(frozen=True)
@@ -134,9 +123,9 @@ def read_run(folder: Path) -> RunData:
     result = read_result(folder)
     _require_figures(folder, result)
     tables = {table.name: _whole(folder, table) for table in WHOLE}
-    tables[QUEUE_PAIRS.name] = read_table(folder, QUEUE_PAIRS)
+    tables[raw.QUEUE_PAIRS.name] = raw.read_table(folder, raw.QUEUE_PAIRS)
     with reading(folder):
-        folders, order = case_folders(folder), _order(result)
+        folders, order = raw.case_folders(folder), _order(result)
         cases = {}
         for name in sorted(folders, key=order.index):
             mine = {table: _rows_of(folder, table, tables[table], name) for table in tables}
@@ -146,16 +135,16 @@ def read_run(folder: Path) -> RunData:
 
 def _rows_of(folder: Path, table: str, columns: Columns, case: str) -> Columns:
     """Return a case's rows of a table; raise `InputError` if it has none and must have some."""
-    mine = columns[CASE] == case
+    mine = columns[raw.CASE] == case
     if table in FILLED and not mine.any():
         what = f"no rows of {case} in table {table}"
         raise InputError(Problem(str(folder), what, HINT))
     return rows(columns, mine)
 
 
-def _whole(folder: Path, table: RawTable) -> Columns:
+def _whole(folder: Path, table: raw.RawTable) -> Columns:
     """Return a table in which no value is missing."""
-    columns = read_table(folder, table)
+    columns = raw.read_table(folder, table)
     if missing := [name for name, column in columns.items() if np.ma.is_masked(column)]:
         what = f"table {table.name} needs values of {', '.join(missing)}"
         raise InputError(Problem(str(folder), what, HINT))

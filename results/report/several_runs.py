@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from results.figures.kit import DASHES, MARKERS, MODELED, SERIES, Picture, drawing, plain
+from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, look, plain
 from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth, case_rows, write_beside
 from results.sections.run import timed
@@ -188,17 +188,8 @@ def _line(
 ) -> None:
     x = [place for place, _ in placed]
     cases = [case for _, case in placed]
-    colour, medians = SERIES[index], [case["measured_s"]["median"] for case in cases]
+    medians = [case["measured_s"]["median"] for case in cases]
     below = [m - case["measured_s"]["min"] for m, case in zip(medians, cases, strict=True)]
     above = [case["measured_s"]["max"] - m for m, case in zip(medians, cases, strict=True)]
-    axes.errorbar(
-        x,
-        medians,
-        (below, above),
-        color=colour,
-        marker=MARKERS[index],
-        linestyle=DASHES[index],
-        capsize=3,
-        label=others or "measured",
-    )
+    axes.errorbar(x, medians, (below, above), capsize=3, **look(index, label=others or "measured"))
     axes.plot(x, [case["modeled_s"] for case in cases], color=MODELED, linewidth=0.8)

@@ -14,16 +14,7 @@ import numpy as np
 from model.arrays import Floats, Ints
 from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
-from results.report.analysis import (
-    DIRECTIONS,
-    ENDS,
-    NS_PER_S,
-    paths_of,
-    sample_times_s,
-    spread_rates,
-    step_numbers,
-    throughput_bps,
-)
+from results.report import analysis
 from results.report.run_data import CaseData, Columns, RunData, rows
 from results.report.transport_pictures import ports, queue_pairs, rates_bps
 from results.store.records import read_record, reading
@@ -73,20 +64,17 @@ def _events(run: RunData) -> Iterator[Event]:
     yield from _journals(run)
 
 
+def _event(kind: str, name: str, process: int, thread: int, **more: Any) -> Event:
+    return {"ph": kind, "name": name, "pid": process, "tid": thread, **more}
+
+
 def _named(what: str, process: int, thread: int, name: str) -> Event:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+    return _event("M", what, process, thread, args={"name": name})
 
 
 def _slice(process: int, thread: int, name: str, begin_ns: int, end_ns: int, **more: Any) -> Event:
-    return {
-        "ph": "X",
-        "name": name,
-        "pid": process,
-        "tid": thread,
-        "ts": begin_ns,
-        "dur": max(0, end_ns - begin_ns),
-        "args": more,
-    }
+    took_ns = max(0, end_ns - begin_ns)
+    return _event("X", name, process, thread, ts=begin_ns, dur=took_ns, args=more)
 
 
 def _gpu_names(run: RunData) -> Iterator[Event]:
@@ -101,7 +89,7 @@ def _execution(case: CaseData, row: int) -> Iterator[Event]:
     """Yield an execution: itself, its steps, what each GPU did, and the use of links."""
     execution = {name: column[row] for name, column in case.executions.items()}
     number, start_ns = int(execution["number"]), int(execution["start_ns"])
-    end_ns = start_ns + round(float(execution["completion_s"]) * NS_PER_S)
+    end_ns = start_ns + round(float(execution["completion_s"]) * analysis.NS_PER_S)
     name = f"{case.name} #{number}" + (" (warm-up)" if execution["warmup"] else "")
     yield _slice(RUN, EXECUTIONS, name, start_ns, end_ns)
     transfers = rows(case.transfers, case.transfers["repeat"] == number)
@@ -115,7 +103,7 @@ def _execution(case: CaseData, row: int) -> Iterator[Event]:
 
 def _steps(transfers: Columns, start_ns: int) -> Iterator[Event]:
     """Yield a slice for each step: from the end of the one before until all have arrived."""
-    numbers, before_ns = step_numbers(transfers["source"], transfers["lane"]), 0
+    numbers, before_ns = analysis.step_numbers(transfers["source"], transfers["lane"]), 0
     for step in range(int(numbers.max(initial=-1)) + 1):
         end_ns = max(before_ns, int(transfers["arrived_ns"][numbers == step].max()))
         yield _slice(RUN, STEPS, f"step {step + 1}", start_ns + before_ns, start_ns + end_ns)
@@ -167,13 +155,13 @@ def gaps(busy: Iterable[tuple[int, int]], begin: int, end: int) -> Iterator[tupl
 
 def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) -> Iterator[Event]:
     """Yield the use of every link, computed: bytes of a transfer, spread evenly over its time."""
-    paths, slice_ns = paths_of(case), (end_ns - start_ns) / SLICES
-    columns = (transfers[name].tolist() for name in ENDS)
+    paths, slice_ns = analysis.paths_of(case), (end_ns - start_ns) / SLICES
+    columns = (transfers[name].tolist() for name in analysis.ENDS)
     hops = [paths[pair] for pair in zip(*columns, strict=True)]
     crossing = rows(transfers, np.repeat(np.arange(len(hops)), [len(path) for path in hops]))
     numbers = {hop: n for n, hop in enumerate(dict.fromkeys(h for path in hops for h in path))}
     row = np.array([numbers[hop] for path in hops for hop in path], int)
-    rates = spread_rates(crossing, row, len(numbers), slice_ns / NS_PER_S, SLICES)
+    rates = analysis.spread_rates(crossing, row, len(numbers), slice_ns / analysis.NS_PER_S, SLICES)
     rates /= case.topology.spec.entropies
     for link in {hop.link: None for hop in numbers}:
         ends = {"up": link.lower.node, "down": link.upper.node}
@@ -185,10 +173,13 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
     """Yield the use of every link as its counters say, over the time of all samples."""
     if not len(case.link_samples["ns"]):
         return
-    edges_s = np.linspace(0, float(sample_times_s(case).max()), SAMPLED_SLICES + 1)
-    start_ns, slice_ns = int(case.executions["start_ns"].min()), edges_s[1] * NS_PER_S
+    edges_s = np.linspace(0, float(analysis.sample_times_s(case).max()), SAMPLED_SLICES + 1)
+    start_ns, slice_ns = int(case.executions["start_ns"].min()), edges_s[1] * analysis.NS_PER_S
     for link in case.topology.links:
-        used = {to: throughput_bps(case, link, to, edges_s) / link.rate_bps for to in DIRECTIONS}
+        used = {
+            to: analysis.throughput_bps(case, link, to, edges_s) / link.rate_bps
+            for to in analysis.DIRECTIONS
+        }
         shares = {to: [round(100 * float(u), 1) for u in use] for to, use in used.items()}
         yield from _use_of(link, shares, start_ns, slice_ns)
 
@@ -210,7 +201,7 @@ def _transport(case: CaseData) -> Iterator[Event]:
 def _counter(process: int, name: str, ns: Ints, values: Columns) -> Iterator[Event]:
     for row, ts in enumerate(ns.tolist()):
         args = {key: float(column[row]) for key, column in values.items()}
-        yield {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": ts, "args": args}
+        yield _event("C", name, process, 0, ts=ts, args=args)
 
 
 def _use_of(
@@ -222,7 +213,7 @@ def _use_of(
         values = dict(zip(used, now, strict=True))
         if values != before:
             ts = start_ns + round(moment * slice_ns)
-            yield {"ph": "C", "name": link.name, "pid": LINKS, "tid": 0, "ts": ts, "args": values}
+            yield _event("C", link.name, LINKS, 0, ts=ts, args=values)
         before = values
 
 
@@ -242,9 +233,9 @@ def _faults(run: RunData) -> Iterator[Event]:
         start_ns = int(case.executions["start_ns"][0])
         last_ns = start_ns + int(case.transfers["confirmed_ns"].max())
         for times in failure["times"]:
-            begin_ns = start_ns + round(times["begun_s"] * NS_PER_S)
+            begin_ns = start_ns + round(times["begun_s"] * analysis.NS_PER_S)
             ended_s = times["ended_s"]
-            end_ns = last_ns if ended_s is None else start_ns + round(ended_s * NS_PER_S)
+            end_ns = last_ns if ended_s is None else start_ns + round(ended_s * analysis.NS_PER_S)
             where = f"{failure['fabric']}: {times['fault']}"
             yield _slice(FAULTS, 1, where, begin_ns, end_ns)
 
@@ -258,12 +249,4 @@ def _journals(run: RunData) -> Iterator[Event]:
             events = [json.loads(line) for line in read_record(journal).splitlines()]
             for event in events:
                 ts, what = int(event.pop("ns")), str(event.pop("event"))
-                yield {
-                    "ph": "i",
-                    "s": "p",
-                    "name": what,
-                    "pid": CONTROLLER,
-                    "tid": thread,
-                    "ts": ts,
-                    "args": event,
-                }
+                yield _event("i", what, CONTROLLER, thread, s="p", ts=ts, args=event)

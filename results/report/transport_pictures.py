@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from model.arrays import Floats, Ints
-from results.figures.kit import DASHES, SERIES, WIDE, Picture, drawing
+from results.figures.kit import SERIES, WIDE, Picture, drawing, look
 from results.report.analysis import NS_PER_S
 from results.report.run_data import CaseData, Columns, rows
 
@@ -108,15 +108,8 @@ def _events(samples: Sequence[Named]) -> Iterator[Line]:
 def _draw(axes: Axes, label: str, lines: Sequence[Line]) -> None:
     """Draw lines that hold a value until the next one."""
     for index, (name, ns, values) in enumerate(lines):
-        axes.step(
-            ns / NS_PER_S,
-            values,
-            where="post",
-            label=name,
-            color=SERIES[index],
-            linestyle=DASHES[index],
-            linewidth=1.1,
-        )
+        line = look(index, marker=None, linewidth=1.1, label=name)
+        axes.step(ns / NS_PER_S, values, where="post", **line)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

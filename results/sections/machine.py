@@ -23,11 +23,6 @@ from results.verdicts.summary import Interval
 from results.verdicts.verdict import Verdict
 
 
-def _disturbed(case: Case) -> str:
-    disturbed = f"{len(case['disturbed_s'])}"
-    return f"{disturbed}, all count" if case["disturbed_counted"] else disturbed
-
-
 def _median_within(case: Case) -> str:
     interval = case["measured_s"]["interval"]
     return "-" if interval is None else f"{Interval(**interval).half_width:.2%}"
@@ -40,7 +35,10 @@ def _longest_pause(case: Case) -> str:
 
 EXECUTIONS: Columns = (
     ("counted", lambda case: f"{len(case['measured_s']['values'])}"),
-    ("disturbed", _disturbed),
+    (
+        "disturbed",
+        lambda case: f"{len(case['disturbed_s'])}" + ", all count" * case["disturbed_counted"],
+    ),
     ("median ±", _median_within),
     ("lost", lambda case: number_or_dash(case["fidelity"].get("lost"), ".1%")),
     ("longest", _longest_pause),
@@ -233,22 +231,15 @@ def program_sections(result: Result) -> list[Section]:
             "controller.",
         ),
     )
-    links = (
-        (kind, [link for link in result["links"] if link["kind"] == kind])
+    between = [
+        Section(
+            f"Bytes of each {kind}",
+            (str(kind), "up", "down"),
+            [(link["link"], *_both(link)) for link in result["links"] if link["kind"] == kind],
+        )
         for kind in BETWEEN_SWITCHES
-    )
-    return [
-        gpus,
-        *(
-            Section(
-                f"Bytes of each {kind}",
-                (str(kind), "up", "down"),
-                [(link["link"], *_both(link)) for link in some],
-            )
-            for kind, some in links
-            if some
-        ),
     ]
+    return [gpus, *(section for section in between if section.has_content)]
 
 
 def _both(link: Mapping[str, Any]) -> tuple[str, str]:

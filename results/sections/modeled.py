@@ -30,19 +30,8 @@ def train_sections(result: Result) -> list[Section]:
         if seconds
     ]
     rows.append(("iteration", f"{seconds_s:.4f}", ""))
-    return [
-        Section(
-            "Time of an iteration",
-            ("term", "seconds", "share"),
-            rows,
-            remarks=(
-                _configuration(result),
-                _strategy(result),
-                _utilization(result),
-                *result["left_out"],
-            ),
-        )
-    ]
+    remarks = [_configuration(result), _strategy(result), _utilization(result), *result["left_out"]]
+    return [Section("Time of an iteration", ("term", "seconds", "share"), rows, remarks=remarks)]
 
 
 def prediction_sections(result: Result) -> list[Section]:
@@ -202,7 +191,7 @@ def _spine_layer(designs: Sequence[Case]) -> Section:
     rows = [
         (
             with_spines["configuration"],
-            _experts(with_spines, without),
+            ", ".join(dict.fromkeys(f"{one['expert']}" for one in (with_spines, without))),
             f"{with_spines['iteration_s']:.3f} s",
             f"{without['iteration_s']:.3f} s",
             f"{100 * (without['iteration_s'] / with_spines['iteration_s'] - 1):+.1f} %",
@@ -233,11 +222,6 @@ def _spares(result: Result) -> Section:
         named = "; ".join(f"{spare}: {model}" for spare, model in worst.items())
         told += f" Lost GPU: of the model that loses the most ({named})."
     return Section("What a spare is worth", headings, rows, remarks=(told,))
-
-
-def _experts(*models: Result) -> str:
-    """The expert degrees of a model's strategies, each once."""
-    return ", ".join(dict.fromkeys(str(model["expert"]) for model in models))
 
 
 def _decision(result: Result) -> Section:
@@ -275,27 +259,28 @@ def _model(name: str, designs: Sequence[Case], index: int) -> Section:
 
 def _modeled(model: Result) -> tuple[str, ...]:
     losses = model["losses_percent"]
+    least, routed = losses["nic_link"], losses["nic_link_to_one"]
+    nic_link = dict.fromkeys(number_or_dash(loss, "+.2f") for loss in (least, routed))
     return (
         f"{model['iteration_s']:.3f} s",
         f"{model['hfu']:.1f} %",
         number_or_dash(model["all_to_all_slowdown_percent"], "+.1f", " %"),
-        _at_best_to_routed(losses["nic_link"], losses["nic_link_to_one"]),
+        " to ".join(nic_link) + " %" * (least is not None),
         number_or_dash(losses["gpu"], "+.2f", " %"),
         three_digits(model["network_usd_per_million_tokens"]),
     )
-
-
-def _at_best_to_routed(least: float | None, most: float | None) -> str:
-    """A loss in percent, or two; `-` where nothing is left."""
-    both = dict.fromkeys(number_or_dash(loss, "+.2f") for loss in (least, most))
-    return " to ".join(both) + " %" * (least is not None)
 
 
 def paper_sections(result: Result) -> list[Section]:
     """Every claim with both values, the reasons of differences, and the sensitivities."""
     claims = result["claims"]
     rows = [
-        (one["id"], _shown(one["paper"]), _shown(one["ours"]), one["unit"], _met(one))
+        (
+            one["id"],
+            *(_shown(one[whose]) for whose in ("paper", "ours")),
+            one["unit"],
+            Marked(one["verdict"], "pass" if one["verdict"] == "met" else "warn"),
+        )
         for one in claims
     ]
     differing = [
@@ -304,30 +289,18 @@ def paper_sections(result: Result) -> list[Section]:
         if one["verdict"] == "differs"
     ]
     met = f"{len(claims) - len(differing)} of {len(claims)} claims are met. What differs:"
+    headings = ("claim", "paper", "ours", "unit", "verdict")
+    others = result["sensitivities"]
+    keys = [key for key in others[0] if key != "setting"]
     return [
+        Section("Claims", headings, rows, remarks=(met, *differing)),
         Section(
-            "Claims",
-            ("claim", "paper", "ours", "unit", "verdict"),
-            rows,
-            remarks=(met, *differing),
+            "Figures 8 to 10 with other assumptions, one changed at a time",
+            ("setting", *(key.removeprefix("fig") for key in keys)),
+            [(row["setting"], *(_shown(row[key]) for key in keys)) for row in others],
+            remarks=(result["assumptions"],),
         ),
-        _sensitivities(result),
     ]
-
-
-def _met(claim: Result) -> Marked:
-    return Marked(claim["verdict"], "pass" if claim["verdict"] == "met" else "warn")
-
-
-def _sensitivities(result: Result) -> Section:
-    rows = result["sensitivities"]
-    keys = [key for key in rows[0] if key != "setting"]
-    return Section(
-        "Figures 8 to 10 with other assumptions, one changed at a time",
-        ("setting", *(key.removeprefix("fig") for key in keys)),
-        [(row["setting"], *(_shown(row[key]) for key in keys)) for row in rows],
-        remarks=(result["assumptions"],),
-    )
 
 
 def _shown(value: float | list[float]) -> str:
@@ -347,21 +320,18 @@ def points_section(points: Sequence[Case], remarks: Sequence[Cell] = ()) -> Sect
     return Section(
         "Every point against the model at its size",
         ("figure, place, case", "measured", "spread", "modeled", "ratio", ""),
-        [(_point_name(point), *_point(point)) for point in points],
+        [_point(point) for point in points],
         "Medians, emulated seconds.",
         remarks,
     )
 
 
-def _point_name(point: Result) -> str:
-    where = "".join(f", {key} {value}" for key, value in point["place"].items())
-    return f"{point['figure']}{where}: {point['case']}"
-
-
 def _point(point: Result) -> tuple[Cell, ...]:
+    where = "".join(f", {key} {value}" for key, value in point["place"].items())
     measured: Mapping[str, Any] = point["measured_s"]
     values = measured["values"]
     return (
+        f"{point['figure']}{where}: {point['case']}",
         f"{measured['median']:.3f} s",
         f"{(max(values) - min(values)) / measured['median']:.1%}",
         f"{point['modeled_s']:.3f} s",

@@ -17,6 +17,7 @@ from results.sections.section import (
     human_seconds,
     number_or_dash,
     reasons,
+    slower_in_words,
     verdict,
     without_fabric,
 )
@@ -206,21 +207,13 @@ def cases_section(result: Result) -> Section:
 def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
     """Say whether data and crafted packets are right, and that such times mean nothing."""
     checked = [case for case in cases if not times_count(case["data_is_right"])]
-    for what, right, wrong, how, some in (
-        (
-            "data",
-            "all elements of all results are right",
-            "not all results are right",
-            "The agents checked them meanwhile",
-            [case for case in checked if case.get("generator") != "scapy"],
-        ),
-        (
-            "packets",
-            "all came whole, on their intended paths",
-            "not all came as intended",
-            "They were crafted one by one",
-            [case for case in checked if case.get("generator") == "scapy"],
-        ),
+    crafted = [case for case in checked if case.get("generator") == "scapy"]
+    by_agents = [case for case in checked if case.get("generator") != "scapy"]
+    data = "all elements of all results are right", "not all results are right"
+    packets = "all came whole, on their intended paths", "not all came as intended"
+    for what, some, (right, wrong), how in (
+        ("data", by_agents, data, "The agents checked them meanwhile"),
+        ("packets", crafted, packets, "They were crafted one by one"),
     ):
         lost = [case["case"] for case in some if not case["data_is_right"]]
         told = f"{wrong}, in {', '.join(lost)}" if lost else right
@@ -322,13 +315,5 @@ def slowdown_in_words(slowdown: Result) -> str:
     """Say how much slower rail-only is in a case, measured and modeled."""
     case, baseline = without_fabric(slowdown["case"]), without_fabric(slowdown["baseline"])
     against = "" if case == baseline else f", against {baseline.split('/')[1]}"
-    measured, modeled = _slower(slowdown["measured"]), _slower(slowdown["modeled"])
+    measured, modeled = (slower_in_words(slowdown[of]) for of in ("measured", "modeled"))
     return f"{case}{against}: {measured} (modeled: {modeled})"
-
-
-def _slower(slowdown: float) -> str:
-    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
-    size = f"{abs(slowdown):.1%}"
-    if size == "0.0%":
-        return "as fast"
-    return f"{size} {'slower' if slowdown > 0 else 'faster'}"

@@ -98,9 +98,16 @@ def number_or_dash(value: float | None, form: str, unit: str = "") -> str:
     return "-" if value is None else f"{value:{form}}{unit}"
 
 
-def range_of(values: Collection[float]) -> str:
-    """Format the least and the largest of some ratios, or one number if they look the same."""
-    return " to ".join(dict.fromkeys((f"{min(values):.3f}", f"{max(values):.3f}")))
+def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}".format) -> str:
+    """Format the least and the largest of some values, or one if they look the same."""
+    return " to ".join(dict.fromkeys((shown(min(values)), shown(max(values)))))
+
+
+def slower_in_words(slower: float, unit: str = "%") -> str:
+    """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
+    percent = f"{100 * abs(slower):.1f}"
+    pace = "slower" if slower > 0 else "faster"
+    return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
 
 
 def human_bytes(size: float) -> str:

@@ -17,13 +17,18 @@ from results.sections.section import (
     verdict,
     without_fabric,
 )
-from results.verdicts.case_outcome import outcomes
+from results.verdicts.case_outcome import CaseOutcome, outcomes
 from results.verdicts.run_diff import Difference
+from results.verdicts.verdict import times_count
 
 NAMES = ("A", "B")
 # A parameter that names the fabric, as names of cases do.
 KINDS = "fabric.kinds"
 FIGURES = ("measured", "modeled", "ratio", "")
+NOT_JUDGED = (
+    "Ratios in brackets are not judged: what arrived was checked meanwhile, and the times mean "
+    "nothing."
+)
 
 
 def comparison_sections(result: Result) -> list[Section]:
@@ -111,11 +116,13 @@ def sweep_section(result: Result) -> Section:
     points = result["points"]
     good = sum(point["verdict"] != "fail" for point in points)
     parameters = short_names(list(points[0]["parameters"]))
+    cases = [case for point in points for case in outcomes(point)]
+    all_count = all(times_count(case.data_is_right) for case in cases)
     return Section(
         "Completion time by point",
         ("", *parameters, "case", *FIGURES),
         [row for point in points for row in _rows(point)],
-        "Times are emulated seconds.",
+        "Times are emulated seconds." + ("" if all_count else f" {NOT_JUDGED}"),
         (
             *(remark for point in points for remark in _remarks(point)),
             f"{good} of {len(points)} points did not fail.",
@@ -155,12 +162,18 @@ def _rows(point: Result) -> Iterator[Row]:
         figures: list[Cell] = [
             number_or_dash(case.measured_s, ".3f", " s"),
             number_or_dash(case.modeled_s, ".3f", " s"),
-            number_or_dash(case.ratio, ".4f"),
+            _ratio(case),
             Marked(case.verdict, case.verdict),
         ]
         yield [*start, without_fabric(case.name) if names_fabric else case.name, *figures]
     if not cases:
         yield [*start, "no result", "-", "-", "-", verdict(point)]
+
+
+def _ratio(case: CaseOutcome) -> str:
+    """Format a ratio, in brackets if it is not judged."""
+    ratio = number_or_dash(case.ratio, ".4f")
+    return ratio if times_count(case.data_is_right) else f"({ratio})"
 
 
 def _shown(value: object) -> str:

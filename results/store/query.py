@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from linux.machine.resources import memory_limited
 from model.errors import InputError, Problem
+from results.store import tables
 from results.store.records import read_json, reading
 from results.store.runs import (
     clock_of,
@@ -20,34 +21,21 @@ from results.store.runs import (
     scenario_of,
     stored_runs,
 )
-from results.store.tables import (
-    JUDGED_TABLES,
-    RAW_TABLES,
-    TEXT,
-    WHOLE,
-    RawTable,
-    create,
-    first_line,
-    in_memory,
-    insert,
-    judged_rows,
-    load_loose,
-    quoted,
-    sealed,
-)
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 RUNS = {
-    **dict.fromkeys(("run", "state", "scenario", "verdict", "clock", "railbed", "kernel"), TEXT),
-    **dict.fromkeys(("proxies", "datapath", "folder"), TEXT),
-    "number": WHOLE,
+    **dict.fromkeys(
+        ("run", "state", "scenario", "verdict", "clock", "railbed", "kernel"), tables.TEXT
+    ),
+    **dict.fromkeys(("proxies", "datapath", "folder"), tables.TEXT),
+    "number": tables.WHOLE,
 }
 TABLES: Mapping[str, Mapping[str, str]] = {
     "runs": RUNS,
-    **{name: {"run": TEXT, **columns} for name, columns in JUDGED_TABLES.items()},
-    **{table.name: {"run": TEXT, **table.all_columns} for table in RAW_TABLES},
+    **{name: {"run": tables.TEXT, **columns} for name, columns in tables.JUDGED_TABLES.items()},
+    **{table.name: {"run": tables.TEXT, **table.all_columns} for table in tables.RAW_TABLES},
 }
 # A careless query must neither take all of the machine's memory nor fill a terminal for hours.
 MOST_GB, MOST_VALUES = 2, 1_000_000
@@ -81,9 +69,9 @@ def query(store: Path, sql: str) -> Answer:
     try:
         _require_select(sql)
         runs = _read(store)
-        with in_memory() as memory:
+        with tables.in_memory() as memory:
             for name, columns in TABLES.items():
-                create(memory, name, columns)
+                tables.create(memory, name, columns)
                 # Only tables that the query may name are read: there may be thousands of runs.
                 if name in sql.lower():
                     _fill(memory, name, runs)
@@ -97,7 +85,7 @@ def query(store: Path, sql: str) -> Answer:
         what = f"needs more than {MOST_GB} GB of memory"
         raise InputError(Problem("query", what, FEWER)) from None
     except duckdb.Error as error:
-        raise InputError(Problem("query", first_line(error), HINT)) from None
+        raise InputError(Problem("query", tables.first_line(error), HINT)) from None
 
 
 def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
@@ -124,7 +112,7 @@ def _require_select(sql: str) -> None:
 
 def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
     """Let the query open files of the store alone, and change no setting."""
-    memory.execute(f"SET allowed_directories = [{quoted(store)}]")
+    memory.execute(f"SET allowed_directories = [{tables.quoted(store)}]")
     memory.execute("SET enable_external_access = false")
     memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
     memory.execute("SET lock_configuration = true")
@@ -132,7 +120,7 @@ def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
 
 def _read(store: Path) -> _Runs:
     """Read the states of all runs, and the results of the complete ones."""
-    runs = _Runs({"runs": [], **{name: [] for name in JUDGED_TABLES}}, [], [])
+    runs = _Runs({"runs": [], **{name: [] for name in tables.JUDGED_TABLES}}, [], [])
     for run in stored_runs(store):
         row: dict[str, Any] = {"run": run.name, "number": number_of(run), "folder": str(run)}
         row["scenario"] = scenario_of(run.name)
@@ -156,7 +144,7 @@ def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
         machine = result.get("machine", {})
         row |= {**_scalars(machine), **_scalars(result), "run": run.name, "folder": str(run)}
         row["clock"] = clock_of(result)
-        judged = judged_rows(result)
+        judged = tables.judged_rows(result)
     for name, rows in judged.items():
         runs.rows[name].extend({**row, "run": run.name} for row in rows)
     runs.complete.append(run)
@@ -168,15 +156,17 @@ def _scalars(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
     if name in runs.rows:
-        insert(memory, name, TABLES[name], runs.rows[name])
+        tables.insert(memory, name, TABLES[name], runs.rows[name])
         return
-    table = next(table for table in RAW_TABLES if table.name == name)
-    files = [sealed(run, table) for run in runs.complete if _is_whole(memory, run, table, runs)]
+    table = next(table for table in tables.RAW_TABLES if table.name == name)
+    files = [
+        tables.sealed(run, table) for run in runs.complete if _is_whole(memory, run, table, runs)
+    ]
     if files:
         _view(memory, name, files)
 
 
-def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _Runs) -> bool:
+def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, runs: _Runs) -> bool:
     """Whether a run's table is a valid Parquet file; without a file, insert the run's raw records.
 
     A run with damaged or lost records is noted, and none of its rows is inserted.
@@ -185,17 +175,19 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _R
 
     memory.begin()
     try:
-        if whole := sealed(run, table).is_file():
-            memory.execute("FROM parquet_schema(?)", [str(sealed(run, table))])
+        if whole := tables.sealed(run, table).is_file():
+            memory.execute("FROM parquet_schema(?)", [str(tables.sealed(run, table))])
         else:
-            memory.execute(f"ALTER TABLE {table.name} ALTER run SET DEFAULT {quoted(run.name)}")
-            load_loose(memory, run, table)
+            memory.execute(
+                f"ALTER TABLE {table.name} ALTER run SET DEFAULT {tables.quoted(run.name)}"
+            )
+            tables.load_loose(memory, run, table)
         memory.commit()
         return whole
     except InputError as error:
         damage = str(error)
     except Error as error:
-        damage = f"{run}: {first_line(error)}"
+        damage = f"{run}: {tables.first_line(error)}"
     memory.rollback()
     runs.unread.append(damage)
     return False
@@ -203,7 +195,7 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: RawTable, runs: _R
 
 def _view(memory: "DuckDBPyConnection", name: str, files: list[Path]) -> None:
     """Add the rows of Parquet files to a table; they are read on demand."""
-    listed = ", ".join(map(quoted, files))
+    listed = ", ".join(map(tables.quoted, files))
     memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
     memory.execute(
         f"CREATE VIEW {name} AS FROM loose_{name} UNION ALL BY NAME "

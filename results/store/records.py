@@ -19,13 +19,8 @@ from model.errors import InputError, Problem
 MOST_BYTES = 2**24
 # Exceptions from a record without the form that its reader expects.
 UNEXPECTED = (
-    LookupError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    AttributeError,
-    RecursionError,
-    csv.Error,
+    *(LookupError, TypeError, ValueError, ArithmeticError, AttributeError),
+    *(RecursionError, csv.Error),
 )
 # Metadata of a record's field: not in the JSON object; only if it is not empty; its own fields.
 HIDDEN, OPTIONAL, FLAT = ({"json": how} for how in ("hidden", "optional", "flat"))

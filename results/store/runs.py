@@ -29,7 +29,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from linux.files.user_files import cleared, give, make_folder, sync, unfollowed
+from linux.files.user_files import (
+    cleared,
+    give,
+    is_locked,
+    make_folder,
+    sync,
+    unfollowed,
+    work_folder,
+)
 from model.errors import InputError, Problem
 from model.fabric.spec import flat
 from model.fabric.topology import Topology
@@ -185,19 +193,31 @@ def storing(things: str, store: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{things} cannot be stored: {error.strerror}"
+        what = f"{things} cannot be stored: {error.strerror or error}"
         raise InputError(Problem(str(store), what, "name another --store")) from None
 
 
+def require_writable(store: Path) -> None:
+    """Make a store if it is missing; raise `InputError` if no run can be stored there."""
+    with storing("runs", store):
+        make_folder(store)
+        with work_folder(store):
+            pass
+
+
 def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
-    """Copy a folder of a run into a store, as its latest run; return the copy."""
+    """Copy a folder of a run into a store, as its latest run; return the copy.
+
+    Raises `InputError` if it cannot be written.
+    """
     target, number = store.resolve() / run_id, next_number(store.resolve())
-    make_folder(target.parent)
-    shutil.copytree(run, target)
-    state = target / "state.json"
-    if state.is_file():
-        write_json(state, {**read_json(state), "number": number})
-    give(target)
+    with storing("runs", store):
+        make_folder(target.parent)
+        shutil.copytree(run, target)
+        state = target / "state.json"
+        if state.is_file():
+            write_json(state, {**read_json(state), "number": number})
+        give(target)
     return target
 
 
@@ -277,24 +297,9 @@ def read_state(run: Path) -> dict[str, str]:
     with reading(run / "state.json"):
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
         state = {"state": str(kept["state"]), **cause}
-    if state["state"] == "running" and not _is_locked(run):
+    if state["state"] == "running" and not is_locked(run.resolve(), os.O_DIRECTORY, unknown=True):
         return {"state": "ended"}
     return state
-
-
-def _is_locked(run: Path) -> bool:
-    """Whether a run's folder is locked, or cannot be asked."""
-    try:
-        lock = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _latest_complete(run: Path) -> str:

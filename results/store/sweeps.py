@@ -192,12 +192,8 @@ class _PlannedPoint:
 PLAN = TypeAdapter(_Plan)
 
 
-def begun_at_once() -> None:
-    """Require nothing of a new sweep."""
-
-
 def begin_sweep(
-    store: Path, name: str, sweep: Sweep, require: Callable[[], None] = begun_at_once
+    store: Path, name: str, sweep: Sweep, require: Callable[[], None] = lambda: None
 ) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
 

@@ -17,15 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from linux.files.user_files import (
-    Unreadable,
-    cleared,
-    give,
-    make_folder,
-    require_regular,
-    require_replaceable,
-    sync_file,
-)
+from linux.files import user_files
 from model.errors import InputError, Problem
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
@@ -117,15 +109,8 @@ PAUSES = RawTable(
     "pauses", "pauses.csv", {"execution": WHOLE, **dict.fromkeys(Pause.__dataclass_fields__, WHOLE)}
 )
 RAW_TABLES = (
-    TRANSFERS,
-    EXECUTIONS,
-    COUNTERS,
-    LINK_SAMPLES,
-    QUEUE_PAIRS,
-    QUEUES,
-    CPU,
-    WAITS,
-    PAUSES,
+    *(TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, QUEUE_PAIRS),
+    *(QUEUES, CPU, WAITS, PAUSES),
 )
 # Tables to which every case adds its file, even without rows.
 ALWAYS = (TRANSFERS, EXECUTIONS, COUNTERS, QUEUE_PAIRS)
@@ -204,14 +189,14 @@ def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
         return
     create(memory, table.name, table.all_columns)
     load_loose(memory, run, table)
-    draft, place = cleared(run / f"{table.name}.parquet.draft"), sealed(run, table)
+    draft, place = user_files.cleared(run / f"{table.name}.parquet.draft"), sealed(run, table)
     try:
         memory.execute(f"COPY {table.name} TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd)")
-        sync_file(draft)
+        user_files.sync_file(draft)
         draft.rename(place)
     finally:
         draft.unlink(missing_ok=True)
-    give(place)
+    user_files.give(place)
     for source in sources:
         source.unlink(missing_ok=True)
 
@@ -289,8 +274,8 @@ def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: Raw
 def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     """Insert the rows of a CSV file, which may still be empty."""
     try:
-        require_regular(source)
-    except Unreadable as error:
+        user_files.require_regular(source)
+    except user_files.Unreadable as error:
         raise InputError(Problem(str(source), str(error))) from None
     with reading(source), source.open(newline="", encoding="utf-8") as file:
         header = next(csv.reader(file), [])
@@ -396,7 +381,7 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
                 insert(memory, name, JUDGED_TABLES[name], rows)
             for table in RAW_TABLES:
                 load(memory, run, table)
-        make_folder(folder)
+        user_files.make_folder(folder)
         return [_written(memory, name, folder / f"{name}.{form}", form) for name in TABLES]
 
 
@@ -404,7 +389,7 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
     """Let the database write a table; raise `OSError` if it cannot."""
     from duckdb import Error
 
-    require_replaceable(target)
+    user_files.require_replaceable(target)
     columns = _with_json_lists(TABLES[name]) if form == "csv" else "*"
     # A link in the target's place is replaced, not followed.
     with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
@@ -415,7 +400,7 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
             )
         except Error as error:
             raise OSError(errno.EIO, first_line(error)) from None
-        give(draft)
+        user_files.give(draft)
         draft.rename(target)
     return target
 

@@ -17,12 +17,15 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Hop, RankGpus, Topology
-from model.fabric.transport import Transport
+from model.fabric.transport import ANSWER_BYTES, Transport
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.generator import FRAMINGS, Framing, Generator, QueuePairs
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
+
+# An answer of RoCE is so much shorter than TCP's header.
+SHORT_BYTES = PACKET_HEADER_BYTES - ANSWER_BYTES
 
 # The ranks of source and destination, and the lane.
 Way = tuple[int, int, int]
@@ -119,6 +122,10 @@ class Irregular:
         """The ranks with any."""
         return set(self.retransmitted + self.out_of_order)
 
+    def missed(self, receivers: Iterable[int]) -> int:
+        """Return the segments for which these ranks had no acknowledgement in time."""
+        return sum(self.retransmitted[rank] for rank in receivers)
+
     def most_bytes(
         self, senders: Iterable[int], receivers: Iterable[int], each: int, packets: int
     ) -> int:
@@ -127,8 +134,7 @@ class Irregular:
         `each` is the most payload of a packet, `packets` the number of packets on the link.
         """
         again = sum(self.retransmitted[rank] for rank in senders)
-        missed = sum(self.retransmitted[rank] for rank in receivers)
-        missed += sum(self.out_of_order[rank] for rank in senders)
+        missed = self.missed(receivers) + sum(self.out_of_order[rank] for rank in senders)
         return each * again + min(ACKNOWLEDGED_BYTES * missed, SELECTIVE_BYTES * packets)
 
 
@@ -177,7 +183,10 @@ def spans(
         probes = carried.probed.get(hop, NOTHING)
         odd = irregular.most_bytes(senders[hop], receivers[hop], each, carried.packets[hop])
         most = probes.most + more[hop] + odd
-        explained[hop] = Span(sure[hop] + probes.least, sure[hop] + most)
+        # By RoCE, a packet whose answer was lost is answered again.
+        answered = irregular.missed(receivers[hop]) * (spec.transport is Transport.ROCE)
+        least = probes.least - SHORT_BYTES * answered
+        explained[hop] = Span(sure[hop] + least, sure[hop] + most)
     return explained
 
 

@@ -22,6 +22,7 @@ class CaseOutcome:
     values: tuple[float, ...]
     modeled_s: float | None
     ratio: float | None
+    data_is_right: bool | None
     verdict: Verdict
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
@@ -50,6 +51,7 @@ def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
         values=tuple(case["measured_s"]["values"]),
         modeled_s=case["modeled_s"],
         ratio=case["ratio"],
+        data_is_right=case["data_is_right"],
         verdict=case["verdict"],
         reasons=tuple(case["reasons"]),
         notes=tuple(case.get("notes", ())),
@@ -67,6 +69,7 @@ def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
         values=(),
         modeled_s=failure["modeled_degraded_s"],
         ratio=failure["ratio"],
+        data_is_right=failure["data_is_right"],
         verdict=failure["verdict"],
         reasons=tuple(failure["reasons"]),
         notes=tuple(failure.get("notes", ())),

@@ -9,13 +9,7 @@ from model.measurement.records import Repeat
 from results.store.records import OPTIONAL, plain
 from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
 from results.verdicts.fidelity import Fidelity
-from results.verdicts.model_comparison import (
-    CaseResult,
-    Work,
-    causes,
-    data_reasons,
-    ratio_reasons,
-)
+from results.verdicts.model_comparison import CaseResult, Work, causes, data_reasons, ratio_reasons
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 
 # Seconds beyond the job's restart time after which a restart is late.

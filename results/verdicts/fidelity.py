@@ -254,18 +254,9 @@ class Limit:
 class FidelityLimits:
     """Limits above which an observation is doubtful.
 
-    The measurements behind them: docs/explanation/measuring.md, "Fidelity".
-
-    A switch that is always busy may still keep up, as it polls for more work continuously. It is
-    short of time when it never runs out of work, and more so when it also waits for a processor.
-    It polls all its ports at each wake-up, so many ports alone keep it busy: never running out of
-    work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy meanwhile.
-
-    A full switch on a machine without an idle processor is doubtful, even if it is done at times,
-    and not credible if it was full throughout.
-
-    The worst execution's share of delays is doubtful above `warn`. The executions' median is not
-    credible above `fail`, as the completion time is a median as well.
+    What each is of, and the measurements behind it: docs/explanation/measuring.md, "Fidelity".
+    A switch polls all its ports at each wake-up, so many ports alone keep it busy: never running
+    out of work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy.
     """
 
     delay_share: Limit = Limit(0.65, 1.0)
@@ -278,8 +269,9 @@ class FidelityLimits:
 
 
 LIMITS = FidelityLimits()
-# During a fault, TCP retransmits lost segments, and recovery is work outside any schedule.
-FAULT_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
+# Packets that a fault loses, or that links and queues lose as the scenario has it, are sent again,
+# as are those of RoCE that others overtake: that says nothing of the machine.
+LOSSY_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
 
 
 @dataclass(frozen=True)
@@ -308,9 +300,10 @@ def machine_reasons(
 def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     """Judge how long the switch and the agents waited for a core."""
     mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
+    had_idle_time = headroom.idle_mean >= SATURATED_SHARE
     yield _delayed(headroom, limits.delay_share)
     yield (
-        limits.full_switch.verdict(_full_without_idle_processor(headroom)),
+        limits.full_switch.verdict(0.0 if had_idle_time else headroom.switch_saturated),
         f"the switch was saturated in {headroom.switch_saturated:.0%} of an execution, and the "
         f"cores were idle for {headroom.idle_mean:.0%} of the time",
     )
@@ -342,12 +335,6 @@ def _delayed(headroom: MachineHeadroom, limit: Limit) -> Reason:
     return verdict, f"delays of a byte add up to {share:.0%} of an execution: {named}"
 
 
-def _full_without_idle_processor(headroom: MachineHeadroom) -> float:
-    """Return the share of the windows with a full switch; 0 if the processors had idle time."""
-    had_idle_time = headroom.idle_mean >= SATURATED_SHARE
-    return 0.0 if had_idle_time else headroom.switch_saturated
-
-
 def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     """Judge pauses, retransmits and late starts."""
     yield (
@@ -371,4 +358,4 @@ def fidelity_during_fault(
 ) -> Fidelity:
     """Return the fidelity of an execution during a fault, in which retransmits are expected."""
     headroom = machine_headroom(observations, dropped_packets=0)
-    return Fidelity.of((*machine_reasons(headroom, FAULT_LIMITS), *others), headroom=headroom)
+    return Fidelity.of((*machine_reasons(headroom, LOSSY_LIMITS), *others), headroom=headroom)

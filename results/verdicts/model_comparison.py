@@ -1,7 +1,7 @@
 """Compare the measured with the modeled times of each case."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,9 +19,26 @@ from results.store.records import FLAT, OPTIONAL
 from results.verdicts.breakdown import Breakdown, JobTime, breakdown
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.contention import Contention, contention, grain_reasons
-from results.verdicts.fidelity import Fidelity, Observation, machine_headroom, machine_reasons
+from results.verdicts.fidelity import (
+    LIMITS,
+    LOSSY_LIMITS,
+    Fidelity,
+    Observation,
+    machine_headroom,
+    machine_reasons,
+)
 from results.verdicts.summary import Summary, summarize
-from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
+from results.verdicts.verdict import (
+    Judgement,
+    Reason,
+    Thresholds,
+    Verdict,
+    times_count,
+    with_verdict,
+)
+
+# The part of the platform's time that the emulation may hide before a note says so.
+HIDDEN_PART = 0.03
 
 
 @dataclass(frozen=True)
@@ -137,19 +154,9 @@ class CaseResult:
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
     """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
-    match collective:
-        case Collective.ALL_REDUCE:
-            return 2 * (gpus - 1) / gpus
-        case (
-            Collective.ALL_GATHER
-            | Collective.REDUCE_SCATTER
-            | Collective.ALL_TO_ALL
-            | Collective.GATHER
-            | Collective.SCATTER
-        ):
-            return (gpus - 1) / gpus
-        case Collective.BROADCAST | Collective.REDUCE | Collective.SEND_RECV:
-            return 1.0
+    if collective is Collective.ALL_REDUCE:
+        return 2 * (gpus - 1) / gpus
+    return (gpus - 1) / gpus if collective.has_shards else 1.0
 
 
 class Mismatch(ValueError):
@@ -171,12 +178,14 @@ def compare(
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
     parts = breakdown(schedule, topology, executions.repeats, prediction)
     shared, overlaps = _on_links(measured, prediction)
-    of_times = (*_judge(measured, times, prediction, limits), *_of_jobs(parts.jobs, limits))
-    reasons = (*of_times, *grain_reasons(shared))
+    of_times = list(_failures(measured, prediction))
+    if measured.times_count:
+        of_times += ratio_reasons(times.median, prediction.completion_s, limits)
+    of_times += _of_jobs(parts.jobs, limits)
     work = _work(measured, size_scale)
     algbw, busbw = _bandwidths(schedule, work, times.median)
     fidelity = _fidelity(measured)
-    judgement = Judgement.of((*reasons, *with_verdict(fidelity)))
+    judgement = Judgement.of((*of_times, *grain_reasons(shared), *with_verdict(fidelity)))
     return CaseResult(
         case=name,
         work=work,
@@ -201,6 +210,19 @@ def compare(
         notes=judgement.notes,
         doubts=judgement.doubts,
     )
+
+
+def with_paper(result: CaseResult, on_paper_s: float | None) -> CaseResult:
+    """Add the real platform's time on paper, and a note where the emulation hides a part of it."""
+    less = 1 - result.real_s / on_paper_s if on_paper_s else 0.0
+    if less <= HIDDEN_PART or not times_count(result.data_is_right):
+        return replace(result, on_paper_s=on_paper_s)
+    note = (
+        f"the platform's time is {less:.0%} less than on paper: the emulation's links pass the "
+        "first bytes of short transfers at once; a smaller size_scale, or more time_dilation, "
+        "makes transfers longer"
+    )
+    return replace(result, on_paper_s=on_paper_s, notes=(*result.notes, note))
 
 
 def _bandwidths(steps: Steps, work: Work, seconds: float) -> tuple[float | None, float | None]:
@@ -250,27 +272,26 @@ def _complete_s(executions: Iterable[Repeat]) -> tuple[float, ...]:
     return tuple(repeat.completion_s for repeat in executions if repeat.complete)
 
 
-def _judge(
-    measured: Measured, summary: Summary, prediction: Prediction, limits: Thresholds
-) -> Iterator[Reason]:
-    """Yield findings on the completeness, results and times of the executions."""
-    yield from _failures(measured, prediction)
-    if measured.times_count:
-        yield from ratio_reasons(summary.median, prediction.completion_s, limits)
-
-
 def _fidelity(measured: Measured) -> Fidelity:
     """Return the fidelity: findings on the machine and the bytes, without the model."""
     of_bytes, executions = tuple(_of_bytes(measured)), measured.executions
     if measured.machine is None:
         return Fidelity.of(of_bytes)
     headroom = machine_headroom(measured.machine, measured.dropped_packets)
-    of_machine = [*machine_reasons(headroom)]
+    limits = LOSSY_LIMITS if _loses_packets(measured.topology) else LIMITS
+    of_machine = [*machine_reasons(headroom, limits)]
     if executions.disturbed_counted:
         which = f"{len(executions.disturbed)} of {len(executions.repeats)} executions"
         what = f"the machine disturbed {which}, too many to exclude: all count"
         of_machine.append((Verdict.WARN, what))
     return Fidelity.of((*of_machine, *of_bytes), headroom=headroom)
+
+
+def _loses_packets(topology: Topology) -> bool:
+    """Whether links or queues lose packets as the scenario has it, or some overtake others."""
+    spec = topology.spec
+    lossy = any(link.impairment.loss for link in topology.links)
+    return lossy or bool(spec.nic.queue) or spec.sprays
 
 
 def _of_bytes(measured: Measured) -> Iterator[Reason]:
@@ -289,17 +310,26 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     for note in dict.fromkeys(note for repeat in repeats for note in repeat.notes):
         yield Verdict.PASS, note
     if again := measured.executions.retransmits:
-        yield Verdict.PASS, _retransmitted(again, measured.topology.spec.transport)
+        is_tcp = measured.topology.spec.transport is Transport.TCP
+        what = (
+            f"TCP retransmitted {again} segment"
+            if is_tcp
+            else f"RoCE and TCP retransmitted {again} packet"
+        )
+        yield Verdict.PASS, what + "s" * (again != 1)
     if measured.dropped_packets:
-        is_buffer = measured.topology.spec.nic.queue.buffer_bytes is not None
-        kind = Verdict.PASS if is_buffer else Verdict.WARN
+        kind = Verdict.PASS if measured.topology.spec.nic.queue else Verdict.WARN
         yield kind, f"queues dropped {measured.dropped_packets} packets"
+    yield from _cut_rates(measured)
 
 
-def _retransmitted(again: int, transport: Transport) -> str:
-    if transport is Transport.TCP:
-        return f"TCP retransmitted {again} segment{'' if again == 1 else 's'}"
-    return f"RoCE and TCP retransmitted {again} packet{'' if again == 1 else 's'}"
+def _cut_rates(measured: Measured) -> Iterator[Reason]:
+    """Yield a note if DCQCN cut rates: they return slowly, and no model has it."""
+    samples = (sample for repeat in measured.executions.repeats for sample in repeat.queue_pairs)
+    rates = [one.rate_bps for one in samples if one.rate_bps is not None and one.alpha is not None]
+    port_bps = measured.topology.spec.emulated_port_bps
+    if (least := min(rates, default=port_bps) / port_bps) < 1:
+        yield Verdict.PASS, f"DCQCN cut a queue pair to {least:.1%} of its port's rate"
 
 
 def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:

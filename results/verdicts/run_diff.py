@@ -16,6 +16,7 @@ FLEETING = ("load_average",)
 FOR_PEOPLE = ("name", "description")
 # More than these make one line.
 MOST_DIFFERENCES = 8
+OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 
 @dataclass(frozen=True)
@@ -82,16 +83,12 @@ def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
     one, other = first.cases, second.cases
     return {
         "schema": SCHEMA,
-        "runs": [_run(run) for run in (first, second)],
+        "runs": [{key: run.result[key] for key in OF_A_RUN} for run in (first, second)],
         "warnings": list(_warnings(first, second)),
         "cases": [_case(one[name], other[name]) for name in one if name in other],
         "only_in_first": [name for name in one if name not in other],
         "only_in_second": [name for name in other if name not in one],
     }
-
-
-def _run(run: StoredRun) -> dict[str, Any]:
-    return {key: run.result[key] for key in ("run_id", "scenario", "verdict", "folder")}
 
 
 def _warnings(first: StoredRun, second: StoredRun) -> Iterator[str]:
@@ -118,11 +115,12 @@ def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
 def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     both = (first, second)
     other_work = list(differing(first.work, second.work))
+    one_s, other_s = first.measured_s, second.measured_s
     differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
     return {
         "case": first.name,
         "difference": differ.value,
-        "ratio": None if other_work else _ratio(first.measured_s, second.measured_s),
+        "ratio": other_s / one_s if one_s and other_s is not None and not other_work else None,
         "other_work": other_work,
         "measured_s": [_measured(case) for case in both],
         "modeled_s": [case.modeled_s for case in both],
@@ -132,10 +130,6 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
         "notes": [list(case.notes) for case in both],
         "doubts": [list(case.doubts) for case in both],
     }
-
-
-def _ratio(first_s: float | None, second_s: float | None) -> float | None:
-    return second_s / first_s if first_s and second_s is not None else None
 
 
 def _measured(case: CaseOutcome) -> dict[str, Any]:

@@ -43,6 +43,8 @@ MAX_GPUS, MAX_UPLINKS = 4096, 16384
 MAX_RAILS = MAX_DOMAIN_SIZE
 # The largest fabric whose closed forms were computed.
 MAX_GPUS_ON_PAPER = 65536
+# Keys of a switch's queue that say which packets are marked.
+MARKS = {"kmin", "kmax", "pmax"}
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
 # No closed form describes GPUs that share NICs, have several, or use one port of two: each transfer
@@ -61,10 +63,7 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     yield from _hb_switch_issues(fabric)
     yield from _nic_issues(fabric)
     yield from _transport_issues(fabric)
-    queue = fabric.switch_queue
-    if queue and queue.kmin >= queue.kmax:
-        what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
-        yield Issue(("fabric", "switch_queue", "kmin"), what)
+    yield from _queue_issues(fabric)
     domains = fabric.domains + fabric.spare_domains
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
@@ -198,6 +197,21 @@ def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "queue_pairs"), what, "use 1, or spine_selection: hash")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
+    if roce.split_data and FabricKind.CUSTOM in fabric.kinds and fabric.lanes > 1:
+        what = "needs a GPU with one NIC port in a custom fabric: parts of a transfer may use both"
+        yield Issue((*place, "split_data"), what, "leave it out, or use nic_ports: 1")
+
+
+def _queue_issues(fabric: Fabric) -> Iterator[Issue]:
+    place, queue = ("fabric", "switch_queue"), fabric.switch_queue
+    if queue is None:
+        return
+    if not queue.ecn:
+        for key in sorted(queue.model_fields_set & MARKS):
+            yield Issue((*place, key), "needs ecn: true", "add it, or leave this key out")
+    elif queue.kmin >= queue.kmax:
+        what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
+        yield Issue((*place, "kmin"), what)
 
 
 def _count_issues(fabric: Fabric, gpus: int, rail_switches: int) -> Iterator[Issue]:
@@ -226,6 +240,21 @@ def _uplinks_of_rail(fabric: Fabric, kind: FabricKind) -> int:
     leaves = _leaves(fabric, kind)
     has_spines = kind is FabricKind.RAIL_OPTIMIZED or leaves > 1
     return leaves * _spines(fabric, kind) if has_spines else 0
+
+
+def idle_keys(fabric: Fabric) -> Iterator[str]:
+    """Yield the keys of switches that none of the fabric's kinds has, with why.
+
+    They are not refused: a kind may be left out for one run, and the keys be there for the other.
+    """
+    if not any(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds):
+        of_links = () if FabricKind.CUSTOM in fabric.kinds else ("spine_selection",)
+        keys = "spines", "oversubscription", "planes", *of_links
+        fields = Fabric.model_fields
+        if given := [f"fabric.{k}" for k in keys if getattr(fabric, k) != fields[k].default]:
+            yield f"{', '.join(given)}: no kind of fabric here has spine switches"
+    if fabric.rail_leaves > 1 and FabricKind.RAIL_ONLY not in fabric.kinds:
+        yield "fabric.rail_leaves: rail-only alone has them"
 
 
 def _leaves(fabric: Fabric, kind: FabricKind) -> int:

@@ -19,7 +19,7 @@ from model.faults import (
 from model.job.placement import RecoveryStrategy
 from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue, did_you_mean
-from scenarios.format.keys import FaultEntry, ScenarioFile
+from scenarios.format.keys import FaultEntry, Job, ScenarioFile
 from scenarios.format.units import MOST_S
 
 DEFAULT_AT_S = 0.3
@@ -36,6 +36,14 @@ SERVED_COMPONENTS = {
     RecoveryStrategy.SWAP_GROUP: (Component.GPU,),
     RecoveryStrategy.SPARE_RAIL_SWITCH: (Component.RAIL_SWITCH,),
 }
+# Of keys of a job, the recovery strategies that use them.
+_NEW_LINKS = RecoveryStrategy.SPARE_RAIL_SWITCH, RecoveryStrategy.SWAP_GROUP
+USED_BY = {
+    "restart_time": set(RecoveryStrategy) - {RecoveryStrategy.REROUTE},
+    "reconfiguration_time": set(_NEW_LINKS),
+    "group_size": {RecoveryStrategy.SWAP_GROUP},
+}
+OF_FAULTS = ("replay_within", "replay_limit", "blackout_ms")
 SPARES = {
     RecoveryStrategy.SPARE_DOMAIN: "spare_domains",
     RecoveryStrategy.REMOTE_GPU: "spare_domains",
@@ -65,12 +73,31 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         yield "at_step", "cannot be combined with at"
     if (entry.how is FaultMode.DEGRADE) != (entry.rate is not None):
         yield "rate", "is required for degrade, and not allowed for other modes"
+    if entry.how is not FaultMode.FLAP:
+        for key in ("period", "count"):
+            if key in entry.model_fields_set:
+                yield key, f"needs how: flap, got {entry.how}"
     if entry.how is FaultMode.FLAP and entry.for_ is not None:
         yield "for", "cannot be combined with flap; its duration is period times count"
     if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
         flapping_s = entry.period * entry.count
         what = f"{entry.count} periods of {entry.period:g} s must last at most {MOST_S:g} s"
         yield "count", f"{what}, got {flapping_s:g} s"
+
+
+def idle_keys(file: ScenarioFile) -> Iterator[str]:
+    """Yield the keys of recovery, and of the verdict on it, that change nothing, each with why."""
+    if file.faults:
+        strategy = file.job.strategy
+        for key, users in USED_BY.items():
+            if key in file.job.model_fields_set and strategy not in users:
+                yield f"job.{key}: job.strategy {strategy} does not use it"
+        return
+    given = [f"job.{key}" for key in Job.model_fields if key in file.job.model_fields_set]
+    given += [f"expect.{key}" for key in OF_FAULTS if key in file.expect.model_fields_set]
+    given += ["probed_pairs"] * ("probed_pairs" in file.model_fields_set)
+    if given:
+        yield f"{', '.join(given)}: there are no faults"
 
 
 def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:

@@ -4,7 +4,7 @@ The answer has every design with its figures, the efficient ones, and changes th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, inf, isclose
 from pathlib import Path
@@ -14,18 +14,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from model.errors import InputError, Problem
-from model.fabric.network_cost import (
-    NIC_PER_GPU,
-    Equipment,
-    Network,
-    Nics,
-    Prices,
-)
+from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import ANY, Wish, used_of_domain
+from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
@@ -138,11 +133,12 @@ def load_cluster(path: Path) -> ClusterFile:
 class Design:
     """Networks for HB domains of `domain_size` GPUs, of which `network` joins those in use.
 
-    A faster NIC has priced ports in several `networks`, each as this one.
+    A faster NIC has priced ports in several `networks`, each as this one. Designs with the same
+    networks are equal, also if a fast NIC has these ports already without `nics` of two ports.
     """
 
     domain_size: int
-    nics: Nics
+    nics: Nics = field(compare=False)
     network: Network
     networks: int
 
@@ -214,7 +210,8 @@ class Training:
 def designs(file: ClusterFile) -> Iterator[Design]:
     """Yield rail-optimized, full and oversubscribed, and rail-only with every domain size.
 
-    Each of them with all numbers of ports and of NICs. Designs of one switch without spines repeat.
+    Each of them with all numbers of ports and of NICs. Designs of one switch without spines repeat,
+    and those of NICs whose ports are priced as several.
     """
     own = file.own_size
     shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in (1.0, *file.oversubscription)]
@@ -471,18 +468,10 @@ def _sentence(decision: Decision) -> str:
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         found += (
             f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
-            f"{first.name}, and is {_pace(slower)}{_over(decision)}"
+            f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
         )
     also = f" Equal in cost: {'; '.join(equal)}." if equal else ""
     return f"{of} {found}.{also}{_larger_domains(decision, chosen)}"
-
-
-def _pace(slower: float) -> str:
-    """A difference in words; one that rounds to 0.0 % has no sign."""
-    percent = f"{100 * abs(slower):.1f}"
-    if percent == "0.0":
-        return "as fast"
-    return f"{percent} % {'slower' if slower > 0 else 'faster'}"
 
 
 def _larger_domains(decision: Decision, chosen: Design) -> str:

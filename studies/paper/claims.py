@@ -96,15 +96,14 @@ def _claim(row: dict[str, str]) -> dict[str, Any]:
 
 def finding(name: str) -> Finding:
     """Our value of a claim."""
-    if name in STUDY:
-        return Finding(STUDY[name](DEFAULT), f"{_study_note(name)}{SETTING_NOTE}")
-    return VALUES[name]()
-
-
-def _study_note(name: str) -> str:
+    if name not in STUDY:
+        return VALUES[name]()
+    notes = [SETTING_NOTE]
     if name == "fig10-k8":
-        return f"{_few_stages()}; "
-    return f"{OVER_OTHER_RATES}; " if name.startswith("fig9") else ""
+        notes.insert(0, _few_stages())
+    elif name.startswith("fig9"):
+        notes.insert(0, OVER_OTHER_RATES)
+    return Finding(STUDY[name](DEFAULT), "; ".join(notes))
 
 
 def _plain(values: tuple[float, ...]) -> float | list[float]:

@@ -7,34 +7,12 @@ from pathlib import Path
 from model.training.traffic import Dimension, Traffic
 from results.figures.curves import Bars, Curves, Panel, draw
 from results.figures.heat_map import draw_heat_map
-from studies.paper import numbers, published
-from studies.paper.study import (
-    BATCHES,
-    DEFAULT,
-    DOMAIN_SIZES,
-    FIG8_MODELS,
-    GBIT,
-    HB_RATES,
-    NIC_RATES,
-    TBIT,
-    iteration_s,
-    of_ideal,
-)
-from studies.paper.values import (
-    FIG2_MODELS,
-    gh200_traffic,
-    idle_pairs,
-    modeled_hfu,
-    published_hfu,
-    share,
-    shipped_traffic,
-    tensor_pairs,
-)
+from studies.paper import numbers, published, study, values
 
 HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {
-    "fig3": ("GPT-1T on DGX A100", lambda: shipped_traffic("gpt-1t")),
-    "fig4": ("GPT-1T on 16 GH200", gh200_traffic),
-    "fig5": ("MoE-1.3B on 16 DGX A100", lambda: shipped_traffic("moe-1.3b")),
+    "fig3": ("GPT-1T on DGX A100", lambda: values.shipped_traffic("gpt-1t")),
+    "fig4": ("GPT-1T on 16 GH200", values.gh200_traffic),
+    "fig5": ("MoE-1.3B on 16 DGX A100", lambda: values.shipped_traffic("moe-1.3b")),
 }
 # Domain sizes of figure 8; the last is the ideal network.
 FIG8_SIZES = tuple(2**power for power in range(3, 16))
@@ -51,39 +29,39 @@ def draw_figure(name: str, path: Path) -> None:
 
 
 def _fig2a() -> list[Panel]:
-    jobs = [shipped_traffic(name) for name in FIG2_MODELS]
+    jobs = [values.shipped_traffic(name) for name in values.FIG2_MODELS]
     dimensions = (Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE)
-    shares = {one.value: [share(job, one) for job in jobs] for one in dimensions}
-    return [Bars("bytes of an iteration", "share of the bytes (%)", FIG2_MODELS, shares)]
+    shares = {one.value: [values.share(job, one) for job in jobs] for one in dimensions}
+    return [Bars("bytes of an iteration", "share of the bytes (%)", values.FIG2_MODELS, shares)]
 
 
 def _fig2b() -> list[Panel]:
-    jobs = [shipped_traffic(name) for name in FIG2_MODELS]
+    jobs = [values.shipped_traffic(name) for name in values.FIG2_MODELS]
     shares = {
-        "no traffic": [idle_pairs(job) for job in jobs],
-        "tensor-parallel traffic": [tensor_pairs(job) for job in jobs],
+        "no traffic": [values.idle_pairs(job) for job in jobs],
+        "tensor-parallel traffic": [values.tensor_pairs(job) for job in jobs],
     }
-    return [Bars("pairs of GPUs", "share of the pairs (%)", FIG2_MODELS, shares)]
+    return [Bars("pairs of GPUs", "share of the pairs (%)", values.FIG2_MODELS, shares)]
 
 
 def _fig7() -> list[Panel]:
-    theirs = published_hfu()
-    ours = [modeled_hfu(model) for model in theirs]
+    theirs = values.published_hfu()
+    ours = [values.modeled_hfu(model) for model in theirs]
     series = {"published": list(theirs.values()), "modeled": ours}
     return [Bars("A100, selective recomputation", "HFU (%)", tuple(theirs), series)]
 
 
 def _fig8() -> list[Panel]:
-    title = f"{DEFAULT.gpus} GPUs, batch {DEFAULT.batch}"
+    title = f"{study.DEFAULT.gpus} GPUs, batch {study.DEFAULT.batch}"
     return [
         Curves(
             title,
             "HB domain size K (GPUs)",
             "iteration time (s)",
             FIG8_SIZES,
-            {name: [iteration_s(name, DEFAULT, size) for size in FIG8_SIZES]},
+            {name: [study.iteration_s(name, study.DEFAULT, size) for size in FIG8_SIZES]},
         )
-        for name in FIG8_MODELS
+        for name in study.FIG8_MODELS
     ]
 
 
@@ -93,42 +71,46 @@ def _fig9() -> list[Panel]:
             f"GPT-1T, K = {size}",
             "HB bandwidth (Tbit/s)",
             "iteration time (s)",
-            [hb / TBIT for hb in HB_RATES],
+            [hb / study.TBIT for hb in study.HB_RATES],
             {
-                f"NIC {nic / GBIT:.0f} Gbit/s": [
-                    iteration_s("gpt-1t", DEFAULT, size, hb, nic) for hb in HB_RATES
+                f"NIC {nic / study.GBIT:.0f} Gbit/s": [
+                    study.iteration_s("gpt-1t", study.DEFAULT, size, hb, nic)
+                    for hb in study.HB_RATES
                 ]
-                for nic in NIC_RATES
+                for nic in study.NIC_RATES
             },
         )
-        for size in DOMAIN_SIZES
+        for size in study.DOMAIN_SIZES
     ]
 
 
 def _fig10() -> list[Panel]:
-    title, batch = f"GPT-1T, {DEFAULT.gpus} GPUs", "global batch (sequences)"
+    title, batch = f"GPT-1T, {study.DEFAULT.gpus} GPUs", "global batch (sequences)"
     times = {f"K = {size}": _times(size) for size in FIG10_SIZES} | {"ideal": _times(None)}
     relative = {
-        f"K = {size}": [of_ideal(size, one, DEFAULT) for one in BATCHES] for size in FIG10_SIZES
+        f"K = {size}": [study.of_ideal(size, one, study.DEFAULT) for one in study.BATCHES]
+        for size in FIG10_SIZES
     }
     return [
-        Curves(title, batch, "iteration time (s)", BATCHES, times),
-        Curves(title, batch, "performance (% of ideal)", BATCHES, relative, _published_points()),
+        Curves(title, batch, "iteration time (s)", study.BATCHES, times),
+        Curves(
+            title, batch, "performance (% of ideal)", study.BATCHES, relative, _published_points()
+        ),
     ]
 
 
 def _times(domain_size: int | None) -> list[float]:
-    settings = (replace(DEFAULT, batch=batch) for batch in BATCHES)
-    return [iteration_s("gpt-1t", setting, domain_size) for setting in settings]
+    settings = (replace(study.DEFAULT, batch=batch) for batch in study.BATCHES)
+    return [study.iteration_s("gpt-1t", setting, domain_size) for setting in settings]
 
 
 def _published_points() -> dict[str, list[tuple[float, float]]]:
     """Values of figure 10 in the paper's text: performance at the least and the largest batch."""
     claims = {row["id"]: numbers(row["value"]) for row in published("claims")}
-    ends = (BATCHES[0], BATCHES[-1])
+    ends = (study.BATCHES[0], study.BATCHES[-1])
     return {
         f"paper, K = {size}": list(zip(ends, claims[f"fig10-k{size}"], strict=True))
-        for size in DOMAIN_SIZES
+        for size in study.DOMAIN_SIZES
     }
 
 

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
-from model.errors import EmulationError
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import ANY, Wish
@@ -72,8 +71,7 @@ def iteration_s(
         accelerator=replace(gpu, fastest_flops=setting.compute * gpu.fastest_flops),
     )
     evaluation = best(Job(transformer(name), setting.batch, setting.recomputation, cluster), wish)
-    if evaluation is None:
-        raise EmulationError(f"no strategy for {name} with {setting}")
+    assert evaluation is not None, f"no strategy for {name} with {setting}"
     return evaluation.iteration_s
 
 

@@ -5,15 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from model.fabric.spec import PLATFORMS
-from studies.paper.study import (
-    BATCHES,
-    DOMAIN_SIZES,
-    GBIT,
-    HB_RATES,
-    NIC_RATES,
-    PLATFORM_NAMES,
-    TBIT,
-)
+from studies.paper import study
 
 GPUS = 16
 # The rate of an emulated NIC: with the fastest HB domain, 16 GPUs are no load for two cores.
@@ -25,10 +17,10 @@ ALL_TO_ALL, TABLE2, FAULTS = "section-iv-b", "table2", "section-iv-c"
 # groups of a few copies, of many, of all (the ideal network).
 STANDS_FOR: dict[int, int | None] = {1: 4, 2: 8, 4: 32, 8: 256, 16: None}
 IDEAL = GPUS
-SMALL, LARGE = (size for size, full in STANDS_FOR.items() if full in DOMAIN_SIZES)
+SMALL, LARGE = (size for size, full in STANDS_FOR.items() if full in study.DOMAIN_SIZES)
 # Keys of figure 9's places, and its slowest bandwidths.
 HB, NIC = "HB Tbit/s", "NIC Gbit/s"
-SLOWEST = {HB: min(HB_RATES) / TBIT, NIC: min(NIC_RATES) / GBIT}
+SLOWEST = {HB: min(study.HB_RATES) / study.TBIT, NIC: min(study.NIC_RATES) / study.GBIT}
 # Models of figure 8, and the dilations with which an iteration takes a few seconds.
 DILATIONS = {"gpt-146b": 100, "gpt-1t": 20}
 # Numbers of HB domains of section IV-B, with the platform that has the paper's larger slowdown.
@@ -81,19 +73,19 @@ def _figure_8() -> Iterator[Twin]:
 
 
 def _figure_9() -> Iterator[Twin]:
-    for size, nic, hb in product((SMALL, LARGE), NIC_RATES, HB_RATES):
-        rates = f"{hb / TBIT:g} Tbit/s", f"{nic / GBIT:g} Gbit/s"
+    for size, nic, hb in product((SMALL, LARGE), study.NIC_RATES, study.HB_RATES):
+        rates = f"{hb / study.TBIT:g} Tbit/s", f"{nic / study.GBIT:g} Gbit/s"
         changes = (f"fabric.hb_rate={rates[0]}", f"fabric.nic_rate={rates[1]}")
-        yield _iteration(FIG9, {"K": size, HB: hb / TBIT, NIC: nic / GBIT}, *changes)
+        yield _iteration(FIG9, {"K": size, HB: hb / study.TBIT, NIC: nic / study.GBIT}, *changes)
 
 
 def _figure_10() -> Iterator[Twin]:
-    for size, batch in product((SMALL, LARGE, IDEAL), BATCHES):
+    for size, batch in product((SMALL, LARGE, IDEAL), study.BATCHES):
         yield _iteration(FIG10, {"K": size, "batch": batch}, f"workloads.0.batch={batch}")
 
 
 def _all_to_alls() -> Iterator[Twin]:
-    for name in PLATFORM_NAMES:
+    for name in study.PLATFORM_NAMES:
         scale = PLATFORMS[name].nic_rate_bps / NIC_BPS
         changes = (f"fabric.platform={name}", f"fabric.bandwidth_scale={scale:g}")
         for domains in DOMAINS if name == VARIED_PLATFORM else (USUAL_DOMAINS,):

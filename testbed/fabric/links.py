@@ -135,7 +135,10 @@ class Links:
             )
         for port in (lower, upper):
             with self._asking(self._place(port), link.name) as netlink:
-                netlink.link("set", index=self.index_of(port), state="up")
+                # A GPU has static neighbours, which the kernel forgets when its user takes the
+                # interface down; without ARP, it sends to itself then, and switches route.
+                by_arp = {"arp": False} if gpu and port == lower and is_nic else {}
+                netlink.link("set", index=self.index_of(port), state="up", **by_arp)
 
     def _mtu_bytes(self, port: Port) -> int:
         is_port = port.node in self.topology.switch_by_name

@@ -116,6 +116,8 @@ class GpuProxyNode(ShellOnDemand):
 class FabricSwitch(ShellOnDemand, Switch):  # type: ignore[misc]
     """A switch without the control interface that Mininet would add."""
 
+    controlIntf = None
+
     def __init__(self, name: str, **params: Any) -> None:
         super().__init__(name, **{**params, "inNamespace": True})
 

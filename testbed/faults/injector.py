@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from math import ceil
 from typing import assert_never
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -16,6 +17,7 @@ from linux.network.namespaces import namespace_of
 from linux.network.route_socket import RouteSocket
 from linux.processes.lifetime import kill, wait_for
 from model.errors import EmulationError, RailbedError
+from model.fabric.link_probes import probe_interval_s
 from model.fabric.topology import Link, LinkKind, Port, Topology
 from model.faults import FaultMode, loses_links
 from testbed.fabric.links import LinkEndGone
@@ -33,8 +35,8 @@ from testbed.testbed import Testbed
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
 Undo = Callable[[], None]
 
-# A link is idle that carries fewer packets, controller's probes included, in this time.
-IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 5, 10
+# A link is idle that carries at most so many packets beside the controller's probes in this time.
+IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 1, 10
 # Operation tried to find out whether this kernel supports a fault mode.
 NEEDS = {
     FaultMode.DOWN: "taking an interface down",
@@ -57,6 +59,13 @@ class FaultInjector:
         self._bed = bed
         self._link_faults = LinkFaults(bed.links)
         self._killed: Counter[str] = Counter()
+
+    def moment_ns(self, since_ns: int) -> int:
+        """When, since `since_ns`, something was first broken or repaired: directly before it was.
+
+        Both are of CLOCK_MONOTONIC, in nanoseconds. `since_ns` itself if only the controller was.
+        """
+        return next((ns for ns in self._link_faults.moments_ns if ns >= since_ns), since_ns)
 
     def break_link(
         self, link: Link, mode: FaultMode, rate_bps: int | None = None, sender: str | None = None
@@ -175,14 +184,16 @@ class FaultInjector:
         wait_for(lambda: self._are_idle(links), f"{name}: the last packets", IDLE_DEADLINE_S)
 
     def _are_idle(self, links: Sequence[Link]) -> bool:
-        """Whether links carry nothing but a few probes for a moment."""
-        before = self._bed.links.read_counters(links).counters
+        """Whether links carry little but probes for a moment, which a busy machine lengthens."""
+        before = self._bed.links.read_counters(links)
         time.sleep(IDLE_S)
-        after = self._bed.links.read_counters(links).counters
+        after = self._bed.links.read_counters(links)
+        seconds = (after.between_ns[1] - before.between_ns[0]) / 1e9
+        most = IDLE_PACKETS + ceil(seconds / probe_interval_s(self._bed.topology))
         return all(
-            after[name].sent_packets - old.sent_packets < IDLE_PACKETS
-            and after[name].received_packets - old.received_packets < IDLE_PACKETS
-            for name, old in before.items()
+            after.counters[name].sent_packets - old.sent_packets <= most
+            and after.counters[name].received_packets - old.received_packets <= most
+            for name, old in before.counters.items()
         )
 
     def _kill_gpu(self, gpu: str) -> None:
@@ -193,6 +204,7 @@ class FaultInjector:
         links = self._bed.topology.links_of(gpu)
         bed.links.read_counters(links)
         bed.watch.forget(f"{gpu} (GPU proxy)")
+        self._link_faults.note()
         kill(bed.proxies[gpu].process_id)
         bed.links.lose_proxy(gpu)
         with suppress(LinkEndGone):

@@ -5,16 +5,20 @@ of the requested rates.
 """
 
 import errno
+import os
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
-from linux.network.netlink import DRAINED
-from linux.network.route_socket import RouteSocket
+from linux.network.netlink import DRAINED, Refused, Request, requests_in_batch
+from linux.network.route_socket import RouteBatch, RouteSocket
+from linux.processes.threads import real_time
 from model.errors import EmulationError
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Link, Port
@@ -42,21 +46,30 @@ def start_blackhole(netlink: RouteSocket, interface: int) -> None:
 def end_blackhole(netlink: RouteSocket, interface: int) -> None:
     """Remove the blackhole queues of a shaped interface; HTB makes its default ones again."""
     for leaf in LEAVES:
-        try:
-            netlink.tc("del", BLACKHOLE, interface, parent=leaf)
-        except NetlinkError as error:
-            if error.code not in NO_BLACKHOLE:
-                raise
+        netlink.tc("del", BLACKHOLE, interface, parent=leaf)
+
+
+def bring_up(netlink: RouteSocket, interface: int) -> None:
+    """Give an interface its carrier back."""
+    netlink.link("set", index=interface, state="up")
 
 
 class LinkFaults:
-    """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone."""
+    """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone.
+
+    `moments_ns` of CLOCK_MONOTONIC are those directly before the system calls that take effect.
+    """
 
     def __init__(self, links: Links) -> None:
         self._links = links
+        self.moments_ns: list[int] = []
         self._down: Counter[Port] = Counter()
         self._dropping: Counter[Port] = Counter()
         self._rates: defaultdict[str, list[int]] = defaultdict(list)
+
+    def note(self) -> None:
+        """Note that something is broken or repaired at this moment."""
+        self.moments_ns.append(time.monotonic_ns())
 
     def set_down(self, links: Sequence[Link]) -> None:
         """Take links down: they lose carrier."""
@@ -65,10 +78,12 @@ class LinkFaults:
 
     def keep_down(self, links: Sequence[Link]) -> None:
         """Take links down together, also those that something else brought up."""
+        self.note()
         self._links.set_down(links)
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""
+        self.note()
         for end in (link.carrier_end for link in links):
             with self._place(end, "cannot be drained") as (netlink, index):
                 netlink.link("set", index=index, ifalias=alias)
@@ -77,48 +92,40 @@ class LinkFaults:
         """Restore carrier, except on links that another fault keeps down."""
         ends = [link.carrier_end for link in links]
         self._down.subtract(ends)
-        for end in ends:
-            if self._down[end] <= 0:
-                with (
-                    suppress(LinkEndGone),
-                    self._place(end, "cannot be brought up") as (netlink, index),
-                ):
-                    netlink.link("set", index=index, state="up")
+        lasting = [end for end in ends if self._down[end] <= 0]
+        self._change(lasting, bring_up, "cannot be brought up", GONE)
 
     def blackhole(self, ends: Sequence[Port]) -> None:
         """Blackhole all packets that these ends send; carrier stays."""
         self._dropping.update(ends)
-        for end in ends:
-            with self._place(end, "cannot be blackholed") as place:
-                start_blackhole(*place)
+        self._change(ends, start_blackhole, "cannot be blackholed")
 
     def end_blackhole(self, ends: Sequence[Port]) -> None:
         """Let these ends send again, except those that another fault blackholes."""
         self._dropping.subtract(ends)
-        for end in ends:
-            if self._dropping[end] <= 0:
-                problem = "blackhole cannot be removed"
-                with suppress(LinkEndGone), self._place(end, problem) as place:
-                    end_blackhole(*place)
-                    self._links.impair_again(end)
+        free, problem = [end for end in ends if self._dropping[end] <= 0], "cannot send again"
+        self._change(free, end_blackhole, problem, (*GONE, *NO_BLACKHOLE))
+        for end in free:
+            with suppress(LinkEndGone), _explained(end, problem):
+                self._links.impair_again(end)
 
     def degrade(self, link: Link, rate_bps: int) -> None:
         """Give both directions of a link a lower rate, and read it back."""
         self._rates[link.name].append(rate_bps)
-        for end in (link.lower, link.upper):
-            self._reshape(link, end)
+        self._reshape(link)
 
     def end_degrade(self, link: Link, rate_bps: int) -> None:
         """Undo one lower rate; set the lowest remaining rate, and read it back."""
         self._rates[link.name].remove(rate_bps)
-        for end in (link.lower, link.upper):
-            with suppress(LinkEndGone):
-                self._reshape(link, end)
+        self._reshape(link, GONE)
 
-    def _reshape(self, link: Link, end: Port) -> None:
-        with self._place(end, "rate cannot be changed") as (netlink, index):
-            reshape(netlink, index, self._shaper(link))
-            check_shaped(netlink, index, _name(end), self._shaper(link))
+    def _reshape(self, link: Link, forgiven: Collection[int] = ()) -> None:
+        ends, shaper = (link.lower, link.upper), self._shaper(link)
+        changed = partial(reshape, shaper=shaper)
+        self._change(ends, changed, "rate cannot be changed", forgiven)
+        for end in ends:
+            with suppress(LinkEndGone), self._place(end, "rate cannot be read") as place:
+                check_shaped(*place, _name(end), shaper)
 
     def shape_again(self, link: Link, end: Port) -> None:
         """Restore a shaper that Open vSwitch may have wiped, with current faults; read it back."""
@@ -134,6 +141,45 @@ class LinkFaults:
 
     def _shaper(self, link: Link) -> Shaper:
         return replace(link.shaper, rate_bps=min([link.rate_bps, *self._rates[link.name]]))
+
+    def _change(
+        self,
+        ends: Sequence[Port],
+        encode: Callable[[RouteBatch, int], None],
+        problem: str,
+        forgiven: Collection[int] = (),
+    ) -> None:
+        """Send requests to the interfaces of all ends together, once all are encoded.
+
+        `encode` makes those for an interface's index. Errors with a number in `forgiven` are
+        ignored; others name the end and `problem`.
+        """
+        asked = [(end, one) for end in ends for one in self._requests(end, encode)]
+        self.note()
+        with real_time():  # a busy machine would pause between the ends
+            for end, request in asked:
+                number = self._error_of(end, request)
+                if number and number not in forgiven:
+                    raised = LinkEndGone if number in GONE else EmulationError
+                    raise raised(f"{_name(end)} {problem}: {os.strerror(number)}")
+
+    def _requests(self, end: Port, encode: Callable[[RouteBatch, int], None]) -> Iterator[Request]:
+        with RouteBatch() as compiler:
+            encode(compiler, self._links.index_of(end))
+            yield from requests_in_batch(_name(end), bytes(compiler.batch))
+
+    def _error_of(self, end: Port, request: Request) -> int:
+        """Send a request in an end's namespace; return its error's number (errno(3)), or 0."""
+        place, _ = self._links.key_of(end)
+        if place not in self._links.sockets:
+            return errno.ENODEV
+        try:
+            self._links.sockets[place].send([request])
+        except Refused as error:
+            return error.number
+        except OSError as error:
+            return error.errno or errno.EIO
+        return 0
 
     @contextmanager
     def _place(self, end: Port, problem: str) -> Iterator[tuple[RouteSocket, int]]:

@@ -50,8 +50,18 @@ class Removed:
         return bool(self.runs or self.processes or self.containers or self.work_folders)
 
     def __str__(self) -> str:
-        killed = f"{self.runs} dead runs, {self.processes} processes, {self.containers} containers"
-        return f"{killed}, {self.work_folders} work folders"
+        counts = {
+            "dead run": self.runs,
+            "process": self.processes,
+            "container": self.containers,
+            "work folder": self.work_folders,
+        }
+        return ", ".join(_counted(count, one) for one, count in counts.items() if count)
+
+
+def _counted(count: int, one: str) -> str:
+    plural = f"{one}es" if one.endswith("s") else f"{one}s"
+    return f"{count} {one if count == 1 else plural}"
 
 
 def clean(within_s: float = REMOVALS_S) -> Removed:

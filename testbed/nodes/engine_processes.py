@@ -49,7 +49,7 @@ def _container(bundle: Path) -> tuple[str, ...]:
     """The id of a shim's container, and the run id and name of one of ours (OCI runtime-spec)."""
     container_id = bundle.readlink().name
     configuration = json.loads((bundle / "config.json").read_text())
-    for place in (Path(mount["source"]) for mount in configuration.get("mounts", ())):
+    for place in (Path(mount.get("source", "")) for mount in configuration.get("mounts", ())):
         if place.is_relative_to(RUNS):
             run_id = place.relative_to(RUNS).parts[0]
             return container_id, run_id, container_name(run_id, configuration["hostname"])

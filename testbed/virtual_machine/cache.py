@@ -11,6 +11,7 @@ from typing import IO
 
 from linux.files.user_files import give, is_in_work, make_folder, sync, unfollowed, work_folder
 from linux.processes.lifetime import wait_for
+from model.errors import NotReady
 
 FOLDER = Path("/var/cache/railbed")
 # Names another cache folder: for tests, and for users without room in /var.
@@ -33,11 +34,22 @@ def cache_folder() -> Path:
 
 
 def make_cache(folder: Path) -> None:
-    """Make a folder of the cache; it belongs to the user, unless the cache is the machine's."""
-    if cache_folder() == FOLDER:
-        folder.mkdir(parents=True, exist_ok=True)
-    else:
-        make_folder(folder)
+    """Make a folder of the cache; it belongs to the user, unless the cache is the machine's.
+
+    Raises `NotReady` if it cannot be written.
+    """
+    try:
+        if cache_folder() == FOLDER:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            make_folder(folder)
+        with work_folder(folder):
+            pass
+    except OSError as error:
+        raise NotReady(
+            f"cache {folder}: cannot be written: {error.strerror}; name another folder: "
+            f"`export {VARIABLE}=FOLDER`"
+        ) from None
 
 
 def hand_over(part: Path) -> None:

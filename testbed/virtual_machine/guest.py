@@ -18,6 +18,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 
 from linux.files.user_files import give, work_folder
+from linux.machine.resources import full
 from linux.processes.lifetime import dies_with_us, end, first_line
 from model.errors import EmulationError
 from model.sweep import CLOCK_VARIABLE
@@ -89,12 +90,18 @@ class Exchange:
             results.truncate(RESULTS_MIB * 2**20)
 
     def take(self, back: Path) -> int | None:
-        """Extract the runs into the folder `back`; return the exit code, None without a result."""
+        """Extract the runs into the folder `back`; return the exit code, None without a result.
+
+        Raises `EmulationError` if the runs cannot be written.
+        """
         extract = ["tar", "--extract", "--warning=no-timestamp", "--file", str(self.results)]
         code = [*extract, "--directory", str(self.folder), "exit-code"]
         if subprocess.run(code, stderr=DEVNULL).returncode != 0:
             return None
-        subprocess.run([*extract, "--no-same-owner", "--directory", str(back), "runs"], check=True)
+        runs = [*extract, "--no-same-owner", "--directory", str(back), "runs"]
+        extracted = subprocess.run(runs, stderr=subprocess.PIPE, text=True)
+        if extracted.returncode != 0:
+            raise EmulationError(f"virtual machine: its runs are lost: {extracted.stderr.strip()}")
         give(back / "runs")
         return int((self.folder / "exit-code").read_text())
 
@@ -137,7 +144,8 @@ class Guest:
             if silent and exit_code not in silent:
                 sys.stderr.write(exchange.stderr.read_text(errors="replace"))
             if exit_code is None:
-                raise EmulationError("virtual machine: ended before its job")
+                what = "virtual machine: ended before its job"
+                raise EmulationError(": ".join(filter(None, (what, full([folder.parent])))))
             return exit_code, exchange.stdout.read_text()
 
     @contextmanager

@@ -9,12 +9,14 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
 from linux.files.program_files import ROOT
+from linux.processes.lifetime import exit_code_of
 from model.errors import NotReady
 from testbed.virtual_machine.cache import cached_part
 
@@ -108,8 +110,9 @@ def proxy_root() -> Path:
 
 
 def _build(target: Path, part: str, *suite: str) -> None:
-    done = subprocess.run([BUILDER, part, target, *suite], stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
+    what = f"building the virtual machine's {part} from Debian packages, once; takes minutes"
+    print(f"railbed: {what}", file=sys.stderr)
+    if exit_code_of(BUILDER, part, target, *suite) != 0:
         raise NotReady(f"virtual machine: build of its {part} failed; see the lines above")
 
 

@@ -15,7 +15,7 @@ from execution.cases.emulation import Experiment
 from linux.machine.resources import FILES_BESIDE, FILES_OF_A_GPU
 from linux.network.namespaces import namespace_of
 from model.errors import EmulationError
-from model.fabric.spec import COMPARED, FabricKind, FabricSpec
+from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
@@ -227,6 +227,12 @@ def test_a_fabric_that_cannot_come_up_leaves_nothing(monkeypatch: pytest.MonkeyP
             raise EmulationError("no rules today")
 
     monkeypatch.setattr(ControllerProcess, "wait_for_event", fail_at_last)
-    spec: FabricSpec = small_spec(FabricKind.RAIL_OPTIMIZED)
-    with pytest.raises(EmulationError, match="no rules today"), fabric_up(spec, ProxyKind.PROCESS):
-        pytest.fail("it must not come up")
+    spec, opened = small_spec(FabricKind.RAIL_OPTIMIZED), list[int]()
+    for _ in range(2):
+        with (
+            pytest.raises(EmulationError, match="no rules today"),
+            fabric_up(spec, ProxyKind.PROCESS),
+        ):
+            pytest.fail("it must not come up")
+        opened.append(open_files())
+    assert opened[0] == opened[1]

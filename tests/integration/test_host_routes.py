@@ -33,8 +33,8 @@ def inside(process_id: int, *command: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-def test_links_may_come_after_the_controller(proxy: int) -> None:
-    routes = HostRoutes(proxy, 1.25)
+def add_link(process_id: int) -> Route:
+    """Give the proxy a link; return a route over it."""
     address = nic_address(Gpu(0, 0))
     for words in (
         "link add nic0 type veth peer name switch",
@@ -42,10 +42,24 @@ def test_links_may_come_after_the_controller(proxy: int) -> None:
         "link set nic0 up",
         "link set switch up",
     ):
-        inside(proxy, "ip", *words.split())
-    desired = frozenset({Route(IPv4Network("10.0.0.0/17"), GATEWAY, "nic0", address)})
-    assert routes.reconcile(desired) == (1, 0)
+        inside(process_id, "ip", *words.split())
+    return Route(IPv4Network("10.0.0.0/17"), GATEWAY, "nic0", address)
+
+
+def test_links_may_come_after_the_controller(proxy: int) -> None:
+    routes = HostRoutes(proxy, 1.25)
+    assert routes.reconcile(frozenset({add_link(proxy)})) == (1, 0)
     found = inside(proxy, "ip", "route")
     assert f"10.0.0.0/17 via {GATEWAY} dev nic0" in found
     assert "rto_min lock 1.25s" in found
+    routes.close()
+
+
+def test_a_route_that_went_with_its_interface_is_removed_without_an_error(proxy: int) -> None:
+    """The kernel removes the routes of an interface that its user takes down."""
+    routes = HostRoutes(proxy, 1.25)
+    routes.reconcile(frozenset({add_link(proxy)}))
+    inside(proxy, "ip", "link", "set", "nic0", "down")
+    assert inside(proxy, "ip", "route") == ""
+    assert routes.reconcile(frozenset()) == (0, 1)
     routes.close()

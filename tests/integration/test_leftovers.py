@@ -163,13 +163,13 @@ def test_clean_removes_what_it_can_and_the_rest_the_next_time(stop: Stop, tmp_pa
     process_id = stop(FIRST)
     done = railbed("clean", folder=tmp_path)
     assert done.returncode == 4
-    assert "1 containers," in done.stdout
+    assert done.stdout == "Removed: 1 container.\n"
     assert f"{FIRST} {held_by('containerd-shim', process_id)}" in done.stderr
     assert SECOND not in done.stderr
     os.kill(process_id, signal.SIGCONT)
     done = railbed("clean", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 containers," in done.stdout
+    assert done.stdout == "Removed: 1 container.\n"
 
 
 def test_clean_takes_a_stopped_reaper(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ SMALL = (
 COMMANDS = (
     ("d0g0 ping -c 1 d1g1", r"from 10\.0\.128\.2: icmp_seq=1"),
     ("d0g0 ping -c 1 d0g1", r"from 172\.16\.0\.2: icmp_seq=1"),
+    ("d0g0 ip -brief link show dev hb0", r"hb0@\S+ +UP"),
+    ("d0g0 ip link set nic0 down", ""),
+    ("d0g0 ip link set nic0 up", ""),
+    ("d0g0 ping -c 1 -w 10 d1g0", r"1 received"),
     ("pingpair", r"0/2 lost"),
     ("links", r"d1g1--rail1 \(up\)"),
     ("net", r"rail0 to-d0g0:d0g0 to-d1g0:d1g0"),

@@ -349,8 +349,8 @@ def test_dimensions_cut_the_ranks_into_groups(
         assert len({rank % size for rank in ranks}) == (size if involved[0] else 1)
 
 
-def test_dimensions_beside_a_process_group_name_its_ranks() -> None:
-    """The group that a file lists, or that all ranks name which name it."""
+def test_a_process_group_of_some_ranks_overrules_dimensions() -> None:
+    """The group that a file lists, or that all ranks name which name it, on any network."""
 
     def files(involved: list[bool], *groups: bytes) -> list[bytes]:
         dims = attribute("involved_dim", involved)
@@ -362,12 +362,18 @@ def test_dimensions_beside_a_process_group_name_its_ranks() -> None:
         ]
 
     listed = pytorch_groups(("0", [0, 1]), ("1", [2, 3]))
+    what = "involved_dim of 4 operations, whose process groups have other ranks here"
     for given_groups in ((), (listed,)):
-        found = groups(read(*files([True, False], *given_groups)))
-        assert found == {(0, 1): 1, (2, 3): 1}
-        what = "involved_dim names the ranks 0, 2, process group '0' 0, 1; leave one out"
-        with pytest.raises(Malformed, match=what):
-            read(*files([False, True], *given_groups))
+        for dims, network, told in (
+            ([True, False], FABRIC, ()),
+            ([True, True], Defaults(RANKS), ()),
+            ([False, True], FABRIC, (what,)),
+            ([True, False], Defaults(RANKS, domain_size=1), (what,)),
+            ([True, False], Defaults(RANKS, domain_size=3), (what,)),
+            ([False], FABRIC, (what,)),
+        ):
+            trace = read(*files(dims, *given_groups), given=network)
+            assert (groups(trace), trace.left_out) == ({(0, 1): 1, (2, 3): 1}, told)
 
 
 def test_two_names_of_a_group_are_refused() -> None:
@@ -409,7 +415,10 @@ CHUNKS = attribute("msg_chunk_cnt", 2, "int32"), attribute("total_chunk_cnt", 8,
 def test_the_msccl_converter_of_astra_sim(size: tuple[bytes, ...], given: Defaults) -> None:
     trace = read(*(msccl_rank(rank, *size) for rank in range(RANKS)), given=given)
     assert (trace.total_bytes, trace.operations) == (RANKS * 2 * 256, ())
-    assert trace.left_out == ("compute of 4 nodes with no duration, and no num_ops of a GPU",)
+    assert trace.left_out == (
+        "compute of 4 nodes with no duration, and no num_ops of a GPU",
+        "attribute 'tb_id' of 16 nodes",
+    )
 
 
 def test_more_chunks_than_a_buffer_has_are_refused() -> None:
@@ -553,6 +562,39 @@ def test_dimensions_that_are_not_replayed_are_told() -> None:
         assert read(*everywhere(one)).left_out == told
 
 
+def test_attributes_that_are_not_read_are_told() -> None:
+    started = number(6, 9)
+    nodes = (
+        node(0, 1, attribute("chunks", 2)),
+        node(1, COMPUTE, attribute("tid", 3), attribute("tensor_loc", 0, "int32"), started),
+        node(2, COMPUTE, attribute("op_type", "E"), attribute("chunks", "2"), number(6, 0)),
+        collective(3, ALL_REDUCE, 8, attribute("comm_tag", 5), started, number(7, 4)),
+    )
+    assert read(*everywhere(*nodes)).left_out[1:] == (
+        "durations of 4 communications, which the network decides",
+        "tags of 4 collective operations, which are in the order of their group",
+        "attribute 'chunks' of 4 nodes",
+        "attribute 'start_time_micros' of 8 nodes",
+        "attribute 'tensor_loc' of 4 nodes",
+    )
+
+
+def test_kernels_of_a_stream_follow_each_other() -> None:
+    """In the order of their ids, if nothing says otherwise; operators of the CPU do not."""
+
+    def left(id_: int, stream: int, *on: bytes, data: list[int]) -> bytes:
+        return node(id_, COMPUTE, attribute("stream", stream), *on, micros=5, data=data)
+
+    launches = left(1, 0, ON_CPU, data=[]) + left(2, 0, ON_CPU, data=[])
+    kernels = left(5, 7, ON_GPU, data=[2]), left(4, 7, data=[1]), left(6, 9, ON_GPU, data=[1])
+    trace = read(*everywhere(launches, *kernels))
+    assert trace.after_lists[:5] == ((), (), (1, 3), (0,), (0,))
+    around = read(*everywhere(launches, left(4, 7, data=[5]), left(5, 7, data=[2])))
+    assert around.after_lists[:4] == ((), (), (3,), (1,))
+    what = "4 orders of two kernels of a stream, with which nodes would wait for each other"
+    assert around.left_out == (what,)
+
+
 def test_priorities_are_told() -> None:
     for priority in (2, -2):
         one = collective(0, ALL_REDUCE, 8, attribute("comm_priority", priority, "int32"))
@@ -573,7 +615,12 @@ def test_files_are_named_in_many_ways(tmp_path: Path, name: str) -> None:
         assert read_trace(path).ranks == 12
 
 
-@pytest.mark.parametrize("write", [jsonized, fed, symbolic_json])
+def bare_json(rank: int) -> str:
+    """A file in JSON that is a list of nodes."""
+    return json.dumps(json.loads(symbolic_json(rank))["nodes"], indent=2)
+
+
+@pytest.mark.parametrize("write", [jsonized, fed, symbolic_json, bare_json])
 def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
     for rank in range(RANKS):
         (tmp_path / f"w.{rank}.json").write_text(write(rank))
@@ -609,6 +656,8 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be an"),
         ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
         ('{"version": "1"}[]', ":1", "must be objects"),
+        ('[{"node_type": 4}][]', ":1", "must be objects"),
+        ('[{"node_type": 4, "ctrl_deps": 3}]', ": node 0", "must be a list"),
         ('{"data_deps":' + "[" * 100_000, ":1", "is not JSON"),
         ('{"attr": ' + "9" * 5000 + "}", ":1", "is not JSON"),
     ],
@@ -628,6 +677,18 @@ def test_json_without_metadata_begins_with_a_node() -> None:
         for rank in range(RANKS)
     ]
     assert groups(read(*(text.encode() for text in files))) == {(0, 1): 1, (2, 3): 1}
+
+
+def test_what_of_json_is_not_read_is_told() -> None:
+    one = {
+        "node_type": 7, "name": "x", "comm_type": 0, "comm_size": 8, "startTimeMicros": "9",
+        "attr": [{"name": "tensor_loc", "int32Val": 1}, {"name": "fw_parent", "int64Val": 1}],
+    }  # fmt: skip
+    trace = read(*[json.dumps([one]).encode()] * RANKS)
+    assert trace.left_out == (
+        "attribute 'startTimeMicros' of 4 nodes",
+        "attribute 'tensor_loc' of 4 nodes",
+    )
 
 
 def test_json_is_bounded() -> None:

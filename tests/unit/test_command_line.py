@@ -238,6 +238,10 @@ def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
         (("vm", "--memory", "-1", "--", "true"), "--memory: must be 2048 to "),
         (("vm", "--memory", "99999999999", "--", "true"), "--memory: must be 2048 to "),
         (("run", *SMALL, "--live-at", "0.0.0.0"), "--live-at: needs --live"),
+        (
+            ("run", *SMALL, "--live-at", "0.0.0.0", "--clock", "virtual"),
+            "--live-at: cannot be combined with --clock virtual",
+        ),
         (("traffic", "moe-1.3b", "--case", "x"), "--case: needs --run"),
         (
             ("predict", "x.goal", "--fabric", "custom"),

@@ -106,25 +106,51 @@ def attribute(kind: int, payload: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(payload), kind) + payload + padding
 
 
-def message(kind: str, interface: int, backlog: int, drops: int) -> bytes:
+ROOT, DATA, BEHIND = 0xFFFFFFFF, 0x1_0002, 0x2_0001
+
+
+def message(
+    kind: str,
+    interface: int,
+    backlog: int,
+    drops: int,
+    parent: int = ROOT,
+    options: bytes = b"options",
+    more: bytes = b"",
+) -> bytes:
     figures = TC_STATS.pack(1, 2, drops, 0, 0, 0, 3, backlog)
-    body = TCMSG.pack(0, interface, 0x10000, 0xFFFFFFFF, 2)
-    body += attribute(1, kind.encode() + b"\0") + attribute(2, b"options") + attribute(3, figures)
+    body = TCMSG.pack(0, interface, 0x10000, parent, 2)
+    body += attribute(1, kind.encode() + b"\0") + attribute(2, options) + attribute(3, figures)
+    body += more
     return HEADER.pack(HEADER.size + len(body), 36, 2, 1, 0) + body
 
 
-@given(st.lists(st.tuples(st.sampled_from(["htb", "noqueue"]), *[st.integers(0, 2**31 - 1)] * 3)))
-def test_queues_of_shapers_are_read_and_no_others(queues: list[tuple[str, int, int, int]]) -> None:
-    answer = b"".join(message(*queue) for queue in queues)
+counts = st.integers(0, 2**31 - 1)
+
+
+@given(st.dictionaries(counts, st.tuples(st.sampled_from(["htb", "noqueue"]), counts, counts)))
+def test_queues_of_shapers_are_read_and_no_others(queues: dict[int, tuple[str, int, int]]) -> None:
+    answer = b"".join(
+        message(kind, index, held, lost) for index, (kind, held, lost) in queues.items()
+    )
     answer += HEADER.pack(HEADER.size + 4, 3, 2, 1, 0) + b"\0" * 4
-    expected = [Queue(index, held, lost) for kind, index, held, lost in queues if kind == "htb"]
-    assert list(parse_queues(answer)) == expected
+    expected = [
+        Queue(index, held, lost) for index, (kind, held, lost) in queues.items() if kind == "htb"
+    ]
+    assert parse_queues([answer]) == expected
 
 
 def test_marks_belong_to_the_shaper_around_the_queue_that_marks() -> None:
-    marking = message("red", 7, 500, 3)
     stats = attribute(4, struct.pack("=IIII", 1, 2, 3, 44))
-    marking = HEADER.pack(len(marking) + len(stats), 36, 2, 1, 0) + marking[HEADER.size :] + stats
+    marking = message("red", 7, 500, 3, DATA, more=stats)
     answers = [message("htb", 7, 900, 5) + message("htb", 8, 1, 0), marking]
     netlink = cast(NetlinkSocket, SimpleNamespace(dump=lambda _: answers))
     assert read_queues(netlink) == [Queue(7, 900, 5, 44), Queue(8, 1, 0)]
+
+
+@pytest.mark.parametrize(("loss", "dropped"), [(0, 12), (1, 5)])
+def test_what_a_lossy_link_loses_is_no_drop(loss: int, dropped: int) -> None:
+    """The shaper counts losses and overflows as one: 7 and 5."""
+    delaying = message("netem", 7, 0, 12, DATA, struct.pack("=IIIIII", 10, 1000, loss, 0, 0, 0))
+    buffer = message("bfifo", 7, 900, 5, BEHIND)
+    assert parse_queues([message("htb", 7, 900, 12) + buffer, delaying]) == [Queue(7, 900, dropped)]

@@ -119,7 +119,7 @@ def test_a_scenario_whose_datapath_cannot_be_had_is_refused(
 def test_it_is_refused_before_fabrics_are_verified(
     datapath: Datapath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commands.verify.ready", lambda *_: ProxyKind.PROCESS)
+    monkeypatch.setattr("commands.options.ready", lambda *_: ProxyKind.PROCESS)
     monkeypatch.setattr("execution.path_check.verify", begins)
     with pytest.raises(NotReady, match=f"its {datapath} datapath"):
         verify(QUICKSTART, datapath=datapath)

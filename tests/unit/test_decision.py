@@ -467,6 +467,22 @@ models: [{{configuration: llama-3-8b, batch: 1152}}]
     assert (after["gpus_cut_off"], after["gpus_slowed"]) == (0, 32)
 
 
+def test_a_network_is_listed_once_where_a_fast_nic_has_its_two_ports_already(
+    tmp_path: Path,
+) -> None:
+    text = """
+gpus: 1152
+platform: gb300-nvl72
+radix: 64
+nic_ports: [1, 2]
+models: [{configuration: llama-3-8b, batch: 1152}]
+"""
+    ports = [one["nic_ports"] for one in cluster_of(tmp_path, text)["designs"]]
+    assert ports == [1] * len(ports)
+    only_two = cluster_of(tmp_path, text.replace("[1, 2]", "[2]"))["designs"]
+    assert [one["nic_ports"] for one in only_two] == [2] * len(ports)
+
+
 def test_a_configuration_is_searched_from_the_cluster_s_folder(cluster: Path) -> None:
     text = cluster.read_text()
     cluster.write_text(text.replace("configuration: gpt-146b", "configuration: own.yaml"))

@@ -50,6 +50,34 @@ def test_a_command_does_not_begin_after_the_end_of_who_started_it(tmp_path: Path
     assert begun.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_children_of_a_command_end_with_who_started_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """The command is a script, as the one that builds an image; its child catches the signal."""
+    script = tmp_path / "script"
+    script.write_text(f"""#!/bin/bash
+        bash -c 'trap "touch {tmp_path}/cleaned; exit 1" INT; echo begun; sleep 60; exit'
+    """)
+    script.chmod(0o755)
+    program = f"from linux.processes.lifetime import exit_code_of\nexit_code_of('{script}')"
+    command, environment = (
+        [sys.executable, "-P", "-c", program],
+        {**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "begun\n"
+        starter.send_signal(number)
+        wait_until((tmp_path / "cleaned").exists, "the child has caught the signal", 10)
+
+
+def test_the_exit_code_of_a_command_is_told() -> None:
+    assert lifetime.exit_code_of("sh", "-c", "exit 3") == 3
+
+
 def test_threads_share_a_watch(tmp_path: Path) -> None:
     """In `up`, a fault and a workload under way look at the same parts at once."""
     watch, wrong = Watch(), list[BaseException]()

@@ -103,6 +103,17 @@ def test_a_run_that_died_before_its_state_was_written_has_a_cause(tmp_path: Path
     assert "state.json" in executor.cause(4, died, log, 60)
 
 
+def test_a_run_that_was_refused_does_not_have_the_cause_of_an_earlier_attempt(
+    tmp_path: Path,
+) -> None:
+    log, earlier = tmp_path / "log", tmp_path / "run"
+    log.write_text("railbed: root: no, user id 1000\n")
+    earlier.mkdir()
+    (earlier / "state.json").write_text('{"state": "incomplete", "cause": "interrupted"}')
+    assert executor.cause(3, earlier, log, 60) == "root: no, user id 1000"
+    assert executor.cause(4, earlier, log, 60) == "interrupted"
+
+
 def test_runs_under_way_are_taken_down(tmp_path: Path, command: Commands) -> None:
     command(
         'if [ "$(basename "$0")" != 001 ]; then trap "echo down; exit" TERM; sleep 60 & wait; fi'

@@ -27,8 +27,8 @@ def test_rows_are_printed_whatever_becomes_of_the_rest(
         return {"failures": [lost_experiment(experiment.name, "measured")]}
 
     monkeypatch.setattr("execution.run.run", run)
-    monkeypatch.setattr("commands.failures.require_possible", lambda _: None)
-    monkeypatch.setattr("commands.failures.ready", lambda *_: "process")
+    monkeypatch.setattr("commands.options.require_possible", lambda _: None)
+    monkeypatch.setattr("commands.options.ready", lambda *_: "process")
     with pytest.raises(KeyboardInterrupt):
         failures(as_json=True, proxies="process", store=tmp_path)
     rows = json.loads(capsys.readouterr().out)
@@ -40,8 +40,8 @@ def test_auto_is_worked_out_for_the_measured_machine(
 ) -> None:
     executed = list[Scenario]()
     monkeypatch.setattr("scenarios.planning.machine_profile.known_machine", lambda: TWO_CORES)
-    monkeypatch.setattr("commands.failures.require_possible", executed.append)
-    monkeypatch.setattr("commands.failures.ready", Mock(side_effect=NotReady("no Docker")))
+    monkeypatch.setattr("commands.options.require_possible", executed.append)
+    monkeypatch.setattr("commands.options.ready", Mock(side_effect=NotReady("no Docker")))
     with pytest.raises(NotReady):
         failures(proxies="process", store=tmp_path)
     paths = {path.stem: path for path in library()}

@@ -1,21 +1,26 @@
 """The phases of a failure experiment, and the executions in them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from execution.faults import fault_case
 from execution.faults.fault_case import FaultCase, has_degraded_phase
+from model.fabric.build import build_topology
+from model.fabric.spec import FabricKind
 from model.faults import Component, Fault, FaultMode
 from model.job.placement import RecoveryStrategy
 from model.measurement.records import Repeat
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from tests.unit.fabrics import spec
 from tests.unit.test_results import repeat
 
 DOWN = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g0--rail0")
-FLAPS = Fault(Component.NIC_LINK, FaultMode.FLAP, "d0g0--rail0")
+FLAPS = Fault(Component.NIC_LINK, FaultMode.FLAP, "d0g0--rail0", for_s=2.0)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,47 @@ def phases_of(
     vars(case).update(replaced)
     case._phases()
     return done
+
+
+@pytest.mark.parametrize(
+    ("faults", "runs", "expected"),
+    [
+        ([FLAPS], True, ["converged without it", "broken again", "converged with it"]),
+        # Nobody responds.
+        ([FLAPS], False, ["broken again", "converged with it"]),
+        # It still lasts.
+        ([DOWN], True, ["converged with it"]),
+    ],
+)
+def test_the_response_to_the_end_of_a_fault_is_awaited_before_it_begins_again(
+    monkeypatch: pytest.MonkeyPatch, faults: list[Fault], runs: bool, expected: list[str]
+) -> None:
+    """Else its return would be timed from its end to that of the second fault."""
+    done: list[str] = []
+
+    def broken(*_: Any) -> Callable[[], None]:
+        done.append("broken again")
+        return lambda: None
+
+    def converged(_: Any, failed: frozenset[str]) -> None:
+        done.append("converged with it" if failed else "converged without it")
+
+    case = FaultCase.__new__(FaultCase)
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2, 2))
+    controller = SimpleNamespace(is_running=runs)
+    replaced = {
+        "faults": faults,
+        "home": SimpleNamespace(topology=topology),
+        "injector": None,
+        "fabric": SimpleNamespace(bed=SimpleNamespace(controller=controller)),
+        "_converge": lambda _: done.append("converged with it"),
+    }
+    vars(case).update(cast(Any, replaced))
+    monkeypatch.setattr(fault_case, "break_component", broken)
+    monkeypatch.setattr(fault_case, "wait_until_converged", converged)
+    with ExitStack() as undos:
+        case._break(undos)
+    assert done == expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, moment_s
+from execution.faults.fault_timeline import WATCH_EVERY_S, FaultTimeline, break_component, moment_s
 from linux.processes.lifetime import Watch
 from model.errors import EmulationError
 from model.fabric.build import build_topology
@@ -31,6 +31,9 @@ class Breaker:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+
+    def moment_ns(self, since_ns: int) -> int:
+        return since_ns
 
     def __getattr__(self, name: str) -> Callable[..., Callable[[], None]]:
         def break_it(part: Any = "controller", *_: Any) -> Callable[[], None]:
@@ -75,6 +78,20 @@ def test_a_fault_begins_and_ends_at_its_times() -> None:
     (record,) = timeline.records
     assert record.ended_ns is not None
     assert record.begun_ns <= record.ended_ns <= time.monotonic_ns()
+
+
+def test_the_moments_of_a_fault_are_those_at_which_it_takes_effect() -> None:
+    """Its preparation comes before."""
+    fault = Fault(Component.NIC_LINK, FaultMode.BLACKHOLE, "d0g0--rail0", at_s=1, for_s=2)
+    timeline, breaker, _ = timeline_of(fault)
+    breaker.moment_ns = lambda since_ns: since_ns + 10**9  # type: ignore[method-assign]
+    called_ns = time.monotonic_ns()
+    timeline(1.0)
+    timeline(4.1)
+    (record,) = timeline.records
+    assert record.ended_ns is not None
+    assert called_ns + 10**9 <= record.begun_ns <= record.ended_ns
+    assert breaker.done == ["d0g0--rail0 broken", "d0g0--rail0 repaired"]
 
 
 def test_a_fault_that_begins_late_lasts_as_long_as_it_should() -> None:
@@ -143,6 +160,22 @@ def test_a_domain_that_is_killed_is_all_its_agents() -> None:
     timeline(0.0)
     assert agents.lost == [2, 3]
     assert breaker.done == ["d1g0 broken", "d1g1 broken"]
+
+
+class HalfBroken(Breaker):
+    """Breaks the first part, and fails at the second."""
+
+    def break_gpu(self, gpu: str, _mode: FaultMode) -> Callable[[], None]:
+        if self.done:
+            raise EmulationError(f"{gpu}: cannot be broken")
+        return self.__getattr__("break_gpu")(gpu)
+
+
+def test_a_domain_that_breaks_in_part_is_repaired() -> None:
+    breaker, fault = HalfBroken(), Fault(Component.DOMAIN, FaultMode.DOWN, "d1")
+    with pytest.raises(EmulationError, match="d1g1: cannot be broken"):
+        break_component(cast(Any, breaker), TOPOLOGY, fault)
+    assert breaker.done == ["d1g0 broken", "d1g0 repaired"]
 
 
 def test_a_job_gives_up_only_when_something_is_broken() -> None:

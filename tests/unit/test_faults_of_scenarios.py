@@ -89,6 +89,8 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "faults: on the rail-only fabric d0g0 has no path to d0g1",
         ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: cannot be combined with flap"),
+        ("[{what: nic-link, count: 3}]", "faults.0.count: needs how: flap, got down"),
+        ("[{what: nic-link, how: blackhole, period: 1}]", "faults.0.period: needs how: flap, got"),
         (
             "[{what: nic-link, where: [d0g0--rail0, d0g0--rail0]}]",
             "faults.0.where: names d0g0--rail0 twice",
@@ -110,6 +112,33 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 def test_what_is_refused(file: Path, faults: str, words: str) -> None:
     found = refused(file, faults)
     assert any(words in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("faults", "job", "told"),
+    [
+        ("[{what: nic-link}]", "", ()),
+        ("[]", "", ()),
+        (
+            "[{what: nic-link}]",
+            "{restart_time: 1, group_size: 3}",
+            (
+                "job.restart_time: job.strategy reroute does not use it",
+                "job.group_size: job.strategy reroute does not use it",
+            ),
+        ),
+        ("[{what: nic-link}]", "{strategy: abort-and-restart, restart_time: 1}", ()),
+        (
+            "[]",
+            "{restart_time: 1}\nprobed_pairs: 9\nexpect: {blackout_ms: 9}",
+            ("job.restart_time, expect.blackout_ms, probed_pairs: there are no faults",),
+        ),
+    ],
+)
+def test_keys_of_recovery_without_effect_are_told(
+    file: Path, faults: str, job: str, told: tuple[str, ...]
+) -> None:
+    assert loaded(file, faults, job).left_out == told
 
 
 @pytest.mark.parametrize("scale", ["20000", "auto"])

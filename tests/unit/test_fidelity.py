@@ -17,9 +17,10 @@ from rich.console import Console
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health, without
 from model.fabric.link_probes import PROBE_BYTES
-from model.fabric.shaping import wire_bytes
-from model.fabric.spec import COMPARED, FabricKind
+from model.fabric.shaping import Impairment, SwitchQueue, wire_bytes
+from model.fabric.spec import COMPARED, FabricKind, SpineSelection
 from model.fabric.topology import Hop, Topology
+from model.fabric.transport import Transport
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, Repeat
@@ -47,7 +48,7 @@ from results.verdicts.fidelity import (
     machine_headroom,
     machine_reasons,
 )
-from results.verdicts.model_comparison import Measured, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare
 from results.verdicts.summary import summarize
 from results.verdicts.verdict import Thresholds, Verdict, worst
 from tests.unit.fabrics import spec
@@ -432,6 +433,21 @@ def test_longer_acknowledgements_are_explained_by_packets_out_of_order_to_who_se
     assert any("carried" in reason for _, reason in found) is fails
 
 
+@pytest.mark.parametrize(("transport", "more_answers"), [(Transport.TCP, 0), (Transport.ROCE, 3)])
+def test_more_answers_than_packets_are_explained_by_repeated_packets(
+    transport: Transport, more_answers: int
+) -> None:
+    """An answer of RoCE is four bytes shorter than the header that is subtracted."""
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    fabric = Epoch(build_topology(replace(topology.spec, transport=transport)))
+    hop = Hop(topology.link_by_name["d0g0--rail0"], "rail0")
+    least = [
+        spans(schedule, fabric, topology.job_gpus, 1, IDLE, irregular)[hop].least
+        for irregular in (Irregular(), Irregular(Counter({0: 3})))
+    ]
+    assert least[0] - least[1] == 4 * more_answers
+
+
 @pytest.mark.parametrize(("sent", "fails"), [(96, False), (1448, False), (5000, True)])
 def test_a_tail_loss_probe_that_passes_a_switch_during_a_reading_is_not_lost(
     sent: int, fails: bool
@@ -478,24 +494,47 @@ def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     assert max(span.most - span.least for span in found.values()) < 5000
 
 
-def test_a_case_has_both_verdicts_apart() -> None:
-    """The verdict by observation knows nothing of the model."""
-    topology, schedule = planned(FabricKind.RAIL_ONLY, "two-step")
+def judged(topology: Topology, schedule: Schedule, ratio: float, seen: Observation) -> CaseResult:
+    """A case that took `ratio` times its modeled time."""
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     prediction = predict(
         schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
     )
-    seconds = prediction.completion_s
+    repeat = replace(executed(schedule), completion_s=prediction.completion_s * ratio)
+    measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,))
+    return compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
+
+
+def test_a_case_has_both_verdicts_apart() -> None:
+    """The verdict by observation knows nothing of the model."""
 
     def case(ratio: float, seen: Observation) -> tuple[str, str]:
-        repeat = replace(executed(schedule), completion_s=seconds * ratio)
-        measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,))
-        found = compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
+        found = judged(*planned(FabricKind.RAIL_ONLY, "two-step"), ratio, seen)
         return found.verdict.value, found.fidelity.verdict.value
 
     assert case(1.0, observation()) == ("pass", "pass")
     assert case(1.2, observation()) == ("fail", "pass")
     assert case(1.0, observation(agents_delay_s=(0.9,))) == ("fail", "fail")
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, Verdict.FAIL),
+        ({"queue": SwitchQueue(200_000)}, Verdict.PASS),
+        ({"impairment": Impairment(loss=0.001)}, Verdict.PASS),
+        ({"impairment": Impairment(delay_s=0.001)}, Verdict.FAIL),
+        ({"spine_selection": SpineSelection.SPRAY}, Verdict.PASS),
+    ],
+)
+def test_packets_that_a_scenario_loses_say_nothing_of_the_machine(
+    changes: dict[str, Any], verdict: Verdict
+) -> None:
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    spec = replace(topology.spec, transport=Transport.ROCE)
+    topology = build_topology(replace(spec, nic=replace(spec.nic, **changes)))
+    found = judged(topology, schedule, 1.0, observation(retransmits=5000))
+    assert found.fidelity.verdict is verdict
 
 
 def test_the_table_has_a_line_for_each_observed_case() -> None:

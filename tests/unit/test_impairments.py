@@ -76,13 +76,21 @@ def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyP
     ("queue", "message"),
     [
         ("{buffer: 2 kB}", "buffer: must be at least 12112 B, the longest segment of TCP"),
-        ("{kmin: 200 kB}", "kmin: must be less than kmax, 200000 B, got 200000 B"),
+        ("{ecn: true, kmin: 200 kB}", "kmin: must be less than kmax, 200000 B, got 200000 B"),
         ("{buffer: 2}", "needs a unit"),
     ],
 )
 def test_a_queue_through_which_nothing_passes_is_refused(queue: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(QUICKSTART, [f"fabric.switch_queue={queue}", "fabric.grain=8"])
+
+
+@pytest.mark.parametrize("key", ["kmin: 1 kB", "kmax: 300 kB", "pmax: 0.1"])
+def test_keys_of_marks_without_marks_are_refused(key: str) -> None:
+    load(QUICKSTART, [f"fabric.switch_queue={{ecn: true, {key}}}"])
+    for ecn in ("", "ecn: false, "):
+        with pytest.raises(InputError, match=f"{key[:4]}: needs ecn: true \\(add it, or leave"):
+            load(QUICKSTART, [f"fabric.switch_queue={{{ecn}{key}}}"])
 
 
 def test_a_queue_behind_the_kernels_datapath_needs_netem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +143,7 @@ def test_it_is_told_before_a_fabric_comes_up(
     def comes_up(*_: object) -> None:
         pytest.fail("it must not come up")
 
-    for name in ("up", "exec"):
-        monkeypatch.setattr(f"commands.{name}.ready", lambda *_: ProxyKind.PROCESS)
+    monkeypatch.setattr("commands.options.ready", lambda *_: ProxyKind.PROCESS)
     monkeypatch.setattr("execution.cases.emulation.experiment", comes_up)
     with pytest.raises(InputError, match=r"^--set fabric.hb_delay: no netem here"):
         command()

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import ceil, inf
 from statistics import median
+from typing import cast
 
 import pytest
 
@@ -115,3 +116,17 @@ def test_an_incast_takes_as_long_as_simulated_packets_do(
     monkeypatch.setattr(queue_pair, "EARLY_NS", 0)  # no timer is late here
     ratios = [Incast(seed, control).ratio for seed in range(8)]
     assert median(ratios) == pytest.approx(ratio, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", [5, 26])
+def test_by_dcqcn_the_lowest_target_decides_how_long_an_incast_takes(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Losses part the flows; notified before their rate is back, some have lower targets."""
+    monkeypatch.setattr(queue_pair, "EARLY_NS", 0)
+    monkeypatch.setattr("tests.unit.test_incast.SENDERS", 7)
+    incast = Incast(seed, lambda: Dcqcn(32, LINK_BPS / SLOWDOWN, SLOWDOWN))
+    targets = [cast(Dcqcn, flow.sender.control).target_bps for flow in incast.flows]
+    fair_bps = LINK_BPS / SLOWDOWN / 7
+    assert incast.ratio == pytest.approx(fair_bps / min(targets), rel=0.15)
+    assert incast.dropped > 500

@@ -19,6 +19,7 @@ from execution.virtual_clock.known_results import (
     stored,
 )
 from execution.virtual_clock.machines import available_mib, fitting, machine_mib
+from linux.files.user_files import work_folder
 from testbed.virtual_machine import cache
 
 
@@ -80,11 +81,10 @@ def test_results_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         add(key, computed(tmp_path / key))
         os.utime(results_folder() / key, (moment, moment))
     assert known("a", tmp_path)
-    unfinished = results_folder() / "railbed-unfinished-1-x"
-    unfinished.mkdir()
-    add("c", computed(tmp_path / "c"))
-    assert [key for key in "abc" if known(key, tmp_path)] == ["a", "c"]
-    assert unfinished.exists()
+    with work_folder(results_folder()) as unfinished:
+        add("c", computed(tmp_path / "c"))
+        assert [key for key in "abc" if known(key, tmp_path)] == ["a", "c"]
+        assert unfinished.exists()
 
 
 def test_a_stored_run_has_an_id_and_a_clock_of_its_own(tmp_path: Path) -> None:

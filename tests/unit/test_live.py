@@ -347,6 +347,15 @@ def test_what_is_long_reaches_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert short == {"said": "short"}
 
 
+def test_a_fabric_that_has_just_gone_does_not_end_the_page(tmp_path: Path) -> None:
+    """Its processes have ended before the server has read of it."""
+    gone, live = subprocess.Popen(["true"]), LiveServer()
+    gone.wait()
+    fabric = {"picture": {"links": []}, "interfaces": [], "ends": [], "journal": str(tmp_path)}
+    live.receive({"fabric": {**fabric, "process_ids": {"": gone.pid}}})
+    assert live.page.fabric == {"links": []}
+
+
 def test_a_page_that_looks_learns_that_the_run_has_ended() -> None:
     with live_feed() as feed:
         feed.answer(lambda _: None)

@@ -57,6 +57,21 @@ def test_a_ring_of_two_hosts_is_a_switch() -> None:
     assert read_astra_sim(text.replace("Ring", "FullyConnected"))["domains"] == 2
     with pytest.raises(Unmapped, match="a rail must be a switch, got 'Ring' of 4 NPUs"):
         read_astra_sim(text.replace("[ 4, 2 ]", "[ 4, 4 ]"))
+    assert read_astra_sim(text.replace("[ 4, 2 ]", "[ 4, 1 ]"))["domains"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "topology : [ Switch ]\nnpus_count : [ 8 ]\nbandwidth : [ 450.0 ]\n",
+        "{topology: [Switch], npus_count: [8], bandwidth: [450.0]}\n",
+        '{"topology": ["Switch"], "npus_count": [8], "bandwidth": [450.0]}\n',
+        "# a network\n---\n'topology':\n  - Switch\nnpus_count: [ 8 ]\nbandwidth: [ 450 ]\n",
+    ],
+)
+def test_a_network_of_astra_sim_is_known_in_any_style_of_yaml(tmp_path: Path, text: str) -> None:
+    (tmp_path / "n.yml").write_text(text)
+    assert read_network(tmp_path / "n.yml") == read_network(OURS / "one-dimension.yml")
 
 
 def test_a_topology_of_simai() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -82,6 +83,28 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     assert closed.latency_s == pytest.approx(followed.latency_s, rel=1e-4, abs=1e-9)
     assert followed.lower_bound_s is not None
     assert followed.lower_bound_s <= followed.completion_s * (1 + 1e-9)
+
+
+@given(
+    named=st.sampled_from(list(ALGORITHMS)),
+    domains=st.integers(1, 5),
+    size=st.integers(1, 5),
+    peers=PEERS,
+    communicator=st.sampled_from(["all", "rails", "domains"]),
+)
+def test_loads_are_those_of_the_transfers(
+    named: tuple[Collective, str], domains: int, size: int, peers: Peers, communicator: str
+) -> None:
+    assume({"all": domains * size, "rails": domains, "domains": size}[communicator] > 1)
+    assume_accepted(named, domains, size)
+    at_once = peers if ALGORITHMS[named].takes_peers else 1
+    task = SizedCollective(*named, (domains, size), SIZE, communicator=communicator, peers=at_once)
+    assume(task.is_accepted)
+    loads, transfers = (
+        sorted(np.stack([sent.source, sent.destination, sent.size_bytes], axis=1).tolist())
+        for sent in (task.loads(), task.transfers())
+    )
+    assert loads == transfers
 
 
 @pytest.mark.parametrize(("gpus", "milliseconds"), RINGS_MS.items())

@@ -39,7 +39,9 @@ def test_pairs_by_roce_have_the_uplinks_of_all_their_paths(
     topology: Topology, queue_pairs: int, selection: SpineSelection, split: bool
 ) -> None:
     """Where packets take several at once, each uplink stands as often as a path has it."""
-    assume(selection is not SpineSelection.SPRAY or not topology.spec.nic.links)
+    # A custom fabric may not spray, nor split data over several ports of a GPU.
+    refused = selection is SpineSelection.SPRAY or (split and topology.spec.lanes > 1)
+    assume(not (refused and topology.spec.nic.links))
     spec = by_roce(topology, queue_pairs, selection).spec
     spec = replace(spec, roce=replace(spec.roce, split=split))
     fabric, numbers = build_topology(spec), range(spec.entropies)

@@ -172,7 +172,7 @@ def test_the_command_ends_as_its_verdict_says(
     def verified(*_: object) -> Iterator[FabricCheck]:
         yield found
 
-    monkeypatch.setattr("commands.verify.ready", lambda kind, _: ProxyKind(kind))
+    monkeypatch.setattr("commands.options.ready", lambda kind, _: ProxyKind(kind))
     monkeypatch.setattr("execution.path_check.verify", verified)
     command = ["verify", "quickstart", "--proxies", "process", *arguments]
     assert app(command, standalone_mode=False) == exit_code

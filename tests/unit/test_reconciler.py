@@ -264,6 +264,26 @@ def test_a_switch_that_never_connects_is_not_waited_for_long() -> None:
     control.assert_is(HEALTHY)
 
 
+def test_a_switch_that_connects_late_is_not_used_without_rules() -> None:
+    """It was refused before the controller listened; it has just started, and has no rules."""
+    control = Control(RAIL_ONLY)
+    control.connect("rail0", "rail1")
+    control.world.at(1.3, lambda: control.connect("rail2"))
+    control.run_until(3)
+    assert len(control.told.times("computed")) == 1
+    assert control.told.times("computed")[0] > 1.3
+    control.assert_is(HEALTHY)
+
+
+def test_a_switch_whose_links_have_all_failed_is_not_waited_for() -> None:
+    control = Control(RAIL_ONLY)
+    for link in RAIL_ONLY.links_of("rail2"):
+        control.carrier(link.name, up=False)
+    control.connect("rail0", "rail1")
+    control.run_until(LINKS_DEADLINE_S + 0.5)
+    assert control.told.times("settled")
+
+
 @pytest.mark.parametrize("absent", [0, 1])
 def test_gray_failures_are_waited_for_whatever_else_has_failed(absent: int) -> None:
     control = Control(RAIL_OPTIMIZED)

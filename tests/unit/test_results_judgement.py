@@ -3,6 +3,7 @@
 import dataclasses
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.spec import FabricKind
-from model.measurement.records import CaseExecutions, Repeat
+from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
@@ -24,7 +25,7 @@ from results.sections.run import CASES, run_sections
 from results.sections.section import reasons
 from results.store.records import plain
 from results.store.runs import find_run
-from results.verdicts.model_comparison import CaseResult, Measured, compare
+from results.verdicts.model_comparison import CaseResult, Measured, compare, with_paper
 from results.verdicts.run import agreements, run_object, slowdowns
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
 from tests.unit.fabrics import spec
@@ -140,6 +141,27 @@ def test_losses_are_noted(retransmits: int, dropped: int, verdict: str) -> None:
     assert case.notes == ("TCP retransmitted 3 segments",) * bool(retransmits)
 
 
+@pytest.mark.parametrize(
+    ("shares", "alpha", "notes"),
+    [
+        ([1.0, 0.047, 0.3], 0.9, ("DCQCN cut a queue pair to 4.7% of its port's rate",)),
+        ([1.0, 1.0], 1.0, ()),
+        ([None, 0.01], None, ()),  # Swift paces a window below one packet
+    ],
+)
+def test_rates_that_dcqcn_cut_are_noted(
+    shares: list[float | None], alpha: float | None, notes: tuple[str, ...]
+) -> None:
+    port_bps = TOPOLOGY.spec.emulated_port_bps
+    rates = [None if share is None else share * port_bps for share in shares]
+    samples = tuple(
+        QueuePairSample(0, 0, 1, 0, 0, ns, 0, 0, 0, rate, 32.0, alpha)
+        for ns, rate in enumerate(rates)
+    )
+    case = result(replace(repeat(), queue_pairs=samples))
+    assert case.notes == notes
+
+
 @given(st.lists(st.tuples(st.sampled_from(Verdict), st.text())))
 def test_what_neither_warns_nor_fails_is_a_note(sentences: list[Reason]) -> None:
     found = Judgement.of(sentences)
@@ -176,6 +198,18 @@ def test_verdicts_follow_the_thresholds(ratio: float) -> None:
     expected = "fail" if away > LIMITS.limit else "warn" if away > LIMITS.within else "pass"
     below = case.measured_s.min < case.lower_bound_s
     assert case.verdict.value == ("fail" if below else expected)
+
+
+@pytest.mark.parametrize(
+    ("part", "noted"), [(0.8, True), (0.96, True), (0.98, False), (1.1, False)]
+)
+def test_a_time_that_the_emulation_shortens_is_noted(part: float, noted: bool) -> None:
+    of_time, of_data = result(repeat()), checked(repeat())
+    case = with_paper(of_time, of_time.real_s / part)
+    assert any("less than on paper" in note for note in case.notes) is noted
+    assert case.verdict is of_time.verdict
+    assert with_paper(of_data, of_data.real_s / part).notes == of_data.notes
+    assert with_paper(of_time, None) == of_time
 
 
 def test_a_case_has_the_keys_of_the_contract_in_order() -> None:

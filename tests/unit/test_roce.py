@@ -425,6 +425,25 @@ def test_packets_are_paced() -> None:
     assert ends.now_ns - 10**9 - EARLY_NS == pytest.approx(299 * 296, rel=0.01)
 
 
+@pytest.mark.parametrize("selective", [False, True])
+@pytest.mark.parametrize("timeout_ns", [100, 296, 2000, 10**4])
+def test_packets_that_leave_far_apart_are_not_taken_for_lost(
+    timeout_ns: int, selective: bool
+) -> None:
+    """A rate that congestion control cut: the eighth packet leaves long after the timeout."""
+    ends = pair(
+        lambda: 3,
+        lambda: 3,
+        selective=selective,
+        control=Paced(1000),
+        timeout_ns=timeout_ns,
+        retries=7,
+    )
+    ends.sender.post(Message(0, memoryview(bytes(20 * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert ends.sender.repeated == 0
+
+
 @given(
     st.integers(1, 60_000),
     st.sampled_from(MTUS),

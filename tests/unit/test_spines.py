@@ -16,6 +16,7 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.on_paper import on_paper
 from scenarios.planning.plan import estimate, real_task
+from scenarios.planning.plan_table import notes
 from scenarios.scenario import Scenario
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -34,6 +35,30 @@ def milliseconds(fabric: Keys, work: str = RING) -> float:
     scenario = loaded({"kinds": "rail-only", **fabric}, work)
     (case,) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
     return case.completion_s * 1e3
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"spines": 2, "oversubscription": 2.0}, ()),
+        ({"kinds": "rail-only", "oversubscription": 1.0}, ()),
+        (
+            {"kinds": "rail-only", "spines": 2, "oversubscription": 2.0, "spine_selection": "hash"},
+            (
+                "fabric.spines, fabric.oversubscription, fabric.spine_selection: no kind of "
+                "fabric here has spine switches",
+            ),
+        ),
+        ({"kinds": "rail-only", "rail_leaves": 2, "spines": 2, "spine_selection": "hash"}, ()),
+        ({"kinds": "rail-only", "nic_ports": 2, "planes": "separate"}, ("fabric.planes: no kind",)),
+        ({"kinds": "rail-optimized", "rail_leaves": 2}, ("fabric.rail_leaves: rail-only",)),
+    ],
+)
+def test_keys_of_switches_that_no_kind_has_are_told(keys: Keys, told: tuple[str, ...]) -> None:
+    scenario = loaded(keys)
+    assert len(scenario.left_out) == len(told)
+    assert all(map(str.startswith, scenario.left_out, told))
+    assert {f"not emulated: {what}" for what in scenario.left_out} <= {*notes(scenario)}
 
 
 @settings(max_examples=30, deadline=None)

@@ -19,7 +19,8 @@ from execution import run as execution
 from execution.cases.progress import SILENT
 from execution.run import environment, recording_early_end
 from linux.files import user_files
-from model.errors import InputError
+from model.errors import EmulationError, InputError
+from model.sweep import CLOCK_VARIABLE
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.store import sweeps
@@ -98,6 +99,21 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
         raise RuntimeError("of a library")
     assert read_state(folder.path)["cause"] == "interrupted"
     assert not (folder.path / REPORT).exists()
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_an_early_end_names_a_folder_only_where_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """The folders of the virtual machine end with it; the command outside names the copy."""
+    monkeypatch.setenv(CLOCK_VARIABLE, clock)
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    with (
+        pytest.raises(EmulationError, match="the controller died") as told,
+        recording_early_end(folder),
+    ):
+        raise EmulationError("the controller died")
+    assert (str(folder.path) in str(told.value)) is (clock == "real")
 
 
 def test_list_says_that_a_run_whose_process_is_gone_has_ended(tmp_path: Path) -> None:

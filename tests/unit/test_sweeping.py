@@ -28,7 +28,6 @@ from results.store.sweeps import (
     Outcome,
     SweepFolder,
     begin_sweep,
-    begun_at_once,
     find_sweep,
     open_sweep,
 )
@@ -48,6 +47,7 @@ CASE = {
     "measured_s": {"median": 2.0, "values": [2.0]},
     "modeled_s": 1.6,
     "ratio": 1.25,
+    "data_is_right": None,
     "reasons": ["25.0% away from the model"],
 }
 
@@ -214,6 +214,16 @@ def test_the_report_says_what_is_doubtful(folder: SweepFolder) -> None:
     point = "warn: point 2 (workloads.0.size=2 MB): rail-only/all-to-all/two-step: 25.0% away"
     assert point in text.getvalue()
     assert "3 of 3 points did not fail" in text.getvalue()
+
+
+def test_ratios_that_are_not_judged_are_in_brackets(folder: SweepFolder) -> None:
+    run(folder, Fake())
+    result = sweep_object(folder)
+    assert "brackets" not in sweep_section(result).text
+    result["points"][1]["cases"][0]["data_is_right"] = True
+    section = sweep_section(result)
+    assert [row[-2] for row in section.rows] == ["1.2500", "(1.2500)", "1.2500"]
+    assert "Ratios in brackets are not judged" in section.text
 
 
 def test_every_point_has_the_same_keys(folder: SweepFolder) -> None:
@@ -384,7 +394,7 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     ("requirement", "asked"),
     [
         ("execution.sweep.ray_executor.connected", {"executor": "ray"}),
-        ("commands.sweep.ready", {}),
+        ("commands.options.ready", {}),
         ("commands.sweep.program", {"clock": "virtual"}),
     ],
 )
@@ -431,7 +441,7 @@ def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
     asked.folder(tmp_path, lambda _: None)
     for request in (asked, again):
         with pytest.raises(InputError, match=r"point 2 .* of the 2 cores"):
-            request.folder(tmp_path, lambda _: None, begun_at_once, here)
+            request.folder(tmp_path, lambda _: None, lambda: None, here)
 
 
 def test_parameters_have_short_names_where_these_are_clear() -> None:

@@ -355,10 +355,15 @@ def test_an_msccl_algorithm_that_reduces_in_place() -> None:
         trace_in([twice.encode()], GIVEN)
 
 
-def test_layers_of_aicb_are_counted_before_they_are_read() -> None:
-    text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n11\n" + "x\n" * 11
-    with pytest.raises(Malformed, match="got 4325376 or more") as refused:
-        trace_in([text.encode()])
+def test_nodes_of_aicb_layers_are_counted_before_they_are_made() -> None:
+    """What computes or communicates counts, in each of three passes."""
+    layer = "x -1 1 NONE 0 5 ALLREDUCE 8 1 NONE 8 0\n"
+    text = "HYBRID_TRANSFORMER_FWD_IN_BCKWD all_gpus: 65536\n"
+    with peak_below(10_000_000), pytest.raises(Malformed, match="got 4063232 or more") as refused:
+        trace_in([f"{text}40\n{layer * 40}".encode()])
+    assert refused.value.place == ":33"
+    with pytest.raises(Malformed, match="got 4200000 or more") as refused:
+        trace_in([f"{text}700000\n".encode() + b"x\n" * 700_000])
     assert refused.value.place == ":2"
 
 
@@ -422,7 +427,8 @@ def test_an_msccl_algorithm_that_overwrites_what_is_being_sent_is_refused() -> N
     ("collective", "chunks", "what"),
     [
         ("alltoall", 1, r"alltoall: 1 chunks .* cannot be divided equally among 2 GPUs"),
-        ("reduce_scatter", 3, r"reduce_scatter: 3 chunks .* cannot be divided equally"),
+        ("reduce_scatter", 3, r"reducescatter: 3 chunks .* cannot be divided equally"),
+        ("reducescatter", 2, r"reducescatter: GPU 0 ends with nothing at 0 of its output"),
         ("allreduce", 0, "nchunksperloop must be 1 to"),
     ],
 )

@@ -21,7 +21,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
 from tests.unit.traces import peak_below, same, traces
-from traffic_gen.traces import replay
+from traffic_gen.traces import reading, replay
 from traffic_gen.traces.formats import chakra, nodes, protobuf
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
@@ -264,6 +264,14 @@ def test_a_file_of_a_rank_that_cannot_be_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
+def test_a_format_of_one_file_is_not_read_from_the_files_of_ranks(tmp_path: Path) -> None:
+    """The first of two plans would be replayed in place of the second one."""
+    for number in (0, 1):
+        (tmp_path / f"plan_{number}.json").write_text('{"collective": "allreduce", "gpus": []}')
+    with pytest.raises(InputError, match=r"is one of 2 files, as of ranks; MSCCL\+\+ plan has"):
+        read_trace(tmp_path / "plan_1.json")
+
+
 def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
     for name in ("x.0.et", "x.00.et.gz"):
         (tmp_path / name).write_bytes(b"")
@@ -287,6 +295,7 @@ def test_a_chakra_trace_may_be_gzipped() -> None:
     assert same(trace_in(packed), trace_in(files))
     with pytest.raises(Malformed, match="compressed data ends early"):
         trace_in([packed[0], packed[1][:-9], packed[2]])
+    assert same(trace_in([gzip.compress(GOAL.encode("utf-8-sig"))]), trace_in([GOAL.encode()]))
 
 
 def test_all_members_of_a_gzipped_chakra_trace_are_read() -> None:
@@ -302,11 +311,11 @@ def test_all_members_of_a_gzipped_chakra_trace_are_read() -> None:
 def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], bytes]) -> None:
     files = [pack(content) for content in chakra_files(trace_in([GOAL.encode()]))]
     total = sum(map(len, chakra_files(trace_in([GOAL.encode()]))))
-    with patch.object(chakra, "MOST_CONTENT_BYTES", total):
+    with patch.object(reading, "MOST_BYTES", total):
         assert trace_in(files).ranks == 3
     for limit in (total - 1, 100):
         with (
-            patch.object(chakra, "MOST_CONTENT_BYTES", limit),
+            patch.object(reading, "MOST_BYTES", limit),
             pytest.raises(Malformed, match=f"must have at most {limit} bytes"),
         ):
             trace_in(files)
@@ -324,7 +333,7 @@ def test_plain_chakra_files_count_before_gzipped_ones() -> None:
     first, *others = chakra_files(trace_in([GOAL.encode()]))
     for limit in (len(first) - 1, len(first) - 2):
         with (
-            patch.object(chakra, "MOST_CONTENT_BYTES", limit),
+            patch.object(reading, "MOST_BYTES", limit),
             pytest.raises(Malformed, match="decompressed files must have at most") as refused,
         ):
             trace_in([first, *map(gzip.compress, others)])

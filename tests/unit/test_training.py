@@ -356,7 +356,7 @@ def test_every_strategy_divides_the_job(job: Job) -> None:
     assert (stage % found.interleave == 0).all()
     assert (transformer.heads % found.tensor == 0).all()
     inside = found.tensor_inside * found.pipeline_inside * found.data_inside
-    assert (cluster.domain_size % inside == 0).all()
+    assert (used_of_domain(cluster.gpus, cluster.domain_size) % inside == 0).all()
     for degree in ("tensor", "pipeline", "data"):
         assert (getattr(found, degree) % getattr(found, f"{degree}_inside") == 0).all()
 

@@ -30,6 +30,7 @@ from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.workloads.algorithms.builder import Builder, rail_rings, whole_ring
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Named
 from traffic_gen.workloads.algorithms.matrices import Preset, Skew
+from traffic_gen.workloads.jobs import Jobs
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 SERVES_ALL = {"direct", "pairwise", "ring", "chain"}
@@ -284,6 +285,55 @@ def test_gpus_that_share_nics_unlike_neighbours_count_with_one_each() -> None:
     assert across.grid == JobGrid(2, 2)
 
 
+@given(st.permutations(range(8)), st.integers(2, 8), st.sampled_from(["rings", "double-binary"]))
+def test_gpus_that_share_nics_unevenly_use_a_channel_a_nic(
+    order: list[int], count: int, algorithm: str
+) -> None:
+    rails = order[:count]
+    asked = [f"d{domain}g{rail}" for domain in (0, 1) for rail in rails]
+    (found,) = communicators(asked, FOUR_NICS)
+    assert len(found.grid.shared_rails) == len({rail // 2 for rail in rails})
+    domain, nic = found.grid.nics
+    used = FOUR_NICS.nics[:, list(found.ranks)]
+    assert (domain == used[0]).all()
+    assert len(np.unique(np.stack([nic, used[1]]), axis=1).T) == len(set(used[1].tolist()))
+    named = next(one for one in ALGORITHMS if one[1].startswith(algorithm))
+    task = SizedCollective(*named, (2, 8), 1e6, communicator=tuple(asked), gpus_per_nic=2)
+    task.steps()  # raises `ScheduleError` if it is wrong
+
+
+def test_jobs_of_unequal_domains_have_the_price_of_shared_nics_alone(tmp_path: Path) -> None:
+    ring = "collective: all-reduce, algorithm: ring, size: 9 MB"
+    (tmp_path / "x.yaml").write_text(
+        "fabric: {domain_sizes: [4, 3], nics_per_domain: 2, platform: dgx-h100}\nworkloads: "
+        f"[jobs: [{{name: a, rails: 0-1, {ring}}}, {{name: b, rails: 2-3, {ring}}}]]\n"
+    )
+    scenario = load(tmp_path / "x.yaml", ["fabric.kinds=rail-only"])
+    for case in scenario.cases:
+        price = case.task.price(scenario.fabrics[0])
+        assert "2 a NIC: 1 times as long as on 7 GPUs in domains of 4, 3 with a NIC each; " in price
+
+
+@pytest.mark.parametrize(
+    ("rails", "nics"),
+    [("0-2", [0, 0, 1]), ("1-3", [0, 1, 1]), ("1-2", [0, 1]), ("0-3", [0, 0, 1, 1])],
+)
+def test_gpus_of_a_job_share_nics_as_in_the_fabric(
+    tmp_path: Path, rails: str, nics: list[int]
+) -> None:
+    ring = "domains: 0-1, collective: all-reduce, algorithm: rings, size: 1 MB"
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 3, domain_size: 4, nics_per_domain: 2, platform: dgx-h100}\nworkloads: "
+        f"[jobs: [{{name: a, rails: {rails}, {ring}}}, {{name: b, {ring.replace('0-1', '2')}}}]]\n"
+    )
+    task = load(path, ["fabric.kinds=rail-only"]).cases[0].task
+    assert isinstance(task, Jobs)
+    own = task.jobs[0].task
+    assert isinstance(own, SizedCollective)
+    assert own.job_grid.nics[1].tolist() == nics * 2
+
+
 @pytest.mark.parametrize("algorithm", ["rings", "double-binary-tree"])
 @pytest.mark.parametrize("gpu", [(1, 0), (1, 3)])
 def test_a_nic_whose_first_gpu_is_missing_still_sends(gpu: Slot, algorithm: str) -> None:
@@ -312,6 +362,32 @@ def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
         fabric
     )
     assert "75% of pairs use a peer's NIC, over HB links (PXN)" in direct.price(fabric)
+
+
+SHARED = "fabric: {domains: 2, domain_size: 4, nics_per_domain: 2, platform: dgx-h100}\n"
+WORK = "collective: all-to-all, algorithm: direct, size: 9 MB"
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (f"{{jobs: [{{name: a, rails: 0-1, {WORK}}}, {{name: b, rails: 2-3, {WORK}}}]}}", [75] * 3),
+        (f"{{{WORK}, communicator: rails}}", [50]),
+        (f"{{{WORK}, communicator: [d0g1, d1g1]}}", [100]),
+    ],
+)
+def test_jobs_and_communicators_have_the_price_of_shared_nics(
+    tmp_path: Path, work: str, told: list[int]
+) -> None:
+    (tmp_path / "x.yaml").write_text(f"{SHARED}workloads: [{work}]\n")
+    scenario = load(tmp_path / "x.yaml", ["fabric.kinds=rail-only"])
+    prices = [case.task.price(scenario.fabrics[0]) for case in scenario.cases]
+    longer = "1 times" if told == [100] else "2 times"
+    assert prices == [
+        f"2 x 4 GPUs, 2 a NIC: {longer} as long as on 2 x 4 GPUs with a NIC each; "
+        f"{share}% of pairs use a peer's NIC, over HB links (PXN)"
+        for share in told
+    ]
 
 
 def test_the_price_of_many_gpus_that_share_nics_is_that_of_the_nics() -> None:

@@ -17,6 +17,7 @@ from execution.virtual_clock.command import (
     run_virtually,
     verify_virtually,
 )
+from model.errors import InputError
 from scenarios.format.document import parser
 from scenarios.format.training import SHIPPED
 from scenarios.library_files import LIBRARY
@@ -87,6 +88,15 @@ def test_a_run_is_computed_once_and_kept_twice(machine: FakeMachine, tmp_path: P
     kept = Path(results[1]["folder"])
     assert (kept.parent, (kept / "scenario.yaml").read_text()) == (tmp_path, QUICKSTART.text)
     assert json.loads((kept / "result.json").read_text()) == results[1]
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_the_machine_boots(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: runs cannot be stored: Not a directory"):
+        run_virtually(QUICKSTART, tmp_path / "file", fresh=False)
+    assert machine.jobs == []
 
 
 @pytest.mark.parametrize(("domains", "memory_mib"), [(4, 4096), (32, 4096), (128, 19456)])

@@ -12,9 +12,9 @@ import pytest
 from linux.files import user_files
 from linux.files.program_files import ROOT
 from linux.files.user_files import WORK_PREFIX, work_folder
-from model.errors import NotReady
+from model.errors import EmulationError, NotReady
 from testbed.host import cleanup
-from testbed.virtual_machine import cache, image
+from testbed.virtual_machine import cache, guest, image
 from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest, command_job, program_job
 from testbed.virtual_machine.image import append
 from testbed.virtual_machine.program import Program
@@ -55,6 +55,25 @@ def test_a_machine_that_handed_nothing_back_has_no_exit_code(
     assert exchange.take(tmp_path) is None
 
 
+def test_runs_that_cannot_be_written_are_an_error_in_words(
+    exchange: Exchange, tmp_path: Path
+) -> None:
+    handed_back(exchange, 0)
+    (tmp_path / "file").touch()
+    with pytest.raises(EmulationError, match=r"its runs are lost: .*file"):
+        exchange.take(tmp_path / "file")
+
+
+def test_a_machine_that_ends_as_a_disk_is_full_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guest, "_qemu", lambda *_: ["true"])
+    monkeypatch.setattr(guest, "full", lambda folders: f"no space left in {folders[0]}")
+    machine = Guest(Path("kernel"), Path("initrd"), Path("tree"))
+    with pytest.raises(EmulationError, match="ended before its job: no space left in /tmp"):
+        machine.execute("true", {}, tmp_path)
+
+
 def test_words_of_a_command_stay_words() -> None:
     command = command_job(["printf", "%s;", "a b", "$HOME", "it's"]).splitlines()[-1]
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
@@ -82,13 +101,23 @@ def test_an_image_is_named_by_what_it_is_made_from(
 
 
 def test_an_image_that_cannot_be_built_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     monkeypatch.setattr(image, "BUILDER", "/bin/false")
     with pytest.raises(NotReady, match="build of its system failed"):
         image.image()
     assert [place.name for place in tmp_path.iterdir()] == ["lock"]
+    assert "building the virtual machine's system from Debian packages" in capfd.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(NotReady, match="file: cannot be written: Not a directory; name another"):
+        cache.cached_part("program", "new", lambda folder: None)
 
 
 def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from model.routing.paths import Routing
 from scenarios.format.networks.files import names_of
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
+from scenarios.planning.admission import latest_end_s
 from scenarios.planning.auto import FINE_PACKETS
+from scenarios.planning.plan import predicted_profile
 
 FAT_TREE = LIBRARY / "fat-tree.yaml"
 
@@ -102,6 +105,22 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
     assert predict(steps, topology, latency_s).completion_s > 0.02
 
 
+def test_a_long_path_of_slow_links_is_within_the_bound_of_an_execution(tmp_path: Path) -> None:
+    """The bound that refuses late faults, where no transfer is followed."""
+    links = []
+    for name in "ab":
+        path = ["d0g0", *(f"{name}{number}" for number in range(10))]
+        ends = [*pairwise(path), ("d1g0", path[-1])]
+        links += [{"from": one, "to": to, "delay": 0.01} for one, to in ends]
+    fabric = {"domains": 2, "domain_size": 1, "nics_per_domain": 2, "links": links}
+    work = {"collective": "all-reduce", "algorithm": "ring", "size": "1 kB"}
+    rates = {"platform": "dgx-h100", "bandwidth_scale": 20000}
+    (tmp_path / "x.yaml").write_text(json.dumps({"fabric": fabric | rates, "workloads": [work]}))
+    scenario = load(tmp_path / "x.yaml")
+    (spec,), (case,) = scenario.fabrics, scenario.cases
+    assert predicted_profile(case, spec).completion_s < latest_end_s(case, spec)
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -170,3 +189,12 @@ def test_a_range_stands_for_names() -> None:
     assert list(names_of("d[0-1]g[2-3]")) == ["d0g2", "d0g3", "d1g2", "d1g3"]
     assert list(names_of("core")) == ["core"]
     assert list(names_of("leaf[08-10]")) == ["leaf08", "leaf09", "leaf10"]
+
+
+def test_parts_of_a_transfer_need_a_single_port_of_a_gpu() -> None:
+    """Parts may end at either port of a GPU, where the model has one path of NIC links."""
+    spread = ["fabric.transport=roce", "fabric.spine_selection=hash"]
+    split = [*spread, "fabric.roce={queue_pairs: 2, split_data: true}"]
+    load(FAT_TREE, split)
+    with pytest.raises(InputError, match="split_data: needs a GPU with one NIC port"):
+        load(FAT_TREE, [*split, "fabric.nic_ports=2"])

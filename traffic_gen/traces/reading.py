@@ -1,14 +1,18 @@
-"""A trace from a file: its content tells the format.
+"""A trace from a file, which may be gzipped: its content tells the format.
 
 Traces of Chakra and PyTorch have a file for each rank, such as `NAME.RANK.et`, `NAME_rankRANK.et`
 or `NAME_RANK.json`; the folder, any one of the files, or NAME, as in ASTRA-sim, names the trace.
 """
 
 import gc
+import gzip
 import os
 import re
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 from linux.files.user_files import Unreadable, read_bytes
@@ -26,12 +30,19 @@ from traffic_gen.traces.formats import (
     msccl,
     mscclpp,
 )
-from traffic_gen.traces.formats.nodes import MOST_RANKS, NO_DEFAULTS, Defaults, Malformed
+from traffic_gen.traces.formats.nodes import (
+    MOST_RANKS,
+    NO_DEFAULTS,
+    Defaults,
+    Malformed,
+    of_file,
+)
 
 # Limit of lines: a trace may not have more nodes and dependencies.
 MOST_LINES = 20_000_000
-# Limit of all files of a trace; one of a million nodes has 30 to 100 MB.
+# Limit of all files of a trace, decompressed, too; one of a million nodes has 30 to 100 MB.
 MOST_BYTES = 2**29
+GZIP = b"\x1f\x8b"
 Reader = Callable[[str, Defaults], Trace]
 TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     "GOAL": (goal.is_goal, goal.read_goal),
@@ -165,21 +176,49 @@ def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
     return [ranks[rank] for rank in range(len(ranks))]
 
 
+def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
+    """Return what files contain, decompressed; each may have several members."""
+    plain, left = list[bytes](), MOST_BYTES
+    for file, content in enumerate(contents):
+        with of_file(file):
+            plain.append(_decompressed(content, left) if content.startswith(GZIP) else content)
+            left -= len(plain[-1])
+            if left < 0:
+                what = f"decompressed files must have at most {MOST_BYTES} bytes together"
+                raise Malformed(": byte 0", what)
+    return plain
+
+
+def _decompressed(content: bytes, most_bytes: int) -> bytes:
+    """Return what a gzipped file contains, a byte more than the limit at most."""
+    try:
+        return gzip.GzipFile(fileobj=BytesIO(content)).read(most_bytes + 1)
+    except EOFError:
+        raise Malformed(": byte 0", "compressed data ends early") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
+
+
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
+    contents = _unpacked(contents)
     if chakra.is_chakra(contents[0]):
         return chakra.read_chakra(contents, defaults)
+    contents = [content.removeprefix(BOM_UTF8) for content in contents]
     for is_one_of, read_all in JSON_FORMATS:
         if is_one_of(contents[0]):
             return read_all(contents, defaults)
     try:
-        text = contents[0].decode("utf-8-sig")
+        text = contents[0].decode()
     except UnicodeDecodeError as error:
         what, hint = "must be a Chakra trace or UTF-8 text", "GOAL is read as text, not as binary"
         raise Malformed(f": byte {error.start}", what, hint) from None
     if (lines := text.count("\n")) > MOST_LINES:
         raise Malformed(1, f"must have at most {MOST_LINES} lines, got {lines}")
-    for is_one, read in TEXT_FORMATS.values():
+    for name, (is_one, read) in TEXT_FORMATS.items():
         if is_one(text):
+            if len(contents) > 1:
+                what = f"is one of {len(contents)} files, as of ranks; {name} has one file"
+                raise Malformed(1, what, "rename it, without a number at its end")
             return read(text, defaults)
     raise Malformed(1, "unknown format of trace", f"known: {', '.join(FORMATS)}")

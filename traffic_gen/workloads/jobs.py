@@ -1,7 +1,7 @@
 """Several jobs at once: the task of each on its partition of the grid."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,6 +68,12 @@ class Jobs(Task):
     def alone(self) -> tuple["Jobs", ...]:
         """Each job alone, on its own partition."""
         return tuple(Jobs(self.grid, (job,)) for job in self.jobs)
+
+    @property
+    def on_own_nics(self) -> "Jobs":
+        """The same jobs of GPUs that share no NICs."""
+        jobs = tuple(replace(job, task=job.task.on_own_nics) for job in self.jobs)
+        return Jobs(replace(self.grid, gpus_per_nic=1), jobs)
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> ConcurrentJobs:
         """Build and prove the steps of all jobs, with bytes and seconds scaled."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from model.arrays import Ints
 from model.fabric.job_grid import JobGrid, Shape, Slot
-from model.fabric.shaping import SEGMENT_PACKETS, wire_bytes
+from model.fabric.shaping import wire_bytes
 from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.transport import Transport
 from model.job.communicators import EVERYONE, Asked, Communicator, communicators, label
@@ -21,7 +21,7 @@ from model.workload.transfers.collective import Collective, Demand, demand_of
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import ELEMENT_BYTES
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.workloads.algorithms.builder import Arrivals, Builder
+from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, LoadBuilder
 from traffic_gen.workloads.algorithms.collectives import (
     NAMES_OF_NCCL,
     NCCL,
@@ -65,6 +65,7 @@ class SizedCollective(Task):
     choice: str = ""
     missing: tuple[Slot, ...] = ()
     gpus_per_nic: int = 1
+    sharing: tuple[int, ...] = ()
 
     @property
     def collectives(self) -> tuple[Named, ...]:
@@ -95,7 +96,7 @@ class SizedCollective(Task):
     @property
     def job_grid(self) -> JobGrid:
         """The GPUs of the job."""
-        return JobGrid(*self.shape, self.missing, self.gpus_per_nic)
+        return JobGrid(*self.shape, self.missing, self.gpus_per_nic, self.sharing)
 
     @property
     def how(self) -> Algorithm:
@@ -213,10 +214,17 @@ class SizedCollective(Task):
         Raises `ScheduleError` if the algorithm refuses the grid, or sends nothing.
         """
         del time_dilation
+        return self._built(Builder, size_scale)
+
+    def loads(self) -> Transfers:
+        """Build transfers of the same ranks and sizes that wait for nothing, much faster."""
+        return self._built(LoadBuilder)
+
+    def _built(self, kind: type[Builder], size_scale: float = 1.0) -> Transfers:
         parts, first, first_chunk = list[Transfers](), 0, 0
         for group, chunk_bytes in self._cuts(size_scale):
             parts_of = self.chunk_slices, self.phases, self.peers_at_once
-            builder = Builder(group.grid, chunk_bytes, *parts_of)
+            builder = kind(group.grid, chunk_bytes, *parts_of)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -243,47 +251,30 @@ class SizedCollective(Task):
             return False
         return True
 
-    def price(self, spec: FabricSpec) -> str:
-        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
-        if (not self.missing and self.gpus_per_nic == 1) or self.communicator != EVERYONE:
-            return ""
-        told = []
-        # As that of the estimate, which is cached: no time here depends on it.
-        spec = replace(spec, grain_packets=SEGMENT_PACKETS)
-        if (longer := self._slowdown(spec)) is not None:
-            each = " with a NIC each" if self.gpus_per_nic > 1 else ""
-            told.append(f"{longer:.3g} times as long as on {JobGrid(*self.shape)}{each}")
-        if self.missing:
-            rails = len(self.job_grid.shared_rails), self.shape[1] // self.gpus_per_nic
-            told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
-        if self.gpus_per_nic > 1 and (pairs := self.pairs(spec)).size:
-            share = self._by_peers(pairs)
-            told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
-        return f"{self.job_grid}: {'; '.join(told)}" if told else ""
+    @property
+    def on_own_nics(self) -> "SizedCollective":
+        """The same collective of GPUs that share no NICs."""
+        return replace(self, gpus_per_nic=1, sharing=())
 
-    def _slowdown(self, spec: FabricSpec) -> float | None:
-        """Return the time over that of whole domains whose GPUs share no NICs, if that is known.
+    def whole(self, spec: FabricSpec) -> tuple[Task, FabricSpec]:
+        """Return the same collective on a fabric that lacks nothing, if it is of all GPUs."""
+        task, equipped = super().whole(spec)
+        if self.communicator != EVERYONE:
+            return task, equipped
+        return replace(self.on_own_nics, missing=()), replace(equipped, missing=())
 
-        A custom fabric has no links, and a matrix of bytes no rows, for what they lack.
+    def slowdown(self, spec: FabricSpec, whole: Task, equipped: FabricSpec) -> float | None:
+        """Return the time over that of the whole work, if that is known.
+
+        A matrix of bytes has no rows for GPUs that are missing.
         """
-        if spec.nic.links or (self.missing and isinstance(self.matrix, Given)):
+        if equipped.missing != spec.missing and isinstance(self.matrix, Given):
             return None
-        whole = replace(self, missing=(), gpus_per_nic=1)
-        nic = replace(spec.nic, per_domain=max(spec.nics, spec.domain_size))
-        equipped = replace(spec, missing=(), nic=nic)
-        if equipped.gpus <= MOST_FOLLOWED_GPUS:
-            return _followed_s(self, spec) / _followed_s(whole, equipped)
         is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
-        is_known = is_plain and whole.is_regular
-        return self.full_s(spec) / whole.full_s(equipped) if is_known else None
-
-    def _by_peers(self, pairs: Ints) -> float:
-        """Return the share of the pairs between domains of which a GPU has no link of its own."""
-        grid = self.job_grid
-        crosses = np.not_equal(*grid.places[0, pairs])
-        shares = np.array([holder != slot for slot, holder in grid.holders.items()])
-        by_peer = shares[pairs].any(axis=0)
-        return float((crosses & by_peer).sum() / max(1, crosses.sum()))
+        is_known = isinstance(whole, SizedCollective) and whole.is_regular and is_plain
+        if equipped.gpus <= MOST_FOLLOWED_GPUS or not is_known:
+            return super().slowdown(spec, whole, equipped)
+        return self.full_s(spec) / whole.full_s(equipped)
 
     def estimate(self, spec: FabricSpec) -> Profile:
         """Scale the profile of a smaller grid to the time and transfers of the whole one."""
@@ -380,10 +371,6 @@ class SizedCollective(Task):
         """Return the number of chunks of a rank's data, and the bytes of each: whole elements."""
         count = self.how.shards(group.grid) * self.chunk_slices
         return count, -(-size_bytes // (count * ELEMENT_BYTES)) * ELEMENT_BYTES
-
-
-def _followed_s(task: Task, spec: FabricSpec) -> float:
-    return followed(task, spec).profile.completion_s
 
 
 def _smaller(spec: FabricSpec, shape: Shape) -> FabricSpec:

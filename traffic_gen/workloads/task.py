@@ -11,6 +11,7 @@ import numpy as np
 from model.arrays import Ints
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid
+from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.spec import FabricSpec
 from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
@@ -119,9 +120,40 @@ class Task(ABC):
         return followed(self, spec).profile.completion_s
 
     def price(self, spec: FabricSpec) -> str:
-        """Say what the shape of a fabric costs the work; empty if nothing."""
-        del spec
-        return ""
+        """Say how much longer GPUs need that are fewer in a domain, or share NICs (PXN)."""
+        # As that of the estimate, which is cached: no time here depends on it.
+        spec = replace(spec, grain_packets=SEGMENT_PACKETS)
+        (whole, equipped), grid, told = self.whole(spec), spec.job_grid, list[str]()
+        # A custom fabric has no links for what it lacks.
+        is_known = equipped != spec and not spec.nic.links
+        if is_known and (longer := self.slowdown(spec, whole, equipped)) is not None:
+            each = " with a NIC each" if grid.gpus_per_nic > 1 else ""
+            told.append(f"{longer:.3g} times as long as on {equipped.job_grid}{each}")
+        if equipped.missing != spec.missing:
+            rails = len(grid.shared_rails), grid.size // grid.gpus_per_nic
+            told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
+        if grid.gpus_per_nic > 1 and spec.gpus <= MOST_FOLLOWED_GPUS:
+            share = _share_by_peers(self.pairs(spec), grid)
+            told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
+        return f"{grid}: {'; '.join(told)}" if told else ""
+
+    @property
+    def on_own_nics(self) -> "Task":
+        """The same work of GPUs that share no NICs."""
+        return self
+
+    def whole(self, spec: FabricSpec) -> tuple["Task", FabricSpec]:
+        """Return the same work on a fabric that lacks nothing, and that fabric."""
+        if spec.nics >= spec.domain_size:
+            return self, spec
+        return self.on_own_nics, replace(spec, nic=replace(spec.nic, per_domain=None))
+
+    def slowdown(self, spec: FabricSpec, whole: "Task", equipped: FabricSpec) -> float | None:
+        """Return the time over that of the whole work, if both can be followed."""
+        if equipped.gpus > MOST_FOLLOWED_GPUS:
+            return None
+        times = followed(self, spec).profile, followed(whole, equipped).profile
+        return times[0].completion_s / times[1].completion_s
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how the work crosses rails."""
@@ -173,3 +205,10 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
     codes = np.unique((sent.source * spec.gpus + sent.destination)[~sent.is_compute])
     return Followed(replace(profiled, completion_s=least_s), np.stack(np.divmod(codes, spec.gpus)))
+
+
+def _share_by_peers(pairs: Ints, grid: JobGrid) -> float:
+    """Return the share of the pairs between domains of which a GPU has no link of its own."""
+    crosses = np.not_equal(*grid.places[0, pairs])
+    shares = np.array([holder != slot for slot, holder in grid.holders.items()])
+    return float((crosses & shares[pairs].any(axis=0)).sum() / max(1, crosses.sum()))

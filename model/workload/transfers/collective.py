@@ -126,9 +126,16 @@ class Collective(StrEnum):
         """Whether contributions of several ranks are summed."""
         return self in REDUCING
 
+    @property
+    def has_shards(self) -> bool:
+        """Whether the data has a part for each rank, instead of being one buffer."""
+        return self in SHARDED
+
 
 ROOTED = {Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER}
 REDUCING = {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE}
+SHARDED = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL}
+SHARDED |= {Collective.GATHER, Collective.SCATTER}
 # The rank that has the data of a Broadcast or Scatter, or receives those of a Reduce or Gather.
 ROOT = 0
 

@@ -10,6 +10,7 @@ their domains: it is the rails. A network of one dimension is one HB domain. Lat
 latencies of an emulated path are longer.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from scenarios.format.networks.mapping import MOST, Keys, Unmapped, gbit
 
 DIMENSIONS = ("topology", "npus_count", "bandwidth")
 NETWORK_KEYS = (*DIMENSIONS, "latency")
+# Also in braces, and quoted as in JSON.
+KEY = re.compile(rf"""^[\s{{"']*({"|".join(NETWORK_KEYS)})["']?\s*:""", re.MULTILINE)
 # Its GB are 2^30 bytes (`bw_GBps_to_Bpns` of the analytical backend).
 GBIT_PER_GBYTE = 8 * 2**30 / 1e9
-# Two NPUs have one link, whatever the kind; of more, a kind has what no switch has.
+# Two NPUs have one link, whatever the kind, and a single one has none; of more, a kind has what no
+# switch has.
 PAIR = 2
 UNLIKE_A_SWITCH = {
     "Ring": "its NPUs have links to two neighbours alone",
@@ -36,8 +40,7 @@ MORE = (
 
 def is_astra_sim(text: str) -> bool:
     """Whether a text has a line that begins with a key of the network file."""
-    keys = tuple(f"{key}:" for key in NETWORK_KEYS)
-    return any(line.lstrip().startswith(keys) for line in text.splitlines())
+    return KEY.search(text) is not None
 
 
 def read_astra_sim(text: str) -> Keys:
@@ -89,7 +92,7 @@ def _require_switches(document: Document, kinds: list[Any], counts: list[Any]) -
     """Raise `Unmapped` for a dimension that no switch joins."""
     for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
         reason = UNLIKE_A_SWITCH.get(str(kind), f"known: Switch, {', '.join(UNLIKE_A_SWITCH)}")
-        if kind != "Switch" and not (str(kind) in UNLIKE_A_SWITCH and count == PAIR):
+        if kind != "Switch" and not (str(kind) in UNLIKE_A_SWITCH and count in (1, PAIR)):
             joined = "an HB domain" if place == 0 else "a rail"
             got = f"{str(kind)[:40]!r} of {str(count)[:40]} NPUs"
             what = f"{joined} must be a switch, got {got}: {reason}"

@@ -80,8 +80,8 @@ class CollectiveWork(Work):
         default=None,
         le=MOST_SLICES,
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
-        f"{DEFAULT_SLICES}, for `double-binary-tree` {TREE_SLICES}, for `chain` {MICROBATCHES}; "
-        "cases that differ in it have it in their names",
+        f"{DEFAULT_SLICES}, for `double-binary-tree` and `nvls` {TREE_SLICES}, for `chain` "
+        f"{MICROBATCHES}; cases that differ in it have it in their names",
     )
 
     peers: PeersAtOnce | None = Field(
@@ -102,6 +102,8 @@ class CollectiveWork(Work):
             raise ValueError(f"{NCCL} needs all GPUs, without a communicator")
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
             raise ValueError(f"matrix needs {Collective.ALL_TO_ALL}, got {self.collective}")
+        if "matrix_seed" in self.model_fields_set and not isinstance(self.matrix, Preset):
+            raise ValueError(f"matrix_seed needs a preset as matrix: {', '.join(Preset)}")
         if self.slices is not None and not self._how.is_pipelined:
             raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
         if self.peers is not None and not self._how.takes_peers:
@@ -185,12 +187,10 @@ class CollectiveWork(Work):
 
     def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
-        if self._how.is_modeled:
-            return
         task = self.on_grid(grid)
         wrong = list(_wrong_groups(task))
         yield from (Issue((*place, key), what) for key, what in wrong)
-        issue = None if wrong else _issue(replace(task, size_bytes=1))
+        issue = None if wrong or task.is_modeled else _issue(replace(task, size_bytes=1))
         if issue is not None:
             yield Issue(place, *issue)
 
@@ -207,6 +207,7 @@ class CollectiveWork(Work):
             peers=self.peers or 1,
             missing=grid.missing,
             gpus_per_nic=grid.gpus_per_nic,
+            sharing=grid.sharing,
         )
 
 

@@ -101,12 +101,12 @@ def _placed(job: AnyJob, spec: FabricSpec) -> Job:
     """Return a job on its partition, as if that were a whole fabric."""
     partition = job.partition(spec.job_grid)
     part, spares = partition.of(spec.job_grid), replace(spec.spares, domains=0, gpus=0)
-    nics = part.size // part.gpus_per_nic * max(1, spec.nics // spec.domain_size)
+    if isinstance(job, CollectiveJob):
+        return Job(job.name, partition, job.on_grid(part))
     own = replace(
         spec,
         domains=part.domains,
         domain_size=part.size,
-        nic=replace(spec.nic, per_domain=nics),
         spares=spares,
         missing=part.missing,
     )

@@ -26,7 +26,8 @@ from traffic_gen.agents.roce.packets import (
     Packet,
 )
 
-# An acknowledgement is requested every so many packets, and with the last one of a message.
+# An acknowledgement is requested every so many packets, and with the last one of a message; with
+# each where the rate puts so many so far apart that the timeout would come first.
 ACKNOWLEDGED_EVERY = 8
 # Headers of a frame in the middle of a message: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4.
 FRAME_BYTES = 58
@@ -169,6 +170,8 @@ class Sender:
             opcode = ONLY_IMMEDIATE if message.payload else SEND_ONLY_IMMEDIATE
         must_know = is_last or psn + 1 - self.oldest >= self.control.window
         must_know |= self.how.selective and psn < self.sent
+        apart_ns = (FRAME_BYTES + mtu) * 8e9 / self.control.rate_bps
+        must_know |= ACKNOWLEDGED_EVERY * apart_ns > self.how.timeout_ns
         return Packet(
             opcode,
             self.queue_pair,

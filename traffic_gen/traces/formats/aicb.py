@@ -155,27 +155,31 @@ def _listed(given: dict[str, list[float]], key: str) -> frozenset[int]:
 
 
 def _layers(lines: list[str], strategy: Strategy) -> Iterator[Layer]:
-    """Yield the layers; raise `Malformed` before the first one if they are too many."""
+    """Yield the layers; raise `Malformed` at the first one of too many."""
     count = lines[1].strip() if len(lines) > 1 else ""
     written = sum(1 for row in lines[2:] if row.strip())
     if not count.isdecimal() or len(count) > COLUMNS or int(count) != written:
         raise Malformed(2, f"must be the number of layers, {written}, got {count[:40]!r}")
-    require_nodes(6 * written * strategy.ranks, 2)
+    require_nodes(6 * written, 2)
     if wrong := [one for one in strategy.checkpoints | strategy.initiates if one >= written]:
         raise Malformed(1, f"checkpoints must be layers 0 to {written - 1}, got {wrong[0]}")
+    nodes = 0
     for number, row in enumerate(lines[2:], start=3):
         words = row.split()
         if not words:
             continue
         if len(words) != COLUMNS:
             raise Malformed(number, f"must have {COLUMNS} columns, got {len(words)}")
-        yield Layer(
+        layer = Layer(
             place=number,
             name=words[0],
             passes=tuple(_pass(words[at : at + 3], number) for at in (2, 5, 8)),
             depends=words[1] != "-1",
             has_update=_number(words[11], number) > 0,
         )
+        nodes += layer.most_nodes * strategy.ranks
+        require_nodes(nodes, number)
+        yield layer
 
 
 def _pass(words: list[str], number: int) -> LayerPass:

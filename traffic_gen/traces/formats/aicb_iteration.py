@@ -53,6 +53,12 @@ class Layer:
     depends: bool
     has_update: bool
 
+    @property
+    def most_nodes(self) -> int:
+        """How often a rank computes or communicates in it, at most."""
+        computes = sum(one.compute_ns > NOTHING_NS for one in self.passes)
+        return computes + sum(bool(one.collective and one.size_bytes) for one in self.passes)
+
 
 Layers = Sequence[Layer]
 
@@ -142,7 +148,6 @@ class Iteration:
         chunks = strategy.chunks if strategy.is_interleaved else 1
         require_nodes(4 * strategy.microbatches * chunks * strategy.ranks, 1)
         before, blocks, behind = self._microbatches(layers)
-        require_nodes(6 * sum(map(len, blocks)) * strategy.ranks, 1)
         parts = [_parts(block, chunks) for block in blocks]
         for stage in range(strategy.stages):
             self._passes(before, FORWARD, stage)
@@ -166,6 +171,8 @@ class Iteration:
         if count == 1:
             starts = starts[:1] or [0]
         if not starts:
+            each = sum(layer.most_nodes for layer in layers)
+            require_nodes(each * count * self.strategy.ranks, 1)
             what = f"division of the layers among {count} microbatches (ga), which no name shows"
             self.nodes.left_out.append(f"{what}: each has all {len(layers)}")
             return [], [layers] * count, []

@@ -1,17 +1,14 @@
 """Chakra execution traces (MLCommons, `schema/protobuf/et_def.proto`), a file for each rank.
 
-A file is a `GlobalMetadata` and `Node` messages, each behind its length; it may be gzipped. Read
-are the schemas 0.0.4 and 1.0, whose numbers are the same. All nodes without communication compute.
+A file is a `GlobalMetadata` and `Node` messages, each behind its length. Read are the schemas 0.0.4
+and 1.0, whose numbers are the same. All nodes without communication compute.
 A collective operation is of all ranks, or of those of its group (see `chakra_groups`). The n-th
 operation of a group in one rank's file is the n-th in the other ranks' files. `comm_size` is the
 input of each rank.
 """
 
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import pairwise
 
 import numpy as np
@@ -29,9 +26,6 @@ from traffic_gen.traces.formats.nodes import (
     require_ranks,
 )
 
-GZIP, GZIP_WBITS = b"\x1f\x8b", zlib.MAX_WBITS | 16
-# Limit of all files together, after decompression.
-MOST_CONTENT_BYTES = 2**29
 # Nodes that begin within this many bytes are read together.
 BATCH_BYTES = 2**24
 # Limit of the dependencies of all nodes, as in a replay.
@@ -47,7 +41,7 @@ NODE, NODE_ALONE = (0x08, 0x12, 0x18), (0x08, 0x18)
 def is_chakra(content: bytes) -> bool:
     """Whether a file begins as a Chakra execution trace does: with metadata, or, of old, a node."""
     try:
-        begin = begin_of(content)
+        begin = content[:LONGEST_BEGIN]
         length, offset = protobuf.varint(begin, 0)
         end = offset + length
         if not length:
@@ -62,16 +56,9 @@ def is_chakra(content: bytes) -> bool:
                 return False
             keys.add(key)
             offset += size
-    except (protobuf.Damaged, zlib.error, IndexError):
+    except (protobuf.Damaged, IndexError):
         return False
     return offset == end or (ATTRIBUTE in keys and len(begin) < end)
-
-
-def begin_of(content: bytes) -> bytes:
-    """Return the first bytes of a file's content, which may be gzipped."""
-    if not content.startswith(GZIP):
-        return content[:LONGEST_BEGIN]
-    return zlib.decompressobj(wbits=GZIP_WBITS).decompress(content[:65536], LONGEST_BEGIN)
 
 
 def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
@@ -80,26 +67,6 @@ def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
     frames = _frames(files)
     source = Source(frames.rank, frames.place, range(len(files)))
     return Assembly(source, frames.columns(), given).trace()
-
-
-def unpacked(content: bytes, left_bytes: int, file: int, most_bytes: int) -> bytes:
-    """Return the content of a file, which may be gzipped, in one or several members.
-
-    Of the `most_bytes` of all files, `left_bytes` are left for this one.
-    """
-    plain, what = content, ""
-    if content.startswith(GZIP):
-        try:
-            plain = gzip.GzipFile(fileobj=BytesIO(content)).read(left_bytes + 1)
-        except EOFError:
-            what = "compressed data ends early"
-        except (gzip.BadGzipFile, zlib.error) as error:
-            what = f"cannot be decompressed: {error}"
-    if len(plain) > left_bytes:
-        what = f"decompressed files must have at most {most_bytes} bytes together"
-    if what:
-        raise Malformed(": byte 0", what, file=file)
-    return plain
 
 
 @dataclass(frozen=True)
@@ -144,11 +111,9 @@ class _Frames:
 
 
 def _frames(files: Sequence[bytes]) -> _Frames:
-    contents: list[bytes] = []
     begins, ends, counts = list[int](), list[int](), list[int]()
     base, file_begin = 0, list[int]()
-    for number, packed_content in enumerate(files):
-        content = unpacked(packed_content, MOST_CONTENT_BYTES - base, number, MOST_CONTENT_BYTES)
+    for number, content in enumerate(files):
         if not is_chakra(content):
             what = "must begin with metadata, as Chakra traces do"
             raise Malformed(": byte 0", what, file=number)
@@ -163,11 +128,10 @@ def _frames(files: Sequence[bytes]) -> _Frames:
         ends += [base + end for end in last[1:]]
         counts.append(len(first) - 1)
         require_nodes(len(begins), f": byte {len(content)}", file=number)
-        contents.append(content)
         file_begin.append(base)
         base += len(content)
     return _Frames(
-        content=np.frombuffer(b"".join(contents), np.uint8),
+        content=np.frombuffer(b"".join(files), np.uint8),
         file_begin=np.array(file_begin, np.int64),
         rank=np.repeat(np.arange(len(files)), counts),
         begin=np.array(begins, np.int64),

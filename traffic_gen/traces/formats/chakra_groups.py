@@ -3,13 +3,13 @@
 A node names a process group (`pg_name`, or `comm_group`), or says which dimensions of the network
 its group has (`involved_dim`). The ranks of a process group are those that a metadata node of the
 same file lists for it, as PyTorch records them, or else all that name it. Names are of one file:
-two ranks may mean different groups by one name. Dimensions beside a process group of some ranks
-must name these ranks.
+two ranks may mean different groups by one name. A process group of some ranks overrules dimensions
+beside it, as in ASTRA-sim: those are of a network that may have another shape.
 """
 
 import ast
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
 from traffic_gen.traces.formats.nodes import Malformed
 
 Ranks = tuple[int, ...]
-# Ranks that a message names.
-MOST_NAMED = 8
+Call = tuple[int, str, tuple[bool, ...]]
+"""A rank, the name of its process group, and the dimensions beside it."""
 At = Callable[[int, str], Malformed]
 """Makes the error at a node."""
 
@@ -43,13 +43,15 @@ class Groups:
         self.defined: dict[int, dict[str, Ranks]] = defaultdict(dict)
         for node, inputs in columns.inputs.items():
             self.defined[int(rank[node])].update(self._defined(node, inputs))
+        # The calls of process groups that do not have the ranks of the dimensions beside them.
+        self.overruled: Counter[Call] = Counter()
         # The ranks that name each group.
         self.naming: dict[str, Ranks] = {}
 
     def calls(self, nodes: Ints) -> dict[Group, dict[int, list[int]]]:
         """Return the operations of each group, by rank, in the order of the file."""
         calls: dict[Group, dict[int, list[int]]] = {}
-        known: dict[tuple[int, str, tuple[bool, ...]], dict[int, list[int]]] = {}
+        known: dict[Call, dict[int, list[int]]] = {}
         numbered = zip(self.rank[nodes].tolist(), nodes.tolist(), strict=True)
         named = [(rank, self._name(node), node) for rank, node in numbered]
         self.naming = _ranks_of(
@@ -61,6 +63,8 @@ class Groups:
                 group = self._group(node, *key)
                 known[key] = calls.setdefault(group, {member: [] for member in group.ranks})
             known[key][rank].append(node)
+            if key in self.overruled:
+                self.overruled[key] += 1
         return calls
 
     def _name(self, node: int) -> str:
@@ -78,16 +82,17 @@ class Groups:
         group = self._process_group(node, rank, name)
         if not involved and node in self.columns.involved:
             raise self.at(node, "involved_dim is empty; leave it out for all ranks")
-        if all(involved):
+        if all(involved[:2]):
             return group
-        along = self._along(node, rank, involved)
-        if len(group.ranks) == len(self.everyone):
-            return Group("", along)
-        if set(along) != set(group.ranks):
-            dimensions, members = (_words(ranks) for ranks in (along, group.ranks))
-            what = f"involved_dim names the ranks {dimensions}, process group {name!r} {members}"
-            raise self.at(node, f"{what}; leave one out, or use domains of the trace's size")
-        return group
+        along = self._along(rank, involved)
+        if len(group.ranks) < len(self.everyone):
+            if set(along) != set(group.ranks):
+                self.overruled[rank, name, involved] = 0
+            return group
+        if not along:
+            what = f"involved_dim has {len(involved)} dimensions for {len(self.everyone)} ranks"
+            raise self.at(node, f"{what}; a network has two: the GPUs of a domain, and the domains")
+        return Group("", along)
 
     def _process_group(self, node: int, rank: int, name: str) -> Group:
         of_file = self.defined[rank]
@@ -101,15 +106,15 @@ class Groups:
         same = [other for other, ranks in of_file.items() if ranks == members]
         return Group(f"process group {same.index(name)}", members)
 
-    def _along(self, node: int, rank: int, involved: tuple[bool, ...]) -> Ranks:
+    def _along(self, rank: int, involved: tuple[bool, ...]) -> Ranks:
         """Return the ranks that differ in the involved dimensions of the network alone.
 
         The first dimension is the GPUs of an HB domain, the second the domains; others have one.
+        Return no ranks for dimensions that the network does not have.
         """
         size, count = self.domain_size, len(self.everyone)
         if not size or count % size or len(involved) < 2:
-            what = f"involved_dim has {len(involved)} dimensions for {count} ranks"
-            raise self.at(node, f"{what}; a network has two: the GPUs of a domain, and the domains")
+            return ()
         domain, place = divmod(rank, size)
         places = range(size) if involved[0] else (place,)
         domains = range(count // size) if involved[1] else (domain,)
@@ -142,11 +147,6 @@ def _ranks_of(named: Iterable[tuple[int, str]]) -> dict[str, Ranks]:
     for rank, name in dict.fromkeys(named):
         ranks[name].append(rank)
     return {name: tuple(of_name) for name, of_name in ranks.items()}
-
-
-def _words(ranks: Ranks) -> str:
-    more = ", ..." * (len(ranks) > MOST_NAMED)
-    return ", ".join(map(str, ranks[:MOST_NAMED])) + more
 
 
 def _listed(inputs: str) -> list[dict[str, Any]]:

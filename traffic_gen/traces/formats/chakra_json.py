@@ -2,11 +2,12 @@
 
 MLCommons' `chakra_jsonizer` writes objects one after the other, metadata and nodes, in protobuf's
 mapping to JSON; its feeder reads one object with a `workload_graph`, and the symbolic tensor graph
-writes one with `nodes`. Names count without case and underscores: `data_deps` is `dataDeps`.
+writes one with `nodes`. A list of objects is read, too. Names count without case and underscores:
+`data_deps` is `dataDeps`.
 """
 
 import re
-import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,15 @@ import numpy as np
 from model.arrays import Ints
 from model.workload.trace import Trace
 from model.workload.transfers.columns import Rows, starts_of
-from traffic_gen.traces.formats.chakra import begin_of, unpacked
-from traffic_gen.traces.formats.chakra_nodes import METADATA, MISSING, NUMBERS, NodeColumns
+from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
+from traffic_gen.traces.formats.chakra_nodes import (
+    METADATA,
+    MISSING,
+    NUMBERS,
+    ORIGINS,
+    TEXTS,
+    NodeColumns,
+)
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
@@ -30,7 +38,7 @@ from traffic_gen.traces.formats.nodes import (
 
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
-    r'"(?:workload_graph|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
+    r'"(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
     re.IGNORECASE,
 )
 TYPES = (
@@ -43,24 +51,21 @@ NAMES = {"type": TYPE_OF, "commtype": COMM_TYPE_OF}
 
 
 def is_chakra_json(content: bytes) -> bool:
-    """Whether a file begins as a Chakra execution trace in JSON does; it may be gzipped."""
-    try:
-        begin = begin_of(content).decode(errors="ignore")
-    except zlib.error:
-        return False
-    is_object = begin.lstrip().startswith("{")
-    return is_object and bool(METADATA_FIRST.match(begin) or NODES_INSIDE.search(begin))
+    """Whether a file begins as a Chakra execution trace in JSON does."""
+    begin = content[:LONGEST_BEGIN].decode(errors="ignore")
+    is_json = begin.lstrip().startswith(("{", "["))
+    return is_json and bool(METADATA_FIRST.match(begin) or NODES_INSIDE.search(begin))
 
 
 def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
     require_ranks(len(files), "")
-    nodes, counts, left = list[dict[str, Any]](), list[int](), MOST_JSON_BYTES
+    if sum(map(len, files)) > MOST_JSON_BYTES:
+        raise Malformed("", f"files in JSON must have at most {MOST_JSON_BYTES} bytes together")
+    nodes, counts = list[dict[str, Any]](), list[int]()
     for file, content in enumerate(files):
-        plain = unpacked(content, left, file, MOST_JSON_BYTES)
-        left -= len(plain)
         with of_file(file):
-            listed = _nodes_in(plain)
+            listed = _nodes_in(content)
         nodes += listed
         counts.append(len(listed))
         require_nodes(len(nodes), ": node 0", file=file)
@@ -72,8 +77,11 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
 
 def _nodes_in(content: bytes) -> list[dict[str, Any]]:
     """Return the nodes of a file."""
-    objects = _only_objects(values_in(content.decode(errors="replace")))
-    first = {_plain(key): value for key, value in objects[0].items()}
+    values = values_in(content.decode(errors="replace"))
+    if len(values) == 1 and isinstance(values[0], list):
+        (values,) = values
+    objects = _only_objects(values)
+    first = {_plain(key): value for key, value in objects[0].items()} if objects else {}
     whole = first.get("workloadgraph", first.get("nodes"))
     if whole is None:
         return objects if "type" in first else objects[1:]
@@ -94,13 +102,13 @@ def _plain(name: object) -> str:
 
 
 def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
-    """Return the fields and attributes of a node by their plain names, of which each is once."""
+    """Return the fields and attributes of a node, all that is read by its plain name, once."""
     flat: dict[str, Any] = {}
     for name, value in _named_values(node, source, number):
         plain = _plain(name)
         if plain in READ and flat.get(plain, value) != value:
             raise source.at(number, f"node has {name} twice; leave one of them out")
-        flat[plain] = value
+        flat[plain if plain in READ else str(name)] = value
     return flat
 
 
@@ -121,8 +129,11 @@ def _named_values(
 TRUTHS = ("is_cpu_op", "involved_dim")
 READ = {
     *map(_plain, NUMBERS),
-    *("id", "type", "durationmicros", "datadeps", "ctrldeps", "pgname", "involveddim", "inputs"),
+    *map(_plain, TEXTS),
+    *("id", "type", "durationmicros", "datadeps", "ctrldeps", "inputs"),
 }
+# Of which only the place in the program follows.
+UNTOLD = {*READ, *map(_plain, ORIGINS), "name"}
 
 
 class FlatNodes:
@@ -154,6 +165,12 @@ class FlatNodes:
             inputs={
                 n: str(one.get("values", "") if isinstance(one, dict) else one) for n, one in inputs
             },
+            unread=Counter(
+                name
+                for type_, node in zip(types.tolist(), self.nodes, strict=True)
+                for name, value in node.items()
+                if type_ != METADATA and value and _plain(name) not in UNTOLD
+            ),
         )
 
     def _numbers(self, name: str, missing: int) -> Ints:

@@ -1,9 +1,11 @@
 """The nodes of Chakra execution traces as columns, from their bytes.
 
 Read are ids, types, dependencies and durations, the attributes of communication and compute, and
-the inputs of metadata nodes. The schema is that of Chakra 0.0.4 and 1.0, which are the same.
+the inputs of metadata nodes; other attributes are counted. The schema is that of Chakra 0.0.4 and
+1.0, which are the same.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
@@ -15,7 +17,7 @@ from model.arrays import Bools, Ints
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats import protobuf
 
-ID, TYPE, CONTROL, DATA, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 7, 8, 10
+ID, TYPE, CONTROL, DATA, START, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 6, 7, 8, 10
 # A field of the schemas before 0.0.4: of every node of 0.0.2 and 0.0.3, and of sizes in 0.0.1.
 OLD_FIELDS = 11
 METADATA = 1
@@ -29,7 +31,14 @@ IS_INTEGER = np.isin(np.arange(32), (7, 9, *UNSIGNED, 27)) | IS_ZIGZAG
 NUMBERS = (
     *("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "comm_priority", "comm_group"),
     *("runtime", "num_ops", "tensor_size", "is_cpu_op", "msg_chunk_cnt", "total_chunk_cnt"),
+    "stream",
 )
+# Attributes that say where a node comes from, in PyTorch or in the symbolic tensor graph.
+ORIGINS = (
+    *("rf_id", "fw_parent", "fw_tid", "tid", "seq_id", "scope", "parent", "op_schema"),
+    *("op_type", "inputs", "outputs"),
+)
+TEXTS = ("pg_name", "involved_dim")
 Value = TypeVar("Value")
 
 
@@ -38,7 +47,8 @@ class NodeColumns:
     """Fields of the nodes, with a value or a row for each node; missing numbers are `MISSING`.
 
     `group` has the name of a process group, `involved` whether each dimension of the network is
-    in the group, and `inputs` the inputs of a metadata node, each by node.
+    in the group, and `inputs` the inputs of a metadata node, each by node. `unread` has the number
+    of nodes with each other attribute, or a time to start.
     """
 
     id: Ints
@@ -59,9 +69,11 @@ class NodeColumns:
     is_cpu_op: Ints
     msg_chunk_cnt: Ints
     total_chunk_cnt: Ints
+    stream: Ints
     group: dict[int, str]
     involved: dict[int, tuple[bool, ...]]
     inputs: dict[int, str]
+    unread: Counter[str]
 
     @classmethod
     def joined(cls, parts: Sequence["NodeColumns"]) -> "NodeColumns":
@@ -72,6 +84,8 @@ class NodeColumns:
             values = [getattr(part, name) for part in parts]
             if isinstance(values[0], Rows):
                 columns[name] = Rows.joined(values)
+            elif name == "unread":
+                columns[name] = sum(values, Counter[str]())
             elif isinstance(values[0], dict):
                 shifted = zip(firsts[:-1], values, strict=True)
                 columns[name] = {first + n: v for first, of in shifted for n, v in of.items()}
@@ -90,6 +104,7 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
     micros = fields.only(MICROSECONDS, protobuf.VARINT)
     _require_signed("duration_micros", micros, micros.value < 0)
     attributes = _Attributes(data, fields.only(ATTRIBUTE, protobuf.LENGTH), count)
+    started = fields.only(START, protobuf.VARINT).value
     return NodeColumns(
         id=_spread(fields.only(ID, protobuf.VARINT), count, 0),
         type=type_,
@@ -100,6 +115,8 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
         group=attributes.contents("pg_name", TEXT, _text),
         involved=attributes.contents("involved_dim", TRUTHS, _truths),
         inputs=_inputs(data, fields, type_),
+        unread=attributes.unread(type_ != METADATA)
+        + Counter(start_time_micros=int((started != 0).sum())),
     )
 
 
@@ -134,6 +151,14 @@ class _Attributes:
                 known[content] = value
             found[node] = known[content]
         return found
+
+    def unread(self, nodes: Bools) -> Counter[str]:
+        """Return how many of the nodes have each attribute that is not read."""
+        unread = nodes[self.attributes.message[self.names.message]]
+        for name in (*NUMBERS, *TEXTS, *ORIGINS):
+            unread &= ~protobuf.equals(self.data, self.names, name.encode())
+        left = _contents(self.data, self.names.where(unread))
+        return Counter(_text(name) for _, _, name in left)
 
     def _named(self, name: str, values: protobuf.Fields, kind: str) -> protobuf.Fields:
         """Return the values of the attributes with a name, each with its node as its message."""

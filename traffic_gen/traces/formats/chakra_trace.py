@@ -55,6 +55,8 @@ class Assembly:
         self.launches = self._launches()
         self.kind[self.launches] = NodeKind.COMPUTE
         self.is_chunked = bool((self._of(NodeKind.SEND) & self._chunks).any())
+        # The operations whose process group does not have the ranks of their dimensions.
+        self.overruled = 0
 
     @property
     def _chunks(self) -> Bools:
@@ -89,6 +91,7 @@ class Assembly:
         size_bytes, receives = self._sizes(), self._of(NodeKind.RECEIVE)
         operation, operations = self._operations()
         data, control, missing = self._after()
+        streams = self._streams()
         left_out = tuple(self._left_out(seconds, modeled, operation))
         try:
             trace = Trace(
@@ -111,28 +114,10 @@ class Assembly:
             trace = fitted(trace, np.where(receives, size_bytes, MISSING), self.source.named)
         except Contradiction as error:
             raise self.source.at(error.node, str(error)) from None
-        return self._controlled(trace, control, missing)
-
-    def _controlled(self, trace: Trace, control: Rows, missing: int) -> Trace:
-        """Return a trace whose nodes wait for control dependencies, too, as in ASTRA-sim.
-
-        Those of PyTorch name the caller of a node, which may wait for it: then all are left out,
-        as MLCommons' feeder does with any trace.
-        """
-        count = len(control.values) + missing
-        what = f"{missing} control dependencies on nodes that the file does not have"
-        if not count:
-            return trace
-        left_out = (what, *trace.left_out) if missing else trace.left_out
-        values = np.concatenate([trace.after.values, control.values])
-        after = Rows.grouped(values, np.concatenate([trace.after.row, control.row]), len(trace))
-        both = replace(trace, after=after, left_out=left_out)
-        try:
-            _ = both.order
-        except Contradiction:
-            what = f"{count} control dependencies, with which nodes would wait for each other"
-            return replace(trace, left_out=(what, *trace.left_out))
-        return both
+        trace = _waiting(trace, streams, "orders of two kernels of a stream")
+        # As in ASTRA-sim; those of PyTorch name the caller of a node, which may wait for it: then
+        # all are left out, as MLCommons' feeder does with any trace.
+        return _waiting(trace, control, "control dependencies", missing)
 
     def _require(self, right: Bools, what: str, got: Ints | None = None) -> None:
         """Raise `Malformed` at the first node that is not right, with the value it has."""
@@ -238,6 +223,16 @@ class Assembly:
         involved = columns.involved.values()
         if further := sum(any(dim != dims[1] for dim in dims[2:]) for dims in involved):
             yield f"involved_dim of {further} operations beyond the network's two dimensions"
+        if self.overruled:
+            what = f"involved_dim of {self.overruled} operations"
+            yield f"{what}, whose process groups have other ranks here"
+        timed = (self.kind != NodeKind.COMPUTE) & (columns.microseconds > 0)
+        if timed.any():
+            yield f"durations of {int(timed.sum())} communications, which the network decides"
+        if tagged := int((self._of(NodeKind.COLLECTIVE) & (columns.comm_tag > 0)).sum()):
+            yield f"tags of {tagged} collective operations, which are in the order of their group"
+        for name, count in sorted(columns.unread.items()):
+            yield f"attribute {name[:40]!r} of {count} nodes"
 
     def _after(self) -> tuple[Rows, Rows, int]:
         """Turn ids into numbers of nodes, each within its rank's file.
@@ -270,6 +265,14 @@ class Assembly:
         known = Rows.grouped(also[here], control.row[here], len(self.rank))
         return Rows(after, data.starts), known, int((~here).sum())
 
+    def _streams(self) -> Rows:
+        """Return the node before each one on its stream of a GPU, whose kernels go in turn."""
+        columns = self.columns
+        nodes = np.flatnonzero((columns.stream != MISSING) & (columns.is_cpu_op <= 0))
+        nodes = nodes[np.lexsort((columns.id[nodes], columns.stream[nodes], self.rank[nodes]))]
+        follows = (np.diff(self.rank[nodes]) == 0) & (np.diff(columns.stream[nodes]) == 0)
+        return Rows.grouped(nodes[:-1][follows], nodes[1:][follows], len(self.rank))
+
     def _operations(self) -> tuple[Ints, tuple[Operation, ...]]:
         """Return the operation of each node, and all of them."""
         nodes = self._of(NodeKind.COLLECTIVE)
@@ -280,6 +283,7 @@ class Assembly:
         self.columns = replace(self.columns, comm_size=comm_size)
         groups = Groups(self.columns, self.rank, self.ranks, self.given.domain_size, self.source.at)
         calls = groups.calls(np.flatnonzero(nodes))
+        self.overruled = groups.overruled.total()
         operation, operations = np.full(len(self.kind), NONE), list[Operation]()
         for of_rank in calls.values():
             counts = {rank: len(listed) for rank, listed in of_rank.items()}
@@ -322,6 +326,26 @@ class Assembly:
             raise self.source.at(node, f"comm_src {root} must be one of the ranks of its group")
         place = ranks.index(root)
         return ranks[place:] + ranks[:place]
+
+
+def _waiting(trace: Trace, more: Rows, what: str, missing: int = 0) -> Trace:
+    """Return a trace whose nodes wait for more ones, unless they would wait for each other.
+
+    Others that are `missing` are told, as all are that are left out.
+    """
+    if not len(more.values) + missing:
+        return trace
+    told = (f"{missing} {what} on nodes that the file does not have",) * (missing > 0)
+    values = np.concatenate([trace.after.values, more.values])
+    after = Rows.grouped(values, np.concatenate([trace.after.row, more.row]), len(trace))
+    both = replace(trace, after=after, left_out=(*told, *trace.left_out))
+    try:
+        _ = both.order
+    except Contradiction:
+        count = len(more.values) + missing
+        all_ = f"{count} {what}, with which nodes would wait for each other"
+        return replace(trace, left_out=(all_, *trace.left_out))
+    return both
 
 
 def _counted(values: Ints, of: Bools) -> Floats | None:

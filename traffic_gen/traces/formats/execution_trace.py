@@ -27,7 +27,7 @@ LINKED = "times that chakra_trace_link added: chakra_converter makes Chakra of t
 
 
 def is_execution_trace(content: bytes) -> bool:
-    """Whether a file begins as an execution trace does; it may be gzipped."""
+    """Whether a file begins as an execution trace does."""
     begin = begin_of_object(content)
     return b'"schema":' in begin and b'"nodes"' in begin
 

@@ -18,29 +18,21 @@ from traffic_gen.traces.formats.nodes import MOST_RANKS, Defaults
 from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes, begin_of_object, trace_of
 
 FORMAT = "Kineto"
-# Attributes by their names in execution traces.
+# Attributes that have other words in execution traces; `In msg nelems` is `in_msg_nelems`.
 NAMES = {
-    "Collective name": "collective_name",
-    "In msg nelems": "in_msg_nelems",
-    "Process Group Name": "pg_name",
-    "Group size": "pg_size",
-    "Process Group Ranks": "ranks",
-    "Global rank start": "global_rank_start",
-    "Global rank stride": "global_rank_stride",
-    "In split size": "in_split_size",
-    "Out msg nelems": "out_msg_nelems",
-    "Out split size": "out_split_size",
-    "Rank": "rank",
+    "process_group_name": "pg_name",
+    "group_size": "pg_size",
+    "process_group_ranks": "ranks",
 }
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "External id"
+CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "external_id"
 MOST_MICROS = 2**52
 ORDER = "dependencies of kernels, which Kineto lacks: each waits for what ended before it began"
 WITHOUT_KERNEL = "{} communications on the CPU that no kernel of their file executes"
 
 
 def is_kineto(content: bytes) -> bool:
-    """Whether a file begins as a Kineto trace does; it may be gzipped."""
+    """Whether a file begins as a Kineto trace does."""
     begin = begin_of_object(content)
     return b'"schemaVersion"' in begin or b'"traceEvents"' in begin
 
@@ -133,7 +125,8 @@ def _attributes(event: Item) -> Item:
     """Return the arguments of an event by their names in execution traces."""
     given = event.value.get("args")
     named = given.items() if isinstance(given, dict) else ()
-    return Item({NAMES.get(key, key): value for key, value in named}, event.place)
+    plain = {key.lower().replace(" ", "_"): value for key, value in named}
+    return Item({NAMES.get(key, key): value for key, value in plain.items()}, event.place)
 
 
 def _span(event: Item) -> tuple[int, int]:

@@ -137,7 +137,7 @@ class _Reader:
         self.sizes = least, most
         self.algorithm = Algorithm(
             place_in_file=place,
-            collective=given.get("coll", ""),
+            collective=given.get("coll", "").replace("_", ""),
             ranks=self._number(given, "ngpus", 1, MOST_GPUS),
             chunks=self._number(given, "nchunksperloop", 1, MOST_CHUNKS),
             in_place=self._number(given, "inplace", 0, 1, "0") == 1,

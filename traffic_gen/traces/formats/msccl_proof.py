@@ -22,9 +22,10 @@ MOST_NAMED = 8
 # msccl-tools' name of a collective that a program defines for itself.
 CUSTOM = "custom"
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-RESULTS = ("allreduce", "allgather", "reduce_scatter", "alltoall", *ROOTED)
-CUT = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
-REDUCING = ("allreduce", "reduce_scatter", "reduce", CUSTOM)
+# Without underscores, which some writers have in them.
+RESULTS = ("allreduce", "allgather", "reducescatter", "alltoall", *ROOTED)
+CUT = ("allgather", "reducescatter", "alltoall", "gather", "scatter")
+REDUCING = ("allreduce", "reducescatter", "reduce", CUSTOM)
 Location = tuple[str, int]
 """The letter of a buffer (input, output, scratch), and an offset in chunks."""
 Value = tuple[int, int]
@@ -88,7 +89,7 @@ class Algorithm:
             size = self.input_chunks(gpu)
             if self.collective in ("allgather", "gather"):
                 return gpu, ("o", offset + (gpu * size if name == "i" else 0))
-            if self.collective in ("reduce_scatter", "scatter"):
+            if self.collective in ("reducescatter", "scatter"):
                 share = size // self.ranks
                 return gpu, ("i", offset + (gpu * share if name == "o" else 0))
             return gpu, ("i", offset)
@@ -191,7 +192,7 @@ def _wanted(algorithm: Algorithm, rank: int) -> list[Value]:
             return [(chunk, everyone) for chunk in range(size)]
         case "allgather":
             return [(chunk, 1 << chunk // size) for chunk in range(size * ranks)]
-        case "reduce_scatter":
+        case "reducescatter":
             return [(chunk, everyone) for chunk in share]
         case "alltoall":
             return [(of * size + chunk, 1 << of) for of in range(ranks) for chunk in share]

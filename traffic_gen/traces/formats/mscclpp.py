@@ -27,7 +27,6 @@ MOST_GPUS, MOST_CHUNKS, MOST_PARTS = 4096, 2**20, 64
 MOST_OPERATIONS, MOST_MOVED = 2**17, 2**19
 BUFFERS = ("i", "o", "s")
 NO = 2**31
-NAMES = {"reducescatter": "reduce_scatter"}
 SIGNALS, WAITS = ("signal", "rlxsignal"), ("wait", "rlxwait")
 Channel = tuple[str, int]
 """The type of a channel, and its number among those of its GPU and type."""
@@ -165,11 +164,10 @@ class _Reader:
                 name[0]: self.parts * gpu.number(f"{name}_chunks", 0, MOST_CHUNKS, 0)
                 for name in ("input", "output", "scratch")
             }
-        name = NAMES.get(named, named)
         most = max(buffers[0]["i"], buffers[0]["o"])
         if not most:
             plan.refuse("must have chunks of input or output")
-        known = name if name in RESULTS else "custom"
+        known = named if named in RESULTS else "custom"
         in_place = plan.truth("inplace")
         algorithm = Algorithm(1, known, len(self.gpus), most, in_place, buffers)
         if sum(map(algorithm.input_chunks, buffers)) > MOST_MOVED:

@@ -7,7 +7,6 @@ number in the process group. `rank` is that of the root or the peer.
 
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from model.workload.trace import Trace
-from traffic_gen.traces.formats.chakra import begin_of, unpacked
+from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
 from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, FlatNodes
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
-from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, Item, parsed
+from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.nodes import (
     MOST_BYTES,
     MOST_RANKS,
@@ -216,10 +215,7 @@ def decoded(text: object) -> object:
 
 def begin_of_object(content: bytes) -> bytes:
     """Return the first bytes of a file that has an object, and none of any other."""
-    try:
-        begin = begin_of(content).lstrip()
-    except zlib.error:
-        return b""
+    begin = content[:LONGEST_BEGIN].lstrip()
     return begin if begin.startswith(b"{") else b""
 
 
@@ -229,9 +225,8 @@ def trace_of(
     """Return the trace of all files, of which each is read with its number and that of all."""
     of_rank: dict[int, tuple[int, RankNodes]] = {}
     for file, content in enumerate(files):
-        plain = unpacked(content, MOST_JSON_BYTES, file, MOST_JSON_BYTES)
         with of_file(file):
-            nodes = read(parsed(plain.decode(errors="replace")), file, len(files))
+            nodes = read(parsed(content.decode(errors="replace")), file, len(files))
             if nodes.rank in of_rank:
                 hint = "leave one file for each rank in the folder"
                 raise Malformed(1, f"duplicate rank {nodes.rank}", hint)

@@ -196,24 +196,26 @@ class Builder:
         received = self._received.setdefault(channel, np.full(self.gpus, NONE))
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
         earlier, carried = _distinct(np.hstack(waits)), Rows.of_table(chunks, sizes > 0)
-        added = {
-            "source": sources,
-            "destination": destinations,
-            "size_bytes": sizes.sum(axis=1),
-            "chunks": carried.values,
-            "chunk_counts": carried.lengths,
-            "after": earlier.values,
-            "after_counts": earlier.lengths,
-            "ready": ready,
-            "reduce": adds,
-        }
         numbers = self._columns["source"].count + np.arange(len(sources))
-        for name, values in added.items():
-            self._columns[name].extend(values)
+        self._add(
+            source=sources,
+            destination=destinations,
+            size_bytes=sizes.sum(axis=1),
+            chunks=carried.values,
+            chunk_counts=carried.lengths,
+            after=earlier.values,
+            after_counts=earlier.lengths,
+            ready=ready,
+            reduce=adds,
+        )
         last[sources], received[destinations] = numbers, numbers
         arrived = np.full((self.gpus, 1), NONE)
         arrived[destinations, 0] = numbers
         return arrived
+
+    def _add(self, **columns: Ints | Bools) -> None:
+        for name, values in columns.items():
+            self._columns[name].extend(values)
 
     def exchange(
         self,
@@ -275,6 +277,31 @@ class Builder:
             ready=received[destinations],
             reduce=reduce,
         )
+
+
+class LoadBuilder(Builder):
+    """A builder of transfers without chunks that wait for nothing: they load links as others do.
+
+    It takes a third of the time.
+    """
+
+    def send(self, sources: Ints, destinations: Ints, chunks: Ints, **_: object) -> Arrivals:
+        """Add one transfer for each of the `sources` that sends any bytes; none of them arrives."""
+        sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks]).sum(axis=1)
+        sent = np.flatnonzero(sizes)
+        none = np.zeros_like(sent)
+        self._add(
+            source=sources[sent],
+            destination=destinations[sent],
+            size_bytes=sizes[sent],
+            chunks=none[:0],
+            chunk_counts=none,
+            after=none[:0],
+            after_counts=none,
+            ready=none + NONE,
+            reduce=none,
+        )
+        return np.full((self.gpus, 1), NONE)
 
 
 def joined(*arrivals: Arrivals) -> Arrivals:

@@ -1,0 +1,34 @@
+"""The Docker Engine's processes, as /proc shows them: containers of anybody."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linux.processes.run_lock import RUNS
+from testbed.nodes import engine_processes
+
+TMPFS = {"destination": "/tmp", "type": "tmpfs"}
+
+
+@pytest.mark.parametrize(
+    ("mounts", "said"),
+    [
+        ([], ("f00",)),
+        ([TMPFS, {"destination": "/data", "source": "/srv/data"}], ("f00",)),
+        (
+            [TMPFS, {"destination": "/run", "source": str(RUNS / "run-7-rail-only/proxies/d0g0")}],
+            ("f00", "run-7-rail-only", "railbed-run-7-rail-only-d0g0"),
+        ),
+    ],
+)
+def test_only_containers_of_runs_are_ours(
+    tmp_path: Path, mounts: list[dict[str, Any]], said: tuple[str, ...]
+) -> None:
+    """A mount needs no source (OCI runtime specification, "Mounts")."""
+    (tmp_path / "f00").mkdir()
+    configuration = {"hostname": "d0g0", "mounts": mounts}
+    (tmp_path / "f00" / "config.json").write_text(json.dumps(configuration))
+    (tmp_path / "cwd").symlink_to(tmp_path / "f00")
+    assert engine_processes._container(tmp_path / "cwd") == said
