@@ -1,10 +1,11 @@
 """The command line. Standard output is for results, standard error for everything else.
 
 Exit codes: 0 ok, 1 an expectation failed, 2 bad input, 3 the machine is not ready, 4 the
-emulation failed, 130 interrupted.
+emulation failed, 130 interrupted. Without a reader of its output, it dies of SIGPIPE.
 """
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
+from select import POLLERR, poll
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -30,6 +32,7 @@ VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED = 4
+STDOUT, STDERR = 1, 2
 
 
 class Listed(TyperCommand):
@@ -109,12 +112,22 @@ def main() -> NoReturn:
         # ignored.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
+    stdout = _device(STDOUT)
     try:
         # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
         _require_folder()
         _require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:]) or ["--help"]
         exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as ended:
+        # Click and Rich turn a broken pipe into exit code 1, which has a meaning of its own.
+        broken = ended if isinstance(ended, BrokenPipeError) else ended.__context__
+        if not isinstance(broken, BrokenPipeError):
+            raise
+        _die_unread(stdout)
+        _end(_usage_or_bug(broken), EXIT_EMULATION_FAILED)
     except RailbedError as error:
         _end(str(error), error.exit_code)
     except Exception as error:
@@ -124,6 +137,28 @@ def main() -> NoReturn:
     if exit_code == EXIT_INTERRUPTED:
         _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
     sys.exit(exit_code)
+
+
+def _device(output: int) -> tuple[int, int] | None:
+    """Identify what a file descriptor leads to; `None` if it is closed."""
+    with suppress(OSError):
+        found = os.fstat(output)
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _die_unread(stdout: tuple[int, int] | None) -> None:
+    """Die of SIGPIPE, as programs do, if nobody reads an output any more; else return.
+
+    `stdout` is what it was at the start: Rich turns one that nobody reads into /dev/null.
+    """
+    outputs = poll()
+    for output in (STDOUT, STDERR):
+        outputs.register(output, POLLERR)
+    unread = any(event & POLLERR for _, event in outputs.poll(0))
+    if unread or _device(STDOUT) != stdout:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGPIPE)
 
 
 def _require_folder() -> None:

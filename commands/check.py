@@ -25,7 +25,8 @@ def described(scenario: Scenario) -> Iterator[str]:
         rates = (
             f"HB {spec.emulated_hb_bps / 1e6:g} Mbit/s, NIC {spec.emulated_nic_bps / 1e6:g} Mbit/s"
         )
-        shape = f"{spec.domains} domains x {spec.domain_size} GPUs{spec.remarks}"
+        domains = f"{spec.domains} domain{'s' * (spec.domains != 1)}"
+        shape = f"{domains} x {spec.domain_size} GPU{'s' * (spec.domain_size != 1)}{spec.remarks}"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
         yield f"{spec.kind}: {shape}, {platform}, {rates}"
     for case in scenario.cases:

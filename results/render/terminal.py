@@ -1,5 +1,6 @@
 """Sections at a terminal: tables in columns, verdicts in colour."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
@@ -88,9 +89,22 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
         else:
             justify: JustifyMethod = "left" if _has_words(section, number) else "right"
             table.add_column(Text(heading), justify=justify, width=least)
-    for row in rows:
-        table.add_row(*map(_text, row))
+    for name, *figures in rows:
+        whole = _in_lines(name, left) if is_grouped(section) and isinstance(name, str) else name
+        table.add_row(*map(_text, (whole, *figures)))
     return table
+
+
+def _in_lines(name: str, width: int) -> str:
+    """Break a name of a group's row behind `/`, or else behind `-`, so that it fits a width."""
+    lines = [""]
+    for part in re.findall(r"[^/]+/?", name):
+        fits = cell_len(part) < width
+        for piece in [part] if fits else re.findall(r"[^-]+-?", part):
+            if lines[-1].strip() and cell_len(lines[-1] + piece) > width:
+                lines.append(" ")
+            lines[-1] += piece
+    return "\n".join(lines)
 
 
 def is_grouped(section: Section) -> bool:

@@ -34,8 +34,13 @@ def comparison_article(result: Mapping[str, Any]) -> Article:
 def _compared_answer(cases: Sequence[Mapping[str, Any]]) -> str:
     different = [case for case in cases if case["difference"] == Difference.LARGER.value]
     effects = "; ".join(f"{case['case']}: B is {effect_in_words(case)}" for case in different)
-    counted = f"{len(different)} of {len(cases)} cases differ by more than their executions do"
-    return f"{counted}: {effects}." if effects else f"{counted}."
+    comparable = [case for case in cases if not case["other_work"]]
+    others = len(cases) - len(comparable)
+    if not comparable:
+        return f"0 of {others} cases can be compared (other work)."
+    counted = f"{len(different)} of {len(comparable)} cases differ by more than their executions do"
+    not_compared = f"; {others} cannot be compared (other work)" if others else ""
+    return f"{counted}{': ' if effects else ''}{effects}{not_compared}."
 
 
 def _compared(cases: Sequence[Mapping[str, Any]]) -> Picture:

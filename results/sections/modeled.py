@@ -84,7 +84,8 @@ def _strategy(result: Result) -> str:
         if value > 1 or key not in RARE
     ]
     way = result["way"]
-    words = [f"{way['recomputation']} recomputation", f"ZeRO {way['sharding']}"]
+    again = "no" if way["recomputation"] == "none" else way["recomputation"]
+    words = [f"{again} recomputation", f"ZeRO {way['sharding']}"]
     words += [key for key, chosen in way.items() if chosen is True]
     return f"strategy: {', '.join([*degrees, *words])}"
 
@@ -214,8 +215,12 @@ def _spares(result: Result) -> Section:
         )
         for row in result["spares"]
     ]
+    worst = {row["spare"]: row["of_model"] for row in result["spares"] if row["of_model"]}
     headings = ("spare", "idle GPUs", "network, 10⁶ USD", "lost GPU")
     told = f"Of {result['answer']}; the GPUs themselves are not priced."
+    if len(result["designs"][0]["models"]) > 1:
+        named = "; ".join(f"{spare}: {model}" for spare, model in worst.items())
+        told += f" Lost GPU: of the model that loses the most ({named})."
     return Section("What a spare is worth", headings, rows, remarks=(told,))
 
 

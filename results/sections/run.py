@@ -1,6 +1,6 @@
 """The sections of a run, from its JSON object."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from results.sections.machine import machine_sections
@@ -73,21 +73,26 @@ def _spread(case: Case) -> str:
     return f"{(measured['max'] - measured['min']) / measured['median']:.1%}"
 
 
+def _if_timed(cell: Callable[[Case], str]) -> Callable[[Case], str]:
+    """A cell of a time held against others; a dash for a case whose times mean nothing."""
+    return lambda case: cell(case) if times_count(case["data_is_right"]) else "-"
+
+
 CASES: Columns = (
     ("bytes", lambda case: human_bytes(case["bytes"])),
     ("measured", lambda case: f"{case['measured_s']['median']:.3f} s"),
     ("spread", _spread),
     ("modeled", lambda case: f"{case['modeled_s']:.3f} s"),
-    ("ratio", lambda case: f"{case['ratio']:.4f}"),
-    ("algbw", lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f")),
-    ("busbw", lambda case: number_or_dash(case["busbw_gbyte_per_s"], ".1f")),
+    ("ratio", _if_timed(lambda case: f"{case['ratio']:.4f}")),
+    ("algbw", _if_timed(lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f"))),
+    ("busbw", _if_timed(lambda case: number_or_dash(case["busbw_gbyte_per_s"], ".1f"))),
     ("", verdict),
 )
 SCALES: Columns = (
     ("rates", lambda case: f"/ {case['bandwidth_scale']:g}"),
     ("size", lambda case: f"/ {case['size_scale']:g}"),
     ("emulated", lambda case: human_seconds(case["measured_s"]["median"])),
-    ("real", lambda case: human_seconds(case["real_s"])),
+    ("real", _if_timed(lambda case: human_seconds(case["real_s"]))),
     ("on paper", lambda case: human_seconds(case["on_paper_s"])),
 )
 SCHEDULE: Columns = (

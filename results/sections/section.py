@@ -82,13 +82,15 @@ def without_fabric(case: str) -> str:
 def reasons(of: Iterable[Result], name: Callable[[Any], str]) -> Iterator[Marked]:
     """Yield a line for each reason of a verdict, and for each note."""
     for one in of:
-        yield from told(one["verdict"], name(one), one["reasons"], one.get("notes", ()))
+        yield from told(name(one), one)
 
 
-def told(judged: str, name: str, reasons: Iterable[str], notes: Iterable[str]) -> Iterator[Marked]:
-    """Yield the reasons of a verdict, which begin with it, and the notes, which only inform."""
-    yield from (Marked(f"{judged}: {name}: {reason}", judged) for reason in reasons)
-    yield from (Marked(f"note: {name}: {note}") for note in notes)
+def told(name: str, judged: Result) -> Iterator[Marked]:
+    """Yield the reasons of a verdict, which begin with their own, and notes, which only inform."""
+    for reason in judged["reasons"]:
+        level = "warn" if reason in judged.get("doubts", ()) else judged["verdict"]
+        yield Marked(f"{level}: {name}: {reason}", level)
+    yield from (Marked(f"note: {name}: {note}") for note in judged.get("notes", ()))
 
 
 def number_or_dash(value: float | None, form: str, unit: str = "") -> str:

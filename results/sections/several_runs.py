@@ -98,15 +98,17 @@ def _differences(result: Result) -> Iterator[str]:
             differences = "; ".join(case["other_work"])
             yield f"{case['case']} has other work, not compared: {differences}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
-        yield from (f"{case} is in {name} only" for case in result[key])
+        if cases := result[key]:
+            yield f"in {name} only: {', '.join(cases)}"
 
 
 def _reasons(cases: list[Case]) -> Iterator[Marked]:
     """Yield the reasons and notes of both runs."""
     for case in cases:
-        of_both = zip(NAMES, case["verdicts"], case["reasons"], case["notes"], strict=True)
-        for name, judged, why, notes in of_both:
-            yield from told(judged, f"{name}: {case['case']}", why, notes)
+        for which, name in enumerate(NAMES):
+            told_of = {key: case[key][which] for key in ("reasons", "notes", "doubts")}
+            judged = {"verdict": case["verdicts"][which], **told_of}
+            yield from told(f"{name}: {case['case']}", judged)
 
 
 def sweep_section(result: Result) -> Section:

@@ -26,6 +26,7 @@ class CaseOutcome:
     verdict: Verdict
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
+    doubts: tuple[str, ...]
 
     @property
     def sentence(self) -> str:
@@ -54,6 +55,7 @@ def _without_fault(case: Mapping[str, Any]) -> CaseOutcome:
         verdict=case["verdict"],
         reasons=tuple(case["reasons"]),
         notes=tuple(case.get("notes", ())),
+        doubts=tuple(case.get("doubts", ())),
     )
 
 
@@ -71,4 +73,5 @@ def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
         verdict=failure["verdict"],
         reasons=tuple(failure["reasons"]),
         notes=tuple(failure.get("notes", ())),
+        doubts=tuple(failure.get("doubts", ())),
     )

@@ -260,6 +260,7 @@ class FaultResult:
     verdict: Verdict = Verdict.FAIL
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    doubts: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     fidelity: Mapping[str, Fidelity] = field(default_factory=dict)
 
 
@@ -305,5 +306,6 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         verdict=judgement.verdict,
         reasons=judgement.reasons,
         notes=judgement.notes,
+        doubts=judgement.doubts,
         fidelity={name: phase.fidelity for name, phase in impact.phases.items()},
     )

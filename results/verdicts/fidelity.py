@@ -24,6 +24,8 @@ SATURATED_SHARE = 0.05
 NEVER_DONE_S, BEHIND_S = 0.085, 0.05
 # Time, or share of the execution, that may lie before and after its CPU samples.
 UNSAMPLED_S, UNSAMPLED_SHARE = 1.0, 0.1
+# Parts of the time that a sentence about delays leaves out are smaller.
+LEAST_NAMED = 0.005
 # An always busy switch forwards, not only polls, if other threads keep more cores than this busy.
 BESIDE_BUSY_SWITCH = 0.42
 
@@ -299,12 +301,7 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
     """Judge how long the switch and the agents waited for a core."""
     mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
     had_idle_time = headroom.idle_mean >= SATURATED_SHARE
-    yield (
-        _delayed(headroom, limits.delay_share),
-        f"the switch was never idle in {headroom.switch_never_idle:.0%} of an execution, and "
-        f"backlogged without a core in {headroom.switch_backlogged:.0%}; agents waited for a core "
-        f"in {mean:.0%}",
-    )
+    yield _delayed(headroom, limits.delay_share)
     yield (
         limits.full_switch.verdict(0.0 if had_idle_time else headroom.switch_saturated),
         f"the switch was saturated in {headroom.switch_saturated:.0%} of an execution, and the "
@@ -320,10 +317,22 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
     )
 
 
-def _delayed(headroom: MachineHeadroom, limit: Limit) -> Verdict:
+def _delayed(headroom: MachineHeadroom, limit: Limit) -> Reason:
+    """Judge the delays of a byte, and name those that take a part of the time."""
+    verdict, share = Verdict.PASS, headroom.delay_share_max
     if headroom.delay_share > limit.fail:
-        return Verdict.FAIL
-    return Verdict.WARN if headroom.delay_share_max > limit.warn else Verdict.PASS
+        verdict, share = Verdict.FAIL, headroom.delay_share
+    elif share > limit.warn:
+        verdict = Verdict.WARN
+    forwards = headroom.beside_switch > BESIDE_BUSY_SWITCH
+    parts = {
+        "the switch was never idle in": headroom.switch_never_idle * forwards,
+        "the switch was backlogged without a core in": headroom.switch_backlogged,
+        "each of two agents waited for a core in": headroom.agents_run_delay_mean,
+        "pauses beyond the buckets took": headroom.lost_beyond,
+    }
+    named = "; ".join(f"{what} {part:.0%}" for what, part in parts.items() if part >= LEAST_NAMED)
+    return verdict, f"delays of a byte add up to {share:.0%} of an execution: {named}"
 
 
 def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:

@@ -123,7 +123,7 @@ class CaseResult:
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
     terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
-    only inform.
+    only inform. `doubts` are as those of a `Judgement`.
     """
 
     case: str
@@ -149,6 +149,7 @@ class CaseResult:
     on_paper_s: float | None = None
     contention: Contention | None = field(default=None, metadata=OPTIONAL)
     notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    doubts: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -207,6 +208,7 @@ def compare(
         breakdown=parts,
         contention=shared,
         notes=judgement.notes,
+        doubts=judgement.doubts,
     )
 
 

@@ -14,6 +14,8 @@ MAX_CHANCE = 0.05
 # Keys that differ between any two runs, even on the same machine.
 FLEETING = ("load_average",)
 FOR_PEOPLE = ("name", "description")
+# More than these make one line.
+MOST_DIFFERENCES = 8
 OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 
@@ -91,9 +93,19 @@ def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
 
 def _warnings(first: StoredRun, second: StoredRun) -> Iterator[str]:
     machines = (_without(run.machine, FLEETING) for run in (first, second))
-    yield from (f"the machines differ in {what}" for what in differing(*machines))
+    yield from _told("machines", list(differing(*machines)))
     scenarios = (_without(run.scenario, FOR_PEOPLE) for run in (first, second))
-    yield from (f"the scenarios differ in {what}" for what in differing(*scenarios))
+    yield from _told("scenarios", list(differing(*scenarios)))
+
+
+def _told(what: str, differences: Sequence[str]) -> Iterator[str]:
+    """Yield each difference, or of many one line that names the keys, at most two levels deep."""
+    if len(differences) <= MOST_DIFFERENCES:
+        yield from (f"the {what} differ in {difference}" for difference in differences)
+        return
+    keys = (difference.partition(":")[0].split(".")[:2] for difference in differences)
+    named = ", ".join(dict.fromkeys(map(".".join, keys)))
+    yield f"the {what} are unlike: {len(differences)} values differ, in {named}"
 
 
 def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
@@ -116,6 +128,7 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
         "verdicts": [case.verdict for case in both],
         "reasons": [list(case.reasons) for case in both],
         "notes": [list(case.notes) for case in both],
+        "doubts": [list(case.doubts) for case in both],
     }
 
 

@@ -40,11 +40,15 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the sentences that say why, and notes, which only inform."""
+    """A verdict, the sentences that say why, and notes, which only inform.
+
+    `doubts` are, of a verdict that fails, those of the sentences that alone would only warn.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    doubts: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
     @classmethod
     def of(cls, reasons: Iterable[Reason], **more: Any) -> Self:
@@ -52,10 +56,13 @@ class Judgement:
         known = list(reasons)
         why = tuple(sentence for verdict, sentence in known if verdict is not Verdict.PASS)
         notes = tuple(sentence for verdict, sentence in known if verdict is Verdict.PASS)
-        return cls(worst(verdict for verdict, _ in known), why, notes, **more)
+        failing = {sentence for verdict, sentence in known if verdict is Verdict.FAIL}
+        doubts = tuple(one for one in why if one not in failing) if failing else ()
+        return cls(worst(verdict for verdict, _ in known), why, notes, doubts, **more)
 
 
 def with_verdict(judged: Any, prefix: str = "") -> Iterator[Reason]:
-    """Yield the reasons of a judgement, with its verdict, and its notes, behind a prefix."""
-    yield from ((judged.verdict, prefix + sentence) for sentence in judged.reasons)
+    """Yield the reasons of a judgement, with their own verdicts, and its notes, after a prefix."""
+    for sentence in judged.reasons:
+        yield Verdict.WARN if sentence in judged.doubts else judged.verdict, prefix + sentence
     yield from ((Verdict.PASS, prefix + sentence) for sentence in judged.notes)

@@ -34,6 +34,12 @@ MOST_DIGITS = 100
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MERGE = "tag:yaml.org,2002:merge"
 
+# Kinds of files by keys that only they have, and the command that takes them.
+MARKS = {
+    "scenario": ({"fabric", "workloads"}, "run"),
+    "training configuration": ({"layers", "hidden"}, "train"),
+    "cluster": ({"radix", "models"}, "decide"),
+}
 # Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
 # or form (`2001-99-99`, `!!bool x`).
 UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -124,6 +130,10 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
     if not isinstance(values, CommentedMap):
         what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(values)}"
         raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))
+    for other, (keys, command) in MARKS.items():
+        if other != kind.name and keys <= values.keys():
+            what = f"is a {other}, must be a {kind.name}"
+            raise InputError(Problem(str(path), what, f"give it to `railbed {command}`"))
     return Document(path, text, values)
 
 

@@ -236,9 +236,11 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
 
 def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
     given = file.job.strategy
-    others = ", ".join(one for one in RecoveryStrategy if one not in WITHOUT_MOVE)
     for number, entry in enumerate(file.faults):
         if entry.what in _LOST_GPU:
+            others = ", ".join(
+                one for one, serves in SERVED_COMPONENTS.items() if entry.what in serves
+            )
             what = f"loss of a {entry.what} needs a replacement; job.strategy is {given}"
             yield Issue(("faults", number, "what"), what, f"use one of {others}")
 

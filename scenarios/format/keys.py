@@ -137,7 +137,7 @@ class SwitchQueueKeys(Strict):
 
     buffer: Bytes = Field(
         default=PORT_BUFFER_BYTES,
-        description="what a port holds, as `200 kB`; more is dropped. Default: 12 MB over 32 ports",
+        description="what a port holds; more is dropped. Default: 12 MB over 32 ports",
     )
     ecn: Flag = Field(default=SwitchQueue.ecn, description="mark packets by the queue's length")
     kmin: Bytes = Field(

@@ -3,7 +3,10 @@
 `python -m scenarios.format.reference` prints it.
 """
 
-from pydantic import BaseModel
+from typing import Any
+
+from pydantic import BaseModel, PlainSerializer
+from pydantic.fields import FieldInfo
 
 from scenarios.format.keys import (
     Expect,
@@ -36,11 +39,19 @@ def reference(section: type[BaseModel]) -> str:
     """A table of the section's keys: name, default, meaning."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
     for key, field in section.model_fields.items():
-        default = "required" if field.is_required() else _shown(field.default)
+        default = "required" if field.is_required() else _shown(_as_written(field))
         lines.append(
             f"| `{field.alias or key}` | {default} | {field.description or 'its keys are below'} |"
         )
     return "\n".join(lines)
+
+
+def _as_written(field: FieldInfo) -> object:
+    """The default as a scenario has it: of sizes and rates, with its unit."""
+    default: Any = field.default
+    written = (one.func for one in field.metadata if isinstance(one, PlainSerializer))
+    write: Any = next(written, None)
+    return default if write is None or default is None else write(default)
 
 
 def _shown(default: object) -> str:

@@ -6,7 +6,7 @@ The answer has every design with its figures, the efficient ones, and changes th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import ceil, isclose
+from math import ceil, inf, isclose
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any, Literal, Self
@@ -468,7 +468,7 @@ def _sentence(decision: Decision) -> str:
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         found += (
             f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
-            f"{first.name}, and is {slower_in_words(slower, ' %')}"
+            f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
         )
     also = f" Equal in cost: {'; '.join(equal)}." if equal else ""
     return f"{of} {found}.{also}{_larger_domains(decision, chosen)}"
@@ -481,9 +481,15 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
     if fastest.domain_size == chosen.domain_size or gain <= 0:
         return ""
     return (
-        f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster; "
-        "the cost of these domains is not counted."
+        f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster"
+        f"{_over(decision)}; the cost of these domains is not counted."
     )
+
+
+def _over(decision: Decision) -> str:
+    """What a difference of times is taken over, where there are several models."""
+    models = len(decision.evaluated[decision.first])
+    return f" (geometric mean of {models} models)" if models > 1 else ""
 
 
 def _spares(decision: Decision) -> list[dict[str, Any]]:
@@ -495,18 +501,18 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
     """
     file, design = decision.file, decision.answer()
     trained_at, gpus, size = decision.evaluated[design], file.gpus, design.domain_size
-    without = [training.losses["gpu"] for training in trained_at]
-    short = [_loss_of_one(training, design.nics) for training in trained_at]
+    without = [(training.name, training.losses["gpu"]) for training in trained_at]
+    short = [(training.name, _loss_of_one(training, design.nics)) for training in trained_at]
     used = design.used
     domains = gpus // used
     within = "a spare GPU in each domain", gpus + domains, size + 1
     if used < size:
         within = "an idle GPU of its domain", domains * size, size
     return [
-        _spare(decision, "none: the domain leaves the job", gpus, used, _most(without)),
-        _spare(decision, "none: the domain goes on with a GPU less", gpus, used, _most(short)),
-        _spare(decision, "a spare domain", gpus + used, used, 0.0),
-        _spare(decision, *within, 0.0),
+        _spare(decision, "none: the domain leaves the job", gpus, used, without),
+        _spare(decision, "none: the domain goes on with a GPU less", gpus, used, short),
+        _spare(decision, "a spare domain", gpus + used, used, []),
+        _spare(decision, *within, []),
     ]
 
 
@@ -524,23 +530,30 @@ def _loss_of_one(training: Training, nics: Nics) -> float | None:
     return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
 
 
-def _most(losses_of: Sequence[float | None]) -> float | None:
-    """The largest of some losses; `None`, all of it, if one is."""
-    known = [loss for loss in losses_of if loss is not None]
-    return max(known) if len(known) == len(losses_of) else None
+# A model's name, and the loss of its iteration; `None` is all of it.
+Loss = tuple[str, float | None]
+
+
+def _lost(loss: Loss) -> float:
+    return inf if loss[1] is None else loss[1]
 
 
 def _spare(
-    decision: Decision, name: str, gpus: int, used: int, loss: float | None
+    decision: Decision, name: str, gpus: int, used: int, losses: Sequence[Loss]
 ) -> dict[str, Any]:
-    """One way to meet the loss of a GPU, on a network for so many GPUs, `used` of each domain."""
+    """One way to meet the loss of a GPU, on a network for so many GPUs, `used` of each domain.
+
+    The loss is that of the model that loses the most; `None` is all of it.
+    """
+    of_model, most = max(losses, key=_lost, default=(None, 0.0))
     file, design = decision.file, decision.answer()
     larger = replace(design, network=replace(design.network, gpus=gpus, domain_size=used))
     return {
         "spare": name,
         "idle_gpus": gpus - file.gpus,
         "network_usd": decision.usd(larger) - decision.usd(design),
-        "lost_gpu_percent": _percent(loss),
+        "lost_gpu_percent": _percent(most),
+        "of_model": of_model,
     }
 
 

@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -78,6 +79,23 @@ def test_the_script_leaves_the_help_of_the_tests_to_the_program(
         subprocess.check_output([tmp_path / "railbed", "test", option], text=True)
         == f"-P -m commands test {option}\n"
     )
+
+
+@pytest.mark.parametrize("arguments", ["list", "check quickstart", "--help", "--version"])
+def test_without_a_reader_it_dies_of_sigpipe(arguments: str) -> None:
+    """Not with 1, which says that an expectation failed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-P", "-m", "commands", *arguments.split()]
+    done = subprocess.run(
+        program,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_help_imports_no_command() -> None:

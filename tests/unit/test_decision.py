@@ -28,6 +28,7 @@ from model.fabric.spec import FabricKind
 from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
 from model.training.strategy import used_of_domain
+from results.sections.modeled import decision_sections
 from scenarios.format.prices import DEFAULT, load_prices
 from studies.decision.decision import decide_object, load_cluster, routed_shares
 from tests.unit.fabrics import spec
@@ -52,6 +53,16 @@ def found(cluster: Path) -> dict[str, Any]:
 
 def design(found: dict[str, Any], name: str) -> dict[str, Any]:
     return next(one for one in found["designs"] if one["design"] == name)
+
+
+def test_figures_over_several_models_say_so(found: dict[str, Any]) -> None:
+    models = [one["configuration"] for one in found["designs"][0]["models"]]
+    assert f"(geometric mean of {len(models)} models)" in found["sentence"]
+    leaves, short, domain, _ = found["spares"]
+    assert {leaves["of_model"], short["of_model"]} <= set(models)
+    assert domain["of_model"] is None
+    told = " ".join(str(line) for one in decision_sections(found) for line in one.remarks)
+    assert f"{short['spare']}: {short['of_model']}" in told
 
 
 def test_all_networks_are_compared(found: dict[str, Any]) -> None:

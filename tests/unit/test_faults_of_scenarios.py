@@ -83,6 +83,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "[{what: gpu}]",
             "faults.0.what: loss of a gpu needs a replacement",
         ),
+        ("[{what: domain}]", "job.strategy is reroute (use one of spare-domain)"),
         (
             "[{what: nic-link}, {what: hb-link}]",
             "faults: on the rail-only fabric d0g0 has no path to d0g1",

@@ -86,6 +86,16 @@ def verdict_on(*of: Observation) -> Verdict:
     return worst(verdict for verdict, _ in machine_reasons(machine_headroom(of, 0)))
 
 
+def test_delays_are_named_if_they_take_a_part_of_the_time() -> None:
+    headroom = machine_headroom([observation(agents_delay_s=(0.77, 0.77))], 0)
+    verdict, reason = next(machine_reasons(headroom))
+    assert verdict is Verdict.FAIL
+    assert reason == (
+        "delays of a byte add up to 154% of an execution: "
+        "each of two agents waited for a core in 77%"
+    )
+
+
 def test_a_quiet_machine_passes() -> None:
     assert list(machine_reasons(machine_headroom([observation()] * 5, 0))) == []
 

@@ -373,6 +373,17 @@ def test_short_packets_take_more_of_a_link() -> None:
             assert found.completion_s == pytest.approx(others * on_wire(each, 4096) / 50e9)
 
 
+@pytest.mark.parametrize("framing", ["roce", "infiniband"])
+def test_an_mtu_of_ethernet_is_refused_for_packets_of_infiniband(framing: str) -> None:
+    with pytest.raises(InputError, match=r"must be one of 256, .*4096, got 9000"):
+        app(["predict", "quickstart", "--framing", framing, "--mtu", "9000"], standalone_mode=False)
+
+
+def test_packets_of_tcp_may_be_jumbo_frames(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--framing", "tcp", "--mtu", "9000"
+    assert predicted(capsys, "quickstart", *options)["framing"]["mtu"] == 9000
+
+
 def test_the_mtu_is_that_of_the_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     by_roce = ["--set", "fabric.transport=roce", "--set", "fabric.roce={mtu: 1024}"]
     for options, mtu in (([], 4096), (by_roce, 1024), ([*by_roce, "--mtu", "2048"], 2048)):

@@ -222,7 +222,7 @@ def test_tables_tell_whether_data_was_checked_and_all_values_of_a_failure(tmp_pa
     values = {
         named.get(key, key): value
         for key, value in failure.items()
-        if key not in {"work", "times", "fidelity", "notes"}
+        if key not in {"work", "times", "fidelity", "notes", "doubts"}
     }
     assert values == {key: row[key] for key in values}
     assert row["bytes"] == failure["work"]["bytes"]

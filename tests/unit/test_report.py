@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands.compare import compared
 from commands.report import articles_about, report
 from model.errors import InputError
 from model.workload.transfers.collective import Collective
@@ -308,18 +309,30 @@ def test_two_runs_are_compared_first(tmp_path: Path) -> None:
     Elements(render([article]))
 
 
+def test_cases_of_other_work_are_not_counted_among_those_that_differ(tmp_path: Path) -> None:
+    for scenario in ("first", "other"):
+        stored_run(tmp_path, scenario=scenario, executions=5)
+    result = compared(tmp_path, *(folder.name for folder in stored_runs(tmp_path)))
+    result["cases"][0].update(other_work=["gpus: 4 against 8"], difference="not the same work")
+    told = (
+        "0 of 3 cases differ by more than their executions do; 1 cannot be compared (other work)."
+    )
+    assert comparison_article(result).answer == told
+
+
 def test_cases_of_other_work_have_no_ratio() -> None:
     case = {
         **{"case": "a/b", "difference": "not the same work", "ratio": None},
         **{"other_work": ["gpus: 4 against 8"], "modeled_s": [1, 2], "ratio_to_model": [1, None]},
         "measured_s": [{"median": 1.0, "min": None, "max": None}] * 2,
-        **{"verdicts": ["pass", "warn"], "reasons": [[], []], "notes": [[], []]},
+        **{"verdicts": ["pass", "warn"], "reasons": [[], []]},
+        **{"notes": [[], []], "doubts": [[], []]},
     }
     runs = [{"run_id": name, "verdict": "pass"} for name in "ab"]
     warning = "the machines differ in cores: 2 against 4"
     both = {"cases": [case], "runs": runs, "warnings": [warning]}
     article = comparison_article({**both, "only_in_first": ["c/d"], "only_in_second": []})
-    assert article.answer == "0 of 1 cases differ by more than their executions do."
+    assert article.answer == "0 of 1 cases can be compared (other work)."
     _, both_runs, others = sections_of(article)
     assert [" ".join(map(str, row)) for row in both_runs.rows] == [
         "a",
@@ -328,7 +341,7 @@ def test_cases_of_other_work_have_no_ratio() -> None:
     assert [str(remark) for remark in others.remarks] == [
         f"warning: {warning}",
         "warning: a/b has other work, not compared: gpus: 4 against 8",
-        "warning: c/d is in A only",
+        "warning: in A only: c/d",
     ]
 
 

@@ -101,6 +101,12 @@ def test_the_ratio_is_second_over_first() -> None:
     assert found["only_in_first"] == ["rail-optimized/all-to-all/direct"]
 
 
+def test_scenarios_that_differ_in_much_are_said_to_be_unlike_once() -> None:
+    unlike = {"fabric": {f"key{n}": n for n in range(9)}, "repeats": 5}
+    (warning,) = comparison_object(stored("a"), stored("b", scenario=unlike))["warnings"]
+    assert warning.startswith("the scenarios are unlike: 11 values differ, in fabric.domains, ")
+
+
 def test_other_machines_and_scenarios_are_named() -> None:
     machine = {"kernel": "6.1", "load_average": [9], "libraries": {"ryu": "4.34"}, "cores": 4}
     other = stored("b", machine=machine, scenario={"name": "x", "fabric": {"domains": 4}})
@@ -180,7 +186,7 @@ def test_the_table_has_both_runs_verdicts_and_reasons(width: int) -> None:
         said.index(word, said.index("B/model") if n > 1 else 0) for n, word in enumerate(order)
     ]
     assert all(one < other for one, other in pairwise(places))
-    assert "warning: rail-optimized/all-to-all/direct is in A only" in said
+    assert "warning: in A only: rail-optimized/all-to-all/direct" in said
     assert "warn: B: rail-only/all-to-all/two-step: 4.0% away from the model" in said
     assert "…" not in text.getvalue()
 

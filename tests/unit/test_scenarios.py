@@ -183,6 +183,8 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
         ("- 1", "x.yaml:1: must be a mapping with the keys of a scenario, got a list"),
         ("1", "x.yaml:1: must be a mapping with the keys of a scenario, got a single value"),
         ("fabric: [", "x.yaml:1: is not YAML"),
+        ("{layers: 8, hidden: 8}", "x.yaml: is a training configuration, must be a scenario"),
+        ("{radix: 8, models: []}", "x.yaml: is a cluster, must be a scenario"),
     ],
 )
 def test_what_is_no_scenario_at_all(write: Path, text: str, message: str) -> None:

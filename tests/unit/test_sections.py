@@ -57,6 +57,22 @@ def test_a_new_column_is_in_each_rendering(
         assert all(word in rendering for word in ("best", *cells))
 
 
+def test_a_long_name_is_broken_between_its_words() -> None:
+    names = "all-to-all/direct/peers-all/matrix", "all-reduce/hierarchical-pipelined"
+    rows = [("rail-only",), *((name, "f" * 60) for name in names)]
+    text = io.StringIO()
+    console = Console(file=text, width=80)
+    print_sections([Section("", ("case", "figure"), rows)], console)
+    first = [line[:19].strip() for line in text.getvalue().splitlines()]
+    assert first[2:] == [
+        "all-to-all/direct/",
+        "peers-all/matrix",
+        "all-reduce/",
+        "hierarchical-",
+        "pipelined",
+    ]
+
+
 def test_scales_without_cases_have_no_words_about_a_table(result: dict[str, Any]) -> None:
     scales = [{"key": "bandwidth_scale", "value": 15000.0, "why": "data takes 49%"}]
     (section,) = (

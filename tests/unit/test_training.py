@@ -635,3 +635,8 @@ def test_the_loss_and_the_optimizer_stream_through_memory() -> None:
     alone = Strategy(1, 1, 1, 1, 2, 1, 1, 1)
     moved = 42 * SMALL.parameters / gpu.streaming_bandwidth
     assert optimizer_s(job, alone) == pytest.approx(moved)
+
+
+def test_a_strategy_without_recomputation_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    train(Path("llama-3-405b"))
+    assert ", no recomputation, " in capsys.readouterr().out

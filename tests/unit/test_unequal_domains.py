@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from commands.app import app
+from commands.check import described
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid, Slot
@@ -310,7 +311,7 @@ def test_jobs_of_unequal_domains_have_the_price_of_shared_nics_alone(tmp_path: P
     scenario = load(tmp_path / "x.yaml", ["fabric.kinds=rail-only"])
     for case in scenario.cases:
         price = case.task.price(scenario.fabrics[0])
-        assert "2 a NIC: 1 times as long as on 7 GPUs in domains of 4, 3; " in price
+        assert "2 a NIC: 1 times as long as on 7 GPUs in domains of 4, 3 with a NIC each; " in price
 
 
 @pytest.mark.parametrize(
@@ -357,7 +358,9 @@ def test_the_price_of_shared_nics_names_pxn(kind: FabricKind) -> None:
         SizedCollective(*named, (2, 8), 1e8, gpus_per_nic=2)
         for named in ((Collective.ALL_REDUCE, "rings"), DIRECT)
     )
-    assert "2 a NIC: 2 times as long as on 2 x 8 GPUs; 0% of pairs" in rings.price(fabric)
+    assert "2 a NIC: 2 times as long as on 2 x 8 GPUs with a NIC each; 0% of pairs" in rings.price(
+        fabric
+    )
     assert "75% of pairs use a peer's NIC, over HB links (PXN)" in direct.price(fabric)
 
 
@@ -381,8 +384,8 @@ def test_jobs_and_communicators_have_the_price_of_shared_nics(
     prices = [case.task.price(scenario.fabrics[0]) for case in scenario.cases]
     longer = "1 times" if told == [100] else "2 times"
     assert prices == [
-        f"2 x 4 GPUs, 2 a NIC: {longer} as long as on 2 x 4 GPUs; {share}% of pairs use a peer's "
-        "NIC, over HB links (PXN)"
+        f"2 x 4 GPUs, 2 a NIC: {longer} as long as on 2 x 4 GPUs with a NIC each; "
+        f"{share}% of pairs use a peer's NIC, over HB links (PXN)"
         for share in told
     ]
 
@@ -392,7 +395,7 @@ def test_the_price_of_many_gpus_that_share_nics_is_that_of_the_nics() -> None:
     fabric = spec(FabricKind.RAIL_ONLY, 16, 8)
     fabric = replace(fabric, nic=replace(fabric.nic, per_domain=4), bandwidth_scale=1.0)
     direct = SizedCollective(*DIRECT, (16, 8), 1e8, gpus_per_nic=2)
-    assert "2 times as long as on 16 x 8 GPUs; 75% of pairs" in direct.price(fabric)
+    assert "2 times as long as on 16 x 8 GPUs with a NIC each; 75% of pairs" in direct.price(fabric)
 
 
 @given(
@@ -498,3 +501,13 @@ def test_a_custom_fabric_has_no_price_against_links_that_it_lacks(tmp_path: Path
     (price,) = (case.task.price(scenario.spec_of(case.kind)) for case in scenario.cases)
     assert price.startswith("2 x 2 GPUs, 2 a NIC: ")
     assert "as long as" not in price
+
+
+def test_one_gpu_and_one_domain_are_singular(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "fabric: {kinds: rail-only, domains: 3, domain_size: 1, platform: dgx-h100,"
+        " bandwidth_scale: 20000}\n" + RING
+    )
+    assert next(described(load(tmp_path / "x.yaml", []))).startswith(
+        "rail-only: 3 domains x 1 GPU,"
+    )

@@ -127,7 +127,8 @@ class Task(ABC):
         # A custom fabric has no links for what it lacks.
         is_known = equipped != spec and not spec.nic.links
         if is_known and (longer := self.slowdown(spec, whole, equipped)) is not None:
-            told.append(f"{longer:.3g} times as long as on {equipped.job_grid}")
+            each = " with a NIC each" if grid.gpus_per_nic > 1 else ""
+            told.append(f"{longer:.3g} times as long as on {equipped.job_grid}{each}")
         if equipped.missing != spec.missing:
             rails = len(grid.shared_rails), grid.size // grid.gpus_per_nic
             told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
