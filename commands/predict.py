@@ -35,8 +35,8 @@ NO_TIME = re.compile(rf"\s*0(?:\.0+)?\s*(?:{'|'.join(TIMES)})?\s*")
 # Of the sizes of nccl-tests, unless options say otherwise.
 BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
-# The MTUs of paths of InfiniBand, which RoCE has as well (IBTA specification, volume 1).
-INFINIBAND, MTUS = ("roce", "infiniband"), (256, 512, 1024, 2048, 4096)
+# Framings of RDMA, and the MTUs of its paths (IBTA specification, volume 1).
+RDMA, MTUS = ("roce", "infiniband"), (256, 512, 1024, 2048, 4096)
 # Of a trace, unless options say otherwise.
 PLATFORM = "dgx-h100"
 # An execution on paper has no repeats to check, and is not thinned out.
@@ -97,7 +97,7 @@ def predict(
     changes = checked_changes(gpus, None, domain_size, platform)
     loaded = _loaded(scenario_file(work), overrides, changes, fabric)
     payload_bytes = mtu or loaded.fabrics[0].roce.mtu
-    if framing in INFINIBAND and payload_bytes not in MTUS:
+    if framing in RDMA and payload_bytes not in MTUS:
         what = f"of {framing} must be one of {', '.join(map(str, MTUS))}, got {payload_bytes}"
         raise InputError(Problem("--mtu", what, "--framing tcp has Ethernet's MTU"))
     packets = FRAMINGS[framing](payload_bytes)
