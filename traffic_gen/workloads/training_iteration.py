@@ -32,28 +32,6 @@ Arrivals = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
-class Emulated:
-    """Scales from real to emulated seconds and bytes, and the all-to-all of the fabric's kind."""
-
-    time_dilation: float
-    size_scale: float
-    kind: FabricKind
-
-    def compute_ns(self, seconds: float) -> int:
-        """Emulated nanoseconds of a step of compute, at least 1."""
-        return max(1, round(seconds * self.time_dilation * 1e9))
-
-    def size(self, real_bytes: float) -> int:
-        """Emulated bytes, at least 1."""
-        return max(1, ceil(real_bytes / self.size_scale))
-
-    @property
-    def all_to_all(self) -> str:
-        """In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B)."""
-        return "two-step" if self.kind is FabricKind.RAIL_ONLY else "direct"
-
-
-@dataclass(frozen=True)
 class Iteration(Task):
     """A reduced iteration on a kind of fabric; `algorithm` is the name of its configuration.
 
@@ -99,14 +77,13 @@ class Iteration(Task):
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> IterationSteps:
         """Build and prove the steps, with bytes and seconds scaled."""
-        emulated = Emulated(time_dilation, size_scale, self.kind)
-        build = _Build(self.iteration, emulated, zero=self.zero)
+        build = _Build(self, size_scale, time_dilation)
         build.passes()
         build.optimizer()
         return IterationSteps(
             algorithm=self.algorithm,
             gpus=self.iteration.gpus,
-            size_bytes=emulated.size(self.iteration.size_bytes),
+            size_bytes=build.size(self.iteration.size_bytes),
             transfers=build.steps.transfers,
             dimensions=build.steps.dimensions,
             uses=build.steps.uses,
@@ -117,11 +94,14 @@ class Iteration(Task):
 class _Build:
     """An iteration under way: its steps so far, and the transfers that other stages wait for."""
 
-    def __init__(self, iteration: ReducedIteration, emulated: Emulated, *, zero: bool) -> None:
+    def __init__(self, task: Iteration, size_scale: float, time_dilation: float) -> None:
         """Place the ranks: `stages` has a GPU for each stage, data and tensor rank."""
-        self.iteration, self.emulated, self.zero = iteration, emulated, zero
+        self.iteration, self.zero = task.iteration, task.zero
+        self.size_scale, self.time_dilation = size_scale, time_dilation
+        # In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B).
+        self.all_to_all = "two-step" if task.kind is FabricKind.RAIL_ONLY else "direct"
+        iteration, strategy = self.iteration, self.iteration.strategy
         self.steps = StepColumns(iteration.gpus)
-        strategy = iteration.strategy
         grid = RankGrid(strategy)
         self.stages, self.groups, self.sequences = grid.stages(), grid.groups(), grid.sequences()
         self.inside = strategy.tensor_inside, strategy.data_inside
@@ -204,11 +184,9 @@ class _Build:
         values, and scatters their gradients (arXiv 2407.21783, section 3.3.2). Each waits for its
         weights.
         """
-        ranks, sizes = self.stages[stage].ravel(), self.iteration
-        for size, is_feed_forward in (
-            (sizes.tensor_bytes, False),
-            (sizes.feed_forward_bytes, True),
-        ):
+        ranks, iteration = self.stages[stage].ravel(), self.iteration
+        sizes = iteration.tensor_bytes, iteration.feed_forward_bytes
+        for size, is_feed_forward in zip(sizes, (False, True), strict=True):
             for arrivals in next(weights, []):
                 self.steps.extend(*arrivals)
             self.tensor(stage, Collective.ALL_GATHER, size)
@@ -222,14 +200,14 @@ class _Build:
             elif not one.forward:
                 self.context(stage, Collective.REDUCE_SCATTER)
             self.tensor(stage, Collective.REDUCE_SCATTER, size)
-            if self.reduces(one) and self.iteration.overlap:
+            if self.reduces(one) and iteration.overlap:
                 self.reduced += self.beside(stage, self.reduction, self.chunk / self.parts)
 
     def hand_over(self, stage: int, one: Pass, following: int) -> None:
         """Send every rank's part to the same rank of the stage that computes next."""
         next_stage = following % len(self.stages)
         here, there = self.stages[stage].ravel(), self.stages[next_stage].ravel()
-        size = self.emulated.size(self.iteration.hop_bytes)
+        size = self.size(self.iteration.hop_bytes)
         numbers = self.steps.add(here, there, size, DIMENSIONS.index(Dimension.PIPELINE))
         self.steps.follow(numbers, here)
         if (stage, next_stage) in self.sent:
@@ -241,20 +219,19 @@ class _Build:
 
     def tensor(self, stage: int, collective: Collective, size: float) -> None:
         """Add a collective of every tensor-parallel group of a stage."""
-        groups, how = self.stages[stage], (collective, "hierarchical")
-        self.collective(Dimension.TENSOR, groups, self.inside[0], size, how)
+        self.collective(Dimension.TENSOR, self.stages[stage], self.inside[0], size, collective)
 
     def context(self, stage: int, collective: Collective) -> None:
         """Add a collective of keys and values of every group of ranks that share a sequence."""
-        groups, how = self.sequences[stage], (collective, "hierarchical")
-        inside, size = int(self.iteration.strategy.context_inside), self.iteration.context_bytes
-        self.collective(Dimension.CONTEXT, groups, inside, size, how)
+        groups, inside = self.sequences[stage], int(self.iteration.strategy.context_inside)
+        size = self.iteration.context_bytes
+        self.collective(Dimension.CONTEXT, groups, inside, size, collective)
 
     def experts(self, stage: int) -> None:
         """Add an all-to-all of every group of ranks that share experts."""
-        strategy, how = self.iteration.strategy, (Collective.ALL_TO_ALL, self.emulated.all_to_all)
+        strategy, size = self.iteration.strategy, self.iteration.expert_bytes
         groups, inside = self.groups[stage].reshape(-1, strategy.expert), strategy.expert_inside
-        self.collective(Dimension.EXPERT, groups, int(inside), self.iteration.expert_bytes, how)
+        self.collective(Dimension.EXPERT, groups, int(inside), size, Collective.ALL_TO_ALL)
 
     # Gradients and weights
 
@@ -298,13 +275,13 @@ class _Build:
     def exchange(self, stage: int, collective: Collective, part: float = 1.0) -> None:
         """Add a collective of gradients or weights, of which a rank waits for each."""
         for groups in self.data_groups(stage, part):
-            self.collective(Dimension.DATA, *groups, (collective, "hierarchical"))
+            self.collective(Dimension.DATA, *groups, collective)
 
     def beside(self, stage: int, collective: Collective, part: float) -> list[Arrivals]:
         """Add the same beside the passes, after those before; return what arrives."""
-        how, arrived = (collective, "hierarchical"), []
+        arrived = []
         for groups in self.data_groups(stage, part):
-            if arrivals := self.transfers(Dimension.DATA, *groups, how, Lane.BESIDE):
+            if arrivals := self.transfers(Dimension.DATA, *groups, collective, Lane.BESIDE):
                 self.steps.set_front(*arrivals, Lane.BESIDE)
                 arrived.append(arrivals)
         return arrived
@@ -319,15 +296,10 @@ class _Build:
     # Steps
 
     def collective(
-        self,
-        dimension: Dimension,
-        groups: Ints,
-        inside: int,
-        real_bytes: float,
-        how: tuple[Collective, str],
+        self, dimension: Dimension, groups: Ints, inside: int, size: float, collective: Collective
     ) -> None:
         """Add a collective; each rank goes on when all of its transfers have arrived."""
-        if arrivals := self.transfers(dimension, groups, inside, real_bytes, how):
+        if arrivals := self.transfers(dimension, groups, inside, size, collective):
             self.steps.extend(*arrivals)
 
     def transfers(
@@ -336,7 +308,7 @@ class _Build:
         groups: Ints,
         inside: int,
         real_bytes: float,
-        how: tuple[Collective, str],
+        collective: Collective,
         lane: Lane = Lane.PASSES,
     ) -> Arrivals | None:
         """Add a collective of each group, a row of ranks of which `inside` share a domain.
@@ -346,8 +318,9 @@ class _Build:
         count, ranks = groups.shape
         if ranks == 1 or not real_bytes:
             return None
-        shape, size_bytes = (ranks // inside, inside), self.emulated.size(real_bytes)
-        proved = _proved(SizedCollective(*how, shape, size_bytes))
+        algorithm = self.all_to_all if collective is Collective.ALL_TO_ALL else "hierarchical"
+        shape = ranks // inside, inside
+        proved = _proved(SizedCollective(collective, algorithm, shape, self.size(real_bytes)))
         sent, after = proved.transfers, proved.transfers.after
         first = self.steps.count + len(sent) * np.arange(count)
         source, destination = groups[:, sent.source].ravel(), groups[:, sent.destination].ravel()
@@ -361,8 +334,12 @@ class _Build:
         return groups.ravel(), _numbered(proved.arriving, first).reshape(groups.size, -1)
 
     def compute(self, ranks: Ints, seconds: float) -> None:
-        """Add a step of compute at each rank."""
-        self.steps.compute(ranks, self.emulated.compute_ns(seconds))
+        """Add a step of compute at each rank: emulated nanoseconds, at least 1."""
+        self.steps.compute(ranks, max(1, round(seconds * self.time_dilation * 1e9)))
+
+    def size(self, real_bytes: float) -> int:
+        """Emulated bytes, at least 1."""
+        return max(1, ceil(real_bytes / self.size_scale))
 
 
 def _numbered(numbers: Ints, first: Ints) -> Ints:
