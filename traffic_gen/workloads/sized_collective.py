@@ -70,21 +70,15 @@ class SizedCollective(Task):
     @property
     def collectives(self) -> tuple[Named, ...]:
         """The collective itself."""
-        return (self.named,)
-
-    @property
-    def named(self) -> Named:
-        """The collective and its algorithm."""
-        return self.collective, self.algorithm
+        return ((self.collective, self.algorithm),)
 
     @property
     def name(self) -> str:
         """The names of collective, algorithm, several peers, matrix and communicators."""
         chosen = NCCL if self.choice else ""
         several = "" if self.peers == 1 else f"peers-{self.peers}"
-        return "/".join(
-            filter(None, (self.collective, chosen, self.algorithm, several, self.variant))
-        )
+        parts = self.collective, chosen, self.algorithm, several, self.variant
+        return "/".join(filter(None, parts))
 
     @property
     def variant(self) -> str:
@@ -101,7 +95,7 @@ class SizedCollective(Task):
     @property
     def how(self) -> Algorithm:
         """The algorithm itself."""
-        return algorithm_of(self.named)
+        return algorithm_of((self.collective, self.algorithm))
 
     def chosen_by_nccl(self, spec: FabricSpec) -> "SizedCollective":
         """Return the same AllReduce by the algorithm that NCCL's tuning model chooses.
@@ -164,8 +158,7 @@ class SizedCollective(Task):
     @property
     def is_regular(self) -> bool:
         """Whether a closed form and a smaller grid describe it."""
-        whole = self.matrix is None and not self.missing
-        return whole and self.communicator in REGULAR
+        return self.matrix is None and not self.missing and self.communicator in REGULAR
 
     def _is_regular_on(self, spec: FabricSpec) -> bool:
         """Whether this holds on a fabric; not on a custom one that is small enough to follow."""
@@ -222,8 +215,8 @@ class SizedCollective(Task):
 
     def _built(self, kind: type[Builder], size_scale: float = 1.0) -> Transfers:
         parts, first, first_chunk = list[Transfers](), 0, 0
+        parts_of = self.chunk_slices, self.phases, self.peers_at_once
         for group, chunk_bytes in self._cuts(size_scale):
-            parts_of = self.chunk_slices, self.phases, self.peers_at_once
             builder = kind(group.grid, chunk_bytes, *parts_of)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers

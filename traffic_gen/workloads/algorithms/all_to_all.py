@@ -116,19 +116,14 @@ def dealt_out_all_to_all(build: Builder) -> None:
     for phase in range(build.phases):
         ready, spread = build.latest(), Spread(build, phase)
         for number in range(build.slices):
-            _three_steps(build, spread, number, ready)
-
-
-def _three_steps(build: Builder, spread: "Spread", number: int, ready: Arrivals) -> None:
-    """Add all steps for one slice of the data of each pair."""
-    arrived = within_domains(build, partial(spread.from_ranks, number), ready)
-    between = partial(spread.between_domains, number)
-    crossed = [
-        build.exchange(domains, 0, between, channel="nic", after=arrived)
-        for domains in range(1, build.domains)
-    ]
-    handed_on = partial(spread.to_ranks, number)
-    within_domains(build, handed_on, joined(ready, *crossed), channel="hb-again")
+            arrived = within_domains(build, partial(spread.from_ranks, number), ready)
+            between = partial(spread.between_domains, number)
+            crossed = [
+                build.exchange(domains, 0, between, channel="nic", after=arrived)
+                for domains in range(1, build.domains)
+            ]
+            handed_on = partial(spread.to_ranks, number)
+            within_domains(build, handed_on, joined(ready, *crossed), channel="hb-again")
 
 
 @dataclass(frozen=True)

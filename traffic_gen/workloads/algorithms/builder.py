@@ -4,6 +4,7 @@ The builder numbers the transfers, and puts those of a channel one after the oth
 rings, chains, and exchanges within HB domains.
 """
 
+from array import array
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,33 +21,6 @@ from model.workload.transfers.proof import ScheduleError
 Chunks = Callable[[Ints, Ints], Ints]
 # The transfers that each rank must have received: a row for each rank, padded with `NONE`.
 Arrivals = Ints
-FIRST_ROOM = 1024
-
-
-class Column:
-    """Numbers to which others are added at the end; the room for them doubles when it is full.
-
-    A million transfers come in thousands of small tables. Kept one by one, these lie in many small
-    pages of memory, and the kernel takes longer to hand those out than it takes to fill them.
-    """
-
-    def __init__(self) -> None:
-        self._room, self.count = np.empty(FIRST_ROOM, np.int64), 0
-
-    @property
-    def values(self) -> Ints:
-        """All numbers that were added."""
-        return self._room[: self.count]
-
-    def extend(self, values: Ints | Bools) -> None:
-        """Add numbers at the end."""
-        end = self.count + len(values)
-        if end > len(self._room):
-            larger = np.empty(max(end, 2 * len(self._room)), np.int64)
-            larger[: self.count] = self.values
-            self._room = larger
-        self._room[self.count : end] = values
-        self.count = end
 
 
 @dataclass
@@ -67,7 +41,11 @@ class Builder:
     slices: int = 1
     phases: int = 1
     peers: int = 1
-    _columns: dict[str, Column] = field(default_factory=lambda: defaultdict(Column))
+    # A million transfers come in thousands of small tables: kept one by one, these lie in many
+    # small pages, and the kernel takes longer to hand those out than it takes to fill them.
+    _columns: dict[str, "array[int]"] = field(
+        default_factory=lambda: defaultdict(lambda: array("q"))
+    )
     # For each channel and rank, the last transfer that was sent, and that was received.
     _sent: dict[str, Ints] = field(default_factory=dict)
     _received: dict[str, Ints] = field(default_factory=dict)
@@ -122,18 +100,21 @@ class Builder:
     @property
     def transfers(self) -> Transfers:
         """All transfers, once the last one was added; a transfer has its place as its number."""
-        columns = self._columns
+        source = self._column("source")
         return Transfers(
-            source=columns["source"].values,
-            destination=columns["destination"].values,
-            size_bytes=columns["size_bytes"].values,
-            chunks=Rows(columns["chunks"].values, starts_of(columns["chunk_counts"].values)),
-            after=Rows(columns["after"].values, starts_of(columns["after_counts"].values)),
-            ready=columns["ready"].values,
-            reduce=columns["reduce"].values.astype(bool),
-            compute_ns=np.zeros_like(columns["source"].values),
-            lane=np.zeros_like(columns["source"].values),
+            source=source,
+            destination=self._column("destination"),
+            size_bytes=self._column("size_bytes"),
+            chunks=Rows(self._column("chunks"), starts_of(self._column("chunk_counts"))),
+            after=Rows(self._column("after"), starts_of(self._column("after_counts"))),
+            ready=self._column("ready"),
+            reduce=self._column("reduce").astype(bool),
+            compute_ns=np.zeros_like(source),
+            lane=np.zeros_like(source),
         )
+
+    def _column(self, name: str) -> Ints:
+        return np.asarray(self._columns[name])
 
     @property
     def rails(self) -> Ints:
@@ -196,7 +177,7 @@ class Builder:
         received = self._received.setdefault(channel, np.full(self.gpus, NONE))
         waits = [last[sources][:, None]] + ([] if after is None else [after[sources]])
         earlier, carried = _distinct(np.hstack(waits)), Rows.of_table(chunks, sizes > 0)
-        numbers = self._columns["source"].count + np.arange(len(sources))
+        numbers = len(self._columns["source"]) + np.arange(len(sources))
         self._add(
             source=sources,
             destination=destinations,
@@ -215,7 +196,7 @@ class Builder:
 
     def _add(self, **columns: Ints | Bools) -> None:
         for name, values in columns.items():
-            self._columns[name].extend(values)
+            self._columns[name].frombytes(values.astype(np.int64, copy=False).tobytes())
 
     def exchange(
         self,
@@ -343,9 +324,15 @@ def rail_rings(build: Builder) -> Ints:
 
 
 def _rings(build: Builder, count: int) -> Ints:
-    """Return the first rings: through each domain from its entry rail on, to its exit rail last."""
+    """Return the first rings: through each domain from its entry rail on, to its exit rail last.
+
+    The entry rail of domain d is -d, unless the last domain would have that of the first: a ring
+    never enters two domains in turn on the same one.
+    """
     shared, number = build.shared_rails, np.arange(count)[:, None]
-    entries = _entries(build.domains, len(shared))
+    entries = -np.arange(build.domains) % len(shared)
+    if build.domains > 1 and len(shared) > 2 and entries[-1] == 0:
+        entries[-1] = 2  # the domain before has 1
     exits = np.roll(entries, -1)
     exits = np.where(exits == entries, entries - 1, exits)
     domains = np.arange(build.domains)
@@ -357,17 +344,6 @@ def _rings(build: Builder, count: int) -> Ints:
     rings = build.rank(domains[:, None], first[:, :, None] + rails)
     there: Ints = rings[rings != NONE].reshape(count, build.gpus)
     return there
-
-
-def _entries(domains: int, rails: int) -> Ints:
-    """Return the rail at which the ring enters each domain, which is never that of the next one.
-
-    It is -d for domain d, unless the last domain would have that of the first.
-    """
-    entries = -np.arange(domains) % rails
-    if domains > 1 and rails > 2 and entries[-1] == 0:
-        entries[-1] = 2  # the domain before has 1
-    return entries
 
 
 def around(
