@@ -23,7 +23,7 @@ REPORT: dict[str, Any] = {
     "complete": True,
     "begun_ns": 0,
     "cpu_s": 0.0,
-    "retransmits": 0,
+    "retransmitted": 0,
     "out_of_order": 0,
     "queue_pairs": [],
 }

@@ -114,24 +114,19 @@ class Agent:
 
     def load(self, program: Message) -> Message:
         """Load a program, and connect to its destinations."""
-        self.program = program
+        self.program, lanes = program, program["lanes"]
         self.prepare()
         for peer, address in program["peers"].items():
             if int(peer) not in self.outgoing:
-                lanes = program["lanes"]
                 self.connect(int(peer), address, program["rank"] * lanes + int(peer) % lanes)
-        if settings := program.get("roce"):
-            self.open_queue_pairs(settings)
+        if settings := program.get("roce"):  # queue pairs with the peers in other HB domains
+            settings["keep"] = isinstance(self.payloads, CheckedPayloads)
+            if self.roce is None:
+                self.roce = Endpoint(settings, self.poller, self)
+                self.watch(self.roce.sock, self.roce.on_packets)
+            self.roce.settings = settings
+            self.roce.connect(self.handlers)
         return {"loaded": True}
-
-    def open_queue_pairs(self, settings: Message) -> None:
-        """Make the queue pairs to and from the peers in other HB domains."""
-        settings["keep"] = isinstance(self.payloads, CheckedPayloads)
-        if self.roce is None:
-            self.roce = Endpoint(settings, self.poller, self)
-            self.watch(self.roce.sock, self.roce.on_packets)
-        self.roce.settings = settings
-        self.roce.connect(self.handlers)
 
     def connect(self, peer: int, address: str, rank: int) -> None:
         """Open the connection for this rank's transfers to `peer`, to which it is peer `rank`."""
@@ -168,7 +163,7 @@ class Agent:
 
     def reset(self, _request: Message) -> Message:
         """Close all connections: ranks move to other GPUs, or a transfer was left unfinished."""
-        for sock in self.sockets():
+        for sock in [*self.tcp_sockets(), *(self.roce.sockets() if self.roce else ())]:
             if sock.fileno() in self.handlers:
                 self.unwatch(sock.fileno())
             sock.close()
@@ -214,7 +209,7 @@ class Agent:
             "begun_ns": self.begun_ns,
             "cpu_s": self.cpu_s,
             "waited_s": self.waited_s,
-            "retransmits": now[1] - before[1],
+            "retransmitted": now[1] - before[1],
             "out_of_order": now[2] - before[2],
             "sent_bytes": sum(send.offset for send in self.sends.values()),
             "received_bytes": sum(r.received_bytes for r in self.receives.values()),
@@ -371,9 +366,8 @@ class Agent:
             if reply & READY_TO_RECEIVE:
                 self.release(self.sends[reply ^ READY_TO_RECEIVE], now_ns)
             else:
-                self.sends[reply].confirmed_ns = now_ns
                 connection.unconfirmed -= 1
-                self.done(reply, now_ns)
+                self.confirmed(self.sends[reply], now_ns)
                 self.write(connection)
 
     def on_data(self, connection: Incoming) -> None:
@@ -465,10 +459,6 @@ class Agent:
                     raise
                 self.unwatch(descriptor)
                 self.aborted = True
-
-    def sockets(self) -> list[socket.socket]:
-        """Return the sockets of all connections."""
-        return [*self.tcp_sockets(), *(self.roce.sockets() if self.roce else ())]
 
     def tcp_sockets(self) -> list[socket.socket]:
         """Return the sockets of TCP connections."""

@@ -159,9 +159,9 @@ class AgentClient:
             self._check, self._patience_s = (lambda: None), 0.0
             if not asked:
                 self._abort(ranks, ended, reports, ABORT_DEADLINE_S)
-            repeat = _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
+            repeat = self._repeat(transfers, ranks, number, start_ns, reports)
             raise Incomplete(error, repeat) from error
-        return _repeat(transfers, ranks, number, start_ns, reports, self._spec.lanes)
+        return self._repeat(transfers, ranks, number, start_ns, reports)
 
     def execute(
         self,
@@ -175,7 +175,7 @@ class AgentClient:
         start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
         self._wait(ranks, ended, start_ns / 1e9 + at_most_s + ANSWER_S, "finish a repeat")
         self._report(ended, reports, transfers)
-        repeat = _repeat(transfers, ranks, 0, start_ns, reports, self._spec.lanes)
+        repeat = self._repeat(transfers, ranks, 0, start_ns, reports)
         if not repeat.complete:
             raise EmulationError("\n".join((f"did not end within {at_most_s:g} s", *repeat.errors)))
         return repeat
@@ -187,6 +187,39 @@ class AgentClient:
         for rank in ranks:
             self._send(rank, {"do": "run", "start_ns": start_ns, "end_ns": end_ns})
         return start_ns
+
+    def _repeat(
+        self,
+        transfers: Iterable[Transfer],
+        ranks: Sequence[int],
+        number: int,
+        start_ns: int,
+        answers: Answers,
+    ) -> Repeat:
+        """Return an execution as its agents report it, in ns since the common start."""
+        reports, lanes = answers.values(), self._spec.lanes
+        records = tuple(_records(transfers, number, start_ns, answers))
+        keys = "retransmitted", "out_of_order", "sent_bytes", "received_bytes", "waited_s"
+        return Repeat(
+            number=number,
+            complete=len(answers) == len(ranks) and all(one["complete"] for one in reports),
+            completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
+            start_skew_s=max((one["begun_ns"] - start_ns for one in reports), default=0) / 1e9,
+            agents_cpu_s=sum(one["cpu_s"] for one in reports),
+            errors=tuple(
+                f"rank {rank}: {error}" for rank, one in answers.items() for error in one["errors"]
+            ),
+            records=records,
+            start_ns=start_ns,
+            queue_pairs=tuple(
+                QueuePairSample(
+                    number, rank, peer // lanes, peer % lanes, pair, ns - start_ns, *state
+                )
+                for rank, one in answers.items()
+                for peer, pair, (ns, *state) in one["queue_pairs"]
+            ),
+            **{key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks) for key in keys},
+        )
 
     def _report(
         self, ended: Iterable[int], reports: Answers, transfers: Sequence[Transfer]
@@ -315,53 +348,10 @@ def agent_client(
         yield AgentClient(connected, spec, check)
 
 
-def _repeat(
-    transfers: Iterable[Transfer],
-    ranks: Sequence[int],
-    number: int,
-    start_ns: int,
-    answers: Answers,
-    lanes: int,
-) -> Repeat:
-    records = tuple(_records(transfers, number, start_ns, answers))
-    samples = tuple(_samples(number, start_ns, answers, lanes))
-    values = answers.values()
-    counts = {
-        key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks)
-        for key in ("retransmits", "out_of_order", "sent_bytes", "received_bytes", "waited_s")
-    }
-    return Repeat(
-        number=number,
-        complete=len(answers) == len(ranks) and all(a["complete"] for a in values),
-        completion_s=max((record.arrived_ns for record in records), default=0) / 1e9,
-        start_skew_s=max((a["begun_ns"] - start_ns for a in values), default=0) / 1e9,
-        agents_cpu_s=sum(a["cpu_s"] for a in values),
-        retransmitted=counts["retransmits"],
-        out_of_order=counts["out_of_order"],
-        errors=tuple(
-            f"rank {rank}: {error}" for rank, a in answers.items() for error in a["errors"]
-        ),
-        records=records,
-        start_ns=start_ns,
-        sent_bytes=counts["sent_bytes"],
-        received_bytes=counts["received_bytes"],
-        waited_s=counts["waited_s"],
-        queue_pairs=samples,
-    )
-
-
-def _samples(number: int, start_ns: int, answers: Answers, lanes: int) -> Iterator[QueuePairSample]:
-    """Yield the samples of all queue pairs, in ns since the common start."""
-    for rank, answer in answers.items():
-        for peer, pair, (ns, *state) in answer["queue_pairs"]:
-            destination, lane = divmod(peer, lanes)
-            yield QueuePairSample(number, rank, destination, lane, pair, ns - start_ns, *state)
-
-
 def _records(
     transfers: Iterable[Transfer], number: int, start_ns: int, answers: Answers
 ) -> Iterator[TransferRecord]:
-    """Yield every transfer's times at both ends, in ns since the common start; 0 if not reached."""
+    """Yield every transfer's times at both ends; 0 if not reached."""
     sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
     arrivals = dict(r for answer in answers.values() for r in answer["receives"])
     for transfer in transfers:
@@ -385,11 +375,8 @@ def programs_of(
     meet a `demand` with real data, programs also list the chunks that each transfer carries, and
     those that a rank must have in the end.
     """
-    settings = {
-        "send_buffer": send_buffer_bytes(spec.grain_packets),
-        "window": spec.window,
-        "lanes": spec.lanes,
-    }
+    settings = {"window": spec.window, "lanes": spec.lanes}
+    settings["send_buffer"] = send_buffer_bytes(spec.grain_packets)
     built: dict[int, Program] = {
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": [], **settings}
         for rank in ranks
@@ -398,25 +385,13 @@ def programs_of(
         source, destination = transfer.source, transfer.destination
         to, by = (rank * spec.lanes + transfer.lane for rank in (destination, source))
         chunks = () if demand is None else transfer.chunks
-        built[source]["sends"].append(
-            (
-                transfer.id,
-                to,
-                transfer.size_bytes,
-                transfer.after,
-                transfer.ready is not None,
-                chunks,
-                transfer.compute_ns,
-            )
-        )
-        if transfer.is_compute:
-            continue
-        peers = built[source]["peers"]
-        if to not in peers:
-            peers[to] = addresses[source, destination, transfer.lane]
-        built[destination]["receives"].append(
-            (transfer.id, by, transfer.size_bytes, transfer.ready, chunks, transfer.reduce)
-        )
+        number, size_bytes, ready = transfer.id, transfer.size_bytes, transfer.ready
+        waits = transfer.after, ready is not None
+        built[source]["sends"].append((number, to, size_bytes, *waits, chunks, transfer.compute_ns))
+        if not transfer.is_compute:
+            built[source]["peers"][to] = addresses[source, destination, transfer.lane]
+            arrival = number, by, size_bytes, ready, chunks, transfer.reduce
+            built[destination]["receives"].append(arrival)
     grid = spec.job_grid
     for rank, program in built.items():
         program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))

@@ -94,8 +94,6 @@ def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
     """Send a packet, or lose it; raises `BlockingIOError` if the socket's buffer is full."""
     try:
         sock.sendmsg(parts, (), 0, (there, PORT))
-    except BlockingIOError:
-        raise
     except OSError as error:
         if error.errno not in LOST:
             raise
@@ -172,7 +170,7 @@ class Connection:
             return
         count = len(self.pairs)
         places = [send.size_bytes * number // count for number in range(count + 1)]
-        for pair, begin, end in zip(self.pairs, places, places[1:], strict=False):
+        for pair, (begin, end) in zip(self.pairs, itertools.pairwise(places), strict=True):
             if begin < end:
                 yield pair, begin, end
 
@@ -215,15 +213,14 @@ class Endpoint:
         numbers = range(self.settings["queue_pairs"])
         for peer, (there, here, me) in self.settings["outgoing"].items():
             if (to := int(peer)) not in self.outgoing:
-                ends = here, there
-                pairs = [self._outgoing(ends, (me, to), number, handlers) for number in numbers]
+                ends, ranks = (here, there), (me, to)
+                pairs = [self._outgoing(ends, ranks, number, handlers) for number in numbers]
                 self.outgoing[to] = Connection(pairs)
         for peer, (there, here, me) in self.settings["incoming"].items():
             if (origin := int(peer)) not in self.incoming:
                 # The receiving end answers by the socket of all.
-                socks, ends = [self.sock], (here, there)
-                pairs = [self._pair(socks, ends, (origin, me), number, 1) for number in numbers]
-                self.incoming[origin] = Connection(pairs)
+                of = [self.sock], (here, there), (origin, me)
+                self.incoming[origin] = Connection([self._pair(*of, one, 1) for one in numbers])
 
     def _outgoing(
         self,
@@ -263,9 +260,8 @@ class Endpoint:
         # Each knows the queue pair by the other's rank.
         at = [base + 2 * (rank * each + number) + 1 - end for end, rank in enumerate(ranks[::-1])]
         first = (at[1] * 7919 + at[0] * 104_729) % PSN_COUNT
-        how = Reliability(
-            settings["mtu"], settings["selective"], settings["timeout_ns"], settings["retries"]
-        )
+        keys = "mtu", "selective", "timeout_ns", "retries"
+        how = Reliability(*(settings[key] for key in keys))
         sender = Sender(at[1 - side], how, self._control(), first)
         receiver = Receiver(at[1 - side], selective=how.selective, first=first)
         name = ranks[1 - side], number
@@ -288,11 +284,10 @@ class Endpoint:
     def _control(self) -> Window:
         settings = self.settings
         window, slowdown = settings["window"], settings["slowdown"]
-        match settings["congestion"]:
-            case "dcqcn":
-                return Dcqcn(window, settings["link_bps"], slowdown)
-            case "swift":
-                return Swift(window, 8 * (FRAME_BYTES + settings["mtu"]), slowdown)
+        if settings["congestion"] == "dcqcn":
+            return Dcqcn(window, settings["link_bps"], slowdown)
+        if settings["congestion"] == "swift":
+            return Swift(window, 8 * (FRAME_BYTES + settings["mtu"]), slowdown)
         return Window(window)
 
     def sockets(self) -> Iterator[socket.socket]:
@@ -488,17 +483,16 @@ class Endpoint:
 
     # Samples
 
-    def sending(self) -> Iterator[tuple[int, int, QueuePair]]:
-        """Yield the queue pairs that send data, each after its peer and its number."""
-        for peer, connection in self.outgoing.items():
-            for number, pair in enumerate(connection.pairs):
-                yield peer, number, pair
+    def sending(self) -> Iterator[QueuePair]:
+        """Yield the queue pairs that send data."""
+        for connection in self.outgoing.values():
+            yield from connection.pairs
 
     def begin(self) -> None:
         """Begin an execution: with the first queue pairs, and without samples but the first."""
         for connection in self.outgoing.values():
             connection.turn = 0
-        for *_, pair in self.sending():
+        for pair in self.sending():
             pair.samples = []
         self.sample()
 
@@ -506,12 +500,12 @@ class Endpoint:
         """Sample all queue pairs that send data."""
         now_ns = time.monotonic_ns()
         self.sample_ns = now_ns + SAMPLE_NS
-        for *_, pair in self.sending():
+        for pair in self.sending():
             pair.sample(now_ns)
 
     def samples(self) -> Iterator[tuple[int, int, Sample]]:
         """Yield the samples of each queue pair that has sent, after its peer and its number."""
         self.sample()
-        for peer, number, pair in self.sending():
+        for pair in self.sending():
             if pair.samples[0][1:] != pair.samples[-1][1:]:
-                yield from ((peer, number, sample) for sample in pair.samples)
+                yield from ((pair.peer, pair.number, sample) for sample in pair.samples)
