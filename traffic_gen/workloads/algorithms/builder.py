@@ -50,20 +50,10 @@ class Builder:
     _sent: dict[str, Ints] = field(default_factory=dict)
     _received: dict[str, Ints] = field(default_factory=dict)
 
-    @property
-    def gpus(self) -> int:
-        """The number of ranks."""
-        return self.grid.gpus
-
-    @property
-    def domains(self) -> int:
-        """The number of domains."""
-        return self.grid.domains
-
-    @property
-    def domain_size(self) -> int:
-        """The number of slots in a domain, and of rails."""
-        return self.grid.size
+    def __post_init__(self) -> None:
+        """Note the sizes of the grid, and its ranks and rails; a domain has a slot on each rail."""
+        self.gpus, self.domains, self.domain_size = self.grid.gpus, *self.grid.shape
+        self.ranks, self.rails = np.arange(self.gpus), np.arange(self.domain_size)
 
     @cached_property
     def _rank_at(self) -> Ints:
@@ -93,11 +83,6 @@ class Builder:
             raise ScheduleError("it needs equally many GPUs, on the same rails, in each domain")
 
     @property
-    def ranks(self) -> Ints:
-        """All ranks."""
-        return np.arange(self.gpus)
-
-    @property
     def transfers(self) -> Transfers:
         """All transfers, once the last one was added; a transfer has its place as its number."""
         source = self._column("source")
@@ -115,11 +100,6 @@ class Builder:
 
     def _column(self, name: str) -> Ints:
         return np.asarray(self._columns[name])
-
-    @property
-    def rails(self) -> Ints:
-        """All rails."""
-        return np.arange(self.domain_size)
 
     def parts(self, ranks: Ints, number: int) -> Ints:
         """Return the chunk with this number of each rank's shard."""

@@ -1,12 +1,11 @@
 """Algorithms of AllReduce, ReduceScatter and AllGather."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from model.arrays import Ints
-from model.workload.double_tree import Move, rounds
+from model.workload.double_tree import rounds
 from model.workload.transfers.columns import NONE
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.builder import (
@@ -97,16 +96,14 @@ def hierarchical_all_reduce(build: Builder) -> None:
 def _reduced_in_domains(build: Builder) -> list[Arrivals]:
     """Sum up each slice within every HB domain, for the rails of its GPUs; return all arrivals."""
     build.require_whole()
-    start = build.nothing()
+
+    def for_peers(number: int, _own: Ints, peers: Ints) -> Ints:
+        return build.parts(build.rail_ranks(peers), number)
+
     return [
-        within_domains(build, partial(_for_peers, build, number), start, reduce=True)
+        within_domains(build, partial(for_peers, number), build.nothing(), reduce=True)
         for number in range(build.slices)
     ]
-
-
-def _for_peers(build: Builder, number: int, _own: Ints, peers: Ints) -> Ints:
-    """Return a row for each peer: the slice of all ranks of its rail."""
-    return build.parts(build.rail_ranks(peers), number)
 
 
 def _around_rails(build: Builder, ready: Arrivals, number: int, *, reduce: bool) -> Arrivals:
@@ -175,25 +172,21 @@ def _slices(build: Builder, chunks: Ints) -> Ints:
 def _along_trees(build: Builder, holders: Ints, ready: Arrivals) -> Arrivals:
     """Add the rounds of the double tree, on all rails at the same time; return all arrivals."""
     everything, new = [ready], ready.copy()
+    first_slices, by_domain = np.arange(len(holders)) * build.slices, holders.T
     for moves in rounds(build.domains, build.slices):
-        arrived = _round(build, holders, moves, new)
+        sources, destinations, slices = np.array(
+            [(move.source, move.destination, move.slice) for move in moves]
+        ).T
+        arrived = build.meet(
+            by_domain[sources].ravel(),
+            by_domain[destinations].ravel(),
+            (first_slices + slices[:, None]).reshape(-1, 1),
+            channel="nic",
+            after=new,
+            reduce=np.repeat([not move.down for move in moves], len(holders)),
+        )
         # Arrivals before a send also precede the next send of the same rank.
-        new[holders[:, [move.source for move in moves]]] = NONE
+        new[holders[:, sources]] = NONE
         everything.append(arrived)
         new = joined(new, arrived)
     return joined(*everything)
-
-
-def _round(build: Builder, holders: Ints, moves: Sequence[Move], after: Arrivals) -> Arrivals:
-    """Add the moves of a round, for every rail its slice."""
-    sources, destinations, slices = np.array(
-        [(move.source, move.destination, move.slice) for move in moves]
-    ).T
-    return build.meet(
-        holders.T[sources].ravel(),
-        holders.T[destinations].ravel(),
-        (np.arange(len(holders)) * build.slices + slices[:, None]).reshape(-1, 1),
-        channel="nic",
-        after=after,
-        reduce=np.repeat([not move.down for move in moves], len(holders)),
-    )
