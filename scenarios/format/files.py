@@ -19,7 +19,7 @@ from scenarios.format.issues import Refused, did_you_mean
 from scenarios.format.units import MOST_PAIR_BYTES
 from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.traces.formats.nodes import Malformed
-from traffic_gen.workloads.algorithms.matrices import Preset
+from traffic_gen.workloads.algorithms.all_to_all import Preset
 
 # Of the names of training configurations' files, and of models' own.
 ENDINGS, MODEL_ENDING = (".yaml", ".yml"), ".json"

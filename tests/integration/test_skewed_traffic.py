@@ -8,7 +8,7 @@ from model.workload.transfers.collective import Collective
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.integration.agreement import agreeing_attempt
 from tests.integration.fabrics import fabric_up, slowed_down, small_spec
-from traffic_gen.workloads.algorithms.matrices import Preset, Skew
+from traffic_gen.workloads.algorithms.all_to_all import Preset, Skew
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untouched_machine")]

@@ -47,8 +47,8 @@ from traffic_gen.generators.iperf3_flows import (
     Iperf3Flows,
     iperf3_flows,
 )
+from traffic_gen.generators.packet_replay import WINDOW_PACKETS, Channel, content, read_packet
 from traffic_gen.generators.progress import Progress
-from traffic_gen.generators.rdma_channel import WINDOW_PACKETS, Channel, content, read_packet
 from traffic_gen.iperf3 import Hosts, _finish
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
 from traffic_gen.workloads.sized_collective import SizedCollective

@@ -28,13 +28,16 @@ from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
 from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.workloads.algorithms.all_to_all import (
+    Given,
+    Matrix,
+    Preset,
+    Skew,
     Spread,
     dealt_out_all_to_all,
     two_step_all_to_all,
 )
 from traffic_gen.workloads.algorithms.builder import Builder
 from traffic_gen.workloads.algorithms.collectives import algorithms_of
-from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 ALGORITHM = st.sampled_from(algorithms_of(Collective.ALL_TO_ALL))

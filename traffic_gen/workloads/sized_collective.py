@@ -21,6 +21,7 @@ from model.workload.transfers.collective import Collective, Demand, demand_of
 from model.workload.transfers.columns import Transfers
 from model.workload.transfers.lanes import ELEMENT_BYTES
 from model.workload.transfers.proof import ScheduleError
+from traffic_gen.workloads.algorithms.all_to_all import Given, Matrix
 from traffic_gen.workloads.algorithms.builder import Arrivals, Builder, LoadBuilder
 from traffic_gen.workloads.algorithms.collectives import (
     NAMES_OF_NCCL,
@@ -29,7 +30,6 @@ from traffic_gen.workloads.algorithms.collectives import (
     Named,
     algorithm_of,
 )
-from traffic_gen.workloads.algorithms.matrices import Given, Matrix
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task, followed
 
 Peers = int | Literal["all"]

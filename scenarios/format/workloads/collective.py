@@ -22,6 +22,7 @@ from scenarios.format.issues import Issue, Place, did_you_mean
 from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.traces.formats.byte_matrix import scaled
+from traffic_gen.workloads.algorithms.all_to_all import Given, Matrix, Preset, Skew
 from traffic_gen.workloads.algorithms.collectives import (
     DEFAULT_SLICES,
     MICROBATCHES,
@@ -32,7 +33,6 @@ from traffic_gen.workloads.algorithms.collectives import (
     algorithms_of,
     names_of,
 )
-from traffic_gen.workloads.algorithms.matrices import Given, Matrix, Preset, Skew
 from traffic_gen.workloads.sized_collective import SizedCollective
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task
 
