@@ -115,22 +115,19 @@ class Channel:
         many = [FIRST, *[MIDDLE] * (len(payloads) - 2), LAST]
         for opcode, payload in zip(many if len(payloads) > 1 else [ONLY], payloads, strict=True):
             reth = RETH.pack(0, REMOTE_KEY, len(data)) if opcode in (FIRST, ONLY) else b""
-            yield self._packet(opcode, reth, payload)
-
-    def _packet(self, opcode: int, reth: bytes, payload: bytes) -> bytes:
-        padding, psn = -len(payload) % WORD_BYTES, self._crafted_psn
-        self._crafted_psn = (psn + 1) % PSN_COUNT
-        return roce_packet(
-            self.source,
-            self.destination,
-            self.source_port,
-            reth + payload + bytes(padding),
-            opcode=opcode,
-            padcount=padding,
-            dqpn=self.queue_pair,
-            ackreq=opcode in (LAST, ONLY),
-            psn=psn,
-        )
+            padding = -len(payload) % WORD_BYTES
+            yield roce_packet(
+                self.source,
+                self.destination,
+                self.source_port,
+                reth + payload + bytes(padding),
+                opcode=opcode,
+                padcount=padding,
+                dqpn=self.queue_pair,
+                ackreq=opcode in (LAST, ONLY),
+                psn=self._crafted_psn,
+            )
+            self._crafted_psn = (self._crafted_psn + 1) % PSN_COUNT
 
     def next_packet(self) -> bytes | None:
         """Take the next packet, if there is one and the window has room."""
@@ -173,20 +170,6 @@ class Channel:
             yield transfer
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """The raw sockets of a rank."""
-
-    sender: socket.socket
-    receiver: socket.socket
-
-    def packets(self) -> Iterator[bytes]:
-        """Yield the packets that have come, with their IP headers."""
-        with suppress(BlockingIOError):
-            while True:
-                yield self.receiver.recv(LONGEST_PACKET)
-
-
 class PacketReplay:
     """Sockets of all ranks, and a capture of all switch ports."""
 
@@ -194,39 +177,36 @@ class PacketReplay:
         self,
         gpus: Sequence[Gpu],
         routing: Routing,
-        endpoints: Sequence[Endpoint],
+        sockets: Sequence[tuple[socket.socket, socket.socket]],
         capture: PortCapture,
     ) -> None:
+        """Take the sockets by which each rank sends and receives."""
         self.gpus, self.routing, self.capture = gpus, routing, capture
-        self._endpoints = endpoints
+        self._senders = [sender for sender, _ in sockets]
+        self._receivers = {receiver.fileno(): receiver for _, receiver in sockets}
         self._poll = select.poll()
-        self._by_descriptor = {one.receiver.fileno(): one for one in endpoints}
-        for descriptor in self._by_descriptor:
+        for descriptor in self._receivers:
             self._poll.register(descriptor, select.POLLIN)
 
     def run(self, schedule: Steps, number: int) -> Repeat:
         """Replay the schedule once; the replay ends when nothing arrives any more."""
         return _Execution(self, schedule).run(number)
 
-    def channels(self, schedule: Steps) -> dict[Pair, Channel]:
-        """A queue pair for each pair of ranks with transfers in the schedule."""
-        channels: dict[Pair, Channel] = {}
-        for pair in dict.fromkeys((t.source, t.destination) for t in schedule.transfers):
-            one, other = (self.gpus[rank] for rank in pair)
-            channels[pair] = Channel(pair, *ends(one, other), len(channels))
-        return channels
-
     def send(self, channel: Channel) -> None:
         """Send as many packets of a channel as its window allows."""
-        sender = self._endpoints[channel.pair[0]].sender
+        sender = self._senders[channel.pair[0]]
         while (packet := channel.next_packet()) is not None:
             with suppress(OSError):  # the proxy has no route: the packet is lost
                 sender.sendto(packet, (str(channel.destination), 0))
 
     def received(self) -> list[bytes]:
-        """Wait for packets, and return those that have come; none after `IDLE_TIMEOUT_S`."""
-        ready = self._poll.poll(IDLE_TIMEOUT_S * 1000)
-        return [packet for fd, _ in ready for packet in self._by_descriptor[fd].packets()]
+        """Wait for IP packets, and return those that have come; none after `IDLE_TIMEOUT_S`."""
+        packets = list[bytes]()
+        for descriptor, _ in self._poll.poll(IDLE_TIMEOUT_S * 1000):
+            with suppress(BlockingIOError):
+                while True:
+                    packets.append(self._receivers[descriptor].recv(LONGEST_PACKET))
+        return packets
 
 
 class _Execution:
@@ -235,7 +215,11 @@ class _Execution:
     def __init__(self, replay: PacketReplay, schedule: Steps) -> None:
         self._replay, self._schedule = replay, schedule
         self._progress = Progress(schedule.transfers)
-        self._channels = replay.channels(schedule)
+        # A queue pair for each pair of ranks with transfers.
+        self._channels: dict[Pair, Channel] = {}
+        for pair in dict.fromkeys((t.source, t.destination) for t in schedule.transfers):
+            one, other = (replay.gpus[rank] for rank in pair)
+            self._channels[pair] = Channel(pair, *ends(one, other), len(self._channels))
         self._by_number = {c.queue_pair: c for c in self._channels.values()}
         self._broken_packets = 0
         deque(replay.capture.read(), maxlen=0)  # earlier packets are not of this replay
@@ -327,13 +311,13 @@ def packet_replay(
 ) -> Iterator[PacketReplay]:
     """Open the sockets of all ranks, in their proxies' namespaces; `gpus` are the ranks' GPUs."""
     with ExitStack() as stack:
-        endpoints = [_endpoint(stack, process_ids[gpu.name]) for gpu in gpus]
+        sockets = [_sockets(stack, process_ids[gpu.name]) for gpu in gpus]
         capture = stack.enter_context(port_capture(topology, PORT))
-        yield PacketReplay(gpus, routing, endpoints, capture)
+        yield PacketReplay(gpus, routing, sockets, capture)
 
 
-def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
-    """Open the sockets of a rank, and one that holds the UDP port.
+def _sockets(stack: ExitStack, process_id: int) -> tuple[socket.socket, socket.socket]:
+    """Open the sockets by which a rank sends and receives, and one that holds the UDP port.
 
     Without that, the kernel would answer each packet with "port unreachable" (RFC 1122).
     """
@@ -346,4 +330,4 @@ def _endpoint(stack: ExitStack, process_id: int) -> Endpoint:
     receiver.setblocking(False)
     receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
     port_holder.bind(("", PORT))
-    return Endpoint(sender, receiver)
+    return sender, receiver
