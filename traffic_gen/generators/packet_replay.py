@@ -28,23 +28,8 @@ from model.routing.paths import Routing
 from model.workload.generator import PATH_MTU_BYTES
 from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
-from traffic_gen.agents.roce.packets import (
-    FIRST,
-    FIRST_QUEUE_PAIR,
-    FIRST_SOURCE_PORT,
-    LAST,
-    MIDDLE,
-    ONLY,
-    PORT,
-    PSN_COUNT,
-    REMOTE_KEY,
-    RETH,
-    SOURCE_PORTS,
-    Packet,
-    headers_crc,
-    is_intact,
-    read,
-)
+from traffic_gen.agents.roce import packets
+from traffic_gen.agents.roce.packets import Packet
 from traffic_gen.generators.progress import Progress
 from traffic_gen.probes.packet import roce_packet
 from traffic_gen.probes.path_tracer import BUFFER_BYTES, Flow, PortCapture, port_capture
@@ -67,8 +52,8 @@ def content(transfer: Transfer) -> bytes:
 def read_packet(packet: bytes) -> Packet | None:
     """Read a packet as it came, with its IP header; `None` unless its ICRC is right."""
     headers, rest = packet[:BTH_AT], packet[BTH_AT:]
-    received = read(rest)
-    return received if received and is_intact(rest, headers_crc(headers)) else None
+    received = packets.read(rest)
+    return received if received and packets.is_intact(rest, packets.headers_crc(headers)) else None
 
 
 @dataclass
@@ -96,12 +81,12 @@ class Channel:
     @property
     def queue_pair(self) -> int:
         """The number that packets carry."""
-        return FIRST_QUEUE_PAIR + self.number
+        return packets.FIRST_QUEUE_PAIR + self.number
 
     @property
     def source_port(self) -> int:
         """The UDP source port of all packets."""
-        return FIRST_SOURCE_PORT + self.number % SOURCE_PORTS
+        return packets.FIRST_SOURCE_PORT + self.number % packets.SOURCE_PORTS
 
     def start(self, transfer: Transfer) -> None:
         """Craft the packets of a transfer, and queue them behind the earlier ones."""
@@ -112,9 +97,12 @@ class Channel:
     def message(self, data: bytes) -> Iterator[bytes]:
         """Yield the IP packets of an RDMA WRITE of these bytes; the last one asks for an answer."""
         payloads = [data[at : at + PATH_MTU_BYTES] for at in range(0, len(data), PATH_MTU_BYTES)]
-        many = [FIRST, *[MIDDLE] * (len(payloads) - 2), LAST]
-        for opcode, payload in zip(many if len(payloads) > 1 else [ONLY], payloads, strict=True):
-            reth = RETH.pack(0, REMOTE_KEY, len(data)) if opcode in (FIRST, ONLY) else b""
+        opcodes = [packets.ONLY]
+        if len(payloads) > 1:
+            opcodes = [packets.FIRST, *[packets.MIDDLE] * (len(payloads) - 2), packets.LAST]
+        for opcode, payload in zip(opcodes, payloads, strict=True):
+            is_first = opcode in (packets.FIRST, packets.ONLY)
+            reth = packets.RETH.pack(0, packets.REMOTE_KEY, len(data)) if is_first else b""
             padding = -len(payload) % WORD_BYTES
             yield roce_packet(
                 self.source,
@@ -124,19 +112,19 @@ class Channel:
                 opcode=opcode,
                 padcount=padding,
                 dqpn=self.queue_pair,
-                ackreq=opcode in (LAST, ONLY),
+                ackreq=opcode in (packets.LAST, packets.ONLY),
                 psn=self._crafted_psn,
             )
-            self._crafted_psn = (self._crafted_psn + 1) % PSN_COUNT
+            self._crafted_psn = (self._crafted_psn + 1) % packets.PSN_COUNT
 
     def next_packet(self) -> bytes | None:
         """Take the next packet, if there is one and the window has room."""
         if not self._unsent or self.sent_packets - self.received_packets >= WINDOW_PACKETS:
             return None
-        transfer_id, packets = self._unsent[0]
-        packet = packets.popleft()
+        transfer_id, left = self._unsent[0]
+        packet = left.popleft()
         self.sent_packets += 1
-        if not packets:
+        if not left:
             self._unsent.popleft()
             self.sent_ns[transfer_id] = time.monotonic_ns()
         return packet
@@ -147,7 +135,7 @@ class Channel:
         Packets wait for those before them, as at a receiver of a reliable connection: veth(4) may
         reorder two packets when the thread that sends them changes its core.
         """
-        ahead = (packet.psn - self._next_psn) % PSN_COUNT
+        ahead = (packet.psn - self._next_psn) % packets.PSN_COUNT
         if ahead >= WINDOW_PACKETS or packet.psn in self._early:
             self.errors.append(f"duplicate packet {packet.psn}")
             return []
@@ -157,7 +145,7 @@ class Channel:
         self._early[packet.psn] = packet.payload
         while (payload := self._early.pop(self._next_psn, None)) is not None:
             self._arriving += payload
-            self._next_psn = (self._next_psn + 1) % PSN_COUNT
+            self._next_psn = (self._next_psn + 1) % packets.PSN_COUNT
         return list(self._whole())
 
     def _whole(self) -> Iterator[Transfer]:
@@ -201,12 +189,12 @@ class PacketReplay:
 
     def received(self) -> list[bytes]:
         """Wait for IP packets, and return those that have come; none after `IDLE_TIMEOUT_S`."""
-        packets = list[bytes]()
+        read = list[bytes]()
         for descriptor, _ in self._poll.poll(IDLE_TIMEOUT_S * 1000):
             with suppress(BlockingIOError):
                 while True:
-                    packets.append(self._receivers[descriptor].recv(LONGEST_PACKET))
-        return packets
+                    read.append(self._receivers[descriptor].recv(LONGEST_PACKET))
+        return read
 
 
 class _Execution:
@@ -229,8 +217,8 @@ class _Execution:
         """Replay, and check packets and paths."""
         start_ns, cpu_s = time.monotonic_ns(), time.thread_time()
         self._start(self._progress.first())
-        while not self._progress.is_complete and (packets := self._replay.received()):
-            for packet in packets:
+        while not self._progress.is_complete and (read := self._replay.received()):
+            for packet in read:
                 self._take(packet)
             self._seen.update(self._replay.capture.read())
         self._seen.update(self._replay.capture.read())
@@ -274,11 +262,11 @@ class _Execution:
 
     def _summary(self) -> str:
         channels = self._channels.values()
-        packets = sum(channel.sent_packets for channel in channels)
+        count = sum(channel.sent_packets for channel in channels)
         size_bytes = sum(channel.received_bytes for channel in channels)
         early = sum(channel.reordered for channel in channels)
         return (
-            f"all {packets} packets arrived, with {size_bytes} payload bytes, each over the ports "
+            f"all {count} packets arrived, with {size_bytes} payload bytes, each over the ports "
             f"of its intended path; {early} arrived out of order"
         )
 
@@ -312,7 +300,7 @@ def packet_replay(
     """Open the sockets of all ranks, in their proxies' namespaces; `gpus` are the ranks' GPUs."""
     with ExitStack() as stack:
         sockets = [_sockets(stack, process_ids[gpu.name]) for gpu in gpus]
-        capture = stack.enter_context(port_capture(topology, PORT))
+        capture = stack.enter_context(port_capture(topology, packets.PORT))
         yield PacketReplay(gpus, routing, sockets, capture)
 
 
@@ -329,5 +317,5 @@ def _sockets(stack: ExitStack, process_id: int) -> tuple[socket.socket, socket.s
         stack.enter_context(opened)
     receiver.setblocking(False)
     receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-    port_holder.bind(("", PORT))
+    port_holder.bind(("", packets.PORT))
     return sender, receiver

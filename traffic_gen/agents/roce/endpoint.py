@@ -18,23 +18,9 @@ from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
 
+from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
-from traffic_gen.agents.roce.packets import (
-    ACKNOWLEDGE,
-    CONGESTION_NOTIFICATION,
-    FIRST_QUEUE_PAIR,
-    FIRST_SOURCE_PORT,
-    PORT,
-    PSN_COUNT,
-    SEND_ONLY_IMMEDIATE,
-    SOURCE_PORTS,
-    WITH_IMMEDIATE,
-    WITH_RETH,
-    Packet,
-    is_intact,
-    path_crc,
-    read,
-)
+from traffic_gen.agents.roce.packets import Packet
 from traffic_gen.agents.roce.queue_pair import (
     FRAME_BYTES,
     Message,
@@ -93,7 +79,7 @@ class Events(Protocol):
 def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
     """Send a packet, or lose it; raises `BlockingIOError` if the socket's buffer is full."""
     try:
-        sock.sendmsg(parts, (), 0, (there, PORT))
+        sock.sendmsg(parts, (), 0, (there, packets.PORT))
     except OSError as error:
         if error.errno not in LOST:
             raise
@@ -188,7 +174,7 @@ class Endpoint:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        self._prepare(self.sock, (address, PORT))
+        self._prepare(self.sock, (address, packets.PORT))
         self.sending_sockets: list[socket.socket] = []
         self.outgoing: dict[int, Connection] = {}
         self.incoming: dict[int, Connection] = {}
@@ -256,10 +242,10 @@ class Endpoint:
         Both ends know the numbers of both, which real ones exchange first.
         """
         settings, each = self.settings, self.settings["queue_pairs"]
-        base = settings["generation"] % GENERATIONS << GENERATION_AT | FIRST_QUEUE_PAIR
+        base = settings["generation"] % GENERATIONS << GENERATION_AT | packets.FIRST_QUEUE_PAIR
         # Each knows the queue pair by the other's rank.
         at = [base + 2 * (rank * each + number) + 1 - end for end, rank in enumerate(ranks[::-1])]
-        first = (at[1] * 7919 + at[0] * 104_729) % PSN_COUNT
+        first = (at[1] * 7919 + at[0] * 104_729) % packets.PSN_COUNT
         keys = "mtu", "selective", "timeout_ns", "retries"
         how = Reliability(*(settings[key] for key in keys))
         sender = Sender(at[1 - side], how, self._control(), first)
@@ -277,7 +263,7 @@ class Endpoint:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
         # Of very many queue pairs, some have the same port: nothing is received by it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._prepare(sock, (here, FIRST_SOURCE_PORT + port % SOURCE_PORTS))
+        self._prepare(sock, (here, packets.FIRST_SOURCE_PORT + port % packets.SOURCE_PORTS))
         self.sending_sockets.append(sock)
         return sock
 
@@ -347,11 +333,11 @@ class Endpoint:
     def _note_sent(self, packet: Packet) -> None:
         """Note the begin of a transfer, and its end, once no packet of it has never left."""
         send = self.under_way.get(packet.number)
-        if send is None or packet.opcode not in WITH_IMMEDIATE | WITH_RETH:
+        if send is None or packet.opcode not in packets.WITH_IMMEDIATE | packets.WITH_RETH:
             return
         now_ns = time.monotonic_ns()
         send.started_ns = send.started_ns or now_ns
-        if packet.opcode in WITH_IMMEDIATE and send.unsent:
+        if packet.opcode in packets.WITH_IMMEDIATE and send.unsent:
             send.unsent.discard(packet.offset)
             if not send.unsent:
                 send.offset, send.sent_ns = send.size_bytes, now_ns
@@ -379,11 +365,11 @@ class Endpoint:
                 )
             except BlockingIOError:
                 break
-            packet = read(content)
+            packet = packets.read(content)
             pair = None if packet is None else self.by_number.get(packet.queue_pair)
             if packet is None or pair is None or pair.there != there:
                 continue
-            if is_intact(content, path_crc(there, pair.here, port, len(content))):
+            if packets.is_intact(content, packets.path_crc(there, pair.here, port, len(content))):
                 changed[pair] = None
                 marked = any(data[0] & 3 == CONGESTION_EXPERIENCED for *_, data in ancillary)
                 self._take(pair, packet, marked, time.monotonic_ns())
@@ -392,7 +378,7 @@ class Endpoint:
 
     def _take(self, pair: QueuePair, packet: Packet, marked: bool, now_ns: int) -> None:
         """Take a packet of a queue pair."""
-        if packet.opcode == ACKNOWLEDGE:
+        if packet.opcode == packets.ACKNOWLEDGE:
             try:
                 done = pair.sender.answered(packet, now_ns)
             except RetryExceeded as error:
@@ -400,7 +386,7 @@ class Endpoint:
                 return
             for message in done:
                 self._confirm(message, now_ns)
-        elif packet.opcode == CONGESTION_NOTIFICATION:
+        elif packet.opcode == packets.CONGESTION_NOTIFICATION:
             pair.notifications += 1
             pair.sender.control.notified(now_ns)
         else:
@@ -415,13 +401,13 @@ class Endpoint:
     def _answer(self, pair: QueuePair, packet: Packet) -> None:
         """Send an answer at once, past the packets that wait for room; without room, it is lost."""
         with suppress(BlockingIOError):
-            send_parts(self.sock, packet.parts(pair.here, pair.there, PORT), pair.there)
+            send_parts(self.sock, packet.parts(pair.here, pair.there, packets.PORT), pair.there)
 
     def _notify(self, pair: QueuePair, now_ns: int) -> None:
         """Notify the sender of a marked packet, unless that was just done."""
         if now_ns - pair.notified_ns >= NOTIFICATION_INTERVAL_NS * self.settings["slowdown"]:
             pair.notified_ns = now_ns
-            self._answer(pair, Packet(CONGESTION_NOTIFICATION, pair.receiver.queue_pair))
+            self._answer(pair, Packet(packets.CONGESTION_NOTIFICATION, pair.receiver.queue_pair))
 
     def _confirm(self, message: Message, now_ns: int) -> None:
         """Note that a message has arrived; confirm its transfer if it was the last one of it."""
@@ -439,15 +425,15 @@ class Endpoint:
 
     def _deliver(self, pair: QueuePair, packet: Packet, now_ns: int) -> None:
         """Hand on a packet that is next in order."""
-        if packet.opcode == SEND_ONLY_IMMEDIATE:
+        if packet.opcode == packets.SEND_ONLY_IMMEDIATE:
             self.events.ready(packet.number, now_ns)
             return
-        if packet.opcode in WITH_RETH:
+        if packet.opcode in packets.WITH_RETH:
             pair.offset, pair.size, pair.content = packet.offset, 0, []
         pair.size += len(packet.payload)
         if self.settings["keep"]:
             pair.content.append(packet.payload)
-        if packet.opcode in WITH_IMMEDIATE:
+        if packet.opcode in packets.WITH_IMMEDIATE:
             content = b"".join(pair.content)
             self.events.written(packet.number, pair.offset, pair.size, content)
 

@@ -11,20 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Window
-from traffic_gen.agents.roce.packets import (
-    ACKNOWLEDGE,
-    ACKNOWLEDGED,
-    FIRST,
-    LAST_IMMEDIATE,
-    MIDDLE,
-    ONLY_IMMEDIATE,
-    PSN_COUNT,
-    SEND_ONLY_IMMEDIATE,
-    SEQUENCE_ERROR,
-    WITH_IMMEDIATE,
-    Packet,
-)
+from traffic_gen.agents.roce.packets import Packet
 
 # An acknowledgement is requested every so many packets, and with the last one of a message; with
 # each where the rate puts so many so far apart that the timeout would come first.
@@ -37,8 +26,8 @@ EARLY_NS = 2_000_000
 
 def unwrapped(psn: int, near: int) -> int:
     """Return the PSN with these 24 bits that is nearest to another one."""
-    half = PSN_COUNT // 2
-    return near + (psn - near + half) % PSN_COUNT - half
+    half = packets.PSN_COUNT // 2
+    return near + (psn - near + half) % packets.PSN_COUNT - half
 
 
 class RetryExceeded(ConnectionError):
@@ -165,9 +154,10 @@ class Sender:
         index, mtu = psn - message.first, self.how.mtu
         is_last = index == message.packets - 1
         if message.packets > 1:
-            opcode = LAST_IMMEDIATE if is_last else MIDDLE if index else FIRST
+            opcode = packets.MIDDLE if index else packets.FIRST
+            opcode = packets.LAST_IMMEDIATE if is_last else opcode
         else:
-            opcode = ONLY_IMMEDIATE if message.payload else SEND_ONLY_IMMEDIATE
+            opcode = packets.ONLY_IMMEDIATE if message.payload else packets.SEND_ONLY_IMMEDIATE
         must_know = is_last or psn + 1 - self.oldest >= self.control.window
         must_know |= self.how.selective and psn < self.sent
         apart_ns = (FRAME_BYTES + mtu) * 8e9 / self.control.rate_bps
@@ -175,7 +165,7 @@ class Sender:
         return Packet(
             opcode,
             self.queue_pair,
-            psn % PSN_COUNT,
+            psn % packets.PSN_COUNT,
             ack_request=must_know or (psn + 1) % ACKNOWLEDGED_EVERY == 0,
             offset=message.offset,
             length=len(message.payload),
@@ -186,10 +176,10 @@ class Sender:
     def answered(self, answer: Packet, now_ns: int) -> list[Message]:
         """Take an acknowledgement or a NAK; return the messages that it completes."""
         psn = unwrapped(answer.psn, self.oldest)
-        if answer.syndrome == ACKNOWLEDGED:
+        if answer.syndrome == packets.ACKNOWLEDGED:
             return self._acknowledge(psn + 1, now_ns)
         done = self._acknowledge(psn, now_ns)
-        if answer.syndrome == SEQUENCE_ERROR and psn == self.oldest < self.sent:
+        if answer.syndrome == packets.SEQUENCE_ERROR and psn == self.oldest < self.sent:
             self._refused(unwrapped(answer.msn, self.oldest), now_ns)
         return done
 
@@ -199,13 +189,13 @@ class Sender:
             return []
         left_ns = self.left_ns.get(until - 1)
         self.left_ns = {psn: at_ns for psn, at_ns in self.left_ns.items() if psn >= until}
-        packets, self.oldest = until - self.oldest, until
+        count, self.oldest = until - self.oldest, until
         self.next = max(self.next, until)
         self.arrived = {psn for psn in self.arrived if psn >= until}
         self.tries = 0
         self.deadline_ns = inf if until == self.sent else now_ns + self.how.timeout_ns
         round_trip_ns = None if left_ns is None else now_ns - left_ns
-        self.control.acknowledged(packets, round_trip_ns, now_ns)
+        self.control.acknowledged(count, round_trip_ns, now_ns)
         done = []
         while self.messages and self.messages[0].end <= until:
             done.append(self.messages.popleft())
@@ -284,11 +274,10 @@ class Receiver:
 
     def _accept(self, packet: Packet) -> None:
         self.expected += 1
-        self.messages += packet.opcode in WITH_IMMEDIATE
+        self.messages += packet.opcode in packets.WITH_IMMEDIATE
 
     def _acknowledge(self) -> Packet:
-        psn, msn = (self.expected - 1) % PSN_COUNT, self.messages % PSN_COUNT
-        return Packet(ACKNOWLEDGE, self.queue_pair, psn, syndrome=ACKNOWLEDGED, msn=msn)
+        return self._answer(packets.ACKNOWLEDGED, self.expected - 1, self.messages)
 
     def _refuse(self, psn: int, packet: Packet) -> Packet | None:
         if self.selective:
@@ -296,6 +285,9 @@ class Receiver:
         elif self.has_refused:
             return None
         self.has_refused = True
-        expected = self.expected % PSN_COUNT
-        msn = (psn if self.selective else self.messages) % PSN_COUNT
-        return Packet(ACKNOWLEDGE, self.queue_pair, expected, syndrome=SEQUENCE_ERROR, msn=msn)
+        msn = psn if self.selective else self.messages
+        return self._answer(packets.SEQUENCE_ERROR, self.expected, msn)
+
+    def _answer(self, syndrome: int, psn: int, msn: int) -> Packet:
+        psn, msn = psn % packets.PSN_COUNT, msn % packets.PSN_COUNT
+        return Packet(packets.ACKNOWLEDGE, self.queue_pair, psn, syndrome=syndrome, msn=msn)
