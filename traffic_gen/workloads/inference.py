@@ -6,7 +6,7 @@ which needs the KV cache (prefill and decoding apart: arXiv 2311.18677). Each GP
 it along its own rail, so the rails carry equally much.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import log, sqrt
@@ -95,7 +95,7 @@ class RequestLoad(Task):
         arrival_s, real_bytes, _ = self._requests
         arrival_ns = np.maximum(1, np.rint(arrival_s * time_dilation * 1e9)).astype(np.int64)
         shards = np.maximum(1, np.ceil(real_bytes / self.tensor / size_scale)).astype(np.int64)
-        transfers = Transfers.of(_steps(self._ends(), arrival_ns.tolist(), shards.tolist()))
+        transfers = Transfers.of(self._steps(arrival_ns, shards))
         return RequestSteps(
             algorithm=self.algorithm,
             gpus=self.domains * self.domain_size,
@@ -111,39 +111,28 @@ class RequestLoad(Task):
         arrival_s, tokens, others = self.arrivals.drawn(self.domains - 1)
         return arrival_s, tokens * self.token_bytes, others
 
-    def _ends(self) -> list[tuple[range, range]]:
-        """Return the GPUs of each request: its senders, and its receivers.
+    def _steps(self, arrival_ns: Ints, shard_bytes: Ints) -> Iterator[Transfer]:
+        """Yield the arrival of each request at all senders, then a transfer of each of them.
 
-        Replicas compute prompts in turn, domain after domain. The domain that decodes is drawn.
+        Replicas compute prompts in turn, domain after domain; the domain that decodes is drawn.
+        Transfers of the same pair of GPUs go one after the other.
         """
-        ends = []
-        for number, other in enumerate(self._requests[2].tolist()):
-            of_domain, domain = divmod(number, self.domains)
+        last: dict[tuple[int, int], int] = {}
+        columns = self._requests[2], arrival_ns, shard_bytes
+        requests = zip(*(column.tolist() for column in columns), strict=True)
+        for request, (other, moment_ns, size) in enumerate(requests):
+            of_domain, domain = divmod(request, self.domains)
             replica = of_domain % (self.domain_size // self.tensor)
-            decoding = (domain + 1 + other) % self.domains
-            ends.append((self._gpus(domain, replica), self._gpus(decoding, replica)))
-        return ends
+            senders = self._gpus(domain, replica)
+            receivers = self._gpus((domain + 1 + other) % self.domains, replica)
+            arrival = 2 * self.tensor * request
+            for number, gpu in enumerate(senders, arrival):
+                yield Transfer(number, gpu, gpu, 0, (), compute_ns=moment_ns)
+            for number, pair in enumerate(zip(senders, receivers, strict=True), arrival):
+                before = (last[pair],) if pair in last else ()
+                last[pair] = number + self.tensor
+                yield Transfer(last[pair], *pair, size, (), (number, *before))
 
     def _gpus(self, domain: int, replica: int) -> range:
         first = domain * self.domain_size + replica * self.tensor
         return range(first, first + self.tensor)
-
-
-def _steps(
-    ends: Sequence[tuple[range, range]], arrival_ns: Sequence[int], shard_bytes: Sequence[int]
-) -> list[Transfer]:
-    """Return the steps of requests: the arrival at all senders, then a transfer of each of them.
-
-    Transfers of the same pair of GPUs go one after the other.
-    """
-    steps: list[Transfer] = []
-    last: dict[tuple[int, int], int] = {}
-    for (senders, receivers), moment_ns, size in zip(ends, arrival_ns, shard_bytes, strict=True):
-        for number, gpu in enumerate(senders, len(steps)):
-            steps.append(Transfer(number, gpu, gpu, 0, (), compute_ns=moment_ns))
-        for number, pair in enumerate(zip(senders, receivers, strict=True), len(steps)):
-            before = (last[pair],) if pair in last else ()
-            after = (number - len(senders), *before)
-            steps.append(Transfer(number, *pair, size, (), after))
-            last[pair] = number
-    return steps

@@ -6,7 +6,6 @@ from enum import Enum
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.training.steps import COMPUTE
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 
 Pairs = tuple[Ints, Ints]
@@ -46,12 +45,6 @@ class StepColumns:
         self._columns.append((source, *whole))
         self.count += len(source)
         return numbers
-
-    def compute(self, ranks: Ints, compute_ns: int) -> None:
-        """Add a step of compute at each rank, after all of its earlier steps and arrivals."""
-        numbers = self.add(ranks, ranks, 0, COMPUTE, compute_ns=compute_ns)
-        self.follow(numbers, ranks)
-        self.set_front(ranks, numbers[:, np.newaxis])
 
     def wait(self, later: Ints, earlier: Ints) -> None:
         """Let each of these steps wait for an earlier one."""
@@ -100,7 +93,7 @@ class StepColumns:
 
     @property
     def dimensions(self) -> Ints:
-        """The number of the dimension of each step, `COMPUTE` for steps of compute."""
+        """The number of the dimension of each step, or that of compute."""
         return self._whole_columns()[-1]
 
     @property

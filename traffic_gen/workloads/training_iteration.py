@@ -8,6 +8,7 @@ overlap, those of a block (attention, or feed-forward) are summed from its backw
 gathered from the end of the pass before, while the rank computes.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -19,7 +20,7 @@ import numpy as np
 from model.arrays import Bools, Ints
 from model.fabric.spec import FabricKind
 from model.training.reduction import ReducedIteration, reduction_in_words
-from model.training.steps import DIMENSIONS, IterationSteps, Pass, stage_order
+from model.training.steps import COMPUTE, DIMENSIONS, IterationSteps, Pass, stage_order
 from model.training.traffic import Dimension, RankGrid
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows, Transfers
@@ -121,15 +122,13 @@ class _Build:
         """Add all passes, each as soon as its dependencies are added."""
         strategy, microbatches = self.iteration.strategy, self.iteration.microbatches
         orders = [
-            stage_order(stage, strategy.pipeline, microbatches, strategy.interleave)
+            deque(stage_order(stage, strategy.pipeline, microbatches, strategy.interleave))
             for stage in range(strategy.pipeline)
         ]
-        done = [0] * len(orders)
-        while any(place < len(order) for place, order in zip(done, orders, strict=True)):
+        while any(orders):
             for stage, order in enumerate(orders):
-                while done[stage] < len(order) and self.is_ready(stage, order[done[stage]]):
-                    self.one_pass(stage, order[done[stage]])
-                    done[stage] += 1
+                while order and self.is_ready(stage, order[0]):
+                    self.one_pass(stage, order.popleft())
 
     def position(self, stage: int, one: Pass) -> int:
         """The place of a pass's layers in the whole model."""
@@ -334,8 +333,11 @@ class _Build:
         return groups.ravel(), _numbered(proved.arriving, first).reshape(groups.size, -1)
 
     def compute(self, ranks: Ints, seconds: float) -> None:
-        """Add a step of compute at each rank: emulated nanoseconds, at least 1."""
-        self.steps.compute(ranks, max(1, round(seconds * self.time_dilation * 1e9)))
+        """Add a step of compute at each rank, after all of its earlier steps and arrivals."""
+        emulated_ns = max(1, round(seconds * self.time_dilation * 1e9))
+        numbers = self.steps.add(ranks, ranks, 0, COMPUTE, compute_ns=emulated_ns)
+        self.steps.follow(numbers, ranks)
+        self.steps.set_front(ranks, numbers[:, np.newaxis])
 
     def size(self, real_bytes: float) -> int:
         """Emulated bytes, at least 1."""
