@@ -59,6 +59,8 @@ RECEIVE_BATCH_BYTES = 128 * 1024
 # Offer a sender this window: what waits to be read, and all that its send buffer holds. Where TCP's
 # window ends, it cuts a segment in two, and the last one, which leaves on credit, is shorter.
 RECEIVE_WINDOW_BYTES = 512 * 1024
+# Without Nagle's algorithm.
+AT_ONCE = socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 # tcpi_unacked, tcpi_total_retrans, tcpi_rcv_ooopack of struct tcp_info (linux/tcp.h, Linux 5.4).
@@ -131,7 +133,7 @@ class Agent:
     def connect(self, peer: int, address: str, rank: int) -> None:
         """Open the connection for this rank's transfers to `peer`, to which it is peer `rank`."""
         sock = socket.create_connection((address, PORT), CONNECTED_WITHIN_S)
-        tune(sock)
+        sock.setsockopt(*AT_ONCE)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.program["send_buffer"])
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
@@ -141,7 +143,7 @@ class Agent:
     def on_connection(self, _events: int) -> None:
         """Accept a connection from a peer, which sends its rank first."""
         sock, _address = self.listener.accept()
-        tune(sock)
+        sock.setsockopt(*AT_ONCE)
         sock.settimeout(CONNECTED_WITHIN_S)  # a peer may stop before its rank
         rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
         sock.setblocking(False)
@@ -488,11 +490,6 @@ def waited_s() -> float:
     """
     with open("/proc/thread-self/schedstat") as file:
         return int(file.read().split()[1]) / 1e9
-
-
-def tune(sock: socket.socket) -> None:
-    """Disable Nagle's algorithm."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def set_batch(connection: Incoming) -> None:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
-from typing import Any
 
 # An interval that contains all probes.
 ALWAYS_NS = (0, 1 << 62)
@@ -59,17 +58,14 @@ class Ticks:
 
 def read_records(text: str) -> tuple[list[PairRecord], Ticks]:
     """Parse a prober's records, in the format that `traffic_gen.probes.prober` describes."""
-    recorded = json.loads(text)
-    pairs = [_pair_record(entry) for entry in recorded["pairs"]]
+    recorded, pairs = json.loads(text), list[PairRecord]()
+    for pair in recorded["pairs"]:
+        delays_ns = pair["delay_ns"]
+        sent_ns = tuple(accumulate(pair["gap_ns"], initial=pair["first_ns"])) if delays_ns else ()
+        both = enumerate(zip(sent_ns, delays_ns, strict=True))
+        arrived = {number: sent + delay for number, (sent, delay) in both if delay is not None}
+        pairs.append(PairRecord(pair["name"], sent_ns, arrived))
     return pairs, Ticks(recorded["ticks"], recorded["skipped"])
-
-
-def _pair_record(entry: Mapping[str, Any]) -> PairRecord:
-    delays_ns = entry["delay_ns"]
-    sent_ns = tuple(accumulate(entry["gap_ns"], initial=entry["first_ns"])) if delays_ns else ()
-    both = enumerate(zip(sent_ns, delays_ns, strict=True))
-    arrived = {number: sent + delay for number, (sent, delay) in both if delay is not None}
-    return PairRecord(entry["name"], sent_ns, arrived)
 
 
 def blackouts(record: PairRecord) -> list[Blackout]:

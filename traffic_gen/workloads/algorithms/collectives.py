@@ -11,7 +11,7 @@ from model.prediction import closed_forms as closed
 from model.prediction.nccl_tuning import NVLS, RING, TREE
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.workloads.algorithms import all_to_all, reductions, rooted
+from traffic_gen.workloads.algorithms import all_to_all, reductions
 from traffic_gen.workloads.algorithms.builder import Builder
 
 # Number of slices that algorithms cut each chunk into, unless a workload says otherwise.
@@ -127,21 +127,21 @@ ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.ALL_TO_ALL, "spreading"): Algorithm(
         all_to_all.spreading_all_to_all, closed.TWO_STEP, DEFAULT_SLICES
     ),
-    (Collective.BROADCAST, "ring"): Algorithm(rooted.ring_broadcast, closed.CHAIN),
+    (Collective.BROADCAST, "ring"): Algorithm(reductions.ring_broadcast, closed.CHAIN),
     (Collective.BROADCAST, "hierarchical"): Algorithm(
-        rooted.hierarchical_broadcast, closed.HIERARCHICAL_BROADCAST
+        reductions.hierarchical_broadcast, closed.HIERARCHICAL_BROADCAST
     ),
-    (Collective.REDUCE, "ring"): Algorithm(rooted.ring_reduce, closed.CHAIN),
+    (Collective.REDUCE, "ring"): Algorithm(reductions.ring_reduce, closed.CHAIN),
     (Collective.REDUCE, "hierarchical"): Algorithm(
-        rooted.hierarchical_reduce, closed.HIERARCHICAL_BROADCAST
+        reductions.hierarchical_reduce, closed.HIERARCHICAL_BROADCAST
     ),
-    (Collective.GATHER, "direct"): Algorithm(rooted.direct_gather, closed.DIRECT_GATHER),
+    (Collective.GATHER, "direct"): Algorithm(reductions.direct_gather, closed.DIRECT_GATHER),
     (Collective.GATHER, "hierarchical"): Algorithm(
-        rooted.hierarchical_gather, closed.HIERARCHICAL_SCATTER
+        reductions.hierarchical_gather, closed.HIERARCHICAL_SCATTER
     ),
-    (Collective.SCATTER, "direct"): Algorithm(rooted.direct_scatter, closed.DIRECT_SCATTER),
+    (Collective.SCATTER, "direct"): Algorithm(reductions.direct_scatter, closed.DIRECT_SCATTER),
     (Collective.SCATTER, "hierarchical"): Algorithm(
-        rooted.hierarchical_scatter, closed.HIERARCHICAL_SCATTER
+        reductions.hierarchical_scatter, closed.HIERARCHICAL_SCATTER
     ),
     (Collective.SEND_RECV, "chain"): Algorithm(
         send_recv_chain, closed.STAGES, MICROBATCHES, shards=lambda _grid: 1
