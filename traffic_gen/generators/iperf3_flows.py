@@ -187,8 +187,7 @@ class Iperf3Flows:
             if flow.server.poll() is not None:
                 raise EmulationError(f"iperf3: the server of ranks {flow.pair} has ended")
             for role, process in (("client", flow.client), ("server", flow.server)):
-                what = f"iperf3: the {role} of ranks {flow.pair}"
-                require_not_stopped(process.pid, what)
+                require_not_stopped(process.pid, f"iperf3: the {role} of ranks {flow.pair}")
 
     def _counters(self) -> Ints:
         """Return bytes sent and received, retransmits, and packets out of order of each rank.

@@ -278,12 +278,11 @@ class _Build:
 
     def beside(self, stage: int, collective: Collective, part: float) -> list[Arrivals]:
         """Add the same beside the passes, after those before; return what arrives."""
-        arrived = []
-        for groups in self.data_groups(stage, part):
-            if arrivals := self.transfers(Dimension.DATA, *groups, collective, Lane.BESIDE):
-                self.steps.set_front(*arrivals, Lane.BESIDE)
-                arrived.append(arrivals)
-        return arrived
+        return [
+            arrivals
+            for groups in self.data_groups(stage, part)
+            for arrivals in self.collective(Dimension.DATA, *groups, collective, Lane.BESIDE)
+        ]
 
     def data_groups(self, stage: int, part: float) -> Iterator[tuple[Ints, int, float]]:
         """Yield data-parallel groups and the copies of each expert, with a part of their bytes."""
@@ -295,13 +294,6 @@ class _Build:
     # Steps
 
     def collective(
-        self, dimension: Dimension, groups: Ints, inside: int, size: float, collective: Collective
-    ) -> None:
-        """Add a collective; each rank goes on when all of its transfers have arrived."""
-        if arrivals := self.transfers(dimension, groups, inside, size, collective):
-            self.steps.extend(*arrivals)
-
-    def transfers(
         self,
         dimension: Dimension,
         groups: Ints,
@@ -309,14 +301,15 @@ class _Build:
         real_bytes: float,
         collective: Collective,
         lane: Lane = Lane.PASSES,
-    ) -> Arrivals | None:
+    ) -> list[Arrivals]:
         """Add a collective of each group, a row of ranks of which `inside` share a domain.
 
-        Each rank begins after its passes so far, and after what it has in the lane.
+        Each rank begins after its passes so far, and after what it has in the lane, where it goes
+        on when all of its transfers have arrived. Return what arrives, if there is any collective.
         """
         count, ranks = groups.shape
         if ranks == 1 or not real_bytes:
-            return None
+            return []
         algorithm = self.all_to_all if collective is Collective.ALL_TO_ALL else "hierarchical"
         shape = ranks // inside, inside
         proved = _proved(SizedCollective(collective, algorithm, shape, self.size(real_bytes)))
@@ -330,7 +323,12 @@ class _Build:
         self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in waits))
         for each in dict.fromkeys((Lane.PASSES, lane)):
             self.steps.follow(numbers, source, np.tile(proved.starts, count), each)
-        return groups.ravel(), _numbered(proved.arriving, first).reshape(groups.size, -1)
+        arrivals = groups.ravel(), _numbered(proved.arriving, first).reshape(groups.size, -1)
+        if lane is Lane.PASSES:
+            self.steps.extend(*arrivals)
+        else:
+            self.steps.set_front(*arrivals, lane)
+        return [arrivals]
 
     def compute(self, ranks: Ints, seconds: float) -> None:
         """Add a step of compute at each rank, after all of its earlier steps and arrivals."""

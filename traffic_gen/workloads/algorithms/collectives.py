@@ -71,11 +71,6 @@ def a_part_for_each_rail(grid: JobGrid) -> int:
     return grid.gpus * len(grid.shared_rails)
 
 
-def a_chunk_for_each_rail(grid: JobGrid) -> int:
-    """Return the number of chunks: one for each NIC that all domains have."""
-    return len(grid.shared_rails)
-
-
 ALGORITHMS: dict[Named, Algorithm] = {
     (Collective.ALL_REDUCE, "ring"): Algorithm(reductions.ring_all_reduce, closed.RING_ALL_REDUCE),
     (Collective.ALL_REDUCE, "rings"): Algorithm(
@@ -94,7 +89,7 @@ ALGORITHMS: dict[Named, Algorithm] = {
         reductions.double_tree_all_reduce,
         closed.DOUBLE_TREE,
         TREE_SLICES,
-        shards=a_chunk_for_each_rail,
+        shards=lambda grid: len(grid.shared_rails),
     ),
     (Collective.ALL_GATHER, "ring"): Algorithm(reductions.ring_all_gather, closed.RING),
     (Collective.ALL_GATHER, "rings"): Algorithm(
