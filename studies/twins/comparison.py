@@ -245,7 +245,7 @@ def lost_at_scale() -> Iterator[Result]:
         job = Job(transformer("gpt-1t"), DEFAULT.batch, DEFAULT.recomputation, cluster)
         evaluation = best(job)
         assert evaluation is not None
-        lost = losses(job, evaluation)
+        lost = losses(evaluation)
         # a GPU without a spare takes its domain
         yield {"K": size, **lost, "domain": lost["gpu"]}
 
