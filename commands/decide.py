@@ -8,7 +8,7 @@ import typer
 from commands.options import AsJson
 from commands.output import draw_figure, print_result
 from results.sections.modeled import decision_sections
-from studies.decision.decision import decide_object, load_cluster
+from studies.decision import decide_object, load_cluster
 
 
 def decide(

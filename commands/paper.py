@@ -17,8 +17,7 @@ from results.store.runs import DEFAULT_STORE
 from studies.paper.claims import paper_object
 from studies.paper.values import TABLES
 from studies.twins.comparison import measured_object
-from studies.twins.plan import Planned, measure, planned, to_run
-from studies.twins.points import TWINS
+from studies.twins.points import TWINS, Planned, measure, planned, to_run
 
 # fmt: off
 Part = Literal[
