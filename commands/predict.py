@@ -118,8 +118,8 @@ def predict(
 
 def _sizes(begin: str, end: str) -> list[float]:
     """Parse the bounds of sizes; return those sizes in bytes, each twice the last."""
-    least = _quantity("--begin", begin, SIZES, SIZE_BOUNDS)
-    most = _quantity("--end", end, SIZES, SIZE_BOUNDS)
+    least = _parsed("--begin", begin, bounded_quantity, SIZES, *SIZE_BOUNDS)
+    most = _parsed("--end", end, bounded_quantity, SIZES, *SIZE_BOUNDS)
     if most < least:
         raise InputError(Problem("--end", "must be at least --begin"))
     return [least * 2**step for step in range(1 + int(log2(most / least)))]
@@ -136,22 +136,14 @@ def _loaded(
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):
         kinds = COMPARED if fabric is None else (fabric,)
-        grid = _grid(path, changes, _size_bytes(overrides))
-        return load_trace(path, {"kinds": kinds, **grid}, overrides)
+        return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
     if changes or fabric:
         option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
         raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))
     return load(path, overrides, on_paper=True)
 
 
-def _size_bytes(overrides: list[str]) -> int | None:
-    """Return the size that overrides give the trace, if any."""
-    key = "workloads.0.size="
-    given = [text.removeprefix(key) for text in overrides if text.startswith(key)]
-    return round(_parsed("--set", given[-1], size_in_bytes)) if given else None
-
-
-def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[str, Any]:
+def _grid(path: Path, changes: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
     """Return the platform and the HB domains of a trace: by default, as many as its ranks fill."""
     # Formats of traces are imported only where there is one.
     from traffic_gen.traces.formats.nodes import Defaults
@@ -159,6 +151,9 @@ def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[s
 
     platform = PLATFORMS[changes.get("platform", PLATFORM)]
     gpus = changes.get("gpus", len(files_of(path)))
+    key = "workloads.0.size="
+    sizes = [text.removeprefix(key) for text in overrides if text.startswith(key)]
+    size_bytes = round(_parsed("--set", sizes[-1], size_in_bytes)) if sizes else None
     if "gpus" not in changes and gpus == 1:
         gpus = read_trace(path, Defaults(platform.domain_size, size_bytes)).ranks
     size = changes.get("domain_size", min(gpus, platform.domain_size))
@@ -198,17 +193,12 @@ def _latency_s(text: str) -> float:
     """Parse a latency in seconds; none at all needs no unit."""
     if NO_TIME.fullmatch(text):
         return 0.0
-    return _quantity("--latency", text, TIMES, TIME_BOUNDS)
+    return _parsed("--latency", text, bounded_quantity, TIMES, *TIME_BOUNDS)
 
 
-def _quantity(option: str, text: str, units: dict[str, float], bounds: tuple[str, str]) -> float:
-    """Parse the value of an option, a number with a unit."""
-    return _parsed(option, text, lambda text: bounded_quantity(text, units, *bounds))
-
-
-def _parsed(option: str, text: str, parse: Callable[[str], float]) -> float:
+def _parsed(option: str, text: str, parse: Callable[..., float], *how: Any) -> float:
     """Parse the value of an option; raise `InputError` for one that is wrong."""
     try:
-        return parse(text)
+        return parse(text, *how)
     except ValueError as error:
         raise InputError(Problem(option, str(error))) from error

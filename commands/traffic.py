@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from commands import train
-from commands.options import AsJson, Store, configuration_names
+from commands.options import AsJson, Figure, Store, configuration_names
 from commands.output import draw_figure, print_result
 from model.errors import InputError, Problem
 from model.training.iteration import Evaluation
@@ -37,9 +37,7 @@ def traffic(
     domain_size: train.DomainSize = None,
     platform: train.PlatformName = None,
     search: train.Search = False,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="draw the heat map: PATH.svg and PATH.png")
-    ] = None,
+    figure: Figure = None,
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="count what a stored run's iteration sent")
     ] = None,

@@ -37,7 +37,7 @@ PAGES = (
     DOCS / "explanation" / "model.md",
     DOCS / "explanation" / "roce.md",
 )
-MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
+MARKER = re.compile(r"(<!--figure:([\w-]+)-->)\n.*?<!--end-->\n", re.DOTALL)
 # A line of code that imports nothing: modules that move change no figure.
 CODE = "^([^fi]|f[^r]|i[^m])"
 CHANGED = "; **its code has changed since**"
@@ -76,37 +76,30 @@ def recording(
     begun_s, before_s = time.monotonic(), stolen_s()
     yield
     if record:
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         cores_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
-        machine = {**_machine(clock), "steal": round((stolen_s() - before_s) / cores_s, 4)}
-        commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
-        date = datetime.now(UTC).date().isoformat()
+        machine = {
+            "cores": os.cpu_count(),
+            "memory_gib": round(memory_bytes / 2**30),
+            "kernel": platform.release(),
+            "cpu": model_name(),
+            "clock": clock,
+            "steal": round((stolen_s() - before_s) / cores_s, 4),
+        }
         figure = Figure(
-            command or f"./railbed bench {name}",
-            commit,
-            date,
-            machine,
-            [_rounded(row) for row in rows],
+            command=command or f"./railbed bench {name}",
+            commit=first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+            date=datetime.now(UTC).date().isoformat(),
+            machine=machine,
+            rows=[{key: _rounded(value) for key, value in row.items()} for row in rows],
         )
         FOLDER.mkdir(parents=True, exist_ok=True)
         write_text(FOLDER / f"{name}.json", figure.text())
 
 
-def _rounded(row: Row) -> Row:
-    """Return a row whose floats have six digits."""
-    return {
-        key: float(f"{value:.6g}") if isinstance(value, float) else value
-        for key, value in row.items()
-    }
-
-
-def _machine(clock: str) -> dict[str, Any]:
-    return {
-        "cores": os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "kernel": platform.release(),
-        "cpu": model_name(),
-        "clock": clock,
-    }
+def _rounded(value: Any) -> Any:
+    """Return a float with six digits; any other value as it is."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -228,14 +221,14 @@ def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
             }
 
 
-def _largest(rows: Sequence[Row]) -> Iterator[Row]:
-    most = max(row["gpus"] for row in rows)
-    return (row for row in rows if row["gpus"] == most)
+def _most(key: str, begins: str = "") -> Callable[[Sequence[Row]], list[Row]]:
+    """Keep the rows with the largest value of a key, and of cases whose names begin so."""
 
+    def kept(rows: Sequence[Row]) -> list[Row]:
+        most = max(row[key] for row in rows)
+        return [row for row in rows if row[key] == most and row.get("case", "").startswith(begins)]
 
-def _fast_rail_only(rows: Sequence[Row]) -> Iterator[Row]:
-    most = max(row["nic_mbps"] for row in rows)
-    return (r for r in rows if r["nic_mbps"] == most and r["case"].startswith("rail-only"))
+    return kept
 
 
 def _hard(rows: Sequence[Row]) -> Iterator[Row]:
@@ -349,11 +342,11 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "terms": (
         Table(
             "nic_mbps case headers bursts last_segment acknowledgements probes latency",
-            of=_fast_rail_only,
+            of=_most("nic_mbps", "rail-only"),
         ),
     ),
     "schedules": (
-        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
+        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_most("gpus")),
     ),
     "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
@@ -383,14 +376,15 @@ def rendered(name: str, figure: Figure) -> str:
 
 
 def _origin(name: str, figure: Figure) -> str:
-    """What is known about the origin: commit, date; the machine where it is not the usual one."""
+    """What is known about the origin: commit, date; the machine, unless measurements.md has it."""
     machine = figure.machine
+    size = machine["cores"], machine["memory_gib"]
     parts = [f"`{figure.command}`", f"[data](../reference/figures/{name}.json)"]
     if figure.commit != UNKNOWN:
         parts.append(f"commit {figure.commit}")
     if figure.date[:1].isdigit():
         parts.append(figure.date)
-    if not _is_usual(machine):
+    if size != (2, 24) or not machine["kernel"].startswith("6.18"):
         cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
         parts.append(f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}")
     if machine["steal"] != UNKNOWN:
@@ -398,33 +392,22 @@ def _origin(name: str, figure: Figure) -> str:
     return "; ".join(parts)
 
 
-def _is_usual(machine: Mapping[str, Any]) -> bool:
-    """Whether a machine is the one that measurements.md describes."""
-    size = machine["cores"], machine["memory_gib"]
-    return size == (2, 24) and machine["kernel"].startswith("6.18")
-
-
 def _has_changed(name: str, commit: str) -> bool:
     """Whether a later commit has changed code of the benchmark's module, or its scenario."""
     if commit == UNKNOWN or name not in BENCHMARKS:
         return False
     git, since = ("git", "-C", str(ROOT)), commit.removesuffix("-dirty")
+    later = ("log", "--oneline", "-G", CODE, f"{since}..", "--", *code_of(name))
     # A commit that did not become a part of the history measured other code.
-    if not first_line(*git, "merge-base", since, "HEAD").startswith(since):
-        return True
-    return bool(
-        first_line(*git, "log", "--oneline", "-G", CODE, f"{since}..", "--", *code_of(name))
-    )
+    is_past = first_line(*git, "merge-base", since, "HEAD").startswith(since)
+    return not is_past or bool(first_line(*git, *later))
 
 
 def page(text: str) -> str:
     """The text of a page with all its tables rendered anew."""
-
-    def anew(match: re.Match[str]) -> str:
-        name = match[1]
-        return f"<!--figure:{name}-->\n{rendered(name, read(name))}\n<!--end-->\n"
-
-    return MARKER.sub(anew, text)
+    return MARKER.sub(
+        lambda found: f"{found[1]}\n{rendered(found[2], read(found[2]))}\n<!--end-->\n", text
+    )
 
 
 if __name__ == "__main__":
