@@ -46,7 +46,7 @@ def bench(
         return _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
     if Needs.FABRIC in benchmark.needs:
         containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
-        offer = "" if Needs.NOISE in benchmark.needs else NEEDS_NO_ROOT
+        offer = "" if Needs.REAL_CLOCK in benchmark.needs else NEEDS_NO_ROOT
         ready(None if containers else "process", offer)
     given = {"minutes": minutes, "seed": seed}
     options = {key: value for key, value in given.items() if key in benchmark.options}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from commands.options import NEEDS_NO_ROOT, AsJson, Proxies, Store, ready
+from commands.options import AsJson, Proxies, Store, ready
 from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.progress import human_remaining
@@ -63,7 +63,7 @@ def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_js
         raise InputError(Problem("--measure", f"cannot be combined with a figure, got {part!r}"))
     plan = planned(TWINS, store)
     _print_plan(plan)
-    kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
+    kind, lines = ready(proxies), Lines(err)
     results = measure(plan, lambda one: run(one, kind, store, lines), lines)
     result = measured_object(plan, results)
     with writing(to):

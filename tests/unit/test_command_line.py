@@ -185,6 +185,8 @@ SMALL = ("own.yaml", "--proxies", "process")
         (("failures", "--proxies", "process"), True),
         (("bench", "agents"), True),
         (("bench", "noise"), False),
+        (("bench", "live"), False),
+        (("paper", "--measure", "--proxies", "process"), False),
         (("up", *SMALL), False),
         (("doctor", "--proxies", "process"), False),
     ],
