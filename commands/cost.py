@@ -13,7 +13,6 @@ from model.fabric.spec import Planes
 from results.sections.modeled import cost_sections
 from scenarios.format.prices import DEFAULT, load_prices
 
-SCHEMA = "railbed.cost/1"
 MOST_GPUS, MOST_RADIX, MOST_PORTS = 10**9, 10**6, 2
 
 DomainSize = Annotated[int, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")]
@@ -36,7 +35,7 @@ def cost(
     """Print the networks of both fabrics for these sizes, at these prices."""
     nics = Nics(gpus_per_nic, nic_ports, planes)
     _require_possible(gpus, radix, domain_size, nics)
-    asked = {"schema": SCHEMA, "gpus": gpus, "radix": radix, "domain_size": domain_size}
+    asked = {"schema": "railbed.cost/1", "gpus": gpus, "radix": radix, "domain_size": domain_size}
     asked |= {"gpus_per_nic": gpus_per_nic, "nic_ports": nic_ports, "planes": planes.value}
     costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices, nics)
     print_result({**asked, **costs}, as_json, cost_sections)

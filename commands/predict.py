@@ -25,9 +25,7 @@ from scenarios.load import load, load_trace
 from scenarios.planning.on_paper import left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
-from traffic_gen.workloads.task import Task
 
-SCHEMA = "railbed.predict/1"
 # A custom fabric has links, which no option gives.
 Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
@@ -37,8 +35,6 @@ BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
 # Framings of RDMA, and the MTUs of its paths (IBTA specification, volume 1).
 RDMA, MTUS = ("roce", "infiniband"), (256, 512, 1024, 2048, 4096)
-# Of a trace, unless options say otherwise.
-PLATFORM = "dgx-h100"
 # An execution on paper has no repeats to check, and is not thinned out.
 UNMEASURED = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
 
@@ -104,14 +100,19 @@ def predict(
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
-        named = {"schema": SCHEMA, "framing": shown, "left_out": left_out(loaded)}
+        named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
         print_result({**named, "cases": cases}, as_json, prediction_sections)
         return
     sizes = _sizes(begin or BEGIN, end or END)
     runs = [_as_run(asdict(case)) for case in on_paper(_ranged(loaded, sizes), packets, link_s)]
     for name, together in groups(runs).items():
         print(*rows_as_printed(name, together), sep="\n")
-    bare = (case.name for case in loaded.cases if not _has_columns(case.task))
+    # Of collectives of equally many ranks each, nccl-tests have columns.
+    bare = (
+        case.name
+        for case in loaded.cases
+        if not isinstance(case.task, SizedCollective) or case.task.members is None
+    )
     for what in (*bare, *left_out(loaded)):
         print(f"# not predicted: {what}")
 
@@ -123,11 +124,6 @@ def _sizes(begin: str, end: str) -> list[float]:
     if most < least:
         raise InputError(Problem("--end", "must be at least --begin"))
     return [least * 2**step for step in range(1 + int(log2(most / least)))]
-
-
-def _has_columns(task: Task) -> bool:
-    """Whether nccl-tests have columns for work: for collectives of equally many ranks each."""
-    return isinstance(task, SizedCollective) and task.members is not None
 
 
 def _loaded(
@@ -149,7 +145,7 @@ def _grid(path: Path, changes: dict[str, Any], overrides: list[str]) -> dict[str
     from traffic_gen.traces.formats.nodes import Defaults
     from traffic_gen.traces.reading import files_of, read_trace
 
-    platform = PLATFORMS[changes.get("platform", PLATFORM)]
+    platform = PLATFORMS[changes.get("platform", "dgx-h100")]
     gpus = changes.get("gpus", len(files_of(path)))
     key = "workloads.0.size="
     sizes = [text.removeprefix(key) for text in overrides if text.startswith(key)]

@@ -29,7 +29,6 @@ from scenarios.format.prices import DEFAULT, load_prices
 from scenarios.format.training import load_configuration, model_remarks, names
 from scenarios.format.units import Platform, Tokens
 
-SCHEMA = "railbed.decide/1"
 # Commands that measure a modeled figure on an emulated twin.
 MEASURED_BY = {
     "all_to_all_slowdown": "sudo ./railbed run quickstart",
@@ -317,7 +316,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
     return {
-        "schema": SCHEMA,
+        "schema": "railbed.decide/1",
         "gpus": file.gpus,
         "platform": file.platform,
         "basis": "modeled",

@@ -40,7 +40,9 @@ PAGES = (
 MARKER = re.compile(r"(<!--figure:([\w-]+)-->)\n.*?<!--end-->\n", re.DOTALL)
 # A line of code that imports nothing: modules that move change no figure.
 CODE = "^([^fi]|f[^r]|i[^m])"
-CHANGED = "; **its code has changed since**"
+CHANGED = "; **code changed since**"
+# A share of the processor's time that a figure names.
+MUCH_STEAL = 0.01
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,6 @@ TITLES = {
     "asked": "noise",
     "cpu_s_per_gbyte": "CPU s / GB",
     "cpu_s_per_gigabyte": "CPU s / GB",
-    "cpu_s_per_gbyte_and_gpu": "CPU s / GB and GPU",
     "machine_mib_per_gpu": "MiB / GPU",
     "observed": "by observation",
     "replay_ratio": "of its replay",
@@ -290,7 +291,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("collective carried_gbit_per_s nominal_gbit_per_s"),
     ),
     "startup": (Table("fabric proxies gpus up_s up_max_s down_s proxy_mib"),),
-    "growth": (Table("gpus up_s machine_mib_per_gpu cpu_s_per_gbyte cpu_s_per_gbyte_and_gpu"),),
+    "growth": (Table("gpus up_s machine_mib_per_gpu cpu_s_per_gbyte"),),
     "noise": (Table("case ratio", across="asked"),),
     "gate": (Table("asked observed cases error_least error_most right", of=_by_verdict),),
     "buckets": (Table("asked depth_ms ratio", across="case"),),
@@ -301,9 +302,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "confirmed_median_ms lost_probes_unaffected probes_unaffected"
         ),
     ),
-    "experiments": (
-        Table("scenario fault strategy fabric blackout_ms replay_ratio ratio verdict"),
-    ),
+    "experiments": (Table("scenario fabric blackout_ms replay_ratio ratio verdict"),),
     "sharing": (Table("case fault forwarded weight spread ratio ratio_least ratio_most uneven"),),
     "mininet": (
         Table(
@@ -387,7 +386,7 @@ def _origin(name: str, figure: Figure) -> str:
     if size != (2, 24) or not machine["kernel"].startswith("6.18"):
         cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
         parts.append(f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}")
-    if machine["steal"] != UNKNOWN:
+    if isinstance(machine["steal"], float) and machine["steal"] >= MUCH_STEAL:
         parts.append(f"steal {_cell('steal', machine['steal'])}")
     return "; ".join(parts)
 

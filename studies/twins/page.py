@@ -189,7 +189,10 @@ def _losses(result: Result) -> Section:
         "Fault tolerance: what is lost when a part fails",
         ("K", "NIC link", "rail switch", "either, to one NIC", "GPU", "HB domain"),
         [
-            (f"{row['K']}", *(_share(row[part]) for part in parts))
+            (
+                f"{row['K']}",
+                *("all" if row[part] is None else f"{row[part]:.2%}" for part in parts),
+            )
             for row in result["failures"]["at_scale"]
         ],
         f"GPT-1T on {DEFAULT.gpus} GPUs, rail-only, modeled: the traffic of a lost NIC is spread "
@@ -197,10 +200,6 @@ def _losses(result: Result) -> Section:
         "each step of a ring, as in the experiments; all domains wait for that one. Without a "
         "spare, a GPU's domain leaves the job.",
     )
-
-
-def _share(loss: float | None) -> str:
-    return "all" if loss is None else f"{loss:.2%}"
 
 
 def _experiments(result: Result) -> Section:
