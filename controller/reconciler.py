@@ -38,7 +38,7 @@ REPAIR_BARRIER_TIMEOUT_S = 0.003
 START_PATIENCE_S = 0.005
 # The ports of a dead switch lose carrier one after the other: gather them for one update, until
 # none has come for a while. Links that flap must not delay the others.
-GATHERING_S = 0.002
+GATHERING_S = 0.001
 MOST_GATHERINGS = 5
 # Open vSwitch answers a barrier before its flow cache has the new rules. While the old paths work,
 # there is time to wait for that.

@@ -170,10 +170,11 @@ def _differ(transfers: Transfers, earlier: Ints, later: Ints) -> Bools:
 def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
     """Return the pairs of transfers on one connection that are a window apart."""
     sent = np.flatnonzero(~transfers.is_compute)
-    ends = np.stack([transfers.source, transfers.destination, transfers.lane])[:, sent]
-    order = np.lexsort((sent, *ends[::-1]))
+    ends = transfers.source[sent], transfers.destination[sent], transfers.lane[sent]
+    connection = np.ravel_multi_index(ends, [end.max(initial=0) + 1 for end in ends])
+    order = np.argsort(connection, kind="stable")
     first, last = order[:-window], order[window:]
-    same = (ends[:, first] == ends[:, last]).all(axis=0)
+    same = connection[first] == connection[last]
     return sent[first[same]], sent[last[same]]
 
 

@@ -16,8 +16,8 @@ from contextlib import suppress
 
 RECORD = struct.Struct("=qq")
 SIGN_OF_LIFE_NS = 50_000_000
-# Above all of normal priority, below all other real-time processes.
-PRIORITY = 1
+# Above all of normal priority and what Railbed runs in real time, below all other processes.
+PRIORITY = 2
 
 
 def run_first(core: int) -> None:

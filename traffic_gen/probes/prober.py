@@ -236,8 +236,8 @@ def _socket_in(process_id: int, kind: socket.SocketKind, protocol: int = 0) -> s
 def main(plan: Path, records: Path) -> None:
     """Probe as planned until SIGTERM, then write the records."""
     _libc.prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0)
-    with suppress(OSError):  # it needs little processor time, but at once
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    with suppress(OSError):  # it needs little processor time, but at once: before the controller
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(2))
     prober = Prober(json.loads(plan.read_text()))
     signal.signal(signal.SIGTERM, prober.stop)
     gc.disable()
