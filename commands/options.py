@@ -186,8 +186,14 @@ def page(live: bool, at: str) -> Iterator["LiveFeed | None"]:
 def require_possible(scenario: "Scenario") -> None:
     """Refuse fabrics and faults that this kernel cannot make; only root can check."""
     require_fabrics(scenario)
-    if os.geteuid() == 0:
-        _require_faults(scenario)
+    if os.geteuid() != 0 or not scenario.has_faults:
+        return
+    from testbed.faults.injector import missing_for
+
+    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
+    missing = {mode: missing_for(mode) for mode in sorted(modes)}
+    if problems := [Problem(scenario.places[mode], what) for mode, what in missing.items() if what]:
+        raise InputError(*problems)
 
 
 def require_fabrics(scenario: "Scenario") -> None:
@@ -225,15 +231,4 @@ def _require_queues(scenario: "Scenario") -> None:
     if any(spec.nic.queue.ecn for spec in queued):
         missing.append((places[QUEUE], missing_red()))
     if problems := [Problem(where, what) for where, what in missing if what]:
-        raise InputError(*problems)
-
-
-def _require_faults(scenario: "Scenario") -> None:
-    if not scenario.has_faults:
-        return
-    from testbed.faults.injector import missing_for
-
-    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
-    missing = {mode: missing_for(mode) for mode in sorted(modes)}
-    if problems := [Problem(scenario.places[mode], what) for mode, what in missing.items() if what]:
         raise InputError(*problems)

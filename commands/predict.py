@@ -35,8 +35,6 @@ BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
 # Framings of RDMA, and the MTUs of its paths (IBTA specification, volume 1).
 RDMA, MTUS = ("roce", "infiniband"), (256, 512, 1024, 2048, 4096)
-# An execution on paper has no repeats to check, and is not thinned out.
-UNMEASURED = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
 
 
 def predict(
@@ -176,9 +174,11 @@ def _ranged(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
 
 def _as_run(case: dict[str, Any]) -> dict[str, Any]:
     """Return a case with the keys that a run's case has for the same values."""
+    # An execution on paper has no repeats to check, and is not thinned out.
+    unmeasured = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
     return {
         **case,
-        **UNMEASURED,
+        **unmeasured,
         "real_s": case["completion_s"],
         "algbw_gbyte_per_s": case["algbw"],
         "busbw_gbyte_per_s": case["busbw"],
