@@ -44,9 +44,6 @@ class Listed(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         """Begin the call of the command, or the completion of its words."""
-        return self._loaded().make_context(info_name, args, *rest, **extra)
-
-    def _loaded(self) -> Any:
         module = import_module(f"commands.{self.name}")
         # `commands/__main__.py` has disabled it; modules stay, and need no search.
         gc.freeze()
@@ -58,7 +55,7 @@ class Listed(TyperCommand):
             epilog=f"Example: {self._row.example}",
             context_settings={"ignore_unknown_options": self._row.takes_words},
         )(getattr(module, self._row.function or str(self.name)))
-        return get_command(alone)
+        return get_command(alone).make_context(info_name, args, *rest, **extra)
 
 
 class Commands(TyperGroup):
@@ -184,7 +181,7 @@ def plugins_first(arguments: Sequence[str]) -> list[str]:
 
     Words after `--` belong to a user's own command.
     """
-    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
     moved, left = list[str](), list[str]()
     words: Iterator[str] = iter(arguments[:end])
     for word in words:

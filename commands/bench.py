@@ -1,7 +1,7 @@
 """The command `bench`."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,26 +37,25 @@ def bench(
     clock: Clock = "real",
     fresh: Fresh = False,
 ) -> bool:
-    """Measure a benchmark by one of the clocks; return whether it failed."""
+    """Measure a benchmark by one of the clocks, and print each row; return whether it failed."""
     if name not in BENCHMARKS:
         what = f"must be one of {', '.join(BENCHMARKS)}, got {name!r}"
         raise InputError(Problem("bench NAME", what))
     benchmark = BENCHMARKS[name]
     if is_virtual(clock, None, fresh=fresh):
         return _bench_virtually(name, benchmark, as_json, store, fresh=fresh, record=record)
-    _require_ready(benchmark)
+    if Needs.FABRIC in benchmark.needs:
+        containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
+        offer = "" if Needs.REAL_CLOCK in benchmark.needs else NEEDS_NO_ROOT
+        ready(None if containers else "process", offer)
     given = {"minutes": minutes, "seed": seed}
     options = {key: value for key, value in given.items() if key in benchmark.options}
-    return _bench(name, benchmark.measure(store, **options), as_json, record=record)
-
-
-def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, record: bool) -> bool:
-    """Print each row at once: on standard error if the result is a JSON object."""
     rows: list[Row] = []
     with recording(name, rows, record=record):
         try:
-            for row in measured:
+            for row in benchmark.measure(store, **options):
                 rows.append(row)
+                # On standard error if the result is a JSON object.
                 (err if as_json else out).print(_line(row), soft_wrap=True)
         finally:
             if as_json:
@@ -65,13 +64,6 @@ def _bench(name: str, measured: Iterator[dict[str, Any]], as_json: bool, *, reco
             what = f"{len(lost)} parts of the benchmark ended early; their rows say why"
             raise EmulationError(what)
     return not all(row.get("judged_right", True) for row in rows)
-
-
-def _require_ready(benchmark: Benchmark) -> None:
-    if Needs.FABRIC in benchmark.needs:
-        containers = Needs.CONTAINERS in benchmark.needs and not in_virtual_clock()
-        offer = "" if Needs.NOISE in benchmark.needs else NEEDS_NO_ROOT
-        ready(None if containers else "process", offer)
 
 
 def _bench_virtually(

@@ -13,7 +13,6 @@ from model.fabric.spec import Planes
 from results.sections.modeled import cost_sections
 from scenarios.format.prices import DEFAULT, load_prices
 
-SCHEMA = "railbed.cost/1"
 MOST_GPUS, MOST_RADIX, MOST_PORTS = 10**9, 10**6, 2
 
 DomainSize = Annotated[int, typer.Option("--domain-size", metavar="K", help="GPUs of an HB domain")]
@@ -34,29 +33,16 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """Print the networks of both fabrics for these sizes, at these prices."""
-    _require_sizes(gpus, radix, domain_size)
     nics = Nics(gpus_per_nic, nic_ports, planes)
-    _require_nics(domain_size, nics)
-    asked = {"schema": SCHEMA, "gpus": gpus, "radix": radix, "domain_size": domain_size}
+    _require_possible(gpus, radix, domain_size, nics)
+    asked = {"schema": "railbed.cost/1", "gpus": gpus, "radix": radix, "domain_size": domain_size}
     asked |= {"gpus_per_nic": gpus_per_nic, "nic_ports": nic_ports, "planes": planes.value}
     costs = networks(gpus, radix, domain_size, load_prices(prices or DEFAULT).prices, nics)
     print_result({**asked, **costs}, as_json, cost_sections)
 
 
-def _require_nics(domain_size: int, nics: Nics) -> None:
-    """Raise `InputError` for NICs that no domain has."""
-    if nics.gpus_per_nic < 1 or domain_size % nics.gpus_per_nic:
-        what = f"must divide the {domain_size} GPUs of an HB domain, got {nics.gpus_per_nic}"
-        raise InputError(Problem("--gpus-per-nic", what))
-    if not 1 <= nics.ports <= MOST_PORTS:
-        raise InputError(Problem("--nic-ports", f"must be 1 or {MOST_PORTS}, got {nics.ports}"))
-    if nics.planes is Planes.SEPARATE and nics.ports == 1:
-        what = "needs two ports; a NIC has 1 port"
-        raise InputError(Problem("--planes", what, "add --nic-ports 2"))
-
-
-def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:
-    """Raise `InputError` with every size that no fabric has."""
+def _require_possible(gpus: int, radix: int, domain_size: int, nics: Nics) -> None:
+    """Raise `InputError` with every size that no fabric has, or for NICs that no domain has."""
     problems = []
     if not 1 <= gpus <= MOST_GPUS:
         problems.append(Problem("--gpus", f"must be 1 to {MOST_GPUS}, got {gpus}"))
@@ -68,3 +54,11 @@ def _require_sizes(gpus: int, radix: int, domain_size: int) -> None:
         problems.append(Problem("--domain-size", what))
     if problems:
         raise InputError(*problems)
+    if nics.gpus_per_nic < 1 or domain_size % nics.gpus_per_nic:
+        what = f"must divide the {domain_size} GPUs of an HB domain, got {nics.gpus_per_nic}"
+        raise InputError(Problem("--gpus-per-nic", what))
+    if not 1 <= nics.ports <= MOST_PORTS:
+        raise InputError(Problem("--nic-ports", f"must be 1 or {MOST_PORTS}, got {nics.ports}"))
+    if nics.planes is Planes.SEPARATE and nics.ports == 1:
+        what = "needs two ports; a NIC has 1 port"
+        raise InputError(Problem("--planes", what, "add --nic-ports 2"))

@@ -5,17 +5,15 @@ from typing import Annotated
 
 import typer
 
-from commands.options import AsJson
+from commands.options import AsJson, Figure
 from commands.output import draw_figure, print_result
 from results.sections.modeled import decision_sections
-from studies.decision.decision import decide_object, load_cluster
+from studies.decision import decide_object, load_cluster
 
 
 def decide(
     cluster: Annotated[Path, typer.Argument(metavar="CLUSTER", help="a cluster's YAML file")],
-    figure: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="draw price and time: PATH.svg, PATH.png")
-    ] = None,
+    figure: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the networks of a cluster beside each other, and draw them if asked."""

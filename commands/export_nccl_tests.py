@@ -7,6 +7,7 @@ of place; here one execution stands for both.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from linux.files.user_files import make_folder
@@ -103,7 +104,7 @@ def _object(name: str, cases: Sequence[Case]) -> dict[str, Any]:
 
 
 def _average(cases: Sequence[Case]) -> float:
-    return sum(float(case["busbw_gbyte_per_s"]) for case in cases) / len(cases)
+    return fmean(case["busbw_gbyte_per_s"] for case in cases)
 
 
 def rows_as_printed(name: str, cases: Sequence[Case]) -> Iterator[str]:

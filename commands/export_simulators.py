@@ -37,12 +37,13 @@ class Ran:
 
 def export_chakra(run: Path, folder: Path) -> list[Path]:
     """Write `CASE.RANK.et` for each rank of each case, in emulated bytes and times."""
-    written = []
-    for ran in cases_that_ran(run):
-        trace = trace_of(ran.steps.transfers, ran.steps.gpus)
-        for rank, content in enumerate(chakra_files(trace, _spans(ran))):
-            written.append(_written(folder / f"{ran.name}.{rank}.et", content))
-    return written
+    return [
+        _written(folder / f"{ran.name}.{rank}.et", content)
+        for ran in cases_that_ran(run)
+        for rank, content in enumerate(
+            chakra_files(trace_of(ran.steps.transfers, ran.steps.gpus), _spans(ran))
+        )
+    ]
 
 
 def _spans(ran: Ran) -> dict[int, Span]:
@@ -104,13 +105,12 @@ def cases_that_ran(run: Path) -> Iterator[Ran]:
 
 def _steps(run: Path, scenario: Scenario, ran: Mapping[str, Any]) -> Steps:
     """Build the steps of a case again; raise `InputError` if the run executed other steps."""
-    name, bandwidth_scale = ran["case"], ran["bandwidth_scale"]
+    name = ran["case"]
     noted = read_json(run / folder_name(name) / "prediction.json")["schedule_digest"]
-    for case in scenario.cases:
-        if case.name == name:
-            emulated = replace(scenario.spec_of(case.kind), bandwidth_scale=bandwidth_scale)
-            steps = replace(case, size_scale=ran["size_scale"]).schedule(emulated)
-            if steps.digest == noted:
-                return steps
+    for case in (case for case in scenario.cases if case.name == name):
+        spec = replace(scenario.spec_of(case.kind), bandwidth_scale=ran["bandwidth_scale"])
+        steps = replace(case, size_scale=ran["size_scale"]).schedule(spec)
+        if steps.digest == noted:
+            return steps
     what = f"{name}: Railbed or the trace has changed since the run, and with it the steps"
     raise InputError(Problem(str(run), what))

@@ -1,6 +1,6 @@
 """Options of several commands, with values and completion; what a fabric needs to come up.
 
-Files are completed by the shell itself if no name begins with the word.
+Typer takes the names that begin with a word; if none does, the shell completes files.
 """
 
 import os
@@ -31,28 +31,23 @@ IMPAIRING, QUEUE = ("hb_delay", "hb_loss", "nic_delay", "nic_loss", "links"), "s
 DEFAULT_AT = "127.0.0.1"
 
 
-def scenario_names(incomplete: str) -> list[str]:
+def scenario_names() -> list[str]:
     """Names of the library's scenarios."""
-    return _beginning([path.stem for path in library()], incomplete)
+    return sorted(path.stem for path in library())
 
 
-def configuration_names(incomplete: str) -> list[str]:
+def configuration_names() -> list[str]:
     """Names of the training configurations that come with Railbed."""
-    from scenarios.format.training import SHIPPED
+    from scenarios.format.training import names
 
-    return _beginning([path.stem for path in SHIPPED.glob("*.yaml")], incomplete)
+    return names()
 
 
-def run_names(incomplete: str) -> list[str]:
+def run_names() -> list[str]:
     """Names of the runs in the default store, and `latest`."""
     from results.store.runs import DEFAULT_STORE, stored_runs
 
-    names = [run.name for run in stored_runs(DEFAULT_STORE)]
-    return _beginning(["latest", *names], incomplete)
-
-
-def _beginning(names: list[str], incomplete: str) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))
+    return sorted(["latest", *(run.name for run in stored_runs(DEFAULT_STORE))])
 
 
 ScenarioPath = Annotated[
@@ -82,6 +77,9 @@ Datapath = Annotated[KnownDatapath | None, typer.Option(help="datapath of rail a
 ClockName = Literal["real", "virtual"]
 Clock = Annotated[
     ClockName, typer.Option(help="virtual: counted instructions of a virtual machine, no root")
+]
+Figure = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="draw a figure: PATH.svg and PATH.png")
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="virtual clock: compute known results again")]
 Live = Annotated[bool, typer.Option("--live", help="serve a web page that shows the fabric")]
@@ -188,8 +186,14 @@ def page(live: bool, at: str) -> Iterator["LiveFeed | None"]:
 def require_possible(scenario: "Scenario") -> None:
     """Refuse fabrics and faults that this kernel cannot make; only root can check."""
     require_fabrics(scenario)
-    if os.geteuid() == 0:
-        _require_faults(scenario)
+    if os.geteuid() != 0 or not scenario.has_faults:
+        return
+    from testbed.faults.injector import missing_for
+
+    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
+    missing = {mode: missing_for(mode) for mode in sorted(modes)}
+    if problems := [Problem(scenario.places[mode], what) for mode, what in missing.items() if what]:
+        raise InputError(*problems)
 
 
 def require_fabrics(scenario: "Scenario") -> None:
@@ -228,14 +232,3 @@ def _require_queues(scenario: "Scenario") -> None:
         missing.append((places[QUEUE], missing_red()))
     if problems := [Problem(where, what) for where, what in missing if what]:
         raise InputError(*problems)
-
-
-def _require_faults(scenario: "Scenario") -> None:
-    modes = {fault.mode for faults in scenario.faults.values() for fault in faults}
-    if not modes:
-        return
-    from testbed.faults.injector import missing_for
-
-    missing = [(mode, what) for mode in sorted(modes) if (what := missing_for(mode)) is not None]
-    if missing:
-        raise InputError(*(Problem(scenario.places[mode], what) for mode, what in missing))

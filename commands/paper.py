@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from commands.options import NEEDS_NO_ROOT, AsJson, Proxies, Store, ready
+from commands.options import AsJson, Proxies, Store, ready
 from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
 from execution.sweep.progress import human_remaining
@@ -17,8 +17,7 @@ from results.store.runs import DEFAULT_STORE
 from studies.paper.claims import paper_object
 from studies.paper.values import TABLES
 from studies.twins.comparison import measured_object
-from studies.twins.plan import Planned, measure, planned, to_run
-from studies.twins.points import TWINS
+from studies.twins.points import TWINS, Planned, measure, planned, to_run
 
 # fmt: off
 Part = Literal[
@@ -64,7 +63,7 @@ def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_js
         raise InputError(Problem("--measure", f"cannot be combined with a figure, got {part!r}"))
     plan = planned(TWINS, store)
     _print_plan(plan)
-    kind, lines = ready(proxies, NEEDS_NO_ROOT), Lines(err)
+    kind, lines = ready(proxies), Lines(err)
     results = measure(plan, lambda one: run(one, kind, store, lines), lines)
     result = measured_object(plan, results)
     with writing(to):

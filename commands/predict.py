@@ -25,9 +25,7 @@ from scenarios.load import load, load_trace
 from scenarios.planning.on_paper import left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
-from traffic_gen.workloads.task import Task
 
-SCHEMA = "railbed.predict/1"
 # A custom fabric has links, which no option gives.
 Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
@@ -37,10 +35,6 @@ BEGIN, END = "8 MiB", "8 GiB"
 LEAST_MTU, MOST_MTU = 256, 9216
 # Framings of RDMA, and the MTUs of its paths (IBTA specification, volume 1).
 RDMA, MTUS = ("roce", "infiniband"), (256, 512, 1024, 2048, 4096)
-# Of a trace, unless options say otherwise.
-PLATFORM = "dgx-h100"
-# An execution on paper has no repeats to check, and is not thinned out.
-UNMEASURED = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
 
 
 def predict(
@@ -104,30 +98,30 @@ def predict(
     if like is None:
         cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
-        named = {"schema": SCHEMA, "framing": shown, "left_out": left_out(loaded)}
+        named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
         print_result({**named, "cases": cases}, as_json, prediction_sections)
         return
     sizes = _sizes(begin or BEGIN, end or END)
     runs = [_as_run(asdict(case)) for case in on_paper(_ranged(loaded, sizes), packets, link_s)]
     for name, together in groups(runs).items():
         print(*rows_as_printed(name, together), sep="\n")
-    bare = (case.name for case in loaded.cases if not _has_columns(case.task))
+    # Of collectives of equally many ranks each, nccl-tests have columns.
+    bare = (
+        case.name
+        for case in loaded.cases
+        if not isinstance(case.task, SizedCollective) or case.task.members is None
+    )
     for what in (*bare, *left_out(loaded)):
         print(f"# not predicted: {what}")
 
 
 def _sizes(begin: str, end: str) -> list[float]:
     """Parse the bounds of sizes; return those sizes in bytes, each twice the last."""
-    least = _quantity("--begin", begin, SIZES, SIZE_BOUNDS)
-    most = _quantity("--end", end, SIZES, SIZE_BOUNDS)
+    least = _parsed("--begin", begin, bounded_quantity, SIZES, *SIZE_BOUNDS)
+    most = _parsed("--end", end, bounded_quantity, SIZES, *SIZE_BOUNDS)
     if most < least:
         raise InputError(Problem("--end", "must be at least --begin"))
     return [least * 2**step for step in range(1 + int(log2(most / least)))]
-
-
-def _has_columns(task: Task) -> bool:
-    """Whether nccl-tests have columns for work: for collectives of equally many ranks each."""
-    return isinstance(task, SizedCollective) and task.members is not None
 
 
 def _loaded(
@@ -136,29 +130,24 @@ def _loaded(
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):
         kinds = COMPARED if fabric is None else (fabric,)
-        grid = _grid(path, changes, _size_bytes(overrides))
-        return load_trace(path, {"kinds": kinds, **grid}, overrides)
+        return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
     if changes or fabric:
         option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
         raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))
     return load(path, overrides, on_paper=True)
 
 
-def _size_bytes(overrides: list[str]) -> int | None:
-    """Return the size that overrides give the trace, if any."""
-    key = "workloads.0.size="
-    given = [text.removeprefix(key) for text in overrides if text.startswith(key)]
-    return round(_parsed("--set", given[-1], size_in_bytes)) if given else None
-
-
-def _grid(path: Path, changes: dict[str, Any], size_bytes: int | None) -> dict[str, Any]:
+def _grid(path: Path, changes: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
     """Return the platform and the HB domains of a trace: by default, as many as its ranks fill."""
     # Formats of traces are imported only where there is one.
     from traffic_gen.traces.formats.nodes import Defaults
     from traffic_gen.traces.reading import files_of, read_trace
 
-    platform = PLATFORMS[changes.get("platform", PLATFORM)]
+    platform = PLATFORMS[changes.get("platform", "dgx-h100")]
     gpus = changes.get("gpus", len(files_of(path)))
+    key = "workloads.0.size="
+    sizes = [text.removeprefix(key) for text in overrides if text.startswith(key)]
+    size_bytes = round(_parsed("--set", sizes[-1], size_in_bytes)) if sizes else None
     if "gpus" not in changes and gpus == 1:
         gpus = read_trace(path, Defaults(platform.domain_size, size_bytes)).ranks
     size = changes.get("domain_size", min(gpus, platform.domain_size))
@@ -185,9 +174,11 @@ def _ranged(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
 
 def _as_run(case: dict[str, Any]) -> dict[str, Any]:
     """Return a case with the keys that a run's case has for the same values."""
+    # An execution on paper has no repeats to check, and is not thinned out.
+    unmeasured = {"size_scale": 1.0, "data_is_right": None, "generator": Generator.AGENT}
     return {
         **case,
-        **UNMEASURED,
+        **unmeasured,
         "real_s": case["completion_s"],
         "algbw_gbyte_per_s": case["algbw"],
         "busbw_gbyte_per_s": case["busbw"],
@@ -198,17 +189,12 @@ def _latency_s(text: str) -> float:
     """Parse a latency in seconds; none at all needs no unit."""
     if NO_TIME.fullmatch(text):
         return 0.0
-    return _quantity("--latency", text, TIMES, TIME_BOUNDS)
+    return _parsed("--latency", text, bounded_quantity, TIMES, *TIME_BOUNDS)
 
 
-def _quantity(option: str, text: str, units: dict[str, float], bounds: tuple[str, str]) -> float:
-    """Parse the value of an option, a number with a unit."""
-    return _parsed(option, text, lambda text: bounded_quantity(text, units, *bounds))
-
-
-def _parsed(option: str, text: str, parse: Callable[[str], float]) -> float:
+def _parsed(option: str, text: str, parse: Callable[..., float], *how: Any) -> float:
     """Parse the value of an option; raise `InputError` for one that is wrong."""
     try:
-        return parse(text)
+        return parse(text, *how)
     except ValueError as error:
         raise InputError(Problem(option, str(error))) from error

@@ -66,12 +66,11 @@ def sweep(
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
         _refuse_virtual_options(at_once_here, fresh=fresh)
-    here = partial(_require_machine, clock or REAL, proxies)
-    require = here if is_local else partial(_require_ray, address)
     if is_local:
+        require = partial(_require_machine, clock or REAL, proxies)
         folder = asked.folder(store, options.require_possible, require, machine_by)
     else:
-        folder = asked.folder(store, anything_elsewhere, require)
+        folder = asked.folder(store, anything_elsewhere, partial(_require_ray, address))
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from commands import train
-from commands.options import AsJson, Store, configuration_names
+from commands.options import AsJson, Figure, Store, configuration_names
 from commands.output import draw_figure, print_result
 from model.errors import InputError, Problem
-from model.training.iteration import Evaluation
 from model.training.traffic import Dimension, Traffic
 from model.training.traffic import traffic as traffic_of
 from results.sections.modeled import traffic_sections
@@ -17,8 +16,7 @@ from results.store.runs import DEFAULT_STORE, find_run
 from scenarios.format.training import model_remarks
 from studies.twins.recorded_traffic import recorded_traffic
 
-SCHEMA = "railbed.traffic/1"
-# A pair takes about 100 bytes while it is counted.
+# Pairs of all-to-alls that fit the memory: one takes about 100 bytes while it is counted.
 MOST_PAIRS = 2 * 10**7
 
 
@@ -37,9 +35,7 @@ def traffic(
     domain_size: train.DomainSize = None,
     platform: train.PlatformName = None,
     search: train.Search = False,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="draw the heat map: PATH.svg and PATH.png")
-    ] = None,
+    figure: Figure = None,
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="count what a stored run's iteration sent")
     ] = None,
@@ -60,7 +56,10 @@ def traffic(
     else:
         changes = train.checked_changes(gpus, batch, domain_size, platform, sequence)
         name, best = train.evaluation(config, changes, search)
-        _require_few_pairs(name, best)
+        pairs = best.job.cluster.gpus * best.strategy.expert
+        if pairs > MOST_PAIRS:
+            what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
+            raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))
         flows = traffic_of(best.job, best.strategy)
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
@@ -76,7 +75,7 @@ def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:
     """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs."""
     tensor = counted.pairs_with_traffic(Dimension.TENSOR)
     return {
-        "schema": SCHEMA,
+        "schema": "railbed.traffic/1",
         "configuration": name,
         "gpus": counted.gpus,
         "domain_size": counted.domain_size,
@@ -88,11 +87,3 @@ def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:
         "cross_rail_nic_bytes": counted.cross_rail_bytes(),
         "pairs": counted.pairs,
     }
-
-
-def _require_few_pairs(name: str, best: Evaluation) -> None:
-    """Raise `InputError` if the pairs of all-to-alls would not fit the memory."""
-    pairs = best.job.cluster.gpus * best.strategy.expert
-    if pairs > MOST_PAIRS:
-        what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
-        raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))

@@ -16,7 +16,6 @@ from scenarios.format import training
 from scenarios.format.files import configuration_name
 from scenarios.format.units import MOST_GPUS, known_platform
 
-SCHEMA = "railbed.train/1"
 DEGREES = ("tensor", "pipeline", "data")
 
 Config = Annotated[
@@ -64,7 +63,7 @@ def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
     """Time, utilization in percent, strategy and terms of an iteration."""
     job, strategy, memory = best.job, best.strategy, best.memory_bytes
     return {
-        "schema": SCHEMA,
+        "schema": "railbed.train/1",
         "configuration": name,
         "gpus": job.cluster.gpus,
         "domain_size": job.cluster.domain_size,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
 from pkgutil import resolve_name
-from types import MappingProxyType
 from typing import Any
 
 from linux.files.program_files import ROOT
@@ -32,7 +31,7 @@ class Benchmark:
 
     function: str
     needs: Needs = Needs.FABRIC
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def module(self) -> str:

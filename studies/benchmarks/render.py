@@ -37,10 +37,12 @@ PAGES = (
     DOCS / "explanation" / "model.md",
     DOCS / "explanation" / "roce.md",
 )
-MARKER = re.compile(r"<!--figure:([\w-]+)-->\n.*?<!--end-->\n", re.DOTALL)
+MARKER = re.compile(r"(<!--figure:([\w-]+)-->)\n.*?<!--end-->\n", re.DOTALL)
 # A line of code that imports nothing: modules that move change no figure.
 CODE = "^([^fi]|f[^r]|i[^m])"
-CHANGED = "; **its code has changed since**"
+CHANGED = "; **code changed since**"
+# A share of the processor's time that a figure names.
+MUCH_STEAL = 0.01
 
 
 @dataclass(frozen=True)
@@ -76,37 +78,30 @@ def recording(
     begun_s, before_s = time.monotonic(), stolen_s()
     yield
     if record:
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         cores_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
-        machine = {**_machine(clock), "steal": round((stolen_s() - before_s) / cores_s, 4)}
-        commit = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
-        date = datetime.now(UTC).date().isoformat()
+        machine = {
+            "cores": os.cpu_count(),
+            "memory_gib": round(memory_bytes / 2**30),
+            "kernel": platform.release(),
+            "cpu": model_name(),
+            "clock": clock,
+            "steal": round((stolen_s() - before_s) / cores_s, 4),
+        }
         figure = Figure(
-            command or f"./railbed bench {name}",
-            commit,
-            date,
-            machine,
-            [_rounded(row) for row in rows],
+            command=command or f"./railbed bench {name}",
+            commit=first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
+            date=datetime.now(UTC).date().isoformat(),
+            machine=machine,
+            rows=[{key: _rounded(value) for key, value in row.items()} for row in rows],
         )
         FOLDER.mkdir(parents=True, exist_ok=True)
         write_text(FOLDER / f"{name}.json", figure.text())
 
 
-def _rounded(row: Row) -> Row:
-    """Return a row whose floats have six digits."""
-    return {
-        key: float(f"{value:.6g}") if isinstance(value, float) else value
-        for key, value in row.items()
-    }
-
-
-def _machine(clock: str) -> dict[str, Any]:
-    return {
-        "cores": os.cpu_count(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "kernel": platform.release(),
-        "cpu": model_name(),
-        "clock": clock,
-    }
+def _rounded(value: Any) -> Any:
+    """Return a float with six digits; any other value as it is."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -163,7 +158,6 @@ TITLES = {
     "asked": "noise",
     "cpu_s_per_gbyte": "CPU s / GB",
     "cpu_s_per_gigabyte": "CPU s / GB",
-    "cpu_s_per_gbyte_and_gpu": "CPU s / GB and GPU",
     "machine_mib_per_gpu": "MiB / GPU",
     "observed": "by observation",
     "replay_ratio": "of its replay",
@@ -228,14 +222,14 @@ def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
             }
 
 
-def _largest(rows: Sequence[Row]) -> Iterator[Row]:
-    most = max(row["gpus"] for row in rows)
-    return (row for row in rows if row["gpus"] == most)
+def _most(key: str, begins: str = "") -> Callable[[Sequence[Row]], list[Row]]:
+    """Keep the rows with the largest value of a key, and of cases whose names begin so."""
 
+    def kept(rows: Sequence[Row]) -> list[Row]:
+        most = max(row[key] for row in rows)
+        return [row for row in rows if row[key] == most and row.get("case", "").startswith(begins)]
 
-def _fast_rail_only(rows: Sequence[Row]) -> Iterator[Row]:
-    most = max(row["nic_mbps"] for row in rows)
-    return (r for r in rows if r["nic_mbps"] == most and r["case"].startswith("rail-only"))
+    return kept
 
 
 def _hard(rows: Sequence[Row]) -> Iterator[Row]:
@@ -297,7 +291,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("collective carried_gbit_per_s nominal_gbit_per_s"),
     ),
     "startup": (Table("fabric proxies gpus up_s up_max_s down_s proxy_mib"),),
-    "growth": (Table("gpus up_s machine_mib_per_gpu cpu_s_per_gbyte cpu_s_per_gbyte_and_gpu"),),
+    "growth": (Table("gpus up_s machine_mib_per_gpu cpu_s_per_gbyte"),),
     "noise": (Table("case ratio", across="asked"),),
     "gate": (Table("asked observed cases error_least error_most right", of=_by_verdict),),
     "buckets": (Table("asked depth_ms ratio", across="case"),),
@@ -308,9 +302,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
             "confirmed_median_ms lost_probes_unaffected probes_unaffected"
         ),
     ),
-    "experiments": (
-        Table("scenario fault strategy fabric blackout_ms replay_ratio ratio verdict"),
-    ),
+    "experiments": (Table("scenario fabric blackout_ms replay_ratio ratio verdict"),),
     "sharing": (Table("case fault forwarded weight spread ratio ratio_least ratio_most uneven"),),
     "mininet": (
         Table(
@@ -349,11 +341,11 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
     "terms": (
         Table(
             "nic_mbps case headers bursts last_segment acknowledgements probes latency",
-            of=_fast_rail_only,
+            of=_most("nic_mbps", "rail-only"),
         ),
     ),
     "schedules": (
-        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_largest),
+        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_most("gpus")),
     ),
     "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
@@ -383,25 +375,20 @@ def rendered(name: str, figure: Figure) -> str:
 
 
 def _origin(name: str, figure: Figure) -> str:
-    """What is known about the origin: commit, date; the machine where it is not the usual one."""
+    """What is known about the origin: commit, date; the machine, unless measurements.md has it."""
     machine = figure.machine
+    size = machine["cores"], machine["memory_gib"]
     parts = [f"`{figure.command}`", f"[data](../reference/figures/{name}.json)"]
     if figure.commit != UNKNOWN:
         parts.append(f"commit {figure.commit}")
     if figure.date[:1].isdigit():
         parts.append(figure.date)
-    if not _is_usual(machine):
+    if size != (2, 24) or not machine["kernel"].startswith("6.18"):
         cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
         parts.append(f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}")
-    if machine["steal"] != UNKNOWN:
+    if isinstance(machine["steal"], float) and machine["steal"] >= MUCH_STEAL:
         parts.append(f"steal {_cell('steal', machine['steal'])}")
     return "; ".join(parts)
-
-
-def _is_usual(machine: Mapping[str, Any]) -> bool:
-    """Whether a machine is the one that measurements.md describes."""
-    size = machine["cores"], machine["memory_gib"]
-    return size == (2, 24) and machine["kernel"].startswith("6.18")
 
 
 def _has_changed(name: str, commit: str) -> bool:
@@ -409,22 +396,17 @@ def _has_changed(name: str, commit: str) -> bool:
     if commit == UNKNOWN or name not in BENCHMARKS:
         return False
     git, since = ("git", "-C", str(ROOT)), commit.removesuffix("-dirty")
+    later = ("log", "--oneline", "-G", CODE, f"{since}..", "--", *code_of(name))
     # A commit that did not become a part of the history measured other code.
-    if not first_line(*git, "merge-base", since, "HEAD").startswith(since):
-        return True
-    return bool(
-        first_line(*git, "log", "--oneline", "-G", CODE, f"{since}..", "--", *code_of(name))
-    )
+    is_past = first_line(*git, "merge-base", since, "HEAD").startswith(since)
+    return not is_past or bool(first_line(*git, *later))
 
 
 def page(text: str) -> str:
     """The text of a page with all its tables rendered anew."""
-
-    def anew(match: re.Match[str]) -> str:
-        name = match[1]
-        return f"<!--figure:{name}-->\n{rendered(name, read(name))}\n<!--end-->\n"
-
-    return MARKER.sub(anew, text)
+    return MARKER.sub(
+        lambda found: f"{found[1]}\n{rendered(found[2], read(found[2]))}\n<!--end-->\n", text
+    )
 
 
 if __name__ == "__main__":

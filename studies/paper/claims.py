@@ -16,7 +16,6 @@ from studies.paper.study import (
 )
 from studies.paper.values import VALUES
 
-SCHEMA = "railbed.paper/1"
 # A claim is met if figures 8 to 10 differ by at most 3 points, and other values by at most 5 %, or
 # 10 % where the paper says `about`; errors of HFU may be 5 points.
 POINTS, SHARE, ABOUT, HFU_POINTS = 3.0, 0.05, 0.10, 5.0
@@ -48,7 +47,6 @@ SETTING_NOTE = (
     f"assumed: {DEFAULT.gpus} GPUs of {DEFAULT.platform} (speed and memory), batch {DEFAULT.batch} "
     "sequences, selective recomputation"
 )
-OVER_OTHER_RATES = "mean over the other bandwidth that the figure varies"
 
 
 def _few_stages() -> str:
@@ -66,7 +64,7 @@ def _few_stages() -> str:
 def paper_object() -> dict[str, Any]:
     """All claims, and the values of figures 8 to 10 under other assumptions."""
     return {
-        "schema": SCHEMA,
+        "schema": "railbed.paper/1",
         "claims": [_claim(row) for row in published("claims")],
         "assumptions": SETTING_NOTE,
         "sensitivities": [
@@ -102,7 +100,7 @@ def finding(name: str) -> Finding:
     if name == "fig10-k8":
         notes.insert(0, _few_stages())
     elif name.startswith("fig9"):
-        notes.insert(0, OVER_OTHER_RATES)
+        notes.insert(0, "mean over the other bandwidth that the figure varies")
     return Finding(STUDY[name](DEFAULT), "; ".join(notes))
 
 

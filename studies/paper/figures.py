@@ -59,7 +59,7 @@ def _fig8() -> list[Panel]:
             "HB domain size K (GPUs)",
             "iteration time (s)",
             FIG8_SIZES,
-            {name: [study.iteration_s(name, study.DEFAULT, size) for size in FIG8_SIZES]},
+            {name: [_iteration_s(name, size) for size in FIG8_SIZES]},
         )
         for name in study.FIG8_MODELS
     ]
@@ -74,7 +74,7 @@ def _fig9() -> list[Panel]:
             [hb / study.TBIT for hb in study.HB_RATES],
             {
                 f"NIC {nic / study.GBIT:.0f} Gbit/s": [
-                    study.iteration_s("gpt-1t", study.DEFAULT, size, hb, nic)
+                    study.iteration("gpt-1t", study.DEFAULT, size, hb, nic).iteration_s
                     for hb in study.HB_RATES
                 ]
                 for nic in study.NIC_RATES
@@ -86,7 +86,11 @@ def _fig9() -> list[Panel]:
 
 def _fig10() -> list[Panel]:
     title, batch = f"GPT-1T, {study.DEFAULT.gpus} GPUs", "global batch (sequences)"
-    times = {f"K = {size}": _times(size) for size in FIG10_SIZES} | {"ideal": _times(None)}
+    names = {size: f"K = {size}" for size in FIG10_SIZES} | {None: "ideal"}
+    times = {
+        name: [_iteration_s("gpt-1t", size, one) for one in study.BATCHES]
+        for size, name in names.items()
+    }
     relative = {
         f"K = {size}": [study.of_ideal(size, one, study.DEFAULT) for one in study.BATCHES]
         for size in FIG10_SIZES
@@ -99,9 +103,8 @@ def _fig10() -> list[Panel]:
     ]
 
 
-def _times(domain_size: int | None) -> list[float]:
-    settings = (replace(study.DEFAULT, batch=batch) for batch in study.BATCHES)
-    return [study.iteration_s("gpt-1t", setting, domain_size) for setting in settings]
+def _iteration_s(name: str, domain_size: int | None, batch: int = study.DEFAULT.batch) -> float:
+    return study.iteration(name, replace(study.DEFAULT, batch=batch), domain_size).iteration_s
 
 
 def _published_points() -> dict[str, list[tuple[float, float]]]:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from statistics import mean
 
+from model.training.iteration import Evaluation
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import ANY, Wish
@@ -50,15 +51,15 @@ def transformer(name: str) -> Transformer:
 
 
 @cache
-def iteration_s(
+def iteration(
     name: str,
     setting: Setting,
     domain_size: int | None = None,
     hb: float | None = None,
     nic: float | None = None,
     wish: Wish = ANY,
-) -> float:
-    """Seconds of an iteration with its best strategy; without a domain size on the ideal network.
+) -> Evaluation:
+    """An iteration with its best strategy; without a domain size on the ideal network.
 
     `hb` and `nic` in bytes/s replace the platform's bandwidths; `wish` restricts the strategies.
     """
@@ -72,12 +73,13 @@ def iteration_s(
     )
     evaluation = best(Job(transformer(name), setting.batch, setting.recomputation, cluster), wish)
     assert evaluation is not None, f"no strategy for {name} with {setting}"
-    return evaluation.iteration_s
+    return evaluation
 
 
 def slower_than_ideal(name: str, setting: Setting) -> float:
     """Figure 8: percent by which K = 256 takes longer than the ideal network."""
-    return 100 * (iteration_s(name, setting, 256) / iteration_s(name, setting) - 1)
+    ours, ideal = (iteration(name, setting, size).iteration_s for size in (256, None))
+    return 100 * (ours / ideal - 1)
 
 
 def faster_by_hb(domain_size: int, setting: Setting) -> float:
@@ -95,12 +97,12 @@ def faster_by_nic(domain_size: int, setting: Setting) -> float:
 def _faster(
     setting: Setting, domain_size: int, slow: tuple[float, float], fast: tuple[float, float]
 ) -> float:
-    before, after = (iteration_s("gpt-1t", setting, domain_size, *rates) for rates in (slow, fast))
-    return 100 * (before / after - 1)
+    before, after = (iteration("gpt-1t", setting, domain_size, *rates) for rates in (slow, fast))
+    return 100 * (before.iteration_s / after.iteration_s - 1)
 
 
 def of_ideal(domain_size: int, batch: int, setting: Setting, wish: Wish = ANY) -> float:
     """Figure 10: performance of GPT-1T in percent of the ideal network's."""
     chosen = replace(setting, batch=batch)
-    ours = iteration_s("gpt-1t", chosen, domain_size, wish=wish)
-    return 100 * iteration_s("gpt-1t", chosen) / ours
+    ours = iteration("gpt-1t", chosen, domain_size, wish=wish)
+    return 100 * iteration("gpt-1t", chosen).iteration_s / ours.iteration_s

@@ -147,9 +147,9 @@ def _networks(gpus: int, radix: int) -> dict[str, dict[str, float]]:
 
 def _least_and_most(key: str, sizes: tuple[int, ...], unit: float = 1.0) -> tuple[float, float]:
     """The least and the largest saving among sizes and radices."""
-    saved = [_networks(gpus, radix)["saved"][key] for gpus in sizes for radix in RADICES]
-    savings = [one / unit for one in saved]
-    return min(savings), max(savings)
+    costs = [_networks(gpus, radix) for gpus in sizes for radix in RADICES]
+    saved = [one["saved"][key] / unit for one in costs]
+    return min(saved), max(saved)
 
 
 def _power() -> str:

@@ -7,16 +7,13 @@ from statistics import mean
 from typing import Any
 
 from model.fabric.spec import PLATFORMS
-from model.training.job import Job, cluster_of
-from model.training.search import best
 from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case
-from studies.decision.decision import losses
+from studies.decision import losses
 from studies.paper import numbers, published
-from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration_s, transformer
+from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration
 from studies.paper.values import table2
-from studies.twins.plan import Planned
 from studies.twins.points import (
     ALL_TO_ALL,
     EXPERIMENTS,
@@ -33,12 +30,15 @@ from studies.twins.points import (
     TABLE2,
     USUAL_DOMAINS,
     Place,
+    Planned,
 )
 from traffic_gen.workloads.training_iteration import Iteration
 
 Result = dict[str, Any]
-KEYS = ("case", "algorithm", "measured_s", "modeled_s", "ratio", "time_dilation")
-JUDGED = ("verdict", "reasons")
+KEYS = (
+    *("case", "algorithm", "measured_s", "modeled_s", "ratio", "time_dilation"),
+    *("verdict", "reasons"),
+)
 # The all-to-all of rail-optimized, and those of rail-only with their names in the object.
 DIRECT = "direct"
 ALGORITHMS = {"two_step": "two-step", "pipelined": "two-step-pipelined"}
@@ -62,7 +62,7 @@ def measured_object(plan: Sequence[Planned], results: Sequence[Result]) -> Resul
         "points": points,
         "iterations": rows,
         "gains": list(gains(rows)),
-        "trends": [*trends(rows), trend(slowdowns)],
+        "trends": list(trends(rows, slowdowns)),
         "all_to_all": slowdowns,
         "table2": {"cost": table2(), "performance": list(performance(points, slowdowns))},
         "failures": {
@@ -79,7 +79,7 @@ def _points(planned: Planned, result: Result) -> Iterator[Result]:
             "figure": planned.twin.figure,
             "place": dict(planned.twin.place),
             "run_id": result["run_id"],
-            **{key: case[key] for key in (*KEYS, *JUDGED)},
+            **{key: case[key] for key in KEYS},
             "microbatches": _microbatches(planned_cases[case["case"]]),
         }
 
@@ -95,23 +95,21 @@ def relative_times(points: Sequence[Result]) -> Iterator[Result]:
     for point in points:
         if point["figure"] in BASES:
             place = point["place"]
-            base = _at(points, point["figure"], {**place, **BASES[point["figure"]]})
-            median_s = base["measured_s"]["median"]
+            at = point["figure"], {**place, **BASES[point["figure"]]}
+            base = next(one for one in points if (one["figure"], one["place"]) == at)
+            median_s, reduced_s = (one["measured_s"]["median"] for one in (base, point))
             yield {
                 "figure": point["figure"],
                 "place": place,
                 "stands_for": STANDS_FOR[int(place["K"])],
-                "measured": point["measured_s"]["median"] / median_s,
+                "measured": reduced_s / median_s,
                 "executions": [one / median_s for one in point["measured_s"]["values"]],
                 "modeled": point["modeled_s"] / base["modeled_s"],
                 "at_scale": _at_scale_s(place) / _at_scale_s(base["place"]),
-                "real_s": _real_s(point),
+                # Of all microbatches; without the bubble.
+                "real_s": reduced_s / point["time_dilation"] * point["microbatches"],
                 "at_scale_s": _at_scale_s(place),
             }
-
-
-def _at(points: Sequence[Result], figure: str, place: Place) -> Result:
-    return next(one for one in points if one["figure"] == figure and one["place"] == place)
 
 
 def _at_scale_s(place: Place) -> float:
@@ -119,13 +117,7 @@ def _at_scale_s(place: Place) -> float:
     setting = replace(DEFAULT, batch=int(place.get("batch", DEFAULT.batch)))
     rates = (TBIT * float(place[HB]), GBIT * float(place[NIC])) if HB in place else ()
     size = STANDS_FOR[int(place["K"])]
-    return iteration_s(str(place.get("model", "gpt-1t")), setting, size, *rates)
-
-
-def _real_s(point: Result) -> float:
-    """The measured time on the real platform, of all microbatches; without the bubble."""
-    reduced_s = float(point["measured_s"]["median"]) / float(point["time_dilation"])
-    return reduced_s * float(point["microbatches"])
+    return iteration(str(place.get("model", "gpt-1t")), setting, size, *rates).iteration_s
 
 
 def gains(rows: Sequence[Result]) -> Iterator[Result]:
@@ -153,12 +145,21 @@ def _gain(rows: Sequence[Result], key: str, other: str, part: str) -> float:
     return 100 * mean(shares)
 
 
-def trends(rows: Sequence[Result]) -> Iterator[Result]:
-    """Yield for each curve of a figure the number of pairs of points in the order at scale."""
+def trends(rows: Sequence[Result], slowdowns: Sequence[Result]) -> Iterator[Result]:
+    """Yield for each curve of a figure the number of pairs of points in the order at scale.
+
+    And of platforms, those whose two-step losses are in the order of C_S/C_F.
+    """
     for name in dict.fromkeys(row["figure"] for row in rows):
         for of, group in _curves(name, [row for row in rows if row["figure"] == name]):
             times = [(row["measured"], row["at_scale"]) for row in group]
             yield {"figure": name, "of": of, **same_order(times)}
+    lost = [
+        (row["two_step"]["measured"], row["limit"])
+        for row in slowdowns
+        if row["y"] == USUAL_DOMAINS
+    ]
+    yield {"figure": ALL_TO_ALL, "of": "platforms, two-step", **same_order(lost)}
 
 
 def _curves(figure: str, rows: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
@@ -200,14 +201,6 @@ def all_to_alls(points: Sequence[Result]) -> Iterator[Result]:
         }
 
 
-def trend(rows: Sequence[Result]) -> Result:
-    """Count the pairs of platforms whose two-step losses are in the order of C_S/C_F."""
-    values = [
-        (row["two_step"]["measured"], row["limit"]) for row in rows if row["y"] == USUAL_DOMAINS
-    ]
-    return {"figure": ALL_TO_ALL, "of": "platforms, two-step", **same_order(values)}
-
-
 def extra_time(case: Result, baseline: Result) -> Result:
     """The extra time of a case over a baseline, as shares of the baseline's time."""
     median_s = baseline["measured_s"]["median"]
@@ -241,11 +234,7 @@ def lost_at_scale() -> Iterator[Result]:
     carries two transfers in every step of a ring.
     """
     for size in DOMAIN_SIZES:
-        cluster = cluster_of(DEFAULT.platform, DEFAULT.gpus, size)
-        job = Job(transformer("gpt-1t"), DEFAULT.batch, DEFAULT.recomputation, cluster)
-        evaluation = best(job)
-        assert evaluation is not None
-        lost = losses(job, evaluation)
+        lost = losses(iteration("gpt-1t", DEFAULT, size))
         # a GPU without a spare takes its domain
         yield {"K": size, **lost, "domain": lost["gpu"]}
 

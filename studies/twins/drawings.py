@@ -38,7 +38,7 @@ Result = dict[str, Any]
 def figure_8(result: Result) -> Iterator[Panel]:
     """A panel for each model: time over that of the ideal network, against K."""
     for model in DILATIONS:
-        rows = _of(result, FIG8, model=model)
+        rows = rows_of(result, FIG8, model=model)
         yield Curves(
             f"{model}: time over that of K = {IDEAL}",
             f"HB domain size K of {GPUS} GPUs",
@@ -55,7 +55,7 @@ def figure_8(result: Result) -> Iterator[Panel]:
 def figure_9(result: Result) -> Iterator[Panel]:
     """A panel for the small and the large domain: time over that of the slowest links."""
     for size in (SMALL, LARGE):
-        rows = _of(result, FIG9, K=size)
+        rows = rows_of(result, FIG9, K=size)
         rates = dict.fromkeys(row["place"][NIC] for row in rows)
         lines = {nic: [row for row in rows if row["place"][NIC] == nic] for nic in rates}
         yield Curves(
@@ -70,7 +70,7 @@ def figure_9(result: Result) -> Iterator[Panel]:
 
 def figure_10(result: Result) -> Iterator[Panel]:
     """Iteration time, and performance in percent of the ideal network's, against the batch."""
-    rows = {size: _of(result, FIG10, K=size) for size in (SMALL, LARGE, IDEAL)}
+    rows = {size: rows_of(result, FIG10, K=size) for size in (SMALL, LARGE, IDEAL)}
     names = {size: f"K = {STANDS_FOR[size]}" if STANDS_FOR[size] else "ideal" for size in rows}
     batch = "global batch (sequences)"
     yield Curves(
@@ -131,7 +131,7 @@ def _slowdowns(title: str, label: str, rows: Sequence[tuple[float, Row]]) -> Pan
     )
 
 
-def _of(result: Result, figure: str, **place: object) -> list[Row]:
+def rows_of(result: Result, figure: str, **place: object) -> list[Row]:
     """The rows of a figure at a place, given by some of its keys."""
     return [
         row

@@ -13,7 +13,7 @@ from results.sections.section import Section, number_or_dash
 from results.store.records import write_record
 from studies.paper.study import DEFAULT
 from studies.twins.comparison import ALGORITHMS, PARTS
-from studies.twins.drawings import DRAWINGS, HEAT_MAPS
+from studies.twins.drawings import DRAWINGS, HEAT_MAPS, rows_of
 from studies.twins.points import ALL_TO_ALL, EXPERIMENTS, FIG8, FIG9, FIG10, GPUS, HB, IDEAL
 
 Result = dict[str, Any]
@@ -81,7 +81,6 @@ def _trends(result: Result) -> Section:
 
 
 def _figure_8(result: Result) -> Section:
-    rows = [row for row in result["iterations"] if row["figure"] == FIG8]
     return Section(
         "Figure 8: iteration time against the size of an HB domain",
         ("model", "K", "measured", "modeled", "at the paper's scale", "of K"),
@@ -92,7 +91,7 @@ def _figure_8(result: Result) -> Section:
                 *(f"{row[part]:.3f}" for part in PARTS),
                 f"{row['stands_for'] or 'all'}",
             )
-            for row in rows
+            for row in rows_of(result, FIG8)
         ],
         f"Time over that of K = {IDEAL}, the ideal network. At the paper's scale, K is the size "
         "of a domain that has as much of a tensor-parallel group, or about as many copies.",
@@ -119,7 +118,6 @@ def _figure_9(result: Result) -> Section:
 
 
 def _figure_10(result: Result) -> Section:
-    rows = [row for row in result["iterations"] if row["figure"] == FIG10]
     return Section(
         "Figure 10: iteration time and performance against batch",
         ("batch", "K", "measured", "of ideal", "modeled", "at scale", "of ideal", "of K"),
@@ -134,7 +132,7 @@ def _figure_10(result: Result) -> Section:
                 f"{100 / row['at_scale']:.1f} %",
                 f"{row['stands_for'] or 'all'}",
             )
-            for row in rows
+            for row in rows_of(result, FIG10)
         ],
         "GPT-1T: seconds of a whole iteration on the real platform, and performance in percent of "
         "the ideal network's. A twin's seconds are its measured time over its time dilation, times "
@@ -189,7 +187,10 @@ def _losses(result: Result) -> Section:
         "Fault tolerance: what is lost when a part fails",
         ("K", "NIC link", "rail switch", "either, to one NIC", "GPU", "HB domain"),
         [
-            (f"{row['K']}", *(_share(row[part]) for part in parts))
+            (
+                f"{row['K']}",
+                *("all" if row[part] is None else f"{row[part]:.2%}" for part in parts),
+            )
             for row in result["failures"]["at_scale"]
         ],
         f"GPT-1T on {DEFAULT.gpus} GPUs, rail-only, modeled: the traffic of a lost NIC is spread "
@@ -197,10 +198,6 @@ def _losses(result: Result) -> Section:
         "each step of a ring, as in the experiments; all domains wait for that one. Without a "
         "spare, a GPU's domain leaves the job.",
     )
-
-
-def _share(loss: float | None) -> str:
-    return "all" if loss is None else f"{loss:.2%}"
 
 
 def _experiments(result: Result) -> Section:

@@ -185,6 +185,8 @@ SMALL = ("own.yaml", "--proxies", "process")
         (("failures", "--proxies", "process"), True),
         (("bench", "agents"), True),
         (("bench", "noise"), False),
+        (("bench", "live"), False),
+        (("paper", "--measure", "--proxies", "process"), False),
         (("up", *SMALL), False),
         (("doctor", "--proxies", "process"), False),
     ],
@@ -356,8 +358,8 @@ def test_a_narrow_terminal_loses_no_column(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_names_of_configurations_and_runs_are_completed() -> None:
-    assert configuration_names("gpt-1t") == ["gpt-1t"]
-    assert run_names("la") == ["latest"]
+    assert "gpt-1t" in configuration_names()
+    assert "latest" in run_names()
 
 
 def test_commands_check_their_input_before_they_import_what_a_fabric_needs() -> None:

@@ -30,7 +30,7 @@ from model.routing.paths import Routing
 from model.training.strategy import used_of_domain
 from results.sections.modeled import decision_sections
 from scenarios.format.prices import DEFAULT, load_prices
-from studies.decision.decision import decide_object, load_cluster, routed_shares
+from studies.decision import decide_object, load_cluster, routed_shares
 from tests.unit.fabrics import spec
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from execution.cases.progress import Lines
+from execution.sweep.progress import human_remaining
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.measurement.records import Repeat, TransferRecord
@@ -26,7 +27,6 @@ from studies.twins import drawings
 from studies.twins.comparison import measured_object, same_order
 from studies.twins.drawings import DRAWINGS, HEAT_MAPS, HeatMap, draw_heat_maps
 from studies.twins.page import write_page
-from studies.twins.plan import Pace, measure, planned, scenario_of, to_run
 from studies.twins.points import (
     ALL_TO_ALL,
     DOMAINS,
@@ -35,6 +35,10 @@ from studies.twins.points import (
     GPUS,
     TWINS,
     Twin,
+    measure,
+    planned,
+    scenario_of,
+    to_run,
 )
 from studies.twins.recorded_traffic import recorded_traffic
 from tests.unit.run_folders import begun_run
@@ -197,12 +201,21 @@ def test_a_point_away_from_its_model_is_a_result(tmp_path: Path) -> None:
     assert stored_in(tmp_path, TWINS[0]) == f"{result['run_id']}-0"
 
 
-def test_remaining_time_follows_the_pace_of_the_points_that_ended() -> None:
-    pace = Pace()
-    assert pace.factor == 1
-    pace.add(estimated_s=20, took_s=30)
-    pace.add(estimated_s=20, took_s=50)
-    assert pace.factor == 2
+def test_remaining_time_follows_the_pace_of_the_points_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, now_s, out = planned(TWINS[:2], tmp_path), [0.0], io.StringIO()
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+
+    def run(scenario: Scenario) -> dict[str, Any]:
+        now_s[0] += 10 * plan[0].estimated_s
+        return result_of(scenario)
+
+    measure(plan, run, Lines(Console(file=out, width=200)))
+    before, after = (line for line in out.getvalue().splitlines() if " begins; " in line)
+    first_s, second_s = (point.estimated_s for point in plan)
+    assert before.endswith(human_remaining(first_s + second_s))
+    assert after.endswith(human_remaining(10 * second_s))
 
 
 def test_iterations_are_over_their_base_measured_and_at_the_papers_scale() -> None:

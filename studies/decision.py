@@ -17,19 +17,18 @@ from model.errors import InputError, Problem
 from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
-from model.training.job import Job, cluster_of
+from model.training.job import cluster_of
 from model.training.search import best
-from model.training.strategy import ANY, Wish, used_of_domain
+from model.training.strategy import ANY, used_of_domain
 from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT, load_prices
-from scenarios.format.training import Configuration, load_configuration, model_remarks, names
+from scenarios.format.training import load_configuration, model_remarks, names
 from scenarios.format.units import Platform, Tokens
 
-SCHEMA = "railbed.decide/1"
 # Commands that measure a modeled figure on an emulated twin.
 MEASURED_BY = {
     "all_to_all_slowdown": "sudo ./railbed run quickstart",
@@ -179,13 +178,10 @@ class Design:
 class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
-    `losses` are shares of the iteration's time, by the part that fails (see `losses`); `None` is
-    all of it.
-    `left_out` are the remarks on a model's own file.
+    `losses` are those of the function of this name, `left_out` the remarks on a model's own file.
     """
 
     name: str
-    job: Job
     best: Evaluation
     losses: dict[str, float | None]
     left_out: list[str]
@@ -193,12 +189,12 @@ class Training:
     @property
     def tokens_per_s(self) -> float:
         """Trained tokens a second."""
-        return self.job.batch * self.job.transformer.sequence / self.best.iteration_s
+        return self.best.job.batch * self.best.job.transformer.sequence / self.best.iteration_s
 
     @property
     def all_to_all_slowdown(self) -> float | None:
         """Share of time that all-to-alls lose against full bisection; `None` without experts."""
-        job = replace(self.job, overlap_experts=False)
+        job = replace(self.best.job, overlap_experts=False)
         spines = replace(job.cluster, kind=FabricKind.RAIL_OPTIMIZED, oversubscription=1.0)
         ours, full = (
             float(iteration(one, self.best.strategy).expert)
@@ -213,21 +209,16 @@ def designs(file: ClusterFile) -> Iterator[Design]:
     Each of them with all numbers of ports and of NICs. Designs of one switch without spines repeat,
     and those of NICs whose ports are priced as several.
     """
-    own = file.own_size
+    own, count = file.own_size, _priced_ports(file.platform)
     shapes = [(FabricKind.RAIL_OPTIMIZED, own, ratio) for ratio in (1.0, *file.oversubscription)]
-    for size in (own, *file.domain_sizes):
-        shapes.append((FabricKind.RAIL_ONLY, size, 1.0))
-    for shape, shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
-        yield _design(file, *shape, Nics(shared, ports, file.planes))
-
-
-def _design(file: ClusterFile, kind: FabricKind, size: int, ratio: float, nics: Nics) -> Design:
-    """A design with the nearest oversubscription that its switches can have."""
-    count = _priced_ports(file.platform)
-    split = replace(nics, ports=ceil(nics.ports / count))
-    asked = Network(kind, file.gpus, file.radix, used_of_domain(file.gpus, size), ratio, split)
-    built = replace(asked, oversubscription=asked.built_oversubscription)
-    return Design(size, nics, built, count)
+    shapes += [(FabricKind.RAIL_ONLY, size, 1.0) for size in (own, *file.domain_sizes)]
+    for (kind, size, ratio), shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
+        nics, used = Nics(shared, ports, file.planes), used_of_domain(file.gpus, size)
+        split = replace(nics, ports=ceil(ports / count))
+        asked = Network(kind, file.gpus, file.radix, used, ratio, split)
+        # the nearest that its switches can have
+        built = replace(asked, oversubscription=asked.built_oversubscription)
+        yield Design(size, nics, built, count)
 
 
 def _priced_ports(platform: str) -> int:
@@ -251,56 +242,47 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     """A model's best iteration on a design; raises `InputError` if no strategy fits."""
     given = model.model_dump(include={"batch", "sequence"}, exclude_none=True)
     given |= {"gpus": file.gpus, "platform": file.platform}
-    configuration = load_configuration(Path(model.configuration), given)
-    wish = ANY if model.search else configuration.wish
-    evaluation = _best(file, design, configuration, wish)
-    if evaluation is None:
-        batch = configuration.batch
-        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {batch}"
-        raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
-    rails = design.network.rails_on_a_switch
-    ports = max(design.nics.ports, _priced_ports(file.platform))
-    name = configuration_name(Path(model.configuration))
-    name += "" if model.search else ", the file's strategy"
-    lost = losses(evaluation.job, evaluation, rails, replace(design.nics, ports=ports))
-    left_out = model_remarks(Path(model.configuration))
-    return Training(name, evaluation.job, evaluation, lost, left_out)
-
-
-def _best(
-    file: ClusterFile, design: Design, configuration: Configuration, wish: Wish
-) -> Evaluation | None:
-    """The fastest iteration on the GPUs in use of each domain."""
+    path, network = Path(model.configuration), design.network
+    configuration = load_configuration(path, given)
     cluster = cluster_of(file.platform, file.gpus, design.used)
     cluster = replace(
         cluster,
-        kind=design.network.kind,
-        oversubscription=design.network.oversubscription,
+        kind=network.kind,
+        oversubscription=network.oversubscription,
         nic=cluster.nic / design.nics.gpus_per_nic,
     )
+    wish = ANY if model.search else configuration.wish
     job = replace(configuration.job, cluster=cluster)
-    return best(job, wish, freedoms=configuration.freedoms)
+    evaluation = best(job, wish, freedoms=configuration.freedoms)
+    if evaluation is None:
+        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {job.batch}"
+        raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
+    nics = replace(design.nics, ports=max(design.nics.ports, design.networks))
+    lost = losses(evaluation, network.rails_on_a_switch, nics)
+    name = configuration_name(path) + ("" if model.search else ", the file's strategy")
+    return Training(name, evaluation, lost, model_remarks(path))
 
 
 def losses(
-    job: Job, evaluation: Evaluation, rails_of_a_switch: int = 1, nics: Nics = NIC_PER_GPU
+    evaluation: Evaluation, rails_of_a_switch: int = 1, nics: Nics = NIC_PER_GPU
 ) -> dict[str, float | None]:
-    """The iteration's losses, as shares of its time, with the same strategy.
+    """The iteration's losses, as shares of its time, with the same strategy; `None` is all of it.
 
     Every domain waits for the slowest. A lost link takes a port of a NIC, a lost switch a port of
     the NICs of as many rails as it has. At best, all ports that are left share their traffic
     equally; `to_one`, it is routed. A lost GPU takes its HB domain out of the job, if there is no
     spare.
     """
-    left = job.cluster.gpus - int(evaluation.strategy.in_domain)
-    rails, found = nics.rails(job.cluster.domain_size), dict[str, float | None]()
+    cluster = evaluation.job.cluster
+    left = cluster.gpus - int(evaluation.strategy.in_domain)
+    rails, found = nics.rails(cluster.domain_size), dict[str, float | None]()
     for part, lost in (("nic_link", 1), ("rail_switch", min(rails_of_a_switch, rails))):
         found |= dict.fromkeys((part, f"{part}_to_one"))
         if lost < rails * nics.ports:
             equal, routed = 1 - lost / (rails * nics.ports), routed_shares(rails, lost, nics.ports)
-            found[part] = loss_with_nics(job, evaluation, equal, equal)
-            found[f"{part}_to_one"] = loss_with_nics(job, evaluation, *routed)
-    return {**found, "gpu": job.cluster.gpus / left - 1 if left else None}
+            found[part] = loss_with_nics(evaluation, equal, equal)
+            found[f"{part}_to_one"] = loss_with_nics(evaluation, *routed)
+    return {**found, "gpu": cluster.gpus / left - 1 if left else None}
 
 
 def routed_shares(rails: int, lost: int, ports: int) -> tuple[float, float]:
@@ -315,11 +297,11 @@ def routed_shares(rails: int, lost: int, ports: int) -> tuple[float, float]:
     return 1 / (1 + ceil(lost / (rails - lost))), 1 - lost / rails
 
 
-def loss_with_nics(job: Job, evaluation: Evaluation, rings: float, all_to_alls: float) -> float:
+def loss_with_nics(evaluation: Evaluation, rings: float, all_to_alls: float) -> float:
     """The iteration's loss if NICs have these shares of their bandwidth."""
-    nic, scatter = job.cluster.nic * rings, all_to_alls / rings
-    slower = replace(job.cluster, nic=nic, scatter=scatter)
-    without = iteration(replace(job, cluster=slower), evaluation.strategy)
+    cluster = evaluation.job.cluster
+    slower = replace(cluster, nic=cluster.nic * rings, scatter=all_to_alls / rings)
+    without = iteration(replace(evaluation.job, cluster=slower), evaluation.strategy)
     return float(without.total) / evaluation.iteration_s - 1
 
 
@@ -334,7 +316,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
     return {
-        "schema": SCHEMA,
+        "schema": "railbed.decide/1",
         "gpus": file.gpus,
         "platform": file.platform,
         "basis": "modeled",
@@ -386,14 +368,12 @@ class Decision:
 
     def is_efficient(self, design: Design) -> bool:
         """Whether the design is Pareto-optimal by price and time."""
-        place = self._place(design)
-        others = map(self._place, self.evaluated)
+        places = {one: (self.usd(one), self.mean_iteration_s(one)) for one in self.evaluated}
+        usd, seconds_s = place = places[design]
         return not any(
-            other != place and other[0] <= place[0] and other[1] <= place[1] for other in others
+            other != place and other[0] <= usd and other[1] <= seconds_s
+            for other in places.values()
         )
-
-    def _place(self, design: Design) -> tuple[float, float]:
-        return self.usd(design), self.mean_iteration_s(design)
 
     def mean_iteration_s(self, design: Design) -> float:
         """One figure for all models: the geometric mean of their iteration times, in seconds."""
@@ -417,7 +397,7 @@ class Decision:
 
 
 def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
-    trained_at = zip(decision.evaluated[design], decision.usd_per_token(design), strict=True)
+    trainings, costs = decision.evaluated[design], decision.usd_per_token(design)
     return {
         "design": design.name,
         "kind": design.network.kind.value,
@@ -431,7 +411,7 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
         "usd": decision.usd(design),
         "watts": decision.prices.watts(design.equipment),
         **design.at_risk,
-        "models": [_training_object(*one) for one in trained_at],
+        "models": list(map(_training_object, trainings, costs)),
         "efficient": decision.is_efficient(design),
     }
 
@@ -439,8 +419,8 @@ def _design_object(decision: Decision, design: Design) -> dict[str, Any]:
 def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]:
     return {
         "configuration": training.name,
-        "batch": training.job.batch,
-        "sequence": training.job.transformer.sequence,
+        "batch": training.best.job.batch,
+        "sequence": training.best.job.transformer.sequence,
         "iteration_s": training.best.iteration_s,
         "expert": int(training.best.strategy.expert),
         "used_of_domain": int(training.best.strategy.in_domain),
@@ -499,11 +479,10 @@ def _spares(decision: Decision) -> list[dict[str, Any]]:
     best, as its tensor parallel degree must divide what is left. A spare has NICs and ports, which
     the network lacks for GPUs of a domain that no job uses.
     """
-    file, design = decision.file, decision.answer()
-    trained_at, gpus, size = decision.evaluated[design], file.gpus, design.domain_size
-    without = [(training.name, training.losses["gpu"]) for training in trained_at]
-    short = [(training.name, _loss_of_one(training, design.nics)) for training in trained_at]
-    used = design.used
+    design, gpus = decision.answer(), decision.file.gpus
+    trainings, used, size = decision.evaluated[design], design.used, design.domain_size
+    without = [(one.name, one.losses["gpu"]) for one in trainings]
+    short = [(one.name, _loss_of_one(one, design.nics)) for one in trainings]
     domains = gpus // used
     within = "a spare GPU in each domain", gpus + domains, size + 1
     if used < size:
@@ -522,30 +501,27 @@ def _loss_of_one(training: Training, nics: Nics) -> float | None:
     Rings and all-to-alls are then of the other rails alone, equally. A NIC that the lost GPU shared
     serves the others, and its rail all domains.
     """
-    job, used = training.job, int(training.best.strategy.in_domain)
+    gpus, used = training.best.job.cluster.gpus, int(training.best.strategy.in_domain)
     if used == 1:
         return None
     left = 1 - 1 / used if nics.gpus_per_nic == 1 else 1.0
-    slower = loss_with_nics(job, training.best, left, left)
-    return max(slower, job.cluster.gpus / (job.cluster.gpus - 1) - 1)
-
-
-# A model's name, and the loss of its iteration; `None` is all of it.
-Loss = tuple[str, float | None]
-
-
-def _lost(loss: Loss) -> float:
-    return inf if loss[1] is None else loss[1]
+    return max(loss_with_nics(training.best, left, left), gpus / (gpus - 1) - 1)
 
 
 def _spare(
-    decision: Decision, name: str, gpus: int, used: int, losses: Sequence[Loss]
+    decision: Decision,
+    name: str,
+    gpus: int,
+    used: int,
+    losses: Sequence[tuple[str, float | None]],
 ) -> dict[str, Any]:
     """One way to meet the loss of a GPU, on a network for so many GPUs, `used` of each domain.
 
-    The loss is that of the model that loses the most; `None` is all of it.
+    `losses` are of each model; the model that loses the most counts. `None` is all of it.
     """
-    of_model, most = max(losses, key=_lost, default=(None, 0.0))
+    of_model, most = max(
+        losses, key=lambda loss: inf if loss[1] is None else loss[1], default=(None, 0.0)
+    )
     file, design = decision.file, decision.answer()
     larger = replace(design, network=replace(design.network, gpus=gpus, domain_size=used))
     return {
