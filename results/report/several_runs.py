@@ -12,7 +12,7 @@ from results.sections.run import timed
 from results.sections.section import Section, range_of, without_fabric
 from results.sections.several_runs import NAMES, comparison_sections, effect_in_words, sweep_section
 from results.verdicts.run import SAME_SIZE
-from results.verdicts.run_diff import Difference
+from results.verdicts.several_runs import Difference
 
 ROW = 0.5
 Point = Mapping[str, Any]

@@ -17,8 +17,7 @@ from results.sections.section import (
     verdict,
     without_fabric,
 )
-from results.verdicts.case_outcome import CaseOutcome, outcomes
-from results.verdicts.run_diff import Difference
+from results.verdicts.several_runs import CaseOutcome, Difference, outcomes
 from results.verdicts.verdict import times_count
 
 NAMES = ("A", "B")

@@ -18,7 +18,7 @@ from results.sections.run import cases_section
 from results.sections.several_runs import comparison_sections, effect_in_words, in_words
 from results.verdicts.fault_impact import fault_result
 from results.verdicts.run import run_object
-from results.verdicts.run_diff import (
+from results.verdicts.several_runs import (
     Difference,
     StoredRun,
     comparison_object,

@@ -31,7 +31,7 @@ from results.store.sweeps import (
     find_sweep,
     open_sweep,
 )
-from results.verdicts.sweep import sweep_object
+from results.verdicts.several_runs import sweep_object
 from scenarios.scenario import Scenario
 from tests.unit.machines import TWO_CORES
 from tests.unit.run_folders import begun_run
