@@ -291,14 +291,14 @@ def machine_reasons(
     if unobserved := headroom.unobserved:
         of = f"{unobserved} of {headroom.executions} executions"
         yield Verdict.FAIL, f"{of} were not observed throughout"
-    judged = (*_waits(headroom, limits), *_delays(headroom, limits))
+    judged = _on_limits(headroom, limits)
     yield from (reason for reason in judged if reason[0] is not Verdict.PASS)
     if (left := headroom.backlog_left_bytes) >= FULL_FRAME_BYTES:
         yield Verdict.WARN, f"{left} bytes still queued after completion"
 
 
-def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
-    """Judge how long the switch and the agents waited for a core."""
+def _on_limits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
+    """Judge the waits of the switch and the agents for a core; pauses, retransmits, late starts."""
     mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
     had_idle_time = headroom.idle_mean >= SATURATED_SHARE
     yield _delayed(headroom, limits.delay_share)
@@ -314,6 +314,20 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
     yield (
         limits.one_agent_run_delay.verdict(most),
         f"one agent waited for a core in {most:.0%} of an execution",
+    )
+    yield (
+        limits.lost_beyond.verdict(headroom.lost_beyond),
+        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
+        "of an execution beyond what the links' buckets make up for",
+    )
+    yield (
+        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
+        f"senders retransmitted {headroom.retransmits_per_s:.0f} segments a second",
+    )
+    yield (
+        limits.start_skew.verdict(headroom.start_skew),
+        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
+        "of an execution",
     )
 
 
@@ -333,24 +347,6 @@ def _delayed(headroom: MachineHeadroom, limit: Limit) -> Reason:
     }
     named = "; ".join(f"{what} {part:.0%}" for what, part in parts.items() if part >= LEAST_NAMED)
     return verdict, f"delays of a byte add up to {share:.0%} of an execution: {named}"
-
-
-def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
-    """Judge pauses, retransmits and late starts."""
-    yield (
-        limits.lost_beyond.verdict(headroom.lost_beyond),
-        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
-        "of an execution beyond what the links' buckets make up for",
-    )
-    yield (
-        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
-        f"senders retransmitted {headroom.retransmits_per_s:.0f} segments a second",
-    )
-    yield (
-        limits.start_skew.verdict(headroom.start_skew),
-        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
-        "of an execution",
-    )
 
 
 def fidelity_during_fault(
