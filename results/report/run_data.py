@@ -53,11 +53,6 @@ class CaseData:
         """Whether no fault has changed the paths of its fabric."""
         return not self.name.endswith(tuple(f"/{phase}" for phase in (DURING, DEGRADED, RECOVERED)))
 
-    @property
-    def label(self) -> str:
-        """Its name without the kind of fabric."""
-        return self.name.removeprefix(f"{self.kind}/")
-
     @cached_property
     def measured(self) -> Columns:
         """The transfers of all executions that count."""
@@ -125,8 +120,10 @@ def read_run(folder: Path) -> RunData:
     tables = {table.name: _whole(folder, table) for table in WHOLE}
     tables[raw.QUEUE_PAIRS.name] = raw.read_table(folder, raw.QUEUE_PAIRS)
     with reading(folder):
-        folders, order = raw.case_folders(folder), _order(result)
-        cases = {}
+        folders, cases = raw.case_folders(folder), {}
+        order = [case["case"] for case in result["cases"]]
+        failed = [failure["case"] for failure in result["failures"]]
+        order += [f"{case}/{phase}" for case in failed for phase in PHASES]
         for name in sorted(folders, key=order.index):
             mine = {table: _rows_of(folder, table, tables[table], name) for table in tables}
             cases[name] = _case(name, folders[name], mine)
@@ -168,14 +165,6 @@ def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
     stored["spec"] = grouped(stored["spec"])
     arrival_s = read_json(place / "prediction.json")["arrival_s"]
     return CaseData(name, TOPOLOGY.validate_python(stored), arrival_s, **tables)
-
-
-def _order(result: Mapping[str, Any]) -> list[str]:
-    """The names of cases and phases in the order of the run."""
-    names = [case["case"] for case in result["cases"]]
-    return names + [
-        f"{failure['case']}/{phase}" for failure in result["failures"] for phase in PHASES
-    ]
 
 
 def rows(table: Columns, chosen: Any) -> Columns:

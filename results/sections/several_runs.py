@@ -114,7 +114,8 @@ def sweep_section(result: Result) -> Section:
     """A row for each case of each point, then the failed points with their causes."""
     points = result["points"]
     good = sum(point["verdict"] != "fail" for point in points)
-    parameters = short_names(list(points[0]["parameters"]))
+    keys = list(points[0]["parameters"])
+    parameters = [short_name(key, keys) for key in keys]
     cases = [case for point in points for case in outcomes(point)]
     all_count = all(times_count(case.data_is_right) for case in cases)
     return Section(
@@ -139,12 +140,8 @@ def _remarks(point: Result) -> Iterator[Marked]:
         yield Marked(f"{judged}: point {point['point']} ({label}): {why}", judged)
 
 
-def short_names(keys: Sequence[str]) -> list[str]:
-    """Shorten each dotted key to the fewest last parts that distinguish it from the others."""
-    return [_short(key, keys) for key in keys]
-
-
-def _short(key: str, keys: Sequence[str]) -> str:
+def short_name(key: str, keys: Sequence[str]) -> str:
+    """Shorten a dotted key to the fewest last parts that distinguish it from the others."""
     parts = key.split(".")
     for count in range(1, len(parts)):
         name = ".".join(parts[-count:])

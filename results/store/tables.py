@@ -243,8 +243,13 @@ def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     with reading(source):
         content = json.loads(read_record(source))
-        each = _counter_rows(content) if table is COUNTERS else content
-        rows = [{CASE: case, **row} for row in each]
+        if table is COUNTERS:
+            content = [
+                {"link": link, "moment": moment, **moments[moment]}
+                for link, moments in content.items()
+                for moment in ("before", "after")
+            ]
+        rows = [{CASE: case, **row} for row in content]
     insert(memory, table.name, table.all_columns, rows)
 
 
@@ -264,12 +269,6 @@ def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawT
             f"FROM read_csv(?, header = true, auto_detect = false, columns = {{{columns}}})",
             [case, str(source)],
         )
-
-
-def _counter_rows(content: Any) -> Iterator[dict[str, Any]]:
-    for link, moments in content.items():
-        for moment in ("before", "after"):
-            yield {"link": link, "moment": moment, **moments[moment]}
 
 
 def read_table(run: Path, table: RawTable) -> dict[str, Any]:

@@ -163,10 +163,14 @@ def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
 
 
 def _warnings(first: StoredRun, second: StoredRun) -> Iterator[str]:
-    machines = (_without(run.machine, FLEETING) for run in (first, second))
-    yield from _told("machines", list(differing(*machines)))
-    scenarios = (_without(run.scenario, FOR_PEOPLE) for run in (first, second))
-    yield from _told("scenarios", list(differing(*scenarios)))
+    for what, left_out, *both in (
+        ("machines", FLEETING, first.machine, second.machine),
+        ("scenarios", FOR_PEOPLE, first.scenario, second.scenario),
+    ):
+        one, other = (
+            {key: value for key, value in run.items() if key not in left_out} for run in both
+        )
+        yield from _told(what, list(differing(one, other)))
 
 
 def _told(what: str, differences: Sequence[str]) -> Iterator[str]:
@@ -177,10 +181,6 @@ def _told(what: str, differences: Sequence[str]) -> Iterator[str]:
     keys = (difference.partition(":")[0].split(".")[:2] for difference in differences)
     named = ", ".join(dict.fromkeys(map(".".join, keys)))
     yield f"the {what} are unlike: {len(differences)} values differ, in {named}"
-
-
-def _without(node: Mapping[str, Any], keys: Sequence[str]) -> Mapping[str, Any]:
-    return {key: value for key, value in node.items() if key not in keys}
 
 
 def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
