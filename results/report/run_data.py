@@ -16,7 +16,7 @@ from model.fabric.spec import grouped
 from model.fabric.topology import Topology
 from results.store import tables as raw
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import DEGRADED, DURING, PHASES, RECOVERED, read_result
+from results.store.runs import DEGRADED, DURING, RECOVERED, read_result
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
@@ -121,22 +121,14 @@ def read_run(folder: Path) -> RunData:
     tables[raw.QUEUE_PAIRS.name] = raw.read_table(folder, raw.QUEUE_PAIRS)
     with reading(folder):
         folders, cases = raw.case_folders(folder), {}
-        order = [case["case"] for case in result["cases"]]
-        failed = [failure["case"] for failure in result["failures"]]
-        order += [f"{case}/{phase}" for case in failed for phase in PHASES]
-        for name in sorted(folders, key=order.index):
-            mine = {table: _rows_of(folder, table, tables[table], name) for table in tables}
+        for name in sorted(folders, key=raw.case_names(result).index):
+            mine = {table: rows(of, of[raw.CASE] == name) for table, of in tables.items()}
+            for table in FILLED:
+                if not len(mine[table][raw.CASE]):
+                    what = f"no rows of {name} in table {table}"
+                    raise InputError(Problem(str(folder), what, HINT))
             cases[name] = _case(name, folders[name], mine)
     return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
-
-
-def _rows_of(folder: Path, table: str, columns: Columns, case: str) -> Columns:
-    """Return a case's rows of a table; raise `InputError` if it has none and must have some."""
-    mine = columns[raw.CASE] == case
-    if table in FILLED and not mine.any():
-        what = f"no rows of {case} in table {table}"
-        raise InputError(Problem(str(folder), what, HINT))
-    return rows(columns, mine)
 
 
 def _whole(folder: Path, table: raw.RawTable) -> Columns:

@@ -143,6 +143,13 @@ def seal(run: Path) -> None:
             _seal(memory, run, table)
 
 
+def case_names(result: Mapping[str, Any]) -> list[str]:
+    """The names of a result's cases, and of the phases of those with faults, in its order."""
+    failed = [failure["case"] for failure in result["failures"]]
+    phases = [f"{case}/{phase}" for case in failed for phase in PHASES]
+    return [*(str(case["case"]) for case in result["cases"]), *phases]
+
+
 def case_folders(run: Path) -> dict[str, Path]:
     """Return the folders of a run's cases and phases by their names, in the order of names.
 
@@ -152,9 +159,7 @@ def case_folders(run: Path) -> dict[str, Path]:
     if result.is_file():
         content = read_json(result)
         with reading(result):
-            names += (str(case["case"]) for case in content["cases"])
-            cases = [failure["case"] for failure in content["failures"]]
-            names += (f"{case}/{phase}" for case in cases for phase in PHASES)
+            names = case_names(content)
     by_folder = {folder_name(name): name for name in names}
     folders = sorted(place.parent for place in run.glob("*/topology.json"))
     return {by_folder.get(folder.name, folder.name): folder for folder in folders}
