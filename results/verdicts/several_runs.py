@@ -13,7 +13,7 @@ from model.errors import InputError
 from model.sweep import Point
 from results.store.records import plain, reading
 from results.store.sweeps import SweepFolder
-from results.verdicts.verdict import Verdict, worst
+from results.verdicts.verdict import Verdict, times_count, worst
 
 COMPARE_SCHEMA, SWEEP_SCHEMA = "railbed.compare/1", "railbed.sweep/2"
 # Disjoint ranges that occur by chance more often than this show no difference.
@@ -111,6 +111,7 @@ class Difference(StrEnum):
     WITHIN = "within the spread"
     UNKNOWN = "too few repeats to tell"
     OTHER_WORK = "not the same work"
+    NOT_TIMED = "data checked meanwhile"
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -188,6 +189,8 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     other_work = list(differing(first.work, second.work))
     one_s, other_s = first.measured_s, second.measured_s
     differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
+    if not other_work and not all(times_count(case.data_is_right) for case in both):
+        differ = Difference.NOT_TIMED
     return {
         "case": first.name,
         "difference": differ.value,

@@ -130,6 +130,16 @@ def test_other_work_is_named_and_not_compared() -> None:
     assert found["cases"][1]["other_work"] == []
 
 
+def test_times_that_mean_nothing_show_no_difference() -> None:
+    """The agents check what arrives meanwhile, which takes time."""
+    first, second = stored("a"), stored("b")
+    for case in second.result["cases"]:
+        case["data_is_right"] = True
+        case["measured_s"]["values"] = [9.0, 9.1, 9.2, 9.3, 9.4]
+    case, *_ = comparison_object(first, second)["cases"]
+    assert (case["difference"], in_words(case)) == ("data checked meanwhile", "checked")
+
+
 TREES = st.recursive(
     st.integers(0, 3),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner) | st.lists(inner, max_size=2),
