@@ -12,6 +12,7 @@ from results.figures.paper import draw_pairs
 from results.report.analysis import Step, pair_bytes
 from results.report.run_data import CaseData
 from results.sections.section import Result, human_bytes, range_of, without_fabric
+from results.verdicts.verdict import times_count
 
 ROW, LEGEND_ROW = 0.34, 0.18
 MOST_TICKS = 7
@@ -25,7 +26,8 @@ def completion(cases: Sequence[Result]) -> kit.Picture:
             axes.plot(
                 case["modeled_s"], row, "|", color=kit.MODELED, markersize=15, markeredgewidth=2
             )
-            write_beside(axes, row, f"{case['ratio']:.3f} {case['verdict']}")
+            ratio = f"{case['ratio']:.3f}" if times_count(case["data_is_right"]) else "-"
+            write_beside(axes, row, f"{ratio} {case['verdict']}")
         axes.plot([], [], "o", color=kit.MEASURED, label="measured, bar: all executions")
         axes.plot([], [], "|", color=kit.MODELED, markersize=11, markeredgewidth=2, label="modeled")
         axes.set_xlim(0, axes.get_xlim()[1] * 1.03)

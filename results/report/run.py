@@ -184,6 +184,7 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
                 "measured_s": {"median": median_s, "min": min(values), "max": max(values)},
                 "modeled_s": modeled_s,
                 "ratio": median_s / modeled_s,
+                "data_is_right": failure["data_is_right"],
                 "verdict": failure["verdict"],
             }
 

@@ -49,7 +49,7 @@ def _compared(cases: Sequence[Result]) -> Picture:
             write_beside(axes, row, effect_in_words(case))
         for which, name in enumerate(NAMES):
             axes.plot([], [], MARKERS[which], color=SERIES[which], label=name)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
         axes.set_xlabel("completion time (emulated s); B against A", color=MODELED)
         figure.legend(loc="outside upper left", ncols=2)
     return Picture("comparison", f"Completion times of both runs in {len(cases)} cases.", figure)
