@@ -44,6 +44,22 @@ class Curves:
     series: Mapping[str, Sequence[float]]
     points: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
+    def draw_on(self, axes: Axes) -> None:
+        """Draw the series, and the points over them."""
+        for index, (name, values) in enumerate(self.series.items()):
+            axes.plot(self.x, values, **look(index, color=GREYS[index % 2], label=name))
+        for index, (name, points) in enumerate(self.points.items()):
+            _points(axes, name, points, MARKERS[index % len(MARKERS)])
+        axes.set_xlabel(self.x_label)
+        axes.set_xscale("log", base=2)
+        shown = self.x[:: -(-len(self.x) // MOST_TICKS)]
+        axes.set_xticks(shown, [f"{value:.6g}" for value in shown])
+        axes.minorticks_off()
+        axes.margins(y=0.1)
+        longest = max(map(len, (*self.series, *self.points)))
+        columns = 2 if longest > LONG_NAME else 3
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=columns)
+
 
 @dataclass(frozen=True)
 class Bars:
@@ -54,6 +70,20 @@ class Bars:
     groups: Sequence[str]
     series: Mapping[str, Sequence[float]]
 
+    def draw_on(self, axes: Axes) -> None:
+        """Draw the groups beside each other, each value above its bar."""
+        width = 0.8 / len(self.series)
+        for index, (name, values) in enumerate(self.series.items()):
+            places = [group + index * width for group in range(len(self.groups))]
+            fill, hatch = FILLS[index % len(FILLS)], HATCHES[index % len(HATCHES)]
+            bars = axes.bar(
+                places, values, width, label=name, color=fill, hatch=hatch, edgecolor="black"
+            )
+            axes.bar_label(bars, fmt="{:.3g}", fontsize=6)
+        middle = (len(self.series) - 1) * width / 2
+        axes.set_xticks([group + middle for group in range(len(self.groups))], self.groups)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
+
 
 Panel = Curves | Bars
 
@@ -62,25 +92,9 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     """Draw panels side by side, as PATH.svg and PATH.png."""
     with printed(path, len(panels)) as all_axes:
         for axes, panel in zip(all_axes, panels, strict=True):
-            _curves(axes, panel) if isinstance(panel, Curves) else _bars(axes, panel)
+            panel.draw_on(axes)
             axes.set_title(panel.title)
             axes.set_ylabel(panel.y_label)
-
-
-def _curves(axes: Axes, panel: Curves) -> None:
-    for index, (name, values) in enumerate(panel.series.items()):
-        axes.plot(panel.x, values, **look(index, color=GREYS[index % 2], label=name))
-    for index, (name, points) in enumerate(panel.points.items()):
-        _points(axes, name, points, MARKERS[index % len(MARKERS)])
-    axes.set_xlabel(panel.x_label)
-    axes.set_xscale("log", base=2)
-    shown = panel.x[:: -(-len(panel.x) // MOST_TICKS)]
-    axes.set_xticks(shown, [f"{value:.6g}" for value in shown])
-    axes.minorticks_off()
-    axes.margins(y=0.1)
-    longest = max(map(len, (*panel.series, *panel.points)))
-    columns = 2 if longest > LONG_NAME else 3
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=columns)
 
 
 def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker: str) -> None:
@@ -102,20 +116,6 @@ def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker
         elinewidth=0.8,
         capsize=2.5,
     )
-
-
-def _bars(axes: Axes, panel: Bars) -> None:
-    width = 0.8 / len(panel.series)
-    for index, (name, values) in enumerate(panel.series.items()):
-        places = [group + index * width for group in range(len(panel.groups))]
-        fill, hatch = FILLS[index % len(FILLS)], HATCHES[index % len(HATCHES)]
-        bars = axes.bar(
-            places, values, width, label=name, color=fill, hatch=hatch, edgecolor="black"
-        )
-        axes.bar_label(bars, fmt="{:.3g}", fontsize=6)
-    middle = (len(panel.series) - 1) * width / 2
-    axes.set_xticks([group + middle for group in range(len(panel.groups))], panel.groups)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
 
 
 def draw_decision(result: dict[str, Any], path: Path) -> None:

@@ -64,7 +64,7 @@ def run_article(run: RunData, lost: Lost) -> Article:
     scenario = str(run.result["scenario"])
     parts = [part for part in _parts(run, lost) if part.section.has_content or part.pictures]
     repetition = Repetition(run.scenario, _command(run.result), run.result.get("machine", {}))
-    return Article(scenario, run.run_id, " ".join(answer(run.result)), parts, repetition)
+    return Article(scenario, run.result["run_id"], " ".join(answer(run.result)), parts, repetition)
 
 
 def _command(result: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from model.fabric.spec import grouped
 from model.fabric.topology import Topology
 from results.store import tables as raw
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import DEGRADED, DURING, RECOVERED, read_result
+from results.store.runs import read_result
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
@@ -42,16 +42,6 @@ class CaseData:
     link_samples: Columns
     queue_pairs: Columns
     queues: Columns
-
-    @property
-    def kind(self) -> str:
-        """The kind of its fabric."""
-        return self.topology.spec.kind.value
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether no fault has changed the paths of its fabric."""
-        return not self.name.endswith(tuple(f"/{phase}" for phase in (DURING, DEGRADED, RECOVERED)))
 
     @cached_property
     def measured(self) -> Columns:
@@ -100,16 +90,11 @@ class RunData:
     cases: Mapping[str, CaseData]
 
     @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return str(self.result["run_id"])
-
-    @property
     def fabrics(self) -> dict[str, list[CaseData]]:
         """The cases and phases on each kind of fabric."""
         by_kind: dict[str, list[CaseData]] = {}
         for case in self.cases.values():
-            by_kind.setdefault(case.kind, []).append(case)
+            by_kind.setdefault(case.topology.spec.kind.value, []).append(case)
         return by_kind
 
 

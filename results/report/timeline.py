@@ -18,7 +18,7 @@ from results.report import analysis
 from results.report.run_data import CaseData, Columns, RunData, rows
 from results.report.transport_pictures import ports, queue_pairs, rates_bps
 from results.store.records import read_record, reading
-from results.store.runs import DURING
+from results.store.runs import DEGRADED, DURING, RECOVERED
 
 Event = dict[str, Any]
 RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
@@ -36,7 +36,8 @@ def timeline(run: RunData) -> dict[str, Any]:
     if not begins:
         raise InputError(Problem(str(run.folder), "has no execution to show"))
     events = [_moved(event, min(begins)) for event in _events(run)]
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": run.run_id}}
+    about = {"run": run.result["run_id"]}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def _moved(event: Event, zero_ns: int) -> Event:
@@ -97,7 +98,8 @@ def _execution(case: CaseData, row: int) -> Iterator[Event]:
     yield from _steps(transfers, start_ns)
     for rank in range(len(case.topology.job_gpus)):
         yield from _gpu(case, rank, transfers, start_ns, end_ns)
-    if case.is_intact:
+    # No fault has changed the paths.
+    if not case.name.endswith((f"/{DURING}", f"/{DEGRADED}", f"/{RECOVERED}")):
         yield from _link_use(case, transfers, start_ns, end_ns)
 
 
