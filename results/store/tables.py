@@ -171,14 +171,7 @@ def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
         return
     create(memory, table.name, table.all_columns)
     load_loose(memory, run, table)
-    draft, place = user_files.cleared(run / f"{table.name}.parquet.draft"), sealed(run, table)
-    try:
-        memory.execute(f"COPY {table.name} TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd)")
-        user_files.sync_file(draft)
-        draft.rename(place)
-    finally:
-        draft.unlink(missing_ok=True)
-    user_files.give(place)
+    _written(memory, table.name, sealed(run, table), "parquet")
     for source in sources:
         source.unlink(missing_ok=True)
 
@@ -386,6 +379,7 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
             )
         except Error as error:
             raise OSError(errno.EIO, first_line(error)) from None
+        user_files.sync_file(draft)
         user_files.give(draft)
         draft.rename(target)
     return target
