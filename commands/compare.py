@@ -10,7 +10,7 @@ from model.errors import InputError, Problem
 from results.sections.several_runs import comparison_sections
 from results.store.records import read_json, read_record, reading
 from results.store.runs import DEFAULT_STORE, clock_of, find_run, read_result
-from results.verdicts.run_diff import StoredRun, comparison_object
+from results.verdicts.several_runs import StoredRun, comparison_object
 from scenarios.format.document import value_of
 
 

@@ -19,7 +19,7 @@ def decide(
     """Print the networks of a cluster beside each other, and draw them if asked."""
     result = decide_object(load_cluster(cluster))
     if figure is not None:
-        from results.figures.curves import draw_decision
+        from results.figures.paper import draw_decision
 
         draw_figure(figure, lambda path: draw_decision(result, path))
     print_result(result, as_json, decision_sections)

@@ -20,7 +20,7 @@ from results.store.records import reading, write_record
 from results.store.runs import DEFAULT_STORE, find_run
 from results.store.sweeps import find_sweep
 from results.store.tables import CASE, EXECUTIONS, case_folders, read_table
-from results.verdicts.sweep import sweep_object
+from results.verdicts.several_runs import sweep_object
 from traffic_gen.probes.blackout import read_records
 
 # Largest records of a prober, with a thousand probes a second and pair.

@@ -21,7 +21,7 @@ from model.sweep import REAL
 from results.sections.several_runs import sweep_section
 from results.store.runs import DEFAULT_STORE
 from results.store.sweeps import SweepFolder
-from results.verdicts.sweep import sweep_object
+from results.verdicts.several_runs import sweep_object
 from scenarios.library_files import scenario_file
 from scenarios.load import load
 from scenarios.planning.machine_profile import machine_by

@@ -63,7 +63,7 @@ def traffic(
         flows = traffic_of(best.job, best.strategy)
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
-        from results.figures.heat_map import draw_heat_map
+        from results.figures.paper import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
     left_out = model_remarks(config) if config else []

@@ -14,7 +14,6 @@ from results.verdicts.path_check import (
     FabricCheck,
     IsolationCheck,
     Mismatch,
-    PairCheck,
     fabric_check,
     isolation_check,
     mismatch,
@@ -55,10 +54,9 @@ def check_paths(fabric: Experiment) -> tuple[int, list[Mismatch]]:
         for source in fabric.topology.gpus:
             for destination, traces in probes.traces(source):
                 by_port = tuple(routing.path(source, destination, path) for path in paths)
-                pair = PairCheck(source, destination, by_port, traces)
                 pairs += 1
-                if pair.stray:
-                    mismatches.append(mismatch(pair))
+                if found := mismatch(source, destination, by_port, traces):
+                    mismatches.append(found)
     return pairs, mismatches
 
 

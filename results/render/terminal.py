@@ -87,7 +87,9 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
                 Text(heading), overflow="fold", width=left if is_grouped(section) else None
             )
         else:
-            justify: JustifyMethod = "left" if _has_words(section, number) else "right"
+            cells = (row[number] for row in section.rows if not is_heading(row))
+            has_words = any(isinstance(cell, Marked) for cell in cells)
+            justify: JustifyMethod = "left" if has_words else "right"
             table.add_column(Text(heading), justify=justify, width=least)
     for name, *figures in rows:
         whole = _in_lines(name, left) if is_grouped(section) and isinstance(name, str) else name
@@ -132,8 +134,3 @@ def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
 
 def _total(widths: Sequence[int], gap: int) -> int:
     return sum(widths) + gap * (len(widths) - 1)
-
-
-def _has_words(section: Section, column: int) -> bool:
-    cells = [row[column] for row in section.rows if not is_heading(row)]
-    return any(isinstance(cell, Marked) for cell in cells)

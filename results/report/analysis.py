@@ -1,5 +1,6 @@
 """Bytes, rates and times of a run's records: by link, by pair of GPUs, by step."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -165,21 +166,19 @@ class LinkUse:
 
 def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
     """Return the use of every link, by the counters at its upper end before and after each case."""
-    carried: dict[str, list[int]] = {}
+    carried = defaultdict[str, Ints](lambda: np.zeros(3, np.int64))
     for case in cases:
         counters = case.counters
         after, before = counters["moment"] == "after", counters["moment"] == "before"
         columns = ("sent_bytes", "received_bytes", "dropped_packets")
-        deltas = [(counters[name][after] - counters[name][before]).tolist() for name in columns]
-        for link, *delta in zip(counters["link"][after], *deltas, strict=True):
-            carried[link] = [
-                a + b for a, b in zip(carried.get(link, [0, 0, 0]), delta, strict=True)
-            ]
+        deltas = np.array([counters[name][after] - counters[name][before] for name in columns])
+        for link, delta in zip(counters["link"][after], deltas.T, strict=True):
+            carried[link] += delta
     seconds = sum(float(case.executions["completion_s"].sum()) for case in cases)
     used = {}
     for link in cases[0].topology.links:
         if link.name in carried:
-            sent, received, dropped = carried[link.name]
+            sent, received, dropped = carried[link.name].tolist()
             size, capacity_bytes = max(sent, received), link.rate_bps * seconds / 8
             share = size / capacity_bytes if capacity_bytes else 0.0
             used[link.name] = LinkUse(link.name, link.kind, size, share, dropped)

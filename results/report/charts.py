@@ -1,42 +1,33 @@
 """Charts of a run: completion times, ratios to the model, steps, pairs, transfers, bandwidths."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures import kit
-from results.figures.heat_map import draw_pairs
+from results.figures.paper import draw_pairs
 from results.report.analysis import Step, pair_bytes
 from results.report.run_data import CaseData
-from results.sections.section import human_bytes, range_of
+from results.sections.section import Result, human_bytes, range_of, without_fabric
+from results.verdicts.verdict import times_count
 
-Case = Mapping[str, Any]
 ROW, LEGEND_ROW = 0.34, 0.18
 MOST_TICKS = 7
 
 
-def completion(cases: Sequence[Case]) -> kit.Picture:
+def completion(cases: Sequence[Result]) -> kit.Picture:
     """Measured median with the range of the executions, beside the model, for every case."""
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
-            measured = case["measured_s"]
-            axes.plot(
-                [measured["min"], measured["max"]],
-                [row, row],
-                color=kit.MEASURED,
-                linewidth=5,
-                alpha=0.45,
-                solid_capstyle="butt",
-            )
-            axes.plot(measured["median"], row, "o", color=kit.MEASURED, markersize=6)
+            draw_measured(axes, case["measured_s"], row, "o", kit.MEASURED)
             axes.plot(
                 case["modeled_s"], row, "|", color=kit.MODELED, markersize=15, markeredgewidth=2
             )
-            write_beside(axes, row, f"{case['ratio']:.3f} {case['verdict']}")
+            ratio = f"{case['ratio']:.3f}" if times_count(case["data_is_right"]) else "-"
+            write_beside(axes, row, f"{ratio} {case['verdict']}")
         axes.plot([], [], "o", color=kit.MEASURED, label="measured, bar: all executions")
         axes.plot([], [], "|", color=kit.MODELED, markersize=11, markeredgewidth=2, label="modeled")
         axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
@@ -49,7 +40,7 @@ def completion(cases: Sequence[Case]) -> kit.Picture:
     return kit.Picture("completion", sentence, figure)
 
 
-def ratios(cases: Sequence[Case]) -> kit.Picture:
+def ratios(cases: Sequence[Result]) -> kit.Picture:
     """Every execution's time over the model's, less one, in percent."""
     with case_rows(cases, 1.0, ROW) as (figure, axes):
         for row, case in enumerate(cases):
@@ -65,7 +56,7 @@ def ratios(cases: Sequence[Case]) -> kit.Picture:
 
 
 @contextmanager
-def case_rows(cases: Sequence[Case], height: float, row: float) -> Iterator[tuple[Figure, Axes]]:
+def case_rows(cases: Sequence[Result], height: float, row: float) -> Iterator[tuple[Figure, Axes]]:
     """Yield a figure and its axes, with a row of this height in inches for each case."""
     with kit.drawing(height + row * len(cases), kit.WIDE + 0.4) as figure:
         axes = figure.add_subplot()
@@ -73,6 +64,16 @@ def case_rows(cases: Sequence[Case], height: float, row: float) -> Iterator[tupl
         axes.set_yticks(range(len(cases)), [case["case"] for case in cases])
         axes.set_ylim(len(cases) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
+
+
+def draw_measured(axes: Axes, measured: Result, height: float, marker: str, colour: str) -> None:
+    """Draw the median and the range of executions at this height, if they are known."""
+    if measured["min"] is not None:
+        ends = [measured["min"], measured["max"]]
+        (bar,) = axes.plot(ends, [height] * 2, color=colour, linewidth=5, alpha=0.45)
+        bar.set_solid_capstyle("butt")
+    if measured["median"] is not None:
+        axes.plot(measured["median"], height, marker, color=colour, markersize=6)
 
 
 def write_beside(axes: Axes, row: int, text: str) -> None:
@@ -133,7 +134,7 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
             done = case.measured["arrived_ns"] > 0
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
             if len(taken_ms):
-                look = kit.look(index, marker=None, label=case.label)
+                look = kit.look(index, marker=None, label=without_fabric(case.name))
                 axes.plot(np.quantile(taken_ms, shares), 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
@@ -148,9 +149,9 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
     )
 
 
-def bus_bandwidth(cases: Sequence[Case]) -> kit.Picture:
+def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
     """Bus bandwidth against size as nccl-tests print it, in figures of the real platform."""
-    series: dict[str, list[Case]] = {}
+    series: dict[str, list[Result]] = {}
     for case in cases:
         series.setdefault(case["case"], []).append(case)
     with kit.drawing(2.3 + LEGEND_ROW * len(series)) as figure:
@@ -175,5 +176,5 @@ def bus_bandwidth(cases: Sequence[Case]) -> kit.Picture:
     return kit.Picture("bus-bandwidth", "Bus bandwidth against size, case by case.", figure)
 
 
-def _real_bytes(case: Case) -> float:
+def _real_bytes(case: Result) -> float:
     return float(case["bytes"] * case["size_scale"])

@@ -95,16 +95,16 @@ def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[P
     (x, y), (to_x, to_y) = places[link.lower.node], places[link.upper.node]
     if link.kind is LinkKind.UPLINK or (link.kind is LinkKind.HB and topology.hb_leaves):
         return [(x, y), (to_x, to_y)]
-    if link.kind is LinkKind.HB_TRUNK:
-        lane = y - 0.12 - 0.1 * (link.upper.number - 0.5) / topology.spec.hb.leaves
-        return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
-    gpu = topology.gpu_by_name[link.lower.node]
     if link.kind is LinkKind.NIC:
-        domains = topology.spec.domains
+        gpu, domains = topology.gpu_by_name[link.lower.node], topology.spec.domains
         slot = (lane_of(link) * domains + gpu.domain + 0.5) / (topology.spec.lanes * domains)
         lane = x + 0.16 + 0.6 * slot
         return [(x, y), (lane, y + 0.12), (lane, to_y - 0.25), (to_x, to_y)]
-    lane = y - 0.14 - 0.3 * (gpu.rail + 0.5) / topology.spec.domain_size
+    if link.kind is LinkKind.HB_TRUNK:
+        lane = y - 0.12 - 0.1 * (link.upper.number - 0.5) / topology.spec.hb.leaves
+    else:
+        rail = topology.gpu_by_name[link.lower.node].rail
+        lane = y - 0.14 - 0.3 * (rail + 0.5) / topology.spec.domain_size
     return [(x, y), (x - 0.1, lane), (to_x + 0.15, lane), (to_x, to_y)]
 
 

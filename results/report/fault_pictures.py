@@ -1,7 +1,6 @@
 """A fault moment by moment: traffic of each GPU, lost probes, throughput of links."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,25 +128,6 @@ def sent_rates(case: CaseData, end_s: float) -> Floats:
     )
 
 
-@dataclass(frozen=True)
-class LinkShown:
-    """A link that is drawn, with its bytes in an execution during the fault and in one before it.
-
-    The bytes are those of the link's busier direction.
-    """
-
-    link: Link
-    is_failed: bool
-    size_bytes: float
-    before_bytes: float
-
-    @property
-    def label(self) -> str:
-        """Its name, whether it failed, and its bytes."""
-        carried = f"{human_bytes(self.size_bytes)}, {human_bytes(self.before_bytes)} without fault"
-        return f"{self.link.name}{' (failed)' if self.is_failed else ''}: {carried}"
-
-
 def link_throughput(
     failure: Mapping[str, Any], baseline: CaseData, during: CaseData, name: str
 ) -> Picture:
@@ -156,26 +136,34 @@ def link_throughput(
     edges_s = np.linspace(0, float(analysis.sample_times_s(during).max()), BINS + 1)
     with drawing(1.2 + ROW * len(shown), WIDE + 0.4) as figure:
         grid = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-        for axes, one in zip(grid, shown, strict=True):
-            _draw(axes, during, one.link, edges_s)
+        for axes, (name_of_link, label) in zip(grid, shown.items(), strict=True):
+            _draw(axes, during, during.topology.link_by_name[name_of_link], edges_s)
             mark(axes, happened, 1.0)
-            axes.set_title(one.label, loc="left")
+            axes.set_title(label, loc="left")
         grid[0].set_ylim(0, 110)
         grid[0].set_yticks([0, 100])
         grid[0].set_xlim(0, edges_s[-1])
         grid[-1].set_xlabel("emulated s since the execution's start")
         figure.supylabel("throughput, % of the link's rate", fontsize=9)
         figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
-    told = "; ".join(one.label for one in shown)
+    told = "; ".join(shown.values())
     return Picture(name, f"Bytes of links in an execution during the fault: {told}.", figure)
 
 
-def links_shown(
-    failure: Mapping[str, Any], baseline: CaseData, during: CaseData
-) -> list[LinkShown]:
-    """Choose failed links, and of the others those whose bytes changed most and least."""
+def links_shown(failure: Mapping[str, Any], baseline: CaseData, during: CaseData) -> dict[str, str]:
+    """Choose failed links, and of the others those whose bytes changed most and least.
+
+    Each has a label: its bytes in an execution during the fault and in one before, of its busier
+    direction.
+    """
     failed = analysis.failed_links(during.topology, failure)
-    before, after = (bytes_per_execution(case) for case in (baseline, during))
+    before, after = (
+        {
+            name: used.size_bytes / len(case.executions["number"])
+            for name, used in analysis.link_use([case]).items()
+        }
+        for case in (baseline, during)
+    )
     changes = {
         link: (after[link] - before[link]) / during.topology.link_by_name[link].rate_bps
         for link in before.keys() & after.keys()
@@ -184,15 +172,11 @@ def links_shown(
     order = sorted(set(used) - failed, key=lambda link: (-abs(changes[link]), link))
     chosen = [*sorted(failed & changes.keys())[:MOST_FAILED], *order[:MOST_CHANGED]]
     chosen += order[MOST_CHANGED:][-LEAST_CHANGED:]
-    return [
-        LinkShown(during.topology.link_by_name[k], k in failed, after[k], before[k]) for k in chosen
-    ]
-
-
-def bytes_per_execution(case: CaseData) -> dict[str, float]:
-    """The bytes of each link's busier direction in an execution, by its counters."""
-    executions = len(case.executions["number"])
-    return {name: used.size_bytes / executions for name, used in analysis.link_use([case]).items()}
+    return {
+        link: f"{link}{' (failed)' if link in failed else ''}: {human_bytes(after[link])}, "
+        f"{human_bytes(before[link])} without fault"
+        for link in chosen
+    }
 
 
 def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:

@@ -9,7 +9,7 @@ from model.sweep import VIRTUAL
 from results.figures.kit import Picture
 from results.render.page import Article, Part, Repetition
 from results.report import charts
-from results.report.analysis import Step, failed_parts, link_use, steps
+from results.report.analysis import failed_parts, link_use, steps
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
@@ -23,7 +23,7 @@ from results.sections.run import (
     work_sections,
 )
 from results.sections.section import Row, Section, human_bytes, range_of
-from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED, clock_of
+from results.store.runs import BASELINE, DEGRADED, DURING, PHASES, RECOVERED, clock_of
 from results.verdicts.verdict import times_count
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
@@ -64,7 +64,7 @@ def run_article(run: RunData, lost: Lost) -> Article:
     scenario = str(run.result["scenario"])
     parts = [part for part in _parts(run, lost) if part.section.has_content or part.pictures]
     repetition = Repetition(run.scenario, _command(run.result), run.result.get("machine", {}))
-    return Article(scenario, run.run_id, " ".join(answer(run.result)), parts, repetition)
+    return Article(scenario, run.result["run_id"], " ".join(answer(run.result)), parts, repetition)
 
 
 def _command(result: Mapping[str, Any]) -> str:
@@ -171,12 +171,8 @@ def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
 
 
 def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for phase, model in (
-        (BASELINE, BASELINE),
-        (DURING, DURING),
-        (DEGRADED, DEGRADED),
-        (RECOVERED, BASELINE),
-    ):
+    for phase in PHASES:
+        model = BASELINE if phase == RECOVERED else phase
         median_s, modeled_s = failure[f"{phase}_s"], failure[f"modeled_{model}_s"]
         if median_s is not None and modeled_s is not None:
             name = f"{failure['case']}/{phase}"
@@ -188,6 +184,7 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
                 "measured_s": {"median": median_s, "min": min(values), "max": max(values)},
                 "modeled_s": modeled_s,
                 "ratio": median_s / modeled_s,
+                "data_is_right": failure["data_is_right"],
                 "verdict": failure["verdict"],
             }
 
@@ -234,7 +231,12 @@ def _steps(cases: Sequence[CaseData]) -> Part:
         every = steps(case)
         drawn.append(charts.step_times(case, every, f"steps-{number}"))
         longest = sorted(every, key=lambda step: -step.seconds)[:MOST_STEPS]
-        rows += [(case.name,), *map(_step_row, sorted(longest, key=lambda step: step.number))]
+        rows.append((case.name,))
+        for step in sorted(longest, key=lambda step: step.number):
+            times_s = (step.measured_s, step.modeled_s, step.seconds)
+            ended, modeled, needs = (f"{seconds:.4f} s" for seconds in times_s)
+            figures = (f"{step.number}", f"{step.transfers}", ended, modeled, step.busiest, needs)
+            rows.append(figures)
     section = Section(
         "Time by step, and the bottleneck link",
         ("step", "transfers", "ended", "modeled", "bottleneck", "needs"),
@@ -246,9 +248,3 @@ def _steps(cases: Sequence[CaseData]) -> Part:
         "bytes leave at once.",
     )
     return Part(section, drawn)
-
-
-def _step_row(step: Step) -> Row:
-    times = (f"{step.measured_s:.4f} s", f"{step.modeled_s:.4f} s")
-    need = (step.busiest, f"{step.seconds:.4f} s")
-    return f"{step.number}", f"{step.transfers}", *times, *need

@@ -16,7 +16,7 @@ from model.fabric.spec import grouped
 from model.fabric.topology import Topology
 from results.store import tables as raw
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import DEGRADED, DURING, PHASES, RECOVERED, read_result
+from results.store.runs import read_result
 
 Columns = Mapping[str, Any]
 TOPOLOGY = TypeAdapter(Topology)
@@ -42,21 +42,6 @@ class CaseData:
     link_samples: Columns
     queue_pairs: Columns
     queues: Columns
-
-    @property
-    def kind(self) -> str:
-        """The kind of its fabric."""
-        return self.topology.spec.kind.value
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether no fault has changed the paths of its fabric."""
-        return not self.name.endswith(tuple(f"/{phase}" for phase in (DURING, DEGRADED, RECOVERED)))
-
-    @property
-    def label(self) -> str:
-        """Its name without the kind of fabric."""
-        return self.name.removeprefix(f"{self.kind}/")
 
     @cached_property
     def measured(self) -> Columns:
@@ -105,16 +90,11 @@ class RunData:
     cases: Mapping[str, CaseData]
 
     @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return str(self.result["run_id"])
-
-    @property
     def fabrics(self) -> dict[str, list[CaseData]]:
         """The cases and phases on each kind of fabric."""
         by_kind: dict[str, list[CaseData]] = {}
         for case in self.cases.values():
-            by_kind.setdefault(case.kind, []).append(case)
+            by_kind.setdefault(case.topology.spec.kind.value, []).append(case)
         return by_kind
 
 
@@ -125,21 +105,15 @@ def read_run(folder: Path) -> RunData:
     tables = {table.name: _whole(folder, table) for table in WHOLE}
     tables[raw.QUEUE_PAIRS.name] = raw.read_table(folder, raw.QUEUE_PAIRS)
     with reading(folder):
-        folders, order = raw.case_folders(folder), _order(result)
-        cases = {}
-        for name in sorted(folders, key=order.index):
-            mine = {table: _rows_of(folder, table, tables[table], name) for table in tables}
+        folders, cases = raw.case_folders(folder), {}
+        for name in sorted(folders, key=raw.case_names(result).index):
+            mine = {table: rows(of, of[raw.CASE] == name) for table, of in tables.items()}
+            for table in FILLED:
+                if not len(mine[table][raw.CASE]):
+                    what = f"no rows of {name} in table {table}"
+                    raise InputError(Problem(str(folder), what, HINT))
             cases[name] = _case(name, folders[name], mine)
     return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
-
-
-def _rows_of(folder: Path, table: str, columns: Columns, case: str) -> Columns:
-    """Return a case's rows of a table; raise `InputError` if it has none and must have some."""
-    mine = columns[raw.CASE] == case
-    if table in FILLED and not mine.any():
-        what = f"no rows of {case} in table {table}"
-        raise InputError(Problem(str(folder), what, HINT))
-    return rows(columns, mine)
 
 
 def _whole(folder: Path, table: raw.RawTable) -> Columns:
@@ -168,14 +142,6 @@ def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
     stored["spec"] = grouped(stored["spec"])
     arrival_s = read_json(place / "prediction.json")["arrival_s"]
     return CaseData(name, TOPOLOGY.validate_python(stored), arrival_s, **tables)
-
-
-def _order(result: Mapping[str, Any]) -> list[str]:
-    """The names of cases and phases in the order of the run."""
-    names = [case["case"] for case in result["cases"]]
-    return names + [
-        f"{failure['case']}/{phase}" for failure in result["failures"] for phase in PHASES
-    ]
 
 
 def rows(table: Columns, chosen: Any) -> Columns:

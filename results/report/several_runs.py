@@ -1,29 +1,26 @@
 """The articles about several runs: two compared, significance before ratio; a sweep's curves."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from matplotlib.axes import Axes
 
 from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, look, plain
 from results.render.page import Article, Part
-from results.report.charts import bus_bandwidth, case_rows, write_beside
+from results.report.charts import bus_bandwidth, case_rows, draw_measured, write_beside
 from results.sections.run import timed
-from results.sections.section import Section, range_of, without_fabric
+from results.sections.section import Result, Section, range_of, without_fabric
 from results.sections.several_runs import NAMES, comparison_sections, effect_in_words, sweep_section
 from results.verdicts.run import SAME_SIZE
-from results.verdicts.run_diff import Difference
+from results.verdicts.several_runs import Difference
 
 ROW = 0.5
-Point = Mapping[str, Any]
-Case = Mapping[str, Any]
 # A picture with more lines than this is illegible.
 MOST_LINES = 6
 # Values whose extremes differ by this factor have a logarithmic axis.
 DECADES = 20
 
 
-def comparison_article(result: Mapping[str, Any]) -> Article:
+def comparison_article(result: Result) -> Article:
     """Return the article of a comparison, from its JSON object."""
     cases, (runs, both, *others) = result["cases"], comparison_sections(result)
     parts = [Part(runs), Part(both, [_compared(cases)]), *map(Part, others)]
@@ -31,7 +28,7 @@ def comparison_article(result: Mapping[str, Any]) -> Article:
     return Article("Comparison", names, _compared_answer(cases), parts)
 
 
-def _compared_answer(cases: Sequence[Mapping[str, Any]]) -> str:
+def _compared_answer(cases: Sequence[Result]) -> str:
     different = [case for case in cases if case["difference"] == Difference.LARGER.value]
     effects = "; ".join(f"{case['case']}: B is {effect_in_words(case)}" for case in different)
     comparable = [case for case in cases if not case["other_work"]]
@@ -43,30 +40,22 @@ def _compared_answer(cases: Sequence[Mapping[str, Any]]) -> str:
     return f"{counted}{': ' if effects else ''}{effects}{not_compared}."
 
 
-def _compared(cases: Sequence[Mapping[str, Any]]) -> Picture:
+def _compared(cases: Sequence[Result]) -> Picture:
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
-            for which in (0, 1):
-                _draw_run(axes, case["measured_s"][which], row + 0.24 * which - 0.12, which)
+            for which, measured in enumerate(case["measured_s"]):
+                height = row + 0.24 * which - 0.12
+                draw_measured(axes, measured, height, MARKERS[which], SERIES[which])
             write_beside(axes, row, effect_in_words(case))
         for which, name in enumerate(NAMES):
             axes.plot([], [], MARKERS[which], color=SERIES[which], label=name)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
         axes.set_xlabel("completion time (emulated s); B against A", color=MODELED)
         figure.legend(loc="outside upper left", ncols=2)
     return Picture("comparison", f"Completion times of both runs in {len(cases)} cases.", figure)
 
 
-def _draw_run(axes: Axes, measured: Mapping[str, Any], height: float, which: int) -> None:
-    """Draw the median and the range of one run's executions, if they are known."""
-    colour, ends = SERIES[which], [measured["min"], measured["max"]]
-    if measured["min"] is not None:
-        axes.plot(ends, [height] * 2, color=colour, linewidth=4, alpha=0.5)
-    if measured["median"] is not None:
-        axes.plot(measured["median"], height, MARKERS[which], color=colour)
-
-
-def sweep_article(result: Mapping[str, Any]) -> Article:
+def sweep_article(result: Result) -> Article:
     """Return the article of a sweep, from its JSON object."""
     points = result["points"]
     drawn = [_swept(points, name, number) for number, name in enumerate(_names(points))]
@@ -78,23 +67,23 @@ def sweep_article(result: Mapping[str, Any]) -> Article:
     return Article(f"Sweep of {result['scenario']}", result["sweep"], _swept_answer(result), parts)
 
 
-def _names(points: Sequence[Point]) -> list[str]:
+def _names(points: Sequence[Result]) -> list[str]:
     """The names of all cases; those of one workload on several fabrics are neighbours."""
     names = dict.fromkeys(case["case"] for point in points for case in point["cases"])
     workloads = list(dict.fromkeys(map(without_fabric, names)))
     return sorted(names, key=lambda name: workloads.index(without_fabric(name)))
 
 
-def _over_sizes(points: Sequence[Point]) -> list[Case]:
+def _over_sizes(points: Sequence[Result]) -> list[Result]:
     """The collectives over the parameter that changes their sizes most, named by the others."""
     by_key = (_series(points, key) for key in points[0]["parameters"])
     chosen = max(by_key, key=lambda series: max(map(_growth, series), default=0.0))
     return [case for same in chosen if _growth(same) > 1 + SAME_SIZE for case in same]
 
 
-def _series(points: Sequence[Point], key: str) -> list[list[Case]]:
+def _series(points: Sequence[Result], key: str) -> list[list[Result]]:
     """The results of each collective over a parameter, for each setting of the others."""
-    series: dict[str, list[Case]] = {}
+    series: dict[str, list[Result]] = {}
     for point in points:
         for case in timed(one for one in point["cases"] if one["busbw_gbyte_per_s"] is not None):
             name = ", ".join(filter(None, (case["case"], _others(point, key))))
@@ -102,18 +91,18 @@ def _series(points: Sequence[Point], key: str) -> list[list[Case]]:
     return list(series.values())
 
 
-def _growth(cases: Sequence[Case]) -> float:
+def _growth(cases: Sequence[Result]) -> float:
     """The largest size of some cases over the smallest."""
     sizes = [case["bytes"] * case["size_scale"] for case in cases]
     return float(max(sizes) / min(sizes))
 
 
-def _others(point: Point, key: str) -> str:
+def _others(point: Result, key: str) -> str:
     """The parameters of a point but one."""
     return ", ".join(f"{one} = {value}" for one, value in point["parameters"].items() if one != key)
 
 
-def _swept_answer(result: Mapping[str, Any]) -> str:
+def _swept_answer(result: Result) -> str:
     points = result["points"]
     ratios = [case["ratio"] for point in points for case in timed(point["cases"])]
     ended = sum(point["run_id"] is not None for point in points)
@@ -123,11 +112,11 @@ def _swept_answer(result: Mapping[str, Any]) -> str:
     return f"{told} The verdict is {result['verdict']}."
 
 
-def _swept(points: Sequence[Point], name: str, number: int) -> Picture:
+def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
     """Draw a case over the first parameter, with a line for each setting of the others."""
     key = next(iter(points[0]["parameters"]))
     places = _places([point["parameters"][key] for point in points])
-    lines: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    lines: dict[str, list[tuple[float, Result]]] = {}
     for point in points:
         for case in (case for case in point["cases"] if case["case"] == name):
             place = places[str(point["parameters"][key])]
@@ -154,7 +143,7 @@ def _spans_decades(values: Collection[float]) -> bool:
     return min(values) > 0 and max(values) >= DECADES * min(values)
 
 
-def _times_s(points: Sequence[Point], workload: str) -> list[float]:
+def _times_s(points: Sequence[Result], workload: str) -> list[float]:
     """All times of a workload on any fabric, measured and modeled."""
     return [
         seconds
@@ -183,9 +172,7 @@ def _places(values: Sequence[object]) -> dict[str, float]:
     return {str(value): float(place) for place, value in enumerate(shown)}
 
 
-def _line(
-    axes: Axes, placed: Sequence[tuple[float, Mapping[str, Any]]], others: str, index: int
-) -> None:
+def _line(axes: Axes, placed: Sequence[tuple[float, Result]], others: str, index: int) -> None:
     x = [place for place, _ in placed]
     cases = [case for _, case in placed]
     medians = [case["measured_s"]["median"] for case in cases]

@@ -18,7 +18,7 @@ from results.report import analysis
 from results.report.run_data import CaseData, Columns, RunData, rows
 from results.report.transport_pictures import ports, queue_pairs, rates_bps
 from results.store.records import read_record, reading
-from results.store.runs import DURING
+from results.store.runs import DEGRADED, DURING, RECOVERED
 
 Event = dict[str, Any]
 RUN, FAULTS, CONTROLLER, LINKS, FIRST_GPU = 1, 2, 3, 4, 10
@@ -36,7 +36,8 @@ def timeline(run: RunData) -> dict[str, Any]:
     if not begins:
         raise InputError(Problem(str(run.folder), "has no execution to show"))
     events = [_moved(event, min(begins)) for event in _events(run)]
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"run": run.run_id}}
+    about = {"run": run.result["run_id"]}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def _moved(event: Event, zero_ns: int) -> Event:
@@ -97,7 +98,8 @@ def _execution(case: CaseData, row: int) -> Iterator[Event]:
     yield from _steps(transfers, start_ns)
     for rank in range(len(case.topology.job_gpus)):
         yield from _gpu(case, rank, transfers, start_ns, end_ns)
-    if case.is_intact:
+    # No fault has changed the paths.
+    if not case.name.endswith((f"/{DURING}", f"/{DEGRADED}", f"/{RECOVERED}")):
         yield from _link_use(case, transfers, start_ns, end_ns)
 
 
@@ -163,10 +165,11 @@ def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) ->
     row = np.array([numbers[hop] for path in hops for hop in path], int)
     rates = analysis.spread_rates(crossing, row, len(numbers), slice_ns / analysis.NS_PER_S, SLICES)
     rates /= case.topology.spec.entropies
+    used = {hop: rates[number] / hop.link.rate_bps for hop, number in numbers.items()}
     for link in {hop.link: None for hop in numbers}:
-        ends = {"up": link.lower.node, "down": link.upper.node}
-        used = {to: _percent(rates, numbers, Hop(link, node)) for to, node in ends.items()}
-        yield from _use_of(link, used, start_ns, slice_ns)
+        ways = {"up": Hop(link, link.lower.node), "down": Hop(link, link.upper.node)}
+        shares = {to: used.get(hop, np.zeros(SLICES)) for to, hop in ways.items()}
+        yield from _use_of(link, shares, start_ns, slice_ns)
 
 
 def _sampled_use(case: CaseData) -> Iterator[Event]:
@@ -176,11 +179,10 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
     edges_s = np.linspace(0, float(analysis.sample_times_s(case).max()), SAMPLED_SLICES + 1)
     start_ns, slice_ns = int(case.executions["start_ns"].min()), edges_s[1] * analysis.NS_PER_S
     for link in case.topology.links:
-        used = {
+        shares = {
             to: analysis.throughput_bps(case, link, to, edges_s) / link.rate_bps
             for to in analysis.DIRECTIONS
         }
-        shares = {to: [round(100 * float(u), 1) for u in use] for to, use in used.items()}
         yield from _use_of(link, shares, start_ns, slice_ns)
 
 
@@ -205,23 +207,19 @@ def _counter(process: int, name: str, ns: Ints, values: Columns) -> Iterator[Eve
 
 
 def _use_of(
-    link: Link, used: Mapping[str, Sequence[float]], start_ns: int, slice_ns: float
+    link: Link, shares: Mapping[str, Floats], start_ns: int, slice_ns: float
 ) -> Iterator[Event]:
     """Yield the use of a link in both directions, in percent of its rate, where it changes."""
     before: dict[str, float] = {}
-    for moment, now in enumerate([*zip(*used.values(), strict=True), (0.0,) * len(used)]):
-        values = dict(zip(used, now, strict=True))
+    percents = (
+        [*(round(100 * share, 1) for share in way.tolist()), 0.0] for way in shares.values()
+    )
+    for moment, now in enumerate(zip(*percents, strict=True)):
+        values = dict(zip(shares, now, strict=True))
         if values != before:
             ts = start_ns + round(moment * slice_ns)
             yield _event("C", link.name, LINKS, 0, ts=ts, args=values)
         before = values
-
-
-def _percent(rates: Floats, numbers: Mapping[Hop, int], hop: Hop) -> list[float]:
-    """The use of a direction of a link in each slice; 0 if no transfer crosses it."""
-    number = numbers.get(hop)
-    shares = np.zeros(SLICES) if number is None else rates[number] / hop.link.rate_bps
-    return [round(100 * float(share), 1) for share in shares]
 
 
 def _faults(run: RunData) -> Iterator[Event]:

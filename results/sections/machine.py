@@ -18,9 +18,9 @@ from results.sections.section import (
     number_or_dash,
     verdict,
 )
-from results.verdicts.fidelity import LIMITS, Limit
+from results.verdicts.fidelity import LIMITS
 from results.verdicts.summary import Interval
-from results.verdicts.verdict import Verdict
+from results.verdicts.verdict import Thresholds, Verdict
 
 
 def _median_within(case: Case) -> str:
@@ -53,7 +53,7 @@ HEADROOM: Columns = (
     ("", lambda case: verdict(case["fidelity"])),
 )
 # Figures that are judged: their key, their name, their format, and their limits.
-JUDGED: Mapping[str, tuple[str, str, Limit | None]] = {
+JUDGED: Mapping[str, tuple[str, str, Thresholds | None]] = {
     "idle_p5": ("idle cores, least twentieth", ".0%", None),
     "switch_share_max": ("busiest switch, share of a core", ".0%", None),
     "delay_share_max": ("delay share", ".2f", LIMITS.delay_share),

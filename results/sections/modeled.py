@@ -169,11 +169,10 @@ def decision_sections(result: Result) -> list[Section]:
         )
         for design in designs
     ]
-    names = (model["configuration"] for model in designs[0]["models"])
     pricing = [result["pricing"]] if result["pricing"] else []
     return [
         Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT, pricing),
-        *(_model(name, designs, index) for index, name in enumerate(names)),
+        *(_model(designs, index) for index in range(len(designs[0]["models"]))),
         _spine_layer(designs),
         _spares(result),
         _decision(result),
@@ -237,7 +236,7 @@ def _decision(result: Result) -> Section:
     return Section("The decision", remarks=remarks)
 
 
-def _model(name: str, designs: Sequence[Case], index: int) -> Section:
+def _model(designs: Sequence[Case], index: int) -> Section:
     text = (
         "Lost NIC link: if all other ports of the domain share its traffic equally, to as routed, "
         "that of a ring by one of them."
@@ -254,7 +253,7 @@ def _model(name: str, designs: Sequence[Case], index: int) -> Section:
     model = designs[0]["models"][index]
     size = f"An iteration has {model['batch']} sequences of {model['sequence']} tokens."
     remarks = (size, *partly, *model["left_out"])
-    return Section(name, ("design", *headings), rows, text, remarks)
+    return Section(model["configuration"], ("design", *headings), rows, text, remarks)
 
 
 def _modeled(model: Result) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from results.sections.section import (
     human_bytes,
     human_seconds,
     number_or_dash,
-    reasons,
     slower_in_words,
+    told,
     verdict,
     without_fabric,
 )
@@ -136,7 +136,7 @@ def failures_section(failures: Sequence[Case]) -> Section:
             *_responses(failures),
             *_replays(failures),
             *_checks(failures),
-            *reasons(failures, lambda row: f"{_heading(row)}: {row['fabric']}"),
+            *(line for row in failures for line in told(f"{_heading(row)}: {row['fabric']}", row)),
         ),
     )
 
@@ -200,7 +200,7 @@ def cases_section(result: Result) -> Section:
         CASES,
         cases,
         "Times are emulated; bandwidths are GB/s of the real platform.",
-        (*_checks(cases), *reasons(cases, lambda case: case["case"])),
+        (*_checks(cases), *(line for case in cases for line in told(case["case"], case))),
     )
 
 

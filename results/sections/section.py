@@ -79,12 +79,6 @@ def without_fabric(case: str) -> str:
     return case.partition("/")[2]
 
 
-def reasons(of: Iterable[Result], name: Callable[[Any], str]) -> Iterator[Marked]:
-    """Yield a line for each reason of a verdict, and for each note."""
-    for one in of:
-        yield from told(name(one), one)
-
-
 def told(name: str, judged: Result) -> Iterator[Marked]:
     """Yield the reasons of a verdict, which begin with their own, and notes, which only inform."""
     for reason in judged["reasons"]:

@@ -17,8 +17,7 @@ from results.sections.section import (
     verdict,
     without_fabric,
 )
-from results.verdicts.case_outcome import CaseOutcome, outcomes
-from results.verdicts.run_diff import Difference
+from results.verdicts.several_runs import CaseOutcome, Difference, outcomes
 from results.verdicts.verdict import times_count
 
 NAMES = ("A", "B")
@@ -43,8 +42,9 @@ def comparison_sections(result: Result) -> list[Section]:
         result["cases"],
         "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
         "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; no repeats: "
-        "with faults, they are not stored; other work: not compared. The spread of a run's "
-        "repeats does not show the differences between two set-ups.",
+        "with faults, they are not stored; other work: not compared; checked: what arrived was "
+        "checked meanwhile, and the times mean nothing. The spread of a run's repeats does not "
+        "show the differences between two set-ups.",
         _reasons(result["cases"]),
     )
     warnings = [Marked(f"warning: {line}", "warn") for line in _differences(result)]
@@ -80,6 +80,8 @@ def in_words(case: Result) -> str:
             return "few repeats" if repeated else "no repeats"
         case Difference.OTHER_WORK:
             return "other work"
+        case Difference.NOT_TIMED:
+            return "checked"
         case Difference.LARGER:
             return "slower" if case["ratio"] > 1 else "faster"
 
@@ -115,7 +117,8 @@ def sweep_section(result: Result) -> Section:
     """A row for each case of each point, then the failed points with their causes."""
     points = result["points"]
     good = sum(point["verdict"] != "fail" for point in points)
-    parameters = short_names(list(points[0]["parameters"]))
+    keys = list(points[0]["parameters"])
+    parameters = [short_name(key, keys) for key in keys]
     cases = [case for point in points for case in outcomes(point)]
     all_count = all(times_count(case.data_is_right) for case in cases)
     return Section(
@@ -140,12 +143,8 @@ def _remarks(point: Result) -> Iterator[Marked]:
         yield Marked(f"{judged}: point {point['point']} ({label}): {why}", judged)
 
 
-def short_names(keys: Sequence[str]) -> list[str]:
-    """Shorten each dotted key to the fewest last parts that distinguish it from the others."""
-    return [_short(key, keys) for key in keys]
-
-
-def _short(key: str, keys: Sequence[str]) -> str:
+def short_name(key: str, keys: Sequence[str]) -> str:
+    """Shorten a dotted key to the fewest last parts that distinguish it from the others."""
     parts = key.split(".")
     for count in range(1, len(parts)):
         name = ".".join(parts[-count:])

@@ -162,8 +162,14 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
     files = [
         tables.sealed(run, table) for run in runs.complete if _is_whole(memory, run, table, runs)
     ]
-    if files:
-        _view(memory, name, files)
+    if files:  # they are read on demand
+        listed = ", ".join(map(tables.quoted, files))
+        memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
+        memory.execute(
+            f"CREATE VIEW {name} AS FROM loose_{name} UNION ALL BY NAME "
+            "SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
+            f"FROM read_parquet([{listed}], filename = true, union_by_name = true)"
+        )
 
 
 def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, runs: _Runs) -> bool:
@@ -191,14 +197,3 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, r
     memory.rollback()
     runs.unread.append(damage)
     return False
-
-
-def _view(memory: "DuckDBPyConnection", name: str, files: list[Path]) -> None:
-    """Add the rows of Parquet files to a table; they are read on demand."""
-    listed = ", ".join(map(tables.quoted, files))
-    memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
-    memory.execute(
-        f"CREATE VIEW {name} AS FROM loose_{name} UNION ALL BY NAME "
-        "SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
-        f"FROM read_parquet([{listed}], filename = true, union_by_name = true)"
-    )

@@ -145,25 +145,21 @@ class SweepFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the sweep; raise `InputError` if another process runs it, or it cannot be locked."""
-        with os.fdopen(self._open_lock()) as lock:
+        place, flags = self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            descriptor = os.open(place, flags, 0o600)
+            give(place)
+        except OSError as error:
+            what = f"cannot be locked: {error.strerror}"
+            hint = "resume it as its owner, or with `sudo`"
+            raise InputError(Problem(str(place), what, hint)) from None
+        with os.fdopen(descriptor) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 what = "another process runs this sweep"
                 raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
             yield
-
-    def _open_lock(self) -> int:
-        """Open the file that is locked, which belongs to the user; return its descriptor."""
-        place, flags = self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            lock = os.open(place, flags, 0o600)
-            give(place)
-        except OSError as error:
-            what = f"cannot be locked: {error.strerror}"
-            hint = "resume it as its owner, or with `sudo`"
-            raise InputError(Problem(str(place), what, hint)) from None
-        return lock
 
 
 OUTCOME = TypeAdapter(Outcome)

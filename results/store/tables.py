@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from linux.files import user_files
 from model.errors import InputError, Problem
@@ -48,9 +48,17 @@ class RawTable:
         return {CASE: TEXT, **self.columns}
 
 
-TRANSFERS = RawTable(
-    "transfers", "transfers.csv", dict.fromkeys(TransferRecord.__dataclass_fields__, WHOLE)
-)
+# The SQL type of a field of a record, by its annotation.
+TYPES = {int: WHOLE, float: REAL, float | None: REAL, str: TEXT}
+
+
+def columns_of(record: type) -> dict[str, str]:
+    """The columns of a record: its fields, with their SQL types."""
+    return {name: TYPES[hint] for name, hint in get_type_hints(record).items()}
+
+
+EXECUTION = {"execution": WHOLE}
+TRANSFERS = RawTable("transfers", "transfers.csv", columns_of(TransferRecord))
 EXECUTIONS = RawTable(
     "executions",
     "repeats.json",
@@ -73,41 +81,12 @@ COUNTERS = RawTable(
         **dict.fromkeys(("received_bytes", "received_packets", "dropped_packets"), WHOLE),
     },
 )
-LINK_SAMPLES = RawTable(
-    "link_samples",
-    "links.csv",
-    {**dict.fromkeys(LinkSample.__dataclass_fields__, WHOLE), "link": TEXT},
-)
-QUEUE_PAIRS = RawTable(
-    "queue_pairs",
-    "queue-pairs.csv",
-    {
-        **dict.fromkeys(QueuePairSample.__dataclass_fields__, WHOLE),
-        **dict.fromkeys(("rate_bps", "window", "alpha"), REAL),
-    },
-)
-QUEUES = RawTable(
-    "queues",
-    "queues.csv",
-    {
-        **dict.fromkeys(QueueSample.__dataclass_fields__, WHOLE),
-        **dict.fromkeys(("link", "receiver"), TEXT),
-    },
-)
-CPU = RawTable(
-    "cpu",
-    "vitals.csv",
-    {
-        "execution": WHOLE,
-        **dict.fromkeys(Window.__dataclass_fields__, REAL),
-        "begin_ns": WHOLE,
-        "end_ns": WHOLE,
-    },
-)
-WAITS = RawTable("waits", "waits.csv", {"execution": WHOLE, "agent": WHOLE, "waited_s": REAL})
-PAUSES = RawTable(
-    "pauses", "pauses.csv", {"execution": WHOLE, **dict.fromkeys(Pause.__dataclass_fields__, WHOLE)}
-)
+LINK_SAMPLES = RawTable("link_samples", "links.csv", columns_of(LinkSample))
+QUEUE_PAIRS = RawTable("queue_pairs", "queue-pairs.csv", columns_of(QueuePairSample))
+QUEUES = RawTable("queues", "queues.csv", columns_of(QueueSample))
+CPU = RawTable("cpu", "vitals.csv", EXECUTION | columns_of(Window))
+WAITS = RawTable("waits", "waits.csv", {**EXECUTION, "agent": WHOLE, "waited_s": REAL})
+PAUSES = RawTable("pauses", "pauses.csv", EXECUTION | columns_of(Pause))
 RAW_TABLES = (
     *(TRANSFERS, EXECUTIONS, COUNTERS, LINK_SAMPLES, QUEUE_PAIRS),
     *(QUEUES, CPU, WAITS, PAUSES),
@@ -164,23 +143,26 @@ def seal(run: Path) -> None:
             _seal(memory, run, table)
 
 
+def case_names(result: Mapping[str, Any]) -> list[str]:
+    """The names of a result's cases, and of the phases of those with faults, in its order."""
+    failed = [failure["case"] for failure in result["failures"]]
+    phases = [f"{case}/{phase}" for case in failed for phase in PHASES]
+    return [*(str(case["case"]) for case in result["cases"]), *phases]
+
+
 def case_folders(run: Path) -> dict[str, Path]:
     """Return the folders of a run's cases and phases by their names, in the order of names.
 
     The names are those of the result; a case that it does not name has the name of its folder.
     """
-    names = {folder_name(name): name for name in _case_names(run / "result.json")}
-    folders = sorted(place.parent for place in run.glob("*/topology.json"))
-    return {names.get(folder.name, folder.name): folder for folder in folders}
-
-
-def _case_names(result: Path) -> Iterator[str]:
+    names, result = list[str](), run / "result.json"
     if result.is_file():
         content = read_json(result)
         with reading(result):
-            yield from (str(case["case"]) for case in content["cases"])
-            cases = [failure["case"] for failure in content["failures"]]
-            yield from (f"{case}/{phase}" for case in cases for phase in PHASES)
+            names = case_names(content)
+    by_folder = {folder_name(name): name for name in names}
+    folders = sorted(place.parent for place in run.glob("*/topology.json"))
+    return {by_folder.get(folder.name, folder.name): folder for folder in folders}
 
 
 def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
@@ -189,14 +171,7 @@ def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
         return
     create(memory, table.name, table.all_columns)
     load_loose(memory, run, table)
-    draft, place = user_files.cleared(run / f"{table.name}.parquet.draft"), sealed(run, table)
-    try:
-        memory.execute(f"COPY {table.name} TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd)")
-        user_files.sync_file(draft)
-        draft.rename(place)
-    finally:
-        draft.unlink(missing_ok=True)
-    user_files.give(place)
+    _written(memory, table.name, sealed(run, table), "parquet")
     for source in sources:
         source.unlink(missing_ok=True)
 
@@ -266,8 +241,13 @@ def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None
 def _load_json(memory: "DuckDBPyConnection", case: str, source: Path, table: RawTable) -> None:
     with reading(source):
         content = json.loads(read_record(source))
-        each = _counter_rows(content) if table is COUNTERS else content
-        rows = [{CASE: case, **row} for row in each]
+        if table is COUNTERS:
+            content = [
+                {"link": link, "moment": moment, **moments[moment]}
+                for link, moments in content.items()
+                for moment in ("before", "after")
+            ]
+        rows = [{CASE: case, **row} for row in content]
     insert(memory, table.name, table.all_columns, rows)
 
 
@@ -287,12 +267,6 @@ def _load_csv(memory: "DuckDBPyConnection", case: str, source: Path, table: RawT
             f"FROM read_csv(?, header = true, auto_detect = false, columns = {{{columns}}})",
             [case, str(source)],
         )
-
-
-def _counter_rows(content: Any) -> Iterator[dict[str, Any]]:
-    for link, moments in content.items():
-        for moment in ("before", "after"):
-            yield {"link": link, "moment": moment, **moments[moment]}
 
 
 def read_table(run: Path, table: RawTable) -> dict[str, Any]:
@@ -390,7 +364,12 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
     from duckdb import Error
 
     user_files.require_replaceable(target)
-    columns = _with_json_lists(TABLES[name]) if form == "csv" else "*"
+    columns = "*"
+    if form == "csv":
+        # DuckDB's own text of a list cannot be parsed.
+        lists = [column for column, kind in TABLES[name].items() if kind.endswith("[]")]
+        as_json = ", ".join(f'to_json("{column}") AS "{column}"' for column in lists)
+        columns = f"* REPLACE ({as_json})" if lists else "*"
     # A link in the target's place is replaced, not followed.
     with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
         draft = Path(own, target.name)
@@ -400,14 +379,7 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
             )
         except Error as error:
             raise OSError(errno.EIO, first_line(error)) from None
+        user_files.sync_file(draft)
         user_files.give(draft)
         draft.rename(target)
     return target
-
-
-def _with_json_lists(columns: Mapping[str, str]) -> str:
-    """Select columns with lists as JSON: DuckDB's own text of a list cannot be parsed."""
-    return ", ".join(
-        f'to_json("{name}") AS "{name}"' if kind.endswith("[]") else f'"{name}"'
-        for name, kind in columns.items()
-    )

@@ -117,11 +117,6 @@ class Irregular:
             sums.out_of_order.update(dict(enumerate(repeat.out_of_order)))
         return sums
 
-    @property
-    def ranks(self) -> set[int]:
-        """The ranks with any."""
-        return set(self.retransmitted + self.out_of_order)
-
     def missed(self, receivers: Iterable[int]) -> int:
         """Return the segments for which these ranks had no acknowledgement in time."""
         return sum(self.retransmitted[rank] for rank in receivers)
@@ -155,7 +150,8 @@ def spans(
     packets with any other one, and a link may have counted a background probe before or after a
     reading. Link probes are as long as the header that is subtracted.
     """
-    routing, ranks = Routing(epoch.topology, epoch.health), irregular.ranks
+    routing = Routing(epoch.topology, epoch.health)
+    ranks = set(irregular.retransmitted + irregular.out_of_order)
     sure, more = Counter[Hop](), Counter[Hop]()
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
     spec = epoch.topology.spec

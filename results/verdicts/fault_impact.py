@@ -7,7 +7,7 @@ from typing import Any
 
 from model.measurement.records import Repeat
 from results.store.records import OPTIONAL, plain
-from results.store.runs import BASELINE, DEGRADED, DURING, RECOVERED
+from results.store.runs import PHASES
 from results.verdicts.fidelity import Fidelity
 from results.verdicts.model_comparison import CaseResult, Work, causes, data_reasons, ratio_reasons
 from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict, with_verdict
@@ -101,7 +101,11 @@ class DuringFault:
         for execution in self.executions:
             yield from data_reasons(execution)
         if self.restart and self.seconds and not self.check_data:
-            yield from _restart_reasons(self.restart)
+            took_s = self.restart.back_s - self.restart.aborted_s
+            wanted_s = self.restart.restart_time_s
+            if took_s > wanted_s + LATE_S:
+                what = f"the job resumed {took_s:.3f} s after the abort, not {wanted_s:g} s"
+                yield Verdict.WARN, what
             yield from ratio_reasons(self.seconds, self.restart.modeled_end_s, self.limits)
         yield from with_verdict(self.fidelity)
 
@@ -113,13 +117,6 @@ def _no_abort(times: Iterable[FaultTimes]) -> str:
     else:
         why = "the controller did not detect the fault"
     return f"the job never aborted: {why}"
-
-
-def _restart_reasons(restart: Restart) -> Iterator[Reason]:
-    took_s = restart.back_s - restart.aborted_s
-    if took_s > restart.restart_time_s + LATE_S:
-        what = f"the job resumed {took_s:.3f} s after the abort, not {restart.restart_time_s:g} s"
-        yield Verdict.WARN, what
 
 
 @dataclass(frozen=True)
@@ -172,13 +169,8 @@ class FaultImpact:
     @property
     def phases(self) -> dict[str, CaseResult | DuringFault]:
         """The phases that this fault has, by name."""
-        phases: dict[str, CaseResult | DuringFault | None] = {
-            BASELINE: self.baseline,
-            DURING: self.during,
-            DEGRADED: self.degraded,
-            RECOVERED: self.recovered,
-        }
-        return {name: phase for name, phase in phases.items() if phase is not None}
+        phases = (self.baseline, self.during, self.degraded, self.recovered)
+        return {name: phase for name, phase in zip(PHASES, phases, strict=True) if phase}
 
     @property
     def data_is_right(self) -> bool | None:

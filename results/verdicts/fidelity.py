@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
 from statistics import fmean, median
+from typing import NamedTuple
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES
 from model.measurement.cpu_windows import NS_PER_S, Window
 from model.measurement.pauses import PauseLog
 from results.store.records import FLAT
-from results.verdicts.verdict import Judgement, Reason, Verdict
+from results.verdicts.verdict import Judgement, Reason, Thresholds, Verdict
 
 # In a window (CPU sample), processors or the switch are saturated with less than this share left.
 SATURATED_SHARE = 0.05
@@ -236,22 +237,7 @@ def _is_saturated(window: Window) -> bool:
 FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Limits of a figure: above `warn` it is doubtful, above `fail` it is not credible."""
-
-    warn: float
-    fail: float
-
-    def verdict(self, value: float) -> Verdict:
-        """Return the verdict on a value."""
-        if value > self.fail:
-            return Verdict.FAIL
-        return Verdict.WARN if value > self.warn else Verdict.PASS
-
-
-@dataclass(frozen=True)
-class FidelityLimits:
+class FidelityLimits(NamedTuple):
     """Limits above which an observation is doubtful.
 
     What each is of, and the measurements behind it: docs/explanation/measuring.md, "Fidelity".
@@ -259,19 +245,19 @@ class FidelityLimits:
     out of work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy.
     """
 
-    delay_share: Limit = Limit(0.65, 1.0)
-    full_switch: Limit = Limit(0.9, 0.98)
-    agents_run_delay: Limit = Limit(0.16, 0.3)
-    one_agent_run_delay: Limit = Limit(0.4, 0.6)
-    lost_beyond: Limit = Limit(0.03, 0.25)
-    retransmits_per_s: Limit = Limit(100, 400)
-    start_skew: Limit = Limit(0.01, 0.05)
+    delay_share: Thresholds = Thresholds(0.65, 1.0)
+    full_switch: Thresholds = Thresholds(0.9, 0.98)
+    agents_run_delay: Thresholds = Thresholds(0.16, 0.3)
+    one_agent_run_delay: Thresholds = Thresholds(0.4, 0.6)
+    lost_beyond: Thresholds = Thresholds(0.03, 0.25)
+    retransmits_per_s: Thresholds = Thresholds(100, 400)
+    start_skew: Thresholds = Thresholds(0.01, 0.05)
 
 
 LIMITS = FidelityLimits()
 # Packets that a fault loses, or that links and queues lose as the scenario has it, are sent again,
 # as are those of RoCE that others overtake: that says nothing of the machine.
-LOSSY_LIMITS = FidelityLimits(retransmits_per_s=Limit(inf, inf))
+LOSSY_LIMITS = FidelityLimits(retransmits_per_s=Thresholds(inf, inf))
 
 
 @dataclass(frozen=True)
@@ -291,14 +277,14 @@ def machine_reasons(
     if unobserved := headroom.unobserved:
         of = f"{unobserved} of {headroom.executions} executions"
         yield Verdict.FAIL, f"{of} were not observed throughout"
-    judged = (*_waits(headroom, limits), *_delays(headroom, limits))
+    judged = _on_limits(headroom, limits)
     yield from (reason for reason in judged if reason[0] is not Verdict.PASS)
     if (left := headroom.backlog_left_bytes) >= FULL_FRAME_BYTES:
         yield Verdict.WARN, f"{left} bytes still queued after completion"
 
 
-def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
-    """Judge how long the switch and the agents waited for a core."""
+def _on_limits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
+    """Judge the waits of the switch and the agents for a core; pauses, retransmits, late starts."""
     mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
     had_idle_time = headroom.idle_mean >= SATURATED_SHARE
     yield _delayed(headroom, limits.delay_share)
@@ -315,9 +301,23 @@ def _waits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason
         limits.one_agent_run_delay.verdict(most),
         f"one agent waited for a core in {most:.0%} of an execution",
     )
+    yield (
+        limits.lost_beyond.verdict(headroom.lost_beyond),
+        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
+        "of an execution beyond what the links' buckets make up for",
+    )
+    yield (
+        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
+        f"senders retransmitted {headroom.retransmits_per_s:.0f} segments a second",
+    )
+    yield (
+        limits.start_skew.verdict(headroom.start_skew),
+        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
+        "of an execution",
+    )
 
 
-def _delayed(headroom: MachineHeadroom, limit: Limit) -> Reason:
+def _delayed(headroom: MachineHeadroom, limit: Thresholds) -> Reason:
     """Judge the delays of a byte, and name those that take a part of the time."""
     verdict, share = Verdict.PASS, headroom.delay_share_max
     if headroom.delay_share > limit.fail:
@@ -333,24 +333,6 @@ def _delayed(headroom: MachineHeadroom, limit: Limit) -> Reason:
     }
     named = "; ".join(f"{what} {part:.0%}" for what, part in parts.items() if part >= LEAST_NAMED)
     return verdict, f"delays of a byte add up to {share:.0%} of an execution: {named}"
-
-
-def _delays(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
-    """Judge pauses, retransmits and late starts."""
-    yield (
-        limits.lost_beyond.verdict(headroom.lost_beyond),
-        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
-        "of an execution beyond what the links' buckets make up for",
-    )
-    yield (
-        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
-        f"senders retransmitted {headroom.retransmits_per_s:.0f} segments a second",
-    )
-    yield (
-        limits.start_skew.verdict(headroom.start_skew),
-        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
-        "of an execution",
-    )
 
 
 def fidelity_during_fault(

@@ -16,9 +16,15 @@ from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
 from results.store.records import FLAT, OPTIONAL
-from results.verdicts.breakdown import Breakdown, JobTime, breakdown
+from results.verdicts.breakdown import (
+    Breakdown,
+    Contention,
+    JobTime,
+    breakdown,
+    contention,
+    grain_reasons,
+)
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
-from results.verdicts.contention import Contention, contention, grain_reasons
 from results.verdicts.fidelity import (
     LIMITS,
     LOSSY_LIMITS,
@@ -278,20 +284,16 @@ def _fidelity(measured: Measured) -> Fidelity:
     if measured.machine is None:
         return Fidelity.of(of_bytes)
     headroom = machine_headroom(measured.machine, measured.dropped_packets)
-    limits = LOSSY_LIMITS if _loses_packets(measured.topology) else LIMITS
+    # Links or queues lose packets as the scenario has it, or some packets overtake others.
+    spec, links = measured.topology.spec, measured.topology.links
+    is_lossy = bool(spec.nic.queue) or spec.sprays or any(link.impairment.loss for link in links)
+    limits = LOSSY_LIMITS if is_lossy else LIMITS
     of_machine = [*machine_reasons(headroom, limits)]
     if executions.disturbed_counted:
         which = f"{len(executions.disturbed)} of {len(executions.repeats)} executions"
         what = f"the machine disturbed {which}, too many to exclude: all count"
         of_machine.append((Verdict.WARN, what))
     return Fidelity.of((*of_machine, *of_bytes), headroom=headroom)
-
-
-def _loses_packets(topology: Topology) -> bool:
-    """Whether links or queues lose packets as the scenario has it, or some overtake others."""
-    spec = topology.spec
-    lossy = any(link.impairment.loss for link in topology.links)
-    return lossy or bool(spec.nic.queue) or spec.sprays
 
 
 def _of_bytes(measured: Measured) -> Iterator[Reason]:
@@ -361,12 +363,11 @@ def data_reasons(execution: Repeat) -> Iterator[Reason]:
 
 
 def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> Iterator[Reason]:
-    """Yield the first threshold that measured / modeled time exceeds, failure first."""
+    """Judge the distance of measured / modeled time from 1, unless it is within the limits."""
     away = abs(measured_s / modeled_s - 1)
-    for verdict, threshold in ((Verdict.FAIL, limits.limit), (Verdict.WARN, limits.within)):
-        if away > threshold:
-            yield verdict, f"{away:.1%} away from the model, more than {threshold:.1%}"
-            return
+    if (verdict := limits.verdict(away)) is not Verdict.PASS:
+        limit = limits.fail if verdict is Verdict.FAIL else limits.warn
+        yield verdict, f"{away:.1%} away from the model, more than {limit:.1%}"
 
 
 def _of_jobs(jobs: Sequence[JobTime], limits: Thresholds) -> Iterator[Reason]:

@@ -17,42 +17,8 @@ NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True)
-class PairCheck:
-    """The probes of one ordered pair, and the hops that each should have taken.
-
-    Probes of several UDP source ports take the paths `by_port` in turn.
-    """
-
-    source: Gpu
-    destination: Gpu
-    by_port: tuple[tuple[Hop, ...], ...]
-    traces: tuple[Trace, ...]
-
-    @property
-    def intended(self) -> tuple[Hop, ...]:
-        """The path of the first stray probe; of all if there are none."""
-        return self._strays[0][0] if self._strays else self.by_port[0]
-
-    @property
-    def stray(self) -> tuple[Trace, ...]:
-        """The probes that took another path, or did not arrive."""
-        return tuple(trace for _, trace in self._strays)
-
-    @property
-    def _strays(self) -> list[tuple[tuple[Hop, ...], Trace]]:
-        probes = zip(cycle(self.by_port), self.traces, strict=False)
-        return [(path, trace) for path, trace in probes if trace != Trace(path, True)]
-
-    @property
-    def found(self) -> tuple[Hop, ...]:
-        """The most common path of stray probes; the intended path if there are none."""
-        paths = Counter(trace.hops for trace in self.stray)
-        return paths.most_common(1)[0][0] if paths else self.intended
-
-
-@dataclass(frozen=True)
 class Mismatch:
-    """A pair with stray probes, and the hops of most of these, in words."""
+    """A pair with stray probes: the path of the first of these, and that of most, in words."""
 
     source: str
     destination: str
@@ -63,16 +29,26 @@ class Mismatch:
     arrived: int
 
 
-def mismatch(pair: PairCheck) -> Mismatch:
-    """Return what is wrong with a pair."""
+def mismatch(
+    source: Gpu, destination: Gpu, by_port: Sequence[tuple[Hop, ...]], traces: Sequence[Trace]
+) -> Mismatch | None:
+    """Return what is wrong with a pair's probes; `None` if all arrived by their intended paths.
+
+    Probes of several UDP source ports take the paths `by_port` in turn.
+    """
+    probes = zip(cycle(by_port), traces, strict=False)
+    strays = [(path, trace) for path, trace in probes if trace != Trace(path, True)]
+    if not strays:
+        return None
+    ((found, _),) = Counter(trace.hops for _, trace in strays).most_common(1)
     return Mismatch(
-        source=pair.source.name,
-        destination=pair.destination.name,
-        intended=tuple(map(_hop_name, pair.intended)),
-        found=tuple(map(_hop_name, pair.found)),
-        probes=len(pair.traces),
-        stray=len(pair.stray),
-        arrived=sum(trace.arrived for trace in pair.traces),
+        source=source.name,
+        destination=destination.name,
+        intended=tuple(map(_hop_name, strays[0][0])),
+        found=tuple(map(_hop_name, found)),
+        probes=len(traces),
+        stray=len(strays),
+        arrived=sum(trace.arrived for trace in traces),
     )
 
 

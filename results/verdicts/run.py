@@ -177,23 +177,19 @@ def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
         else:
             among_others += [(case, job) for job in jobs]
     for case, job in among_others:
-        if by_itself := alone.get((case.work.fabric, job.digest)):
-            yield _interference(*by_itself, case, job)
-
-
-def _interference(
-    alone: CaseResult, by_itself: JobTime, case: CaseResult, job: JobTime
-) -> Interference:
-    alone_s = MeasuredModeled(by_itself.measured_s.median, by_itself.modeled_s)
-    together_s = MeasuredModeled(job.measured_s.median, job.modeled_s)
-    return Interference(
-        case=case.case,
-        alone=alone.case,
-        job=job.job,
-        alone_s=alone_s,
-        together_s=together_s,
-        interference=MeasuredModeled(
-            together_s.measured / alone_s.measured, together_s.modeled / alone_s.modeled
-        ),
-        verdict=worst((alone.verdict, case.verdict)),
-    )
+        if (case.work.fabric, job.digest) in alone:
+            other, by_itself = alone[case.work.fabric, job.digest]
+            alone_s, together_s = (
+                MeasuredModeled(one.measured_s.median, one.modeled_s) for one in (by_itself, job)
+            )
+            yield Interference(
+                case=case.case,
+                alone=other.case,
+                job=job.job,
+                alone_s=alone_s,
+                together_s=together_s,
+                interference=MeasuredModeled(
+                    together_s.measured / alone_s.measured, together_s.modeled / alone_s.modeled
+                ),
+                verdict=worst((other.verdict, case.verdict)),
+            )

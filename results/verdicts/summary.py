@@ -45,8 +45,11 @@ class Summary:
     interval: Interval | None = None
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Return the narrowest pair of order statistics that encloses the median with `confidence`.
+CONFIDENCE = 0.95
+
+
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """Return the narrowest pair of order statistics that encloses the median with 95 % confidence.
 
     The number of values below the median is binomial with one half (Conover, Practical
     Nonparametric Statistics, section 3.2). `None` if there are too few values to tell.
@@ -55,7 +58,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     interval = None
     for rank in range(count // 2):
         outside = sum(math.comb(count, below) for below in range(rank + 1)) / 2**count
-        if 1 - 2 * outside < confidence:
+        if 1 - 2 * outside < CONFIDENCE:
             break
         interval = Interval(ordered[rank], ordered[-1 - rank], 1 - 2 * outside)
     return interval

@@ -18,10 +18,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Distance of measured / modeled from 1: above `within`, warn; above `limit`, fail."""
+    """Limits of a figure: above `warn` it is doubtful, above `fail` it is not credible."""
 
-    within: float
-    limit: float
+    warn: float
+    fail: float
+
+    def verdict(self, value: float) -> Verdict:
+        """Return the verdict on a value."""
+        if value > self.fail:
+            return Verdict.FAIL
+        return Verdict.WARN if value > self.warn else Verdict.PASS
 
 
 def times_count(data_is_right: bool | None) -> bool:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.training.traffic import Dimension, Traffic
-from results.figures.curves import Bars, Curves, Panel, draw
-from results.figures.heat_map import draw_heat_map
+from results.figures.paper import Bars, Curves, Panel, draw, draw_heat_map
 from studies.paper import numbers, published, study, values
 
 HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.figures.curves import Curves, Panel
-from results.figures.heat_map import draw_heat_map
+from results.figures.paper import Curves, Panel, draw_heat_map
 from results.store.runs import find_run
 from studies.paper.figures import draw_figure
 from studies.paper.study import BATCHES, DEFAULT

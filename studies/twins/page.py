@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.files.user_files import make_folder
-from results.figures.curves import draw
+from results.figures.paper import draw
 from results.render.markdown import markdown
 from results.sections.modeled import points_section
 from results.sections.section import Section, number_or_dash

@@ -13,7 +13,7 @@ from model.fabric.transport import Transport
 from model.measurement.records import Repeat, TransferRecord
 from model.prediction.network import healthy_network
 from model.workload.transfers.columns import Transfer, Transfers
-from results.verdicts.contention import Contention, contention, grain_reasons
+from results.verdicts.breakdown import Contention, contention, grain_reasons
 from results.verdicts.verdict import Verdict
 from tests.unit.fabrics import spec as fabric_spec
 

@@ -1,6 +1,5 @@
 """The verdict by observation alone, and byte conservation."""
 
-import dataclasses
 import io
 import json
 import math
@@ -41,7 +40,6 @@ from results.verdicts.byte_conservation import (
 from results.verdicts.fidelity import (
     LIMITS,
     Fidelity,
-    Limit,
     MachineHeadroom,
     Observation,
     fidelity_during_fault,
@@ -261,14 +259,14 @@ def test_more_load_is_never_a_better_verdict(one: float, other: float) -> None:
 
 @given(st.floats(0, 1))
 def test_a_limit_has_two_steps(value: float) -> None:
-    limit = Limit(0.3, 0.6)
+    limit = Thresholds(0.3, 0.6)
     expected = "fail" if value > 0.6 else "warn" if value > 0.3 else "pass"
     assert limit.verdict(value).value == expected
 
 
 def test_all_limits_warn_before_they_fail() -> None:
-    for limit in dataclasses.astuple(LIMITS):
-        assert 0 < limit[0] < limit[1]
+    for limit in LIMITS:
+        assert 0 < limit.warn < limit.fail
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from commands.paper import Part, paper
-from results.figures.curves import Curves
+from results.figures.paper import Curves
 from studies.paper import numbers, published
 from studies.paper.claims import POINTS, STUDY, paper_object
 from studies.paper.figures import HEAT_MAPS, PANELS

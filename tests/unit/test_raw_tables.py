@@ -88,7 +88,7 @@ def test_sealing_keeps_every_value(
     assert plain(run) == before
     assert [place.name for place in run.glob("*/*.csv")] == []
     assert not list(run.glob("*/counters.json"))
-    assert not list(run.glob("*.draft"))
+    assert not list(run.glob(".railbed-*"))
 
 
 def test_tables_name_the_case_and_have_all_columns(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_without_duckdb_a_run_stays_as_it_is(
 def test_where_no_parquet_file_can_be_written_the_records_stay(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     before = plain(run)
-    (run / "transfers.parquet.draft").mkdir()
+    sealed(run, TRANSFERS).mkdir()
     seal(run)
     assert plain(run) == before
     assert len(list(run.glob("*/transfers.csv"))) == 2

@@ -19,8 +19,8 @@ from results.verdicts.fault_impact import FaultResult, FaultTimes
 from results.verdicts.model_comparison import CaseResult, Fabric
 from results.verdicts.path_check import FabricCheck, IsolationCheck, Mismatch, VerifyResult
 from results.verdicts.run import Agreement, Interference, RunResult, Slowdown
+from results.verdicts.several_runs import PointResult, SweepResult
 from results.verdicts.summary import Interval, Summary
-from results.verdicts.sweep import PointResult, SweepResult
 
 REFERENCE = (ROOT / "docs" / "reference" / "commands.md").read_text()
 

@@ -306,6 +306,9 @@ def test_two_runs_are_compared_first(tmp_path: Path) -> None:
     assert article.title == "Comparison"
     assert article.answer.startswith("4 of 4 cases differ by more than their executions do: ")
     assert "rail-only/all-to-all/direct: B is 2.0% slower" in article.answer
+    (picture,) = article.pictures
+    axes = picture.figure.axes[0]
+    assert axes.dataLim.xmax < 0.98 * axes.get_xlim()[1]  # no mark is cut
     Elements(render([article]))
 
 
@@ -519,6 +522,8 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
     assert f"Measured over modeled is {OFF:.3f}." in article.answer
     (residuals,) = (picture for picture in article.pictures if picture.name == "residuals")
     assert len(residuals.figure.axes[0].get_yticks()) == len(run.result["cases"]) - 1
+    (times,) = (picture for picture in article.pictures if picture.name == "completion")
+    assert times.figure.axes[0].texts[0].get_text() == "- pass"
     none = [{**case, "data_is_right": True} for case in run.result["cases"]]
     page = run_article(replace(run, result={**run.result, "cases": none}), {})
     assert "Measured over modeled" not in page.answer

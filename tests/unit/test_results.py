@@ -39,7 +39,7 @@ from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective
 
-LIMITS = Thresholds(within=0.02, limit=0.05)
+LIMITS = Thresholds(warn=0.02, fail=0.05)
 
 
 def modeled(

@@ -13,7 +13,6 @@ from model.measurement.records import Repeat
 from results.render.terminal import print_sections
 from results.sections.run import failures_section
 from results.store.records import plain
-from results.verdicts.case_outcome import outcomes
 from results.verdicts.fault_impact import (
     DuringFault,
     FaultImpact,
@@ -24,6 +23,7 @@ from results.verdicts.fault_impact import (
     lost_experiment,
 )
 from results.verdicts.fidelity import Fidelity
+from results.verdicts.several_runs import outcomes
 from results.verdicts.verdict import Verdict
 from tests.unit.test_results import LIMITS, repeat, result
 

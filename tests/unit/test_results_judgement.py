@@ -22,7 +22,7 @@ from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import CASES, run_sections
-from results.sections.section import reasons
+from results.sections.section import told
 from results.store.records import plain
 from results.store.runs import find_run
 from results.verdicts.model_comparison import CaseResult, Measured, compare, with_paper
@@ -32,7 +32,7 @@ from tests.unit.fabrics import spec
 from tests.unit.run_folders import begun_run
 from traffic_gen.workloads.sized_collective import SizedCollective
 
-LIMITS = Thresholds(within=0.02, limit=0.05)
+LIMITS = Thresholds(warn=0.02, fail=0.05)
 TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
 SCHEDULE = SizedCollective(Collective.ALL_TO_ALL, "two-step", (2, 2), 4_000_000).steps()
 PATHS = transfer_paths(SCHEDULE.transfers, Epoch(TOPOLOGY), TOPOLOGY.job_gpus)
@@ -187,15 +187,15 @@ def test_times_that_mean_nothing_have_no_ratio_and_no_bandwidth() -> None:
 
 def test_each_reason_of_a_failed_case_begins_with_its_own_verdict() -> None:
     judged = Judgement.of([(Verdict.FAIL, "a"), (Verdict.WARN, "b"), (Verdict.PASS, "c")])
-    told = [str(line) for line in reasons([plain(judged)], lambda _: "case")]
-    assert told == ["fail: case: a", "warn: case: b", "note: case: c"]
+    lines = [str(line) for line in told("case", plain(judged))]
+    assert lines == ["fail: case: a", "warn: case: b", "note: case: c"]
 
 
 @given(st.floats(0.9, 1.1))
 def test_verdicts_follow_the_thresholds(ratio: float) -> None:
     case = result(repeat(ratio))
     away = abs(case.ratio - 1)
-    expected = "fail" if away > LIMITS.limit else "warn" if away > LIMITS.within else "pass"
+    expected = "fail" if away > LIMITS.fail else "warn" if away > LIMITS.warn else "pass"
     below = case.measured_s.min < case.lower_bound_s
     assert case.verdict.value == ("fail" if below else expected)
 

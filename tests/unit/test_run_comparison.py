@@ -18,7 +18,7 @@ from results.sections.run import cases_section
 from results.sections.several_runs import comparison_sections, effect_in_words, in_words
 from results.verdicts.fault_impact import fault_result
 from results.verdicts.run import run_object
-from results.verdicts.run_diff import (
+from results.verdicts.several_runs import (
     Difference,
     StoredRun,
     comparison_object,
@@ -128,6 +128,16 @@ def test_other_work_is_named_and_not_compared() -> None:
         None,
     )
     assert found["cases"][1]["other_work"] == []
+
+
+def test_times_that_mean_nothing_show_no_difference() -> None:
+    """The agents check what arrives meanwhile, which takes time."""
+    first, second = stored("a"), stored("b")
+    for case in second.result["cases"]:
+        case["data_is_right"] = True
+        case["measured_s"]["values"] = [9.0, 9.1, 9.2, 9.3, 9.4]
+    case, *_ = comparison_object(first, second)["cases"]
+    assert (case["difference"], in_words(case)) == ("data checked meanwhile", "checked")
 
 
 TREES = st.recursive(

@@ -36,7 +36,7 @@ from results.store.runs import (
     stored_runs,
 )
 from results.store.sweeps import begin_sweep, find_sweep
-from results.verdicts.sweep import sweep_object
+from results.verdicts.several_runs import sweep_object
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from testbed.nodes.gpu_proxies import ProxyKind

@@ -22,7 +22,7 @@ from model.errors import InputError, NotReady
 from model.prediction.machine import Machine
 from model.sweep import Point, Setting, Sweep
 from results.render.terminal import print_sections
-from results.sections.several_runs import short_names, sweep_section
+from results.sections.several_runs import short_name, sweep_section
 from results.store.runs import SCHEMA, find_run
 from results.store.sweeps import (
     Outcome,
@@ -31,7 +31,7 @@ from results.store.sweeps import (
     find_sweep,
     open_sweep,
 )
-from results.verdicts.sweep import sweep_object
+from results.verdicts.several_runs import sweep_object
 from scenarios.scenario import Scenario
 from tests.unit.machines import TWO_CORES
 from tests.unit.run_folders import begun_run
@@ -446,4 +446,4 @@ def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
 
 def test_parameters_have_short_names_where_these_are_clear() -> None:
     keys = ["fabric.domains", "workloads.0.size", "workloads.1.size", "repeats"]
-    assert short_names(keys) == ["domains", "0.size", "1.size", "repeats"]
+    assert [short_name(key, keys) for key in keys] == ["domains", "0.size", "1.size", "repeats"]

@@ -1,0 +1,199 @@
+"""Figures for a paper, told apart in print: curves, bars, designs, and heat maps of traffic."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from model.arrays import Floats
+from model.training.traffic import Traffic
+from results.figures.kit import MARKERS, look, printed
+from results.sections.section import human_bytes
+
+# Greys and hatches that distinguish series in print.
+GREYS = ("0.0", "0.45")
+FILLS = ("0.9", "0.7", "1.0", "0.8")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+MOST_TICKS = 7
+# Three names of more characters are wider than a column.
+LONG_NAME = 14
+# In print, no more rows than these can be seen.
+MOST_ROWS = 512
+# Up to this number of GPUs, a dot is smaller than a pair.
+SMALL = 64
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Series of values over `x`, each with its name; axes with their units.
+
+    `points` are values from elsewhere, drawn over the curves without a line: of several values at
+    one `x`, the median, with a bar from the least to the largest.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[float]
+    series: Mapping[str, Sequence[float]]
+    points: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+
+    def draw_on(self, axes: Axes) -> None:
+        """Draw the series, and the points over them."""
+        for index, (name, values) in enumerate(self.series.items()):
+            axes.plot(self.x, values, **look(index, color=GREYS[index % 2], label=name))
+        for index, (name, points) in enumerate(self.points.items()):
+            _points(axes, name, points, MARKERS[index % len(MARKERS)])
+        axes.set_xlabel(self.x_label)
+        axes.set_xscale("log", base=2)
+        shown = self.x[:: -(-len(self.x) // MOST_TICKS)]
+        axes.set_xticks(shown, [f"{value:.6g}" for value in shown])
+        axes.minorticks_off()
+        axes.margins(y=0.1)
+        longest = max(map(len, (*self.series, *self.points)))
+        columns = 2 if longest > LONG_NAME else 3
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=columns)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Groups of bars: a value of every series for each name in `groups`."""
+
+    title: str
+    y_label: str
+    groups: Sequence[str]
+    series: Mapping[str, Sequence[float]]
+
+    def draw_on(self, axes: Axes) -> None:
+        """Draw the groups beside each other, each value above its bar."""
+        width = 0.8 / len(self.series)
+        for index, (name, values) in enumerate(self.series.items()):
+            places = [group + index * width for group in range(len(self.groups))]
+            fill, hatch = FILLS[index % len(FILLS)], HATCHES[index % len(HATCHES)]
+            bars = axes.bar(
+                places, values, width, label=name, color=fill, hatch=hatch, edgecolor="black"
+            )
+            axes.bar_label(bars, fmt="{:.3g}", fontsize=6)
+        middle = (len(self.series) - 1) * width / 2
+        axes.set_xticks([group + middle for group in range(len(self.groups))], self.groups)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
+
+
+Panel = Curves | Bars
+
+
+def draw(panels: Sequence[Panel], path: Path) -> None:
+    """Draw panels side by side, as PATH.svg and PATH.png."""
+    with printed(path, len(panels)) as all_axes:
+        for axes, panel in zip(all_axes, panels, strict=True):
+            panel.draw_on(axes)
+            axes.set_title(panel.title)
+            axes.set_ylabel(panel.y_label)
+
+
+def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker: str) -> None:
+    values: dict[float, list[float]] = {}
+    for x, y in points:
+        values.setdefault(x, []).append(y)
+    medians = {x: median(several) for x, several in values.items()}
+    below = [medians[x] - min(several) for x, several in values.items()]
+    above = [max(several) - medians[x] for x, several in values.items()]
+    axes.errorbar(
+        list(medians),
+        list(medians.values()),
+        yerr=(below, above),
+        label=name,
+        fmt=marker,
+        markersize=6.5,
+        markerfacecolor="none",
+        color="black",
+        elinewidth=0.8,
+        capsize=2.5,
+    )
+
+
+def draw_decision(result: dict[str, Any], path: Path) -> None:
+    """Draw each design's price against the time of iterations; efficient ones are filled."""
+    with printed(path, height=3.6) as (axes,):
+        for index, design in enumerate(result["designs"]):
+            times = [model["iteration_s"] for model in design["models"]]
+            axes.scatter(
+                [geometric_mean(times)],
+                [design["usd"] / 1e6],
+                marker=MARKERS[index % len(MARKERS)],
+                facecolors="black" if design["efficient"] else "none",
+                edgecolors="black",
+                label=design["design"] + (" (efficient)" if design["efficient"] else ""),
+            )
+        axes.set_xlabel("iteration time (s), geometric mean")
+        axes.set_ylabel("network (million USD)")
+        axes.set_ylim(bottom=0)
+        axes.margins(x=0.2)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1)
+
+
+def draw_pairs(
+    axes: Axes, size_bytes: Floats, gpus: int, borders: Iterable[int], colours: str
+) -> None:
+    """Draw the bytes from GPUs (rows) to GPUs (columns), and the borders of domains.
+
+    Shades are of the logarithm; pairs without bytes stay empty. A border is above its GPU.
+    """
+    masked = np.ma.masked_equal(size_bytes, 0)
+    if masked.count():
+        low, high = float(masked.min()), float(masked.max())
+        image = axes.imshow(
+            masked,
+            cmap=colours,
+            norm=LogNorm(low / 4, high * 1.01),
+            extent=(-0.5, gpus - 0.5, gpus - 0.5, -0.5),
+            interpolation="nearest",
+        )
+        ticks = np.unique([low, np.sqrt(low * high), high])
+        shown = FuncFormatter(lambda size, _: human_bytes(size))
+        bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format=shown, shrink=0.8)
+        bar.minorticks_off()
+    for border in borders:
+        axes.axhline(border - 0.5, color="0.5", linewidth=0.4)
+        axes.axvline(border - 0.5, color="0.5", linewidth=0.4)
+    axes.grid(visible=False)
+    axes.set_xlabel("receives")
+    axes.set_ylabel("sends")
+
+
+def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
+    """Draw an iteration's bytes of all GPUs, and of the first with HB domains and rails marked.
+
+    A few GPUs are drawn once, marked.
+    """
+    gpus = traffic.gpus
+    shown = min(gpus, max(2 * traffic.domain_size, 32))
+    with printed(path, panels=1 if shown == gpus else 2, height=3) as panels:
+        if shown < gpus:
+            _draw(panels[0], traffic, -(-gpus // MOST_ROWS), gpus, 0)
+            panels[0].set_title(f"{title}: all {gpus} GPUs")
+        _draw(panels[-1], traffic, 1, shown, traffic.domain_size)
+        which = f"the first {shown};" if shown < gpus else f"{title}, {shown} GPUs\n"
+        panels[-1].set_title(f"{which} lines: HB domains, dots: rails")
+        _mark_rails(panels[-1], traffic.domain_size, shown)
+
+
+def _draw(axes: Axes, traffic: Traffic, block: int, shown: int, domain_size: int) -> None:
+    borders = range(domain_size, shown, domain_size) if domain_size else ()
+    draw_pairs(axes, traffic.matrix(block, shown), shown, borders, "Greys")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _mark_rails(axes: Axes, domain_size: int, shown: int) -> None:
+    """Draw a dot for every pair of different domains on one rail."""
+    domain, rail = np.divmod(np.arange(shown), domain_size)
+    on_rail = (rail[:, None] == rail) & (domain[:, None] != domain)
+    row, column = np.nonzero(on_rail)
+    axes.plot(column, row, ".", color="0.4", markersize=1 if shown <= SMALL else 0.2)
