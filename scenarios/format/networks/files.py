@@ -63,16 +63,16 @@ Nodes = Annotated[tuple[str, ...], BeforeValidator(_nodes), Field(min_length=1)]
 class LinkEntry(Strict):
     """Links from each node of one list to each of another."""
 
-    from_: Nodes = Field(
-        alias="from",
-        description="GPUs (`d0g0`) or switches, by names of your own; `d[0-3]g0` stands for four",
-    )
-    to: Nodes = Field(description="switches: each node of `from` has a link to each of them")
-    rate: Rate | None = Field(
-        default=None, description="default: a NIC port's, `nic_rate` over `nic_ports`"
-    )
-    delay: Delay = Field(default=0.0, description="seconds that the link delays each packet")
-    loss: Loss = Field(default=0.0, description="part of all packets that the link loses")
+    from_: Nodes = Field(alias="from")
+    """GPUs (`d0g0`) or switches, by names of your own; `d[0-3]g0` stands for four"""
+    to: Nodes
+    """switches: each node of `from` has a link to each of them"""
+    rate: Rate | None = None
+    """default: a NIC port's, `nic_rate` over `nic_ports`"""
+    delay: Delay = 0.0
+    """seconds that the link delays each packet"""
+    loss: Loss = 0.0
+    """part of all packets that the link loses"""
 
 
 class NetworkFile(Strict):

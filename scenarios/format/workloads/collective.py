@@ -58,24 +58,23 @@ class CollectiveWork(Work):
     key = "collective"
     file_keys = ("matrix",)
 
-    collective: Collective = Field(description="the collective operation of the GPUs")
-    algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
-    size: Size | None = Field(
-        default=None,
-        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of "
-        "numbers, the bytes that a 1 stands for: default 1; else required",
-    )
-    communicator: Ranks = Field(
-        default=EVERYONE,
-        description="which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`, "
-        "`strided-2-from-1`, or a list",
-    )
+    collective: Collective
+    """the collective operation of the GPUs"""
+    algorithm: str
+    """how: one of the collective's algorithms, listed below"""
+    size: Size | None = None
+    """a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of numbers, the
+    bytes that a 1 stands for: default 1; else required"""
+    communicator: Ranks = EVERYONE
+    """which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`,
+    `strided-2-from-1`, or a list"""
     matrix: PairSizes | None = Field(
         default=None,
         description="all-to-all: the bytes from each GPU to each other one: a preset "
         f"({listed(Preset)}), a file, its text, or rows of bytes",
     )
-    matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
+    matrix_seed: Seed = 0
+    """chooses the hot places of a preset"""
     slices: Count | None = Field(
         default=None,
         le=MOST_SLICES,

@@ -42,36 +42,25 @@ class InferenceWorkload(Work):
     generator: ClassVar[Generator] = Generator.AGENT
     size_scale: ClassVar[float] = 1.0
 
-    inference: ConfigurationFile = Field(
-        description="the model that is served: a training configuration, as for an iteration"
-    )
-    requests: Count = Field(default=100, le=MOST_REQUESTS, description="how many requests arrive")
-    rate: float = Field(
-        gt=0,
-        le=MOST_REQUEST_RATE,
-        strict=True,
-        description="requests in a second of the real platform, on average over all HB domains",
-    )
-    prompt: Count = Field(default=1024, le=MOST_TOKENS, description="tokens of a mean prompt")
-    prompt_variation: float = Field(
-        default=0.0,
-        ge=0,
-        le=MOST_VARIATION,
-        strict=True,
-        description="standard deviation of the tokens over their mean, log-normal; 0: all the same",
-    )
-    token_size: Size | None = Field(
-        default=None,
-        description="bytes of a token's KV cache; default: keys and values of 16 bit of every "
-        "head in every layer",
-    )
-    tensor: Degree | None = Field(
-        default=None, description="GPUs of a replica of the model; default: a whole HB domain"
-    )
-    seed: Seed = Field(default=0, description="draws arrivals, prompts, and where they are decoded")
-    time_dilation: Scale = Field(
-        description="emulated seconds for each second on the real platform, of arrivals as well"
-    )
+    inference: ConfigurationFile
+    """the model that is served: a training configuration, as for an iteration"""
+    requests: Count = Field(default=100, le=MOST_REQUESTS)
+    """how many requests arrive"""
+    rate: float = Field(gt=0, le=MOST_REQUEST_RATE, strict=True)
+    """requests in a second of the real platform, on average over all HB domains"""
+    prompt: Count = Field(default=1024, le=MOST_TOKENS)
+    """tokens of a mean prompt"""
+    prompt_variation: float = Field(default=0.0, ge=0, le=MOST_VARIATION, strict=True)
+    """standard deviation of the tokens over their mean, log-normal; 0: all the same"""
+    token_size: Size | None = None
+    """bytes of a token's KV cache; default: keys and values of 16 bit of every head in every
+    layer"""
+    tensor: Degree | None = None
+    """GPUs of a replica of the model; default: a whole HB domain"""
+    seed: Seed = 0
+    """draws arrivals, prompts, and where they are decoded"""
+    time_dilation: Scale
+    """emulated seconds for each second on the real platform, of arrivals as well"""
     kinds: OnFabrics = tuple(FabricKind)
 
     def task(self, spec: FabricSpec) -> RequestLoad:

@@ -34,20 +34,17 @@ class TraceWork(Work):
     file_keys = ("trace",)
     excludes: ClassVar[Excludes] = no_result("a trace")
 
-    trace: File = Field(
-        description="a file, its path from the scenario's folder; with a file for each rank, the "
-        "folder or one of them"
+    trace: File
+    """a file, its path from the scenario's folder; with a file for each rank, the folder or one of
+    them"""
+    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = (
+        PlacementRule.WRAP
     )
-    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
-        default=PlacementRule.WRAP,
-        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers; "
-        "required where ranks are more than GPUs",
-    )
-    size: Size | None = Field(
-        default=None,
-        description="MSCCL XML, MSCCL++ plan, Chakra in chunks: the size of the collective; byte "
-        "matrix: the bytes that a 1 stands for",
-    )
+    """the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers; required where ranks
+    are more than GPUs"""
+    size: Size | None = None
+    """MSCCL XML, MSCCL++ plan, Chakra in chunks: the size of the collective; byte matrix: the bytes
+    that a 1 stands for"""
 
     def task(self, spec: FabricSpec) -> "Replay":
         """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
