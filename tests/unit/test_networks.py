@@ -12,9 +12,9 @@ from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
+from scenarios.format.issues import Unmapped
 from scenarios.format.networks.astra_sim import read_astra_sim
 from scenarios.format.networks.files import FORMATS, read_network
-from scenarios.format.networks.mapping import Unmapped
 from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load

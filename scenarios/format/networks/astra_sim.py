@@ -17,14 +17,15 @@ from typing import Any
 from ruamel.yaml.comments import CommentedMap
 
 from scenarios.format.document import UNREADABLE, Document, line_of, parser, plain, unreadable
-from scenarios.format.networks.mapping import MOST, Keys, Unmapped, gbit
+from scenarios.format.issues import Unmapped
+from scenarios.format.units import MOST_IN_NETWORK, rate_text
 
 DIMENSIONS = ("topology", "npus_count", "bandwidth")
 NETWORK_KEYS = (*DIMENSIONS, "latency")
 # Also in braces, and quoted as in JSON.
 KEY = re.compile(rf"""^[\s{{"']*({"|".join(NETWORK_KEYS)})["']?\s*:""", re.MULTILINE)
 # Its GB are 2^30 bytes (`bw_GBps_to_Bpns` of the analytical backend).
-GBIT_PER_GBYTE = 8 * 2**30 / 1e9
+BITS_PER_GBYTE = 8 * 2**30
 # Two NPUs have one link, whatever the kind, and a single one has none; of more, a kind has what no
 # switch has.
 PAIR = 2
@@ -43,7 +44,7 @@ def is_astra_sim(text: str) -> bool:
     return KEY.search(text) is not None
 
 
-def read_astra_sim(text: str) -> Keys:
+def read_astra_sim(text: str) -> dict[str, object]:
     """Return the keys of a fabric; raise `Unmapped` for any other network."""
     document = _document(text)
     kinds, counts, rates = (_list(document, name) for name in DIMENSIONS)
@@ -65,8 +66,8 @@ def read_astra_sim(text: str) -> Keys:
         "kinds": "rail-only",
         "domains": domains,
         "domain_size": size,
-        "hb_rate": gbit(_rate(document, rates[0]) * GBIT_PER_GBYTE),
-        "nic_rate": gbit(_rate(document, rates[-1]) * GBIT_PER_GBYTE),
+        "hb_rate": rate_text(_rate(document, rates[0]) * BITS_PER_GBYTE),
+        "nic_rate": rate_text(_rate(document, rates[-1]) * BITS_PER_GBYTE),
     }
 
 
@@ -102,8 +103,9 @@ def _require_switches(document: Document, kinds: list[Any], counts: list[Any]) -
 def _count(document: Document, npus: Any) -> int:
     if not isinstance(npus, int) or isinstance(npus, bool) or npus < 1:
         raise Unmapped(document.line(("npus_count",)), f"must be whole numbers, got {npus!r}")
-    if npus > MOST:
-        raise Unmapped(document.line(("npus_count",)), f"must be at most {MOST}, got {npus:.3g}")
+    if npus > MOST_IN_NETWORK:
+        what = f"must be at most {MOST_IN_NETWORK}, got {npus:.3g}"
+        raise Unmapped(document.line(("npus_count",)), what)
     return npus
 
 
