@@ -123,24 +123,15 @@ class Configuration(Strict):
     strategy: GivenStrategy = GivenStrategy()
 
     @model_validator(mode="after")
-    def _has_whole_heads(self) -> Self:
-        shared = self.key_value_heads or 1
+    def _is_possible(self) -> Self:
+        shared, moe = self.key_value_heads or 1, self.moe
         if self.heads % shared:
             raise ValueError(f"heads must be a multiple of key_value_heads, {shared}")
         if self.hidden % self.heads and not (self.head_size or self.latent):
             raise ValueError(f"hidden must be a multiple of heads, {self.heads}, without head_size")
-        return self
-
-    @model_validator(mode="after")
-    def _has_expert_layers(self) -> Self:
-        if self.moe is not None and self.moe.every + self.moe.dense_layers > self.layers:
-            of = "moe.every" + (" and moe.dense_layers" if self.moe.dense_layers else "")
-            count = self.moe.every + self.moe.dense_layers
+        if moe is not None and (count := moe.every + moe.dense_layers) > self.layers:
+            of = "moe.every" + (" and moe.dense_layers" if moe.dense_layers else "")
             raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
-        return self
-
-    @model_validator(mode="after")
-    def _has_its_precision(self) -> Self:
         if self.precision == "fp8" and ACCELERATORS[self.platform].fastest_fp8 is None:
             raise ValueError(f"precision must be bf16, as {self.platform} has no FP8")
         return self

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from model.arrays import Floats, Ints
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
 from model.fabric.shaping import DEFAULT_DEPTH_S, SEGMENT_PACKETS
@@ -32,8 +31,6 @@ from model.prediction.load import (
 from model.prediction.machine import Machine
 from model.prediction.network import (
     OF_HB,
-    Network,
-    PathClass,
     healthy_network,
     networks_of,
     overlap,
@@ -183,7 +180,11 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
         return 0.0
     degraded = Epoch(topology, health_under(topology, faults))
     pair, (net,) = networks_of(sent, [degraded], topology.job_gpus)
-    weight = _weights(net, pair)
+    # Another GPU sends the packets of such a path over its NIC.
+    forwarded = np.array(
+        [bool(kinds) and kinds[0] in OF_HB and LinkKind.NIC in kinds for kinds in net.classes]
+    )
+    weight = np.where(forwarded[net.class_of[pair]], UNEVEN_WEIGHT, 1.0)
     if (weight == 1.0).all() or not is_contended(sent, pair, net):
         return 0.0
     at_once = dict.fromkeys(net.classes, 0.0)
@@ -192,13 +193,3 @@ def change_by_uneven_shares(task: Task, spec: FabricSpec, faults: tuple[Fault, .
         for shares in (None, weight)
     )
     return abs(uneven_s / fair_s - 1)
-
-
-def _weights(net: Network, pair: Ints) -> Floats:
-    forwarded = np.array([_is_forwarded(kinds) for kinds in net.classes])
-    return np.where(forwarded[net.class_of[pair]], UNEVEN_WEIGHT, 1.0)
-
-
-def _is_forwarded(kinds: PathClass) -> bool:
-    """Whether another GPU sends the packets on a path of these kinds of links over its NIC."""
-    return bool(kinds) and kinds[0] in OF_HB and LinkKind.NIC in kinds
