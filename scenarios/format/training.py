@@ -259,18 +259,18 @@ def _reason(configuration: Configuration, wish: Wish) -> str:
     if best(job, wish, must_fit=False, freedoms=configuration.freedoms) is not None:
         size = job.cluster.accelerator.memory_bytes / 1e9
         return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
-    split = (
-        f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers, {job.transformer.heads} heads"
-    )
+    split = f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers"
+    split += f", {job.transformer.heads} heads"
     given = {key: value for key, value in vars(wish).items() if value is not None}
-    alone = {"expert", "context"}
     asked = ", ".join(
-        f"{key} {value}" for key, value in given.items() if value > 1 or key not in alone
+        f"{key} {value}"
+        for key, value in given.items()
+        if value > 1 or key not in ("expert", "context")
     )
     of = f" with {asked}" if asked else ""
     what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
-    if wish.expert is not None and wish.expert > 1:
+    if given.get("expert", 1) > 1:
         what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"
-    if wish.interleave is not None and wish.interleave > 1:
+    if given.get("interleave", 1) > 1:
         what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
     return what

@@ -11,6 +11,7 @@ from model.fabric.wiring import Wire, Wiring, neighbours, tiers, upward
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Fabric
 from scenarios.format.missing import job_grid
+from scenarios.format.networks.files import LinkEntry
 
 # Interfaces of a switch have its name and a port's number, in the 15 characters of Linux.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}", re.ASCII)
@@ -64,20 +65,18 @@ def _link_issues(fabric: Fabric, ports: dict[str, int]) -> Iterator[Issue]:
     issues = [
         Issue((*PLACE, number), what)
         for number, entry in enumerate(fabric.links)
-        for what in islice(_entry_issues(entry.from_, entry.to, ports), 1)
+        for what in islice(_entry_issues(entry, ports), 1)
     ]
     yield from issues or _graph_issues(_wires(fabric, 0), ports)
 
 
-def _entry_issues(
-    lower: tuple[str, ...], upper: tuple[str, ...], gpus: Mapping[str, int]
-) -> Iterator[str]:
-    for name in dict.fromkeys((*lower, *upper)):
+def _entry_issues(entry: LinkEntry, gpus: Mapping[str, int]) -> Iterator[str]:
+    for name in dict.fromkeys((*entry.from_, *entry.to)):
         if HB_SWITCH.fullmatch(name):
             yield f"{name} is an HB switch, whose links follow from hb_rate and hb_leaves"
         elif GPU.fullmatch(name) and name not in gpus:
             yield f"{name} is none of the {len(gpus)} GPUs, d0g0 to {[*gpus][-1]}"
-        elif name in gpus and name in upper:
+        elif name in gpus and name in entry.to:
             yield f"{name} is a GPU, which forwards no other's packets: links lead to switches"
         elif TAKEN.fullmatch(name):
             yield f"{name} cannot be a switch: Railbed or Linux has this name for something else"
@@ -86,7 +85,7 @@ def _entry_issues(
 
 
 def _graph_issues(wires: Wiring, ports: Mapping[str, int]) -> Iterator[Issue]:
-    """Yield issues of links twice, of GPUs without their NIC links, and of parts without a path."""
+    """Yield issues of links twice, of GPUs without their NIC links, and of GPUs without a path."""
     seen = set[frozenset[str]]()
     for wire in wires:
         ends = frozenset(wire[:2])
@@ -104,12 +103,9 @@ def _graph_issues(wires: Wiring, ports: Mapping[str, int]) -> Iterator[Issue]:
     reached = set(chain.from_iterable(tiers(wires, ports)))
     if lost := [node for node in near if node not in reached and node not in ports]:
         yield Issue(PLACE, f"connect {lost[0]} to no GPU", "join it, or leave it out")
-    yield from _parts(wires, tuple(ports))
-
-
-def _parts(wires: Wiring, gpus: tuple[str, ...]) -> Iterator[Issue]:
-    """Yield an issue if a GPU has no path to another one, over switches or through HB domains."""
-    domains = [Wire(gpu, f"{gpu.partition('g')[0]}-", 0) for gpu in gpus]
-    reached = set(chain.from_iterable(tiers((*wires, *domains), gpus[:1])))
-    if lost := [gpu for gpu in gpus[1:] if gpu not in reached]:
-        yield Issue(PLACE, f"leave {gpus[0]} without a path to {lost[0]}", "join their switches")
+    # A path may lead over switches, or through HB domains.
+    first, *others = ports
+    domains = [Wire(gpu, f"{gpu.partition('g')[0]}-", 0) for gpu in ports]
+    reached = set(chain.from_iterable(tiers((*wires, *domains), [first])))
+    if lost := [gpu for gpu in others if gpu not in reached]:
+        yield Issue(PLACE, f"leave {first} without a path to {lost[0]}", "join their switches")
