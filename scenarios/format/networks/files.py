@@ -23,7 +23,6 @@ KIND = FileKind(
 FORMATS = {
     "ASTRA-sim's ns-3 backend": (is_ns3, read_ns3),
     "SimAI": (is_simai, read_simai),
-    "ASTRA-sim": (is_astra_sim, read_astra_sim),
 }
 MOST_NODES = 4096
 # SimAI's file of 4096 GPUs has 3 MB.
@@ -98,7 +97,7 @@ def is_own(text: str) -> bool:
 def read_network(path: Path) -> dict[str, object]:
     """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
 
-    Raises `InputError` for a custom network with mistakes.
+    Raises `InputError` for mistakes in a custom network, or in one of ASTRA-sim.
     """
     try:
         text = read_text(path, MOST_BYTES)
@@ -107,6 +106,8 @@ def read_network(path: Path) -> dict[str, object]:
     if is_own(text):
         own = checked(parse(path, text, KIND), NetworkFile)
         return own.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if is_astra_sim(text):
+        return read_astra_sim(parse(path, text, KIND))
     try:
         for is_one, read in FORMATS.values():
             if is_one(text):
@@ -114,6 +115,6 @@ def read_network(path: Path) -> dict[str, object]:
     except Unmapped as error:
         raise ValueError(f"{path}:{error.line}: {error.what}") from None
     raise ValueError(
-        f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}, "
+        f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}, ASTRA-sim, "
         "and a custom network with `links`"
     )
