@@ -23,9 +23,9 @@ from scenarios.format.fabric import (
 from scenarios.format.fabric import idle_keys as idle_fabric_keys
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.faults import idle_keys as idle_fault_keys
+from scenarios.format.irregular import job_grid, unconnected_issues
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
-from scenarios.format.missing import job_grid, unconnected_issues
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
 from scenarios.planning.auto import auto_bandwidth_scale_of, bucket_depth, grain, sized_cases
@@ -77,7 +77,6 @@ def resolve(
     of_network = (f"latencies and error rates of links in {network}",) if network else ()
     return Scenario(
         name=name,
-        description=file.description,
         text=text,
         fabrics=tuple(specs.values()),
         cases=cases,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from model.errors import InputError, Problem
 from scenarios.format.document import Document, FileKind, plain, read
@@ -104,9 +105,13 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
     hint = str(getattr(context.get("error"), "hint", ""))
     match details["type"]:
         case "extra_forbidden":
-            what, hint = f"unknown key {place[-1]!r}", _nearest_key(details["loc"], model)
+            key, known = str(place[-1]), list(_fields(details["loc"][:-1], model))
+            what, hint = f"unknown key {key!r}", meant(key, known, f"known: {', '.join(known)}")
         case "model_type":
-            what, hint = f"must be a mapping, got {given!r}", _example(details["loc"], model)
+            fields = _fields(details["loc"], model)
+            required = (key for key, field in fields.items() if field.is_required())
+            key = next(required, next(iter(fields)))
+            what, hint = f"must be a mapping, got {given!r}", f"such as `{{{key}: ...}}`"
         case "enum":
             known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
             similar = did_you_mean(str(given), known).rstrip(";")
@@ -122,31 +127,21 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
     return document.problem(place, what, hint)
 
 
-def _nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
-    """Hint for an unknown key: the nearest known key of its section, or all known keys."""
-    section = _section(place[:-1], model)
-    known = [field.alias or key for key, field in section.model_fields.items()]
-    return meant(str(place[-1]), known, f"known: {', '.join(known)}")
-
-
-def _example(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
-    """Hint for a value in a mapping's place: a required key, or any if none is."""
-    fields = _section(place, model).model_fields
-    key = next((key for key, field in fields.items() if field.is_required()), next(iter(fields)))
-    return f"such as `{{{key}: ...}}`"
-
-
-def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
-    """The model of the mapping in a place."""
+def _fields(place: tuple[str | int, ...], model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of the mapping in a place, by their keys in a file."""
     models = [model]
     for part in place:
-        fields = {field.alias or key: field for key, field in models[0].model_fields.items()}
+        fields = _keys_of(models[0])
         if part in fields:
             models = list(_models(fields[str(part)].annotation)) or models
         elif isinstance(part, str) and part.startswith(TAGGED):
             key = part.removeprefix(TAGGED)
             models = [model for model in models if key in model.model_fields] or models
-    return models[0]
+    return _keys_of(models[0])
+
+
+def _keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or key: field for key, field in model.model_fields.items()}
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -30,11 +30,17 @@ from model.fabric.spec import (
     Spread,
 )
 from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Congestion, Roce, Transport
+from scenarios.format.irregular import (
+    GPU,
+    LEAST_GPUS,
+    missing_issues,
+    missing_slots,
+    wiring,
+    wiring_issues,
+)
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
-from scenarios.format.missing import LEAST_GPUS, missing_issues, missing_slots
 from scenarios.format.units import MOST_S
-from scenarios.format.wiring import GPU, wiring, wiring_issues
 
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024. So few
 # uplinks also leave a switch below the 0xff00 ports that Open vSwitch numbers.
@@ -87,7 +93,7 @@ def _nic_issues(fabric: Fabric) -> Iterator[Issue]:
     elif fabric.planes is Planes.SEPARATE and fabric.spread is Spread.HASH:
         what = "hash needs bonded ports; on separate planes, each transfer has a part on each"
         yield Issue(("fabric", "spread"), what, "use planes: bonded")
-    yield from list(_number_issues(fabric)) or _followed_issues(fabric)
+    yield from _number_issues(fabric)
     if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
         what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
         yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
@@ -98,22 +104,18 @@ def _nic_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _number_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of NICs that GPUs cannot share or have equally."""
-    gpus, nics = fabric.domain_size, fabric.nics
-    place = "fabric", "nics_per_domain"
+    """Yield an issue of NICs that GPUs cannot share or have equally, or that are too many."""
+    gpus, nics, place = fabric.domain_size, fabric.nics, ("fabric", "nics_per_domain")
+    # Each transfer has to be followed where GPUs have no single NIC and port.
+    count = fabric.domains * max(gpus, nics) * fabric.nic_ports
+    is_followed = nics != gpus or fabric.spread is Spread.HASH
     if nics % gpus and gpus % nics:
         what = f"{nics} NICs and {gpus} GPUs of a domain: one number must divide the other"
         yield Issue(place, what, f"use a divisor or a multiple of {gpus}")
     elif fabric.lanes > MAX_LANES:
         what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
         yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
-
-
-def _followed_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Yield an issue if each transfer has to be followed, and there are too many GPUs for it."""
-    gpus, nics = fabric.domain_size, fabric.nics
-    count = fabric.domains * max(gpus, nics) * fabric.nic_ports
-    if count > MOST_FOLLOWED and (nics != gpus or fabric.spread is Spread.HASH):
+    elif is_followed and count > MOST_FOLLOWED:
         key = "spread" if nics == gpus else "nics_per_domain"
         what = f"supports at most {MOST_FOLLOWED} GPUs times their NIC ports, got {count}"
         yield Issue(("fabric", key), what, "no closed form describes such NICs")
