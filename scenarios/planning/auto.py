@@ -29,6 +29,7 @@ from scenarios.format.faults import WITHOUT_MOVE, faults_on
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.plan import (
+    NOT_MEASURED,
     WINDOW_S,
     RealTask,
     change_by_uneven_shares,
@@ -59,7 +60,6 @@ SHORTEST_S = 1.5
 DECADES = 9
 # Share of an execution that late wake-ups may take: each step waits for the slowest GPU.
 LATENESS_BUDGET = 0.01
-NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
 def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:

@@ -20,7 +20,7 @@ from scenarios.format.networks.files import FORMATS, KIND, read_network
 from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.plan_table import notes
+from scenarios.planning.plan import notes
 from tests.unit.simai_topologies import ELEVEN, text_of
 from tests.unit.test_traces import damaged
 
