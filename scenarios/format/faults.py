@@ -104,7 +104,7 @@ def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
     """Issues of faults that last, or begin again, when a controller is killed for good."""
     kills = [entry for entry in entries if entry.what is Component.CONTROLLER]
     for number, entry in enumerate(entries):
-        if entry not in kills and any(not _is_answered(entry, kill) for kill in kills):
+        if entry not in kills and not all(_is_answered(entry, kill) for kill in kills):
             what = "needs a controller, which is killed for good before"
             hint = "let the controller return (`for`), or this fault begin before, and stay"
             yield Issue(("faults", number, "what"), what, hint)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from model.errors import InputError, Problem
 from model.fabric.job_grid import Shape
 from model.training.iteration import Evaluation
-from model.training.job import ACCELERATORS, Cluster, Job, cluster_of
+from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
 from model.training.search import Freedom, best
 from model.training.strategy import ANY, Wish
@@ -158,18 +158,13 @@ class Configuration(Strict):
         )
 
     @property
-    def cluster(self) -> Cluster:
-        """The machine."""
-        return cluster_of(self.platform, self.gpus, self.domain_size)
-
-    @property
     def job(self) -> Job:
         """The iteration; its recomputation is searched if it is missing."""
         return Job(
             self.transformer,
             self.batch,
             self.recomputation or Recomputation.NONE,
-            self.cluster,
+            cluster_of(self.platform, self.gpus, self.domain_size),
             self.sequence_parallel,
             self.fused_attention,
             self.sharding,

@@ -108,11 +108,8 @@ class TraceJob(TraceWork, JobPlace):
     """A job that replays a trace."""
 
 
-Version = tuple[int, ...]
-"""Modification time, size and inode of a file; empty if the file cannot be read."""
-
-
-def _version(path: Path) -> Version:
+def _version(path: Path) -> tuple[int, ...]:
+    """Modification time, size and inode of a file; empty if the file cannot be read."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -121,7 +118,7 @@ def _version(path: Path) -> Version:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Trace:
+def _read(path: Path, _versions: tuple[tuple[int, ...], ...], defaults: Defaults) -> Trace:
     from traffic_gen.traces.reading import read_trace
 
     return read_trace(path, defaults)
