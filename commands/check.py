@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from commands.options import Overrides, ScenarioPath, load_scenario, require_possible
 from model.fabric.spec import PLATFORMS
-from scenarios.planning.plan_table import notes
+from scenarios.planning.plan import notes
 from scenarios.scenario import Scenario
 
 

@@ -11,7 +11,7 @@ from model.errors import NotReady
 from model.prediction.machine import Machine
 from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
-from scenarios.planning.plan_table import machine_section
+from scenarios.planning.plan import machine_section
 from testbed.host import preflight
 from testbed.nodes.datapath import datapath_in_words, default_datapath
 

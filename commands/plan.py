@@ -4,8 +4,8 @@ from commands.options import Overrides, ScenarioPath, load_scenario
 from commands.output import out
 from results.render.terminal import print_sections
 from scenarios.planning import machine_profile
+from scenarios.planning.plan import notes, plan_section
 from scenarios.planning.plan import plan as planned
-from scenarios.planning.plan_table import notes, plan_section
 
 
 def plan(scenario: ScenarioPath, overrides: Overrides = []) -> None:  # noqa: B006

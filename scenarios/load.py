@@ -102,15 +102,14 @@ def _standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
     is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
     for entry, whole in zip(_entries(values), _entries(checked), strict=True):
         for key in KIND_OF:
-            is_text = isinstance(entry.get(key), str)
-            if is_text and entry[key] != (alone := _alone(whole[key])):
-                entry[key], is_changed = alone, True
+            if isinstance(entry.get(key), str):
+                value = whole[key]
+                # A matrix is a text of one value.
+                if isinstance(value, list):
+                    value = LiteralScalarString(matrix_text(value))
+                if entry[key] != value:
+                    entry[key], is_changed = value, True
     return _written(values, name) if is_changed else document.text
-
-
-def _alone(value: Any) -> Any:
-    """Return the value of a key that may name a file; a matrix is a text of one value."""
-    return LiteralScalarString(matrix_text(value)) if isinstance(value, list) else value
 
 
 def _entries(values: Any) -> Iterator[Any]:
@@ -149,15 +148,11 @@ def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Pat
     """
     values = parse(Path(scenario.name), scenario.text, SCENARIO).values
     files = dict[Path, Path]()
-    for number, (entry, key) in enumerate(_whole_paths(values)):
+    named = ((entry, key) for entry in _entries(values) for key in KIND_OF if key in entry)
+    whole = [(entry, key) for entry, key in named if str(entry[key]).startswith("/")]
+    for number, (entry, key) in enumerate(whole):
         path, there = Path(entry[key]), folder / str(number)
         for file in KIND_OF[key].files(path):
             files[there / file.relative_to(path.parent)] = file
         entry[key] = str(there / path.name)
     return _written(values, scenario.name) if files else scenario.text, files
-
-
-def _whole_paths(values: CommentedMap) -> list[tuple[Any, str]]:
-    """Return the entries of a standalone text that name a file, each with its key."""
-    named = ((entry, key) for entry in _entries(values) for key in KIND_OF if key in entry)
-    return [(entry, key) for entry, key in named if str(entry[key]).startswith("/")]

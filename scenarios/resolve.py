@@ -1,17 +1,16 @@
 """Resolve a checked file to a scenario: defaults, `auto`, and checks across keys."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import inf
 
-from model.fabric.spec import FabricKind
+from model.fabric.spec import FabricKind, FabricSpec
 from model.fabric.transport import Transport
 from model.faults import Fault
 from model.prediction.machine import Machine
 from model.workload.generator import CRAFTED, Generator
-from model.workload.transfers.columns import Transfers
 from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
 from scenarios.format.fabric import (
@@ -24,13 +23,14 @@ from scenarios.format.fabric import (
 from scenarios.format.fabric import idle_keys as idle_fabric_keys
 from scenarios.format.faults import fault_issues, faults_on
 from scenarios.format.faults import idle_keys as idle_fault_keys
+from scenarios.format.irregular import job_grid, unconnected_issues
 from scenarios.format.issues import Issue, Place
 from scenarios.format.keys import DatapathChoice, Expect, ScenarioFile
-from scenarios.format.missing import job_grid, unconnected_issues
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.admission import admission_issues, late_faults
-from scenarios.planning.auto import bandwidth_scale, bucket_depth, grain, sized_cases
+from scenarios.planning.auto import auto_bandwidth_scale_of, bucket_depth, grain, sized_cases
 from scenarios.scenario import AUTO, Case, Chosen, Repeats, Scenario, Specs
+from traffic_gen.workloads.task import Task
 
 # On a larger fabric, executions would take too long: an agent serves all its peers, iperf3 one.
 MOST_GPUS = 64
@@ -73,8 +73,28 @@ def resolve(
     document.refuse(_repeated_cases(cases) if on_paper else of_cases)
     document.refuse(late_faults(file, specs, cases))
     chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
-    scenario = _scenario(file, name, text, specs, cases, faults, chosen)
-    return replace(scenario, places=_places(document, file))
+    expect, count, network = file.expect, file.repeats, file.fabric.topology
+    of_network = (f"latencies and error rates of links in {network}",) if network else ()
+    return Scenario(
+        name=name,
+        text=text,
+        fabrics=tuple(specs.values()),
+        cases=cases,
+        repeats=AUTO if count == "auto" else Repeats(count, count),
+        warmup=file.warmup,
+        check_data=file.check_data,
+        check_paths=file.check_paths,
+        thresholds=Thresholds(expect.ratio_within, expect.ratio_limit),
+        replay_thresholds=Thresholds(expect.replay_within, expect.replay_limit),
+        blackout_limit_ms=expect.blackout_ms,
+        faults=faults,
+        job=file.job,
+        probed_pairs=file.probed_pairs,
+        machine_seed=file.machine_seed,
+        chosen={key: value for key, value in chosen.items() if value.why},
+        places=_places(document, file),
+        left_out=(*of_network, *idle_fabric_keys(file.fabric), *idle_fault_keys(file)),
+    )
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
@@ -99,12 +119,13 @@ def _fabrics(
     document: Document, file: ScenarioFile, machine: Machine | None, on_paper: bool
 ) -> tuple[Specs, dict[str, Chosen]]:
     """Return the fabrics at their rates, and the values chosen for `auto`, by key."""
-    is_free = on_paper and file.fabric.bandwidth_scale == "auto"
-    if file.fabric.bandwidth_scale == "auto":
+    if file.fabric.bandwidth_scale != "auto":
+        scale = Chosen(file.fabric.bandwidth_scale)
+    else:
         # The choice needs schedules that are right; names of components need no rates.
         real = {kind: fabric_spec(file, kind, 1.0) for kind in file.fabric.kinds}
         document.refuse(chain(_faults(file, real)[1], _schedule_issues(file)))
-    scale = Chosen(1.0) if is_free else bandwidth_scale(file, machine)
+        scale = Chosen(1.0) if on_paper else auto_bandwidth_scale_of(file, machine)
     depth = bucket_depth(file, machine)
     specs = {kind: fabric_spec(file, kind, scale.value, depth.value) for kind in file.fabric.kinds}
     if not on_paper:
@@ -144,45 +165,15 @@ def _places(document: Document, file: ScenarioFile) -> dict[str, str]:
     }
 
 
-def _scenario(
-    file: ScenarioFile,
-    name: str,
-    text: str,
-    specs: Specs,
-    cases: tuple[Case, ...],
-    faults: Mapping[FabricKind, tuple[Fault, ...]],
-    chosen: Mapping[str, Chosen],
-) -> Scenario:
-    expect, count, network = file.expect, file.repeats, file.fabric.topology
-    of_network = (f"latencies and error rates of links in {network}",) if network else ()
-    return Scenario(
-        name=name,
-        description=file.description,
-        text=text,
-        fabrics=tuple(specs.values()),
-        cases=cases,
-        repeats=AUTO if count == "auto" else Repeats(count, count),
-        warmup=file.warmup,
-        check_data=file.check_data,
-        check_paths=file.check_paths,
-        thresholds=Thresholds(expect.ratio_within, expect.ratio_limit),
-        replay_thresholds=Thresholds(expect.replay_within, expect.replay_limit),
-        blackout_limit_ms=expect.blackout_ms,
-        faults=faults,
-        job=file.job,
-        probed_pairs=file.probed_pairs,
-        machine_seed=file.machine_seed,
-        chosen={key: value for key, value in chosen.items() if value.why},
-        left_out=(*of_network, *idle_fabric_keys(file.fabric), *idle_fault_keys(file)),
-    )
-
-
 def _case_issues(
     file: ScenarioFile, specs: Specs, cases: tuple[Case, ...], machine: Machine | None
 ) -> Iterator[Issue]:
     """Issues of cases that are repeated, too large, or too much for this machine."""
     yield from _repeated_cases(cases)
-    too_large = list(_case_size_issues(cases))
+    too_large: list[Issue] = []
+    for case in cases:
+        place = "workloads", case.workload
+        too_large += _size_issues(place, case.name, case.task, case.size_scale)
     yield from too_large or _generator_load_issues(specs, cases)
     if machine is not None and not file.allow_overload:
         yield from admission_issues(file, specs, cases, machine)
@@ -223,21 +214,15 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
         yield Issue((*place, "kinds"), "matches none of the scenario's fabrics", hint)
     if workload.time_dilation is not None and "size_scale" in workload.model_fields_set:
         yield Issue((*place, "time_dilation"), "cannot be combined with size_scale")
-    if workload.generator is not Generator.AGENT:
-        for what in _only_by_agents(file):
+    only_by_agents = {
+        "uses one NIC port of a GPU": file.fabric.lanes > 1,
+        "cannot be combined with faults": file.faults,
+        "cannot be combined with transport: roce": file.fabric.transport is Transport.ROCE,
+        "cannot be combined with check_data": file.check_data,
+    }
+    for what, is_asked in only_by_agents.items():
+        if is_asked and workload.generator is not Generator.AGENT:
             yield Issue((*place, "generator"), f"{workload.generator} {what}", ONLY_AGENTS)
-
-
-def _only_by_agents(file: ScenarioFile) -> Iterator[str]:
-    """Yield what other generators cannot do of what a scenario asks for."""
-    if file.fabric.lanes > 1:
-        yield "uses one NIC port of a GPU"
-    if file.faults:
-        yield "cannot be combined with faults"
-    if file.fabric.transport is Transport.ROCE:
-        yield "cannot be combined with transport: roce"
-    if file.check_data:
-        yield "cannot be combined with check_data"
 
 
 def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -245,7 +230,7 @@ def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
     for number, workload in enumerate(file.workloads):
         scale = _given_scale(file, workload)
         for place, task in workload.given_sizes(("workloads", number), job_grid(file.fabric)):
-            yield from _size_issues(place, task.name, scale, task.largest_bytes / scale)
+            yield from _size_issues(place, task.name, task, scale)
 
 
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
@@ -261,15 +246,9 @@ def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:
     return inf if "auto" in given else float(given[0]) / float(given[1])
 
 
-def _case_size_issues(cases: Sequence[Case]) -> Iterator[Issue]:
-    """Yield issues of cases that would send more than the real size, or too large transfers."""
-    for case in cases:
-        place = "workloads", case.workload
-        most_bytes = case.task.largest_bytes / case.size_scale
-        yield from _size_issues(place, case.name, case.size_scale, most_bytes)
-
-
-def _size_issues(place: Place, name: str, size_scale: float, most_bytes: float) -> Iterator[Issue]:
+def _size_issues(place: Place, name: str, task: Task, size_scale: float) -> Iterator[Issue]:
+    """Yield an issue of work that would send more than the real size, or too large transfers."""
+    most_bytes = task.largest_bytes / size_scale
     if size_scale < 1:
         what = f"{name}: sends {1 / size_scale:.3g} times the real size"
         yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")
@@ -279,30 +258,28 @@ def _size_issues(place: Place, name: str, size_scale: float, most_bytes: float) 
 
 
 def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:
-    """Issues of cases with more pairs or packets than their generator can serve."""
+    """Issues of cases with more GPUs, pairs or packets than their generator can serve."""
     for case in cases:
-        where = ("workloads", case.workload, "generator")
-        if case.generator is Generator.AGENT:
-            continue
-        if specs[case.kind].gpus > MOST_GPUS:
-            what = f"{case.generator} serves at most {MOST_GPUS} GPUs"
-            yield Issue(where, f"{what}, got {specs[case.kind].gpus}", ONLY_AGENTS)
-            continue
-        what = _limit_problem(case.generator, case.transfers(specs[case.kind]))
-        if what:
-            yield Issue(where, f"{case.name}: {what}", ONLY_AGENTS)
+        if case.generator is not Generator.AGENT:
+            what = _limit_problem(case, specs[case.kind])
+            if what:
+                yield Issue(("workloads", case.workload, "generator"), what, ONLY_AGENTS)
 
 
-def _limit_problem(generator: Generator, transfers: Transfers) -> str:
-    """Say which limit of a generator the transfers exceed; empty if none."""
+def _limit_problem(case: Case, spec: FabricSpec) -> str:
+    """Say which limit of its generator a case exceeds; empty if none."""
+    if spec.gpus > MOST_GPUS:
+        return f"{case.generator} serves at most {MOST_GPUS} GPUs, got {spec.gpus}"
+    transfers = case.transfers(spec)
     if transfers.is_compute.any():
-        return f"{generator} cannot execute compute steps"
-    if generator is Generator.IPERF3:
-        pairs = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
-        return f"iperf3 serves at most {MOST_PAIRS} pairs, got {pairs}" * (pairs > MOST_PAIRS)
-    packets = int(CRAFTED.packets(transfers.size_bytes).sum())
-    too_many = packets > MOST_PACKETS
-    return f"scapy crafts at most {MOST_PACKETS} packets, got {packets}" * too_many
+        return f"{case.name}: {case.generator} cannot execute compute steps"
+    if case.generator is Generator.IPERF3:
+        count = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
+        most, can = MOST_PAIRS, f"iperf3 serves at most {MOST_PAIRS} pairs"
+    else:
+        count = int(CRAFTED.packets(transfers.size_bytes).sum())
+        most, can = MOST_PACKETS, f"scapy crafts at most {MOST_PACKETS} packets"
+    return f"{case.name}: {can}, got {count}" if count > most else ""
 
 
 def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:

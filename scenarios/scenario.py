@@ -103,7 +103,6 @@ class Scenario:
     """
 
     name: str
-    description: str
     text: str
     fabrics: tuple[FabricSpec, ...]
     cases: tuple[Case, ...]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from model.errors import InputError, Problem
 from scenarios.format.document import Document, FileKind, plain, read
@@ -46,7 +47,13 @@ class Strict(BaseModel):
     """The base model of YAML files: unknown keys are errors, values do not change once read."""
 
     # A model is built when a file is first checked against it, and its parts only within it.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,
+        use_attribute_docstrings=True,
+    )
 
 
 def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
@@ -72,19 +79,15 @@ def _one_a_place(error: ValidationError) -> list[Any]:
     Drops `too_short` of a list that only has wrong entries, which have errors of their own, and
     `literal_error` of a number out of bounds, which has another error.
     """
-    errors = (e for e in error.errors() if not (e["type"] == "too_short" and e["input"]))
     last: dict[Place, Any] = {}
-    for details in errors:
-        place, is_literal = _place(details), details["type"] == "literal_error"
-        if is_literal and place in last and last[place]["type"] in NOT_WHOLE:
+    for details in error.errors():
+        place, kind, given = _place(details), details["type"], details["input"]
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if kind == "literal_error" and place in last and last[place]["type"] in NOT_WHOLE:
             last[place] = {**details, "type": "whole_or_literal"}
-        elif not is_literal or not _is_number(details["input"]):
+        elif not (kind == "too_short" and given) and not (kind == "literal_error" and is_number):
             last[place] = details
     return list(last.values())
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _place(details: Any) -> Place:
@@ -96,70 +99,49 @@ def _place(details: Any) -> Place:
 
 
 def _problem(document: Document, details: Any, model: type[BaseModel]) -> Problem:
-    place = _place(details)
-    if details["type"] == "extra_forbidden":
-        what, hint = f"unknown key {place[-1]!r}", nearest_key(details["loc"], model)
-    elif details["type"] == "model_type":
-        what, hint = f"must be a mapping, got {details['input']!r}", _example(details["loc"], model)
-    else:
-        is_program = place[-1:] == ("generator",) and details["input"] == "exec"
-        what, hint = wording(details), PROGRAMS if is_program else _hint(details)
+    """The problem of an error of pydantic: the value required, the value given, and a hint."""
+    place, given, context = _place(details), details["input"], details.get("ctx", {})
+    # A validator's `Refused` has a hint.
+    hint = str(getattr(context.get("error"), "hint", ""))
+    match details["type"]:
+        case "extra_forbidden":
+            key, known = str(place[-1]), list(_fields(details["loc"][:-1], model))
+            what, hint = f"unknown key {key!r}", meant(key, known, f"known: {', '.join(known)}")
+        case "model_type":
+            fields = _fields(details["loc"], model)
+            required = (key for key, field in fields.items() if field.is_required())
+            key = next(required, next(iter(fields)))
+            what, hint = f"must be a mapping, got {given!r}", f"such as `{{{key}: ...}}`"
+        case "enum":
+            known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+            similar = did_you_mean(str(given), known).rstrip(";")
+            what = f"must be {context['expected']}, got {given!r}{similar}"
+            hint = PROGRAMS if place[-1:] == ("generator",) and given == "exec" else ""
+        case "union_tag_invalid":
+            tags = (tag.strip(" '") for tag in context["expected_tags"].split(","))
+            keys = ", ".join(tag.removeprefix(TAGGED) for tag in tags)
+            what = f"must have one of {keys}, got {str(context['tag']).removeprefix(TAGGED)}"
+        case other:
+            sentence = SENTENCES.get(other, "{msg}, got {given!r}")
+            what = sentence.format(given=given, msg=details["msg"], **context)
     return document.problem(place, what, hint)
 
 
-def _hint(details: Any) -> str:
-    """The hint of a validator's `Refused`; empty for any other error."""
-    return str(getattr(details.get("ctx", {}).get("error"), "hint", ""))
-
-
-def wording(details: Any) -> str:
-    """Describe a pydantic error: the value required, and the value given."""
-    given, context = details["input"], details.get("ctx", {})
-    match details["type"]:
-        case "enum":
-            return f"must be {context['expected']}, got {given!r}{_similar(given, context)}"
-        case "union_tag_invalid":
-            tag = str(context["tag"]).removeprefix(TAGGED)
-            return f"must have one of {_untagged(context['expected_tags'])}, got {tag}"
-    sentence = SENTENCES.get(details["type"], "{msg}, got {given!r}")
-    return sentence.format(given=given, msg=details["msg"], **context)
-
-
-def _untagged(expected: str) -> str:
-    """Return the keys of which an entry must have one, from a union's quoted tags."""
-    return ", ".join(tag.strip(" '").removeprefix(TAGGED) for tag in expected.split(","))
-
-
-def _similar(given: object, context: dict[str, Any]) -> str:
-    known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-    return did_you_mean(str(given), known).rstrip(";")
-
-
-def nearest_key(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
-    """Hint for an unknown key: the nearest known key of its section, or all known keys."""
-    section = _section(place[:-1], model)
-    known = [field.alias or key for key, field in section.model_fields.items()]
-    return meant(str(place[-1]), known, f"known: {', '.join(known)}")
-
-
-def _example(place: tuple[str | int, ...], model: type[BaseModel]) -> str:
-    """Hint for a value in a mapping's place: a required key, or any if none is."""
-    fields = _section(place, model).model_fields
-    key = next((key for key, field in fields.items() if field.is_required()), next(iter(fields)))
-    return f"such as `{{{key}: ...}}`"
-
-
-def _section(place: tuple[str | int, ...], model: type[BaseModel]) -> type[BaseModel]:
-    """The model of the mapping in a place."""
+def _fields(place: tuple[str | int, ...], model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of the mapping in a place, by their keys in a file."""
     models = [model]
     for part in place:
-        fields = {field.alias or key: field for key, field in models[0].model_fields.items()}
+        fields = _keys_of(models[0])
         if part in fields:
             models = list(_models(fields[str(part)].annotation)) or models
         elif isinstance(part, str) and part.startswith(TAGGED):
             key = part.removeprefix(TAGGED)
             models = [model for model in models if key in model.model_fields] or models
-    return models[0]
+    return _keys_of(models[0])
+
+
+def _keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or key: field for key, field in model.model_fields.items()}
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -30,11 +30,17 @@ from model.fabric.spec import (
     Spread,
 )
 from model.fabric.transport import MTUS, TIMEOUT_UNIT_S, Congestion, Roce, Transport
+from scenarios.format.irregular import (
+    GPU,
+    LEAST_GPUS,
+    missing_issues,
+    missing_slots,
+    wiring,
+    wiring_issues,
+)
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
-from scenarios.format.missing import LEAST_GPUS, missing_issues, missing_slots
 from scenarios.format.units import MOST_S
-from scenarios.format.wiring import GPU, wiring, wiring_issues
 
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024. So few
 # uplinks also leave a switch below the 0xff00 ports that Open vSwitch numbers.
@@ -70,60 +76,49 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         yield Issue(("fabric", "rail_leaves"), what)
     # Spares replace what emulated faults break: with them, paper has the emulation's limits.
     spares = fabric.spare_domains or fabric.spare_gpus or fabric.spare_rail_switches
-    size_issues = _paper_issues if on_paper and not spares else _size_of_fabric_issues
-    of_size = list(size_issues(fabric))
+    of_size = list(_paper_issues(fabric) if on_paper and not spares else _size_issues(fabric))
     yield from of_size or chain(missing_issues(fabric), wiring_issues(fabric))
+
+
+def _not_default(fabric: Fabric, *keys: str) -> list[str]:
+    """Those of some keys that have another value than their default."""
+    return [key for key in keys if getattr(fabric, key) != Fabric.model_fields[key].default]
 
 
 def _nic_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of ports and NICs that do not fit, and of what only single ports support."""
     if fabric.nic_ports == 1:
-        for key, given in (("planes", fabric.planes), ("spread", fabric.spread)):
-            if given is not None:
-                what = "needs two ports; a NIC has 1 port"
-                yield Issue(("fabric", key), what, "add nic_ports: 2")
+        for key in _not_default(fabric, "planes", "spread"):
+            yield Issue(("fabric", key), "needs two ports; a NIC has 1 port", "add nic_ports: 2")
     elif fabric.planes is Planes.SEPARATE and fabric.spread is Spread.HASH:
         what = "hash needs bonded ports; on separate planes, each transfer has a part on each"
         yield Issue(("fabric", "spread"), what, "use planes: bonded")
-    yield from list(_number_issues(fabric)) or _followed_issues(fabric)
+    yield from _number_issues(fabric)
     if fabric.pxn is not None and FabricKind.RAIL_OPTIMIZED not in fabric.kinds:
         what = "has no choice here: rail-only always uses the NIC of the peer, custom links never"
         yield Issue(("fabric", "pxn"), what, "leave it out, or add the kind rail-optimized")
     if fabric.nic_ports > 1 or fabric.nics != fabric.domain_size:
-        for key, asked in _single_port_only(fabric):
+        for key in _not_default(fabric, "rail_leaves", "spare_gpus", "spare_rail_switches"):
             what = "needs one NIC of one port for each GPU"
-            if asked:
-                yield Issue(("fabric", key), what, "leave out nic_ports and nics_per_domain")
+            yield Issue(("fabric", key), what, "leave out nic_ports and nics_per_domain")
 
 
 def _number_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of NICs that GPUs cannot share or have equally."""
-    gpus, nics = fabric.domain_size, fabric.nics
-    place = "fabric", "nics_per_domain"
+    """Yield an issue of NICs that GPUs cannot share or have equally, or that are too many."""
+    gpus, nics, place = fabric.domain_size, fabric.nics, ("fabric", "nics_per_domain")
+    # Each transfer has to be followed where GPUs have no single NIC and port.
+    count = fabric.domains * max(gpus, nics) * fabric.nic_ports
+    is_followed = nics != gpus or fabric.spread is Spread.HASH
     if nics % gpus and gpus % nics:
         what = f"{nics} NICs and {gpus} GPUs of a domain: one number must divide the other"
         yield Issue(place, what, f"use a divisor or a multiple of {gpus}")
     elif fabric.lanes > MAX_LANES:
         what = f"a GPU must have at most {MAX_LANES} NIC ports, got {nics // gpus}"
         yield Issue(place, f"{what} NICs with {fabric.nic_ports} ports")
-
-
-def _followed_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Yield an issue if each transfer has to be followed, and there are too many GPUs for it."""
-    gpus, nics = fabric.domain_size, fabric.nics
-    count = fabric.domains * max(gpus, nics) * fabric.nic_ports
-    if count > MOST_FOLLOWED and (nics != gpus or fabric.spread is Spread.HASH):
+    elif is_followed and count > MOST_FOLLOWED:
         key = "spread" if nics == gpus else "nics_per_domain"
         what = f"supports at most {MOST_FOLLOWED} GPUs times their NIC ports, got {count}"
         yield Issue(("fabric", key), what, "no closed form describes such NICs")
-
-
-def _single_port_only(fabric: Fabric) -> tuple[tuple[str, bool], ...]:
-    return (
-        ("rail_leaves", fabric.rail_leaves > 1),
-        ("spare_gpus", fabric.spare_gpus > 0),
-        ("spare_rail_switches", fabric.spare_rail_switches > 0),
-    )
 
 
 def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
@@ -134,27 +129,40 @@ def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", "domains"), what)
 
 
-def _size_of_fabric_issues(fabric: Fabric) -> Iterator[Issue]:
+def _size_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of sizes beyond the addresses, the rails, or what was measured."""
     domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
     rails = (fabric.nics_per_domain or size) + fabric.spare_rail_switches
-    too_many = list(_address_issues(domains, size))
-    yield from too_many
-    if rails > MAX_RAILS and not too_many:
+    too_many = [
+        Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
+        for key, value, most in (
+            ("domains", domains, MAX_DOMAINS),
+            ("domain_size", size, MAX_DOMAIN_SIZE),
+        )
+        if value > most
+    ]
+    if too_many:
+        yield from too_many
+        return
+    if rails > MAX_RAILS:
         key = "spare_rail_switches" if fabric.spare_rail_switches else "nics_per_domain"
         what = f"must leave at most {MAX_RAILS} rails, spares included, got {rails}"
         yield Issue(("fabric", key), what)
-    elif not too_many:
-        yield from _count_issues(fabric, domains * size, rails * fabric.nic_ports)
-
-
-def _address_issues(domains: int, size: int) -> Iterator[Issue]:
-    for key, value, most in (
-        ("domains", domains, MAX_DOMAINS),
-        ("domain_size", size, MAX_DOMAIN_SIZE),
-    ):
-        if value > most:
-            yield Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
+        return
+    if fabric.domains * fabric.domain_size < LEAST_GPUS:
+        what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
+        yield Issue(("fabric", "domains"), what)
+    if (gpus := domains * size) > MAX_GPUS:
+        what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
+        yield Issue(("fabric", "domains"), what)
+    flows = gpus * (fabric.roce.queue_pairs if fabric.roce else 1)
+    if fabric.spine_selection is SpineSelection.HASH and flows > MOST_HASHED_GPUS:
+        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs times queue pairs, got {flows}"
+        yield Issue(("fabric", "spine_selection"), what)
+    of_rail = max(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds)
+    if (uplinks := rails * fabric.nic_ports * of_rail) > MAX_UPLINKS:
+        what = f"must have at most {MAX_UPLINKS} uplinks, got {uplinks}"
+        yield Issue(("fabric", "spines"), what)
 
 
 def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
@@ -214,27 +222,6 @@ def _queue_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue((*place, "kmin"), what)
 
 
-def _count_issues(fabric: Fabric, gpus: int, rail_switches: int) -> Iterator[Issue]:
-    """Issues of too few GPUs, of too many, also for selection by hash, and of too many uplinks.
-
-    `gpus` are all, spares included, `rail_switches` those of all planes, without leaves.
-    """
-    if fabric.domains * fabric.domain_size < LEAST_GPUS:
-        what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
-        yield Issue(("fabric", "domains"), what)
-    uplinks = rail_switches * max(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds)
-    if gpus > MAX_GPUS:
-        what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
-        yield Issue(("fabric", "domains"), what)
-    flows = gpus * (fabric.roce.queue_pairs if fabric.roce else 1)
-    if fabric.spine_selection is SpineSelection.HASH and flows > MOST_HASHED_GPUS:
-        what = f"hash supports at most {MOST_HASHED_GPUS} GPUs times queue pairs, got {flows}"
-        yield Issue(("fabric", "spine_selection"), what)
-    if uplinks > MAX_UPLINKS:
-        what = f"must have at most {MAX_UPLINKS} uplinks, got {uplinks}"
-        yield Issue(("fabric", "spines"), what)
-
-
 def _uplinks_of_rail(fabric: Fabric, kind: FabricKind) -> int:
     """Number of uplinks of all switches of a rail."""
     leaves = _leaves(fabric, kind)
@@ -249,10 +236,9 @@ def idle_keys(fabric: Fabric) -> Iterator[str]:
     """
     if not any(_uplinks_of_rail(fabric, kind) for kind in fabric.kinds):
         of_links = () if FabricKind.CUSTOM in fabric.kinds else ("spine_selection",)
-        keys = "spines", "oversubscription", "planes", *of_links
-        fields = Fabric.model_fields
-        if given := [f"fabric.{k}" for k in keys if getattr(fabric, k) != fields[k].default]:
-            yield f"{', '.join(given)}: no kind of fabric here has spine switches"
+        if given := _not_default(fabric, "spines", "oversubscription", "planes", *of_links):
+            keys = ", ".join(f"fabric.{key}" for key in given)
+            yield f"{keys}: no kind of fabric here has spine switches"
     if fabric.rail_leaves > 1 and FabricKind.RAIL_ONLY not in fabric.kinds:
         yield "fabric.rail_leaves: rail-only alone has them"
 
@@ -275,15 +261,21 @@ def fabric_spec(
     grain_packets: int = SEGMENT_PACKETS,
 ) -> FabricSpec:
     """A fabric of the scenario: rates divided by a scale, buckets of a depth, and the grain."""
-    fabric = file.fabric
-    hb_bps, nic_bps = _real_rates(fabric)
+    fabric, platform = file.fabric, PLATFORMS.get(file.fabric.platform or "")
+    hb_bps = platform.hb_rate_bps if platform else fabric.hb_rate or 0.0
+    nic_bps = platform.nic_rate_bps if platform else fabric.nic_rate or 0.0
     is_default = fabric.datapath is DatapathChoice.AUTO
     return FabricSpec(
         kind=kind,
         domains=fabric.domains + fabric.spare_domains,
         domain_size=fabric.domain_size + fabric.spare_gpus,
         platform=fabric.platform or "own",
-        hb=_hb_network(fabric, round(hb_bps)),
+        hb=HbNetwork(
+            rate_bps=round(hb_bps),
+            leaves=fabric.hb_leaves,
+            oversubscription=fabric.hb_oversubscription,
+            impairment=Impairment(fabric.hb_delay, fabric.hb_loss),
+        ),
         nic=_nic_network(fabric, kind, round(nic_bps)),
         bandwidth_scale=scale,
         seed=file.seed,
@@ -315,16 +307,10 @@ def _roce(keys: RoceKeys, scale: float) -> Roce:
     )
 
 
-def _hb_network(fabric: Fabric, rate_bps: int) -> HbNetwork:
-    return HbNetwork(
-        rate_bps=rate_bps,
-        leaves=fabric.hb_leaves,
-        oversubscription=fabric.hb_oversubscription,
-        impairment=Impairment(fabric.hb_delay, fabric.hb_loss),
-    )
-
-
 def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
+    keys, queue = fabric.switch_queue, LINUX_QUEUE
+    if keys is not None:
+        queue = SwitchQueue(keys.buffer, keys.ecn, keys.kmin, keys.kmax, keys.pmax)
     return NicNetwork(
         rate_bps=rate_bps,
         spines=1 if kind is FabricKind.CUSTOM else _spines(fabric, kind),
@@ -337,24 +323,9 @@ def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
         pxn=bool(fabric.pxn) and kind is FabricKind.RAIL_OPTIMIZED,
         per_domain=None if fabric.nics_per_domain == fabric.domain_size else fabric.nics_per_domain,
         impairment=Impairment(fabric.nic_delay, fabric.nic_loss),
-        queue=_switch_queue(fabric),
+        queue=queue,
         links=wiring(fabric, rate_bps / fabric.nic_ports) if kind is FabricKind.CUSTOM else (),
     )
-
-
-def _switch_queue(fabric: Fabric) -> SwitchQueue:
-    keys = fabric.switch_queue
-    if keys is None:
-        return LINUX_QUEUE
-    return SwitchQueue(keys.buffer, keys.ecn, keys.kmin, keys.kmax, keys.pmax)
-
-
-def _real_rates(fabric: Fabric) -> tuple[float, float]:
-    """The real rates of a GPU in bit/s: into its HB domain, and of its NIC."""
-    if fabric.platform is not None:
-        platform = PLATFORMS[fabric.platform]
-        return platform.hb_rate_bps, platform.nic_rate_bps
-    return fabric.hb_rate or 0.0, fabric.nic_rate or 0.0
 
 
 def buffer_issues(spec: FabricSpec) -> Iterator[Issue]:
@@ -383,19 +354,15 @@ def timeout_issues(spec: FabricSpec) -> Iterator[Issue]:
 
 def rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     """Yield an issue if the slowest link is too slow to be shaped, or the fastest too fast."""
-    rates = spec.emulated_rates_bps
-    name, slowest = min(rates.items(), key=lambda item: item[1])
+    place, scale = ("fabric", "bandwidth_scale"), spec.bandwidth_scale
+    rates = spec.emulated_rates_bps.items()
+    slow, slowest = min(rates, key=lambda item: item[1])
+    fast, fastest = max(rates, key=lambda item: item[1])
+    shaped = f"that can be shaped (bandwidth_scale {scale:g})"
     if slowest < MIN_RATE_BPS:
-        largest = spec.bandwidth_scale * slowest / MIN_RATE_BPS
-        what = (
-            f"leaves {name} {slowest / 1e6:.3g} Mbit/s, below the {MIN_RATE_BPS / 1e6:g} Mbit/s "
-            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
-        )
-        yield Issue(("fabric", "bandwidth_scale"), what, f"use at most {largest:.6g}")
-    name, fastest = max(rates.items(), key=lambda item: item[1])
+        least = f"below the {MIN_RATE_BPS / 1e6:g} Mbit/s {shaped}"
+        hint = f"use at most {scale * slowest / MIN_RATE_BPS:.6g}"
+        yield Issue(place, f"leaves {slow} {slowest / 1e6:.3g} Mbit/s, {least}", hint)
     if fastest > MAX_RATE_BPS:
-        what = (
-            f"leaves {name} {fastest / 1e9:.3g} Gbit/s, above the {MAX_RATE_BPS / 1e9:g} Gbit/s "
-            f"that can be shaped (bandwidth_scale {spec.bandwidth_scale:g})"
-        )
-        yield Issue(("fabric", "bandwidth_scale"), what, "use a larger one")
+        most = f"above the {MAX_RATE_BPS / 1e9:g} Gbit/s {shaped}"
+        yield Issue(place, f"leaves {fast} {fastest / 1e9:.3g} Gbit/s, {most}", "use a larger one")

@@ -104,7 +104,7 @@ def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
     """Issues of faults that last, or begin again, when a controller is killed for good."""
     kills = [entry for entry in entries if entry.what is Component.CONTROLLER]
     for number, entry in enumerate(entries):
-        if entry not in kills and any(not _is_answered(entry, kill) for kill in kills):
+        if entry not in kills and not all(_is_answered(entry, kill) for kill in kills):
             what = "needs a controller, which is killed for good before"
             hint = "let the controller return (`for`), or this fault begin before, and stay"
             yield Issue(("faults", number, "what"), what, hint)
@@ -118,10 +118,11 @@ def _is_answered(entry: FaultEntry, kill: FaultEntry) -> bool:
         return False
     if entry.at_step is not None and kill.at_step is not None:
         return entry.at_step < kill.at_step
-    return entry.at_step is kill.at_step is None and _at_s(entry) < _at_s(kill)
+    return entry.at_step is kill.at_step is None and start_s(entry) < start_s(kill)
 
 
-def _at_s(entry: FaultEntry) -> float:
+def start_s(entry: FaultEntry) -> float:
+    """Seconds from the execution's start to the fault's."""
     return DEFAULT_AT_S if entry.at is None else entry.at
 
 
@@ -134,18 +135,22 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
         known = components(topology, entry.what)
         issues += _missing(number, entry, spec, known)
         if not issues:
-            begun = [_fault(entry, target, spec) for target in _targets(topology, entry, file)]
-            issues += _not_slower(number, topology, begun)
+            targets = entry.where or known[:1]
+            if entry.random is not None:
+                targets = choose_components(topology, entry.what, entry.random, file.seed)
+            begun = [_fault(entry, target, spec) for target in targets]
+            if whole := [what for fault in begun if (what := rate_problem(topology, fault))]:
+                what = f"{whole[0]} on the {spec.kind} fabric"
+                issues.append(Issue(("faults", number, "rate"), what))
             faults += begun
     if file.job.strategy in WITHOUT_MOVE:
-        issues += _cut_off(topology, faults)
+        try:
+            require_connected(topology, health_under(topology, faults))
+        except Unreachable as error:
+            what = f"on the {spec.kind} fabric {error}: no execution would complete"
+            hint = "break less, or let the job move to spares"
+            issues.append(Issue(("faults",), what, hint))
     return tuple(faults), issues
-
-
-def _not_slower(number: int, topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
-    for what in filter(None, (rate_problem(topology, fault) for fault in faults)):
-        yield Issue(("faults", number, "rate"), f"{what} on the {topology.spec.kind} fabric")
-        return
 
 
 def rate_problem(topology: Topology, fault: Fault) -> str:
@@ -155,15 +160,6 @@ def rate_problem(topology: Topology, fault: Fault) -> str:
             whole = f"{whole_bps * topology.spec.bandwidth_scale / 1e9:g} Gbit/s"
             return f"must be less than the link's {whole}"
     return ""
-
-
-def _cut_off(topology: Topology, faults: Sequence[Fault]) -> Iterator[Issue]:
-    """Yield an issue if the faults leave a GPU of the job unreachable."""
-    try:
-        require_connected(topology, health_under(topology, faults))
-    except Unreachable as error:
-        what = f"on the {topology.spec.kind} fabric {error}: no execution would complete"
-        yield Issue(("faults",), what, "break less, or let the job move to spares")
 
 
 def _missing(
@@ -187,13 +183,6 @@ def _missing(
         yield Issue(("faults", number, "rate"), what, "use blackhole for a link that carries none")
 
 
-def _targets(topology: Topology, entry: FaultEntry, file: ScenarioFile) -> tuple[str, ...]:
-    """Return the components named or randomly chosen; by default the first of its kind."""
-    if entry.random is not None:
-        return choose_components(topology, entry.what, entry.random, file.seed)
-    return entry.where or components(topology, entry.what)[:1]
-
-
 def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
     rate_bps = None if entry.rate is None else round(entry.rate / spec.bandwidth_scale)
     flapping_s = entry.period * entry.count if entry.how is FaultMode.FLAP else None
@@ -201,7 +190,7 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
         component=entry.what,
         mode=entry.how,
         target=target,
-        at_s=_at_s(entry),
+        at_s=start_s(entry),
         at_step=entry.at_step,
         for_s=flapping_s or entry.for_,
         rate_bps=rate_bps,

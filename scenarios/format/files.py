@@ -59,17 +59,12 @@ def _matrix(value: object, info: ValidationInfo) -> object:
         return _rows(value)
     path = Path(in_folder(value, info))
     try:
-        return read_matrix(path)
+        return _rows(read_text(path, MOST_MATRIX_BYTES))
     except ValueError as error:
         raise ValueError(f"{value}: {error}") from error
     except Unreadable as error:
         hint = f"{did_you_mean(value, PRESETS)} presets: {', '.join(PRESETS)}".lstrip("; ")
         raise Refused(f"{value}: {error}", hint) from error
-
-
-def read_matrix(path: Path) -> list[list[int | float]]:
-    """Return the rows of a byte matrix in a file; raise `ValueError` with a line and a sentence."""
-    return _rows(read_text(path, MOST_MATRIX_BYTES))
 
 
 def _rows(text: str) -> list[list[int | float]]:

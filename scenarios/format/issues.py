@@ -28,6 +28,14 @@ class Refused(ValueError):
         self.hint = hint
 
 
+class Unmapped(Exception):
+    """A network's file that cannot be read, or that no fabric can represent: its line, and why."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
 # Of more known names, comparing each with a wrong one takes too long.
 MOST_COMPARED = 200
 

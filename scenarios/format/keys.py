@@ -1,6 +1,6 @@
 """The scenario file's keys, types and defaults. Unknown keys are forbidden.
 
-The descriptions are the reference in docs/reference/scenarios.md.
+The text below a key, or its `description`, is the reference in docs/reference/scenarios.md.
 """
 
 from enum import StrEnum
@@ -94,169 +94,108 @@ class RoceKeys(Strict):
         strict=True,
         description=f"most payload of a packet, in bytes: {', '.join(map(str, MTUS))}",
     )
-    queue_pairs: Count = Field(
-        default=Roce.queue_pairs,
-        le=MOST_QUEUE_PAIRS,
-        description="queue pairs from a GPU to another one, 1 to 16 (NCCL_IB_QPS_PER_CONNECTION)",
-    )
-    split_data: Flag = Field(
-        default=Roce.split,
-        description="send a part of each transfer on each queue pair, instead of transfers in turn "
-        "(NCCL_IB_SPLIT_DATA_ON_QPS)",
-    )
-    congestion: Congestion = Field(
-        default=Roce.congestion,
-        description="`window` alone, `dcqcn` by marks of switches, `swift` by delay",
-    )
-    recovery: Recovery = Field(
-        default=Roce.recovery,
-        description="what is repeated after a loss: `go-back-n`, or `selective-repeat`",
-    )
-    window: Count = Field(
-        default=Roce.window,
-        le=MOST_WINDOW,
-        description="packets of a queue pair that are sent and not acknowledged",
-    )
-    timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT, strict=True)] | None = Field(
-        default=None,
-        description="`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times "
-        "`bandwidth_scale`; default: as long as the queues may be",
-    )
-    timeout_seconds: Seconds | None = Field(
-        default=None, gt=0, description="instead: the same in emulated seconds"
-    )
-    retries: Whole = Field(
-        default=Roce.retries,
-        le=MOST_RETRIES,
-        description="timeouts in a row, after which the execution ends (`retry_cnt`)",
-    )
+    queue_pairs: Count = Field(default=Roce.queue_pairs, le=MOST_QUEUE_PAIRS)
+    """queue pairs from a GPU to another one, 1 to 16 (NCCL_IB_QPS_PER_CONNECTION)"""
+    split_data: Flag = Roce.split
+    """send a part of each transfer on each queue pair, instead of transfers in turn
+    (NCCL_IB_SPLIT_DATA_ON_QPS)"""
+    congestion: Congestion = Roce.congestion
+    """`window` alone, `dcqcn` by marks of switches, `swift` by delay"""
+    recovery: Recovery = Roce.recovery
+    """what is repeated after a loss: `go-back-n`, or `selective-repeat`"""
+    window: Count = Field(default=Roce.window, le=MOST_WINDOW)
+    """packets of a queue pair that are sent and not acknowledged"""
+    timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT, strict=True)] | None = None
+    """`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times `bandwidth_scale`;
+    default: as long as the queues may be"""
+    timeout_seconds: Seconds | None = Field(default=None, gt=0)
+    """instead: the same in emulated seconds"""
+    retries: Whole = Field(default=Roce.retries, le=MOST_RETRIES)
+    """timeouts in a row, after which the execution ends (`retry_cnt`)"""
 
 
 class SwitchQueueKeys(Strict):
     """The queues of rail and spine switches: their buffers, and ECN marks by their lengths."""
 
-    buffer: Bytes = Field(
-        default=PORT_BUFFER_BYTES,
-        description="what a port holds; more is dropped. Default: 12 MB over 32 ports",
-    )
-    ecn: Flag = Field(default=SwitchQueue.ecn, description="mark packets by the queue's length")
-    kmin: Bytes = Field(
-        default=SwitchQueue.kmin_bytes,
-        description="ecn: while fewer bytes wait, no packet is marked",
-    )
-    kmax: Bytes = Field(
-        default=SwitchQueue.kmax_bytes, description="ecn: while more bytes wait, all are marked"
-    )
-    pmax: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(
-        default=SwitchQueue.pmax, description="ecn: part that is marked right below `kmax`"
-    )
+    buffer: Bytes = PORT_BUFFER_BYTES
+    """what a port holds; more is dropped. Default: 12 MB over 32 ports"""
+    ecn: Flag = SwitchQueue.ecn
+    """mark packets by the queue's length"""
+    kmin: Bytes = SwitchQueue.kmin_bytes
+    """ecn: while fewer bytes wait, no packet is marked"""
+    kmax: Bytes = SwitchQueue.kmax_bytes
+    """ecn: while more bytes wait, all are marked"""
+    pmax: Annotated[float, Field(gt=0, le=1, strict=True)] = SwitchQueue.pmax
+    """ecn: part that is marked right below `kmax`"""
 
 
 class Fabric(Strict):
     """The fabric: its shape, its rates and their scale."""
 
-    topology: PathText | None = Field(
-        default=None,
-        description="a network in a file: a custom one, or of ASTRA-sim or SimAI, its path from "
-        "the scenario's folder; gives the keys below that are not here",
-    )
-    kinds: Kinds = Field(
-        default=COMPARED,
-        description="`rail-only`, `rail-optimized`, `custom`, or a list; default: the first two, "
-        "with `links` the last",
-    )
-    domains: Count = Field(
-        description="number of HB domains, y; with 1, no traffic leaves it: the ideal network"
-    )
-    domain_size: Count = Field(description="GPUs in an HB domain, K = x")
-    missing: Missing = Field(
-        default=(),
-        description="GPUs that unequal domains lack (`d1g3`): they have no proxy and no links, and "
-        "ranks number the others",
-    )
+    topology: PathText | None = None
+    """a network in a file: a custom one, or of ASTRA-sim or SimAI, its path from the scenario's
+    folder; gives the keys below that are not here"""
+    kinds: Kinds = COMPARED
+    """`rail-only`, `rail-optimized`, `custom`, or a list; default: the first two, with `links` the
+    last"""
+    domains: Count
+    """number of HB domains, y; with 1, no traffic leaves it: the ideal network"""
+    domain_size: Count
+    """GPUs in an HB domain, K = x"""
+    missing: Missing = ()
+    """GPUs that unequal domains lack (`d1g3`): they have no proxy and no links, and ranks number
+    the others"""
     domain_sizes: tuple[Annotated[Count, Field(le=MAX_DOMAIN_SIZE)], ...] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_DOMAINS,
-        description="instead of `domains`, `domain_size` and `missing`: the GPUs of each domain, "
-        "whose last ones are missing (`[8, 8, 7, 8]`)",
+        default=None, min_length=1, max_length=MAX_DOMAINS
     )
-    platform: Platform | None = Field(
-        default=None, description="a platform that Railbed knows, whose bandwidths are taken"
-    )
-    hb_rate: Rate | None = Field(
-        default=None, description="instead of a platform: a GPU's rate into its HB domain"
-    )
-    nic_rate: Rate | None = Field(
-        default=None, description="instead of a platform: the rate of a NIC"
-    )
-    bandwidth_scale: Scale | Literal["auto"] = Field(
-        default="auto",
-        description="real rates are divided by this; `auto`: the least that this machine carries",
-    )
-    spines: Count | None = Field(
-        default=None,
-        description="spine switches of a rail-optimized fabric, or of each rail with leaves; "
-        "default: one for each domain below a rail switch, spares included",
-    )
-    spine_selection: SpineSelection = Field(
-        default=SpineSelection.DESTINATION,
-        description="`destination`: the domains take the spine switches in turn; `hash`: each pair "
-        "of GPUs, by RoCE each queue pair, by a hash, with collisions; `spray`: each packet of "
-        "RoCE the next one",
-    )
-    oversubscription: Oversubscription = Field(
-        default=1.0, description="downlinks' rate over uplinks' rate of a rail switch"
-    )
+    """instead of `domains`, `domain_size` and `missing`: the GPUs of each domain, whose last ones
+    are missing (`[8, 8, 7, 8]`)"""
+    platform: Platform | None = None
+    """a platform that Railbed knows, whose bandwidths are taken"""
+    hb_rate: Rate | None = None
+    """instead of a platform: a GPU's rate into its HB domain"""
+    nic_rate: Rate | None = None
+    """instead of a platform: the rate of a NIC"""
+    bandwidth_scale: Scale | Literal["auto"] = "auto"
+    """real rates are divided by this; `auto`: the least that this machine carries"""
+    spines: Count | None = None
+    """spine switches of a rail-optimized fabric, or of each rail with leaves; default: one for each
+    domain below a rail switch, spares included"""
+    spine_selection: SpineSelection = SpineSelection.DESTINATION
+    """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, by
+    RoCE each queue pair, by a hash, with collisions; `spray`: each packet of RoCE the next one"""
+    oversubscription: Oversubscription = 1.0
+    """downlinks' rate over uplinks' rate of a rail switch"""
 
-    nic_ports: Count = Field(
-        default=1,
-        le=2,
-        description="ports of a NIC, which share its rate: 1, or 2, each to its own rail switch",
-    )
-    planes: Planes | None = Field(
-        default=None,
-        description="two ports: `bonded` (default): all rail switches share the spine switches, as "
-        "dual ToR; `separate`: each plane has its own",
-    )
-    spread: Spread | None = Field(
-        default=None,
-        description="two ports: `queue-pairs` (default): a part of each transfer on each; `hash`: "
-        "bonded, each pair of GPUs on one",
-    )
-    nics_per_domain: Count | None = Field(
-        default=None,
-        description="NICs of a domain, which GPUs share, or of which each has several; default: "
-        "one a GPU",
-    )
-    pxn: Flag | None = Field(
-        default=None,
-        description="rail-optimized: packets to another rail leave by the NIC of the peer on that "
-        "rail, not over spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false",
-    )
-    links: tuple[LinkEntry, ...] = Field(
-        default=(), max_length=MOST_ENTRIES, description="custom: the [links](#custom-fabrics)"
-    )
-    rail_leaves: Count = Field(
-        default=1,
-        description="rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network "
-        "with `spines` spine switches",
-    )
-    hb_leaves: Count = Field(
-        default=1,
-        description="leaf HB switches of a domain; from 2 on, each has equally many GPUs, and a "
-        "second-level HB switch joins them",
-    )
-    hb_oversubscription: Oversubscription = Field(
-        default=1.0, description="HB links' rate over the trunk's rate of a leaf HB switch"
-    )
-    spare_domains: Whole = Field(default=0, description="idle HB domains, besides `domains`")
-    spare_gpus: Whole = Field(
-        default=0, description="idle GPUs in each domain, besides `domain_size`"
-    )
-    spare_rail_switches: Whole = Field(
-        default=0, description="rail switches that wait for NIC links"
-    )
+    nic_ports: Count = Field(default=1, le=2)
+    """ports of a NIC, which share its rate: 1, or 2, each to its own rail switch"""
+    planes: Planes | None = None
+    """two ports: `bonded` (default): all rail switches share the spine switches, as dual ToR;
+    `separate`: each plane has its own"""
+    spread: Spread | None = None
+    """two ports: `queue-pairs` (default): a part of each transfer on each; `hash`: bonded, each
+    pair of GPUs on one"""
+    nics_per_domain: Count | None = None
+    """NICs of a domain, which GPUs share, or of which each has several; default: one a GPU"""
+    pxn: Flag | None = None
+    """rail-optimized: packets to another rail leave by the NIC of the peer on that rail, not over
+    spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false"""
+    links: tuple[LinkEntry, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    """custom: the [links](#custom-fabrics)"""
+    rail_leaves: Count = 1
+    """rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network with `spines`
+    spine switches"""
+    hb_leaves: Count = 1
+    """leaf HB switches of a domain; from 2 on, each has equally many GPUs, and a second-level HB
+    switch joins them"""
+    hb_oversubscription: Oversubscription = 1.0
+    """HB links' rate over the trunk's rate of a leaf HB switch"""
+    spare_domains: Whole = 0
+    """idle HB domains, besides `domains`"""
+    spare_gpus: Whole = 0
+    """idle GPUs in each domain, besides `domain_size`"""
+    spare_rail_switches: Whole = 0
+    """rail switches that wait for NIC links"""
     bucket_depth: (
         Annotated[float, Field(ge=LEAST_DEPTH_S, le=MOST_DEPTH_S, strict=True)] | Literal["auto"]
     ) = Field(
@@ -272,37 +211,26 @@ class Fabric(Strict):
         description="packets of a segment, the turns in which flows share a link, "
         f"{LEAST_GRAIN_PACKETS} to {SEGMENT_PACKETS}; `auto`: few where flows contend",
     )
-    window: Count = Field(
-        default=DEFAULT_WINDOW,
-        description="transfers that a GPU sends to another before the first is confirmed; 1: each "
-        "waits for the confirmation of the one before",
-    )
-    transport: Transport = Field(
-        default=Transport.TCP,
-        description="between GPUs of different HB domains: `tcp`, or `roce` in user space",
-    )
-    roce: RoceKeys | None = Field(default=None, description="`transport: roce`; its keys are below")
-    hb_delay: Delay = Field(
-        default=0.0, description="seconds that an HB link or trunk delays each packet"
-    )
-    hb_loss: Loss = Field(
-        default=0.0, description="part of all packets that an HB link or trunk loses"
-    )
-    nic_delay: Delay = Field(
-        default=0.0, description="seconds that a NIC link or uplink delays each packet"
-    )
-    nic_loss: Loss = Field(
-        default=0.0, description="part of all packets that a NIC link or uplink loses"
-    )
-    switch_queue: SwitchQueueKeys | None = Field(
-        default=None,
-        description="queues of rail and spine switches; its keys are below; default: 1000 packets",
-    )
-    datapath: DatapathChoice = Field(
-        default=DatapathChoice.AUTO,
-        description="datapath of rail and spine switches: `kernel` or `user-space`; "
-        "`auto`: this machine's default",
-    )
+    window: Count = DEFAULT_WINDOW
+    """transfers that a GPU sends to another before the first is confirmed; 1: each waits for the
+    confirmation of the one before"""
+    transport: Transport = Transport.TCP
+    """between GPUs of different HB domains: `tcp`, or `roce` in user space"""
+    roce: RoceKeys | None = None
+    """`transport: roce`; its keys are below"""
+    hb_delay: Delay = 0.0
+    """seconds that an HB link or trunk delays each packet"""
+    hb_loss: Loss = 0.0
+    """part of all packets that an HB link or trunk loses"""
+    nic_delay: Delay = 0.0
+    """seconds that a NIC link or uplink delays each packet"""
+    nic_loss: Loss = 0.0
+    """part of all packets that a NIC link or uplink loses"""
+    switch_queue: SwitchQueueKeys | None = None
+    """queues of rail and spine switches; its keys are below; default: 1000 packets"""
+    datapath: DatapathChoice = DatapathChoice.AUTO
+    """datapath of rail and spine switches: `kernel` or `user-space`; `auto`: this machine's
+    default"""
 
     @property
     def nics(self) -> int:
@@ -356,17 +284,16 @@ def _with_sizes(given: Any) -> Any:
 class Expect(Strict):
     """Limits of the ratio of measured to modeled completion time, and of blackouts."""
 
-    ratio_within: Deviation = Field(default=0.02, description="further from 1: warn")
-    ratio_limit: Deviation = Field(default=0.05, description="further from 1: fail, exit code 1")
-    replay_within: Deviation = Field(default=0.2, description="the replay of a fault: warn")
-    replay_limit: Deviation = Field(default=0.5, description="the replay of a fault: fail")
-    blackout_ms: float | None = Field(
-        default=None,
-        gt=0,
-        le=MOST_S * 1e3,
-        strict=True,
-        description="faults: a longer blackout of any probed pair: fail",
-    )
+    ratio_within: Deviation = 0.02
+    """further from 1: warn"""
+    ratio_limit: Deviation = 0.05
+    """further from 1: fail, exit code 1"""
+    replay_within: Deviation = 0.2
+    """the replay of a fault: warn"""
+    replay_limit: Deviation = 0.5
+    """the replay of a fault: fail"""
+    blackout_ms: float | None = Field(default=None, gt=0, le=MOST_S * 1e3, strict=True)
+    """faults: a longer blackout of any probed pair: fail"""
 
 
 class FaultEntry(Strict):
@@ -376,98 +303,70 @@ class FaultEntry(Strict):
     how: FaultMode = Field(
         default=FaultMode.DOWN, description=f"the fault mode: {listed(FaultMode)}"
     )
-    where: Names | None = Field(
-        default=None, description="names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"
-    )
-    random: Count | None = Field(
-        default=None, description="instead of names: how many, chosen by `seed`"
-    )
-    rate: Rate | None = Field(
-        default=None, description="degrade: the rate that is left, as `nic_rate` counts it"
-    )
-    at: Seconds | None = Field(
-        default=None, description="seconds from the execution's start to the fault's; default: 0.3"
-    )
-    at_step: Whole | None = Field(
-        default=None,
-        description="instead: the step of the execution with which the fault begins, from 0",
-    )
-    for_: float | None = Field(
-        default=None,
-        gt=0,
-        le=MOST_S,
-        strict=True,
-        alias="for",
-        description="seconds that the fault lasts; default: until the end",
-    )
-    period: float = Field(
-        default=0.5,
-        ge=SHORTEST_PERIOD_S,
-        le=MOST_S,
-        strict=True,
-        description="flap: seconds; down for half of each",
-    )
-    count: Count = Field(default=4, le=MOST_PERIODS, description="flap: how many periods")
+    where: Names | None = None
+    """names of the components (`d0g0--rail0`, `rail0`, `d0g0`, `d0`)"""
+    random: Count | None = None
+    """instead of names: how many, chosen by `seed`"""
+    rate: Rate | None = None
+    """degrade: the rate that is left, as `nic_rate` counts it"""
+    at: Seconds | None = None
+    """seconds from the execution's start to the fault's; default: 0.3"""
+    at_step: Whole | None = None
+    """instead: the step of the execution with which the fault begins, from 0"""
+    for_: float | None = Field(default=None, gt=0, le=MOST_S, strict=True, alias="for")
+    """seconds that the fault lasts; default: until the end"""
+    period: float = Field(default=0.5, ge=SHORTEST_PERIOD_S, le=MOST_S, strict=True)
+    """flap: seconds; down for half of each"""
+    count: Count = Field(default=4, le=MOST_PERIODS)
+    """flap: how many periods"""
 
 
 class Job(Strict):
     """The job, and its recovery from the faults of its scenario."""
 
-    strategy: RecoveryStrategy = Field(
-        default=RecoveryStrategy.REROUTE,
-        description="`reroute`: go on. All others begin the execution again: `abort-and-restart` "
-        "where it was; `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; "
-        "`spare-rail-switch`, `swap-group` after an optical switch has moved NIC links",
-    )
-    restart_time: Seconds = Field(
-        default=0.5, description="emulated seconds from the abort until the job is back"
-    )
-    reconfiguration_time: Seconds = Field(
-        default=0.025, description="seconds that the optical switch takes"
-    )
-    group_size: Count = Field(default=2, description="swap-group: GPUs that change places together")
+    strategy: RecoveryStrategy = RecoveryStrategy.REROUTE
+    """`reroute`: go on. All others begin the execution again: `abort-and-restart` where it was;
+    `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; `spare-rail-switch`, `swap-group`
+    after an optical switch has moved NIC links"""
+    restart_time: Seconds = 0.5
+    """emulated seconds from the abort until the job is back"""
+    reconfiguration_time: Seconds = 0.025
+    """seconds that the optical switch takes"""
+    group_size: Count = 2
+    """swap-group: GPUs that change places together"""
 
 
 class ScenarioFile(Strict):
     """A scenario file."""
 
-    name: ShortName | None = Field(default=None, description="default: the file's name")
-    description: str = Field(default="", max_length=MOST_DESCRIPTION, description="for people")
+    name: ShortName | None = None
+    """default: the file's name"""
+    description: str = Field(default="", max_length=MOST_DESCRIPTION)
+    """for people"""
     fabric: Fabric
-    workloads: tuple[AnyWorkload, ...] = Field(
-        min_length=1, max_length=MOST_WORKLOADS, description="what to execute, in order"
-    )
-    faults: tuple[FaultEntry, ...] = Field(
-        default=(), max_length=MOST_FAULTS, description="the faults, if any"
-    )
-    job: Job = Field(default_factory=Job, description="how the job recovers from faults")
-    probed_pairs: Count = Field(
-        default=6,
-        le=MOST_PAIRS,
-        description="faults: number of affected pairs that are probed at 1 kHz; each takes "
-        "0.5 Mbit/s of its links",
-    )
-    repeats: Annotated[Count, Field(le=MOST_EXECUTIONS)] | Literal["auto"] = Field(
-        default=5,
-        description="counted executions of a case; `auto`: until the median is known to 0.5 % "
-        "either way with 95 % confidence, 6 to 30",
-    )
-    warmup: Whole = Field(
-        default=1, le=MOST_EXECUTIONS, description="executions before, not counted"
-    )
-    seed: Seed = Field(
-        default=0, description="rotates the choice of spines; chooses `random` faults"
-    )
-    machine_seed: Seed = Field(
-        default=0, description="virtual clock: seed of all random numbers of the machine"
-    )
-    check_data: Flag = Field(default=False, description="send real numbers and check the result")
-    check_paths: Flag = Field(
-        default=False,
-        description="before the cases, check the paths that packets take, as `railbed verify` does",
-    )
-    allow_overload: Flag = Field(
-        default=False,
-        description="do not refuse rates and steps that this machine cannot keep up with",
-    )
-    expect: Expect = Field(default_factory=Expect, description="the verdict's thresholds")
+    workloads: tuple[AnyWorkload, ...] = Field(min_length=1, max_length=MOST_WORKLOADS)
+    """what to execute, in order"""
+    faults: tuple[FaultEntry, ...] = Field(default=(), max_length=MOST_FAULTS)
+    """the faults, if any"""
+    job: Job = Field(default_factory=Job)
+    """how the job recovers from faults"""
+    probed_pairs: Count = Field(default=6, le=MOST_PAIRS)
+    """faults: number of affected pairs that are probed at 1 kHz; each takes 0.5 Mbit/s of its
+    links"""
+    repeats: Annotated[Count, Field(le=MOST_EXECUTIONS)] | Literal["auto"] = 5
+    """counted executions of a case; `auto`: until the median is known to 0.5 % either way with 95 %
+    confidence, 6 to 30"""
+    warmup: Whole = Field(default=1, le=MOST_EXECUTIONS)
+    """executions before, not counted"""
+    seed: Seed = 0
+    """rotates the choice of spines; chooses `random` faults"""
+    machine_seed: Seed = 0
+    """virtual clock: seed of all random numbers of the machine"""
+    check_data: Flag = False
+    """send real numbers and check the result"""
+    check_paths: Flag = False
+    """before the cases, check the paths that packets take, as `railbed verify` does"""
+    allow_overload: Flag = False
+    """do not refuse rates and steps that this machine cannot keep up with"""
+    expect: Expect = Field(default_factory=Expect)
+    """the verdict's thresholds"""

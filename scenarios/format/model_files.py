@@ -6,6 +6,7 @@ A key that changes sizes is used, refused, or told as a remark; others are left 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
@@ -148,21 +149,19 @@ WORD = re.compile(r"[\w.]+")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDocument(Document):
-    """A training configuration, and the file that it was made of, whose keys messages name."""
+    """A training configuration, and the model's file it was made of, whose keys messages name."""
 
-    file: Document
-    keys: Mapping[str, str]
+    model: "_Model"
 
     def where(self, place: Place) -> str:
         """File, line and key of a value, as the file has it."""
-        key = self.keys.get(".".join(map(str, place)))
-        return _where(self.file, key) if key else self.file.where(place)
+        key = self.model.keys.get(".".join(map(str, place)))
+        return self.model.where(key) if key else self.model.document.where(place)
 
     def problem(self, place: Place, what: str, hint: str = "") -> Problem:
         """A problem of a value, in words of the file."""
-        what = WORD.sub(lambda word: self.keys.get(word[0], word[0]), what)
-        hint = OWN_SEQUENCE if place == ("sequence",) else hint
-        return super().problem(place, what, hint)
+        what = WORD.sub(lambda word: self.model.keys.get(word[0], word[0]), what)
+        return super().problem(place, what, OWN_SEQUENCE if place == ("sequence",) else hint)
 
 
 def configuration_document(document: Document, given: Mapping[str, Any]) -> ModelDocument:
@@ -170,70 +169,181 @@ def configuration_document(document: Document, given: Mapping[str, Any]) -> Mode
 
     Raises `InputError` that names everything that is missing.
     """
-    values = _of_text(document.values)
-    refused = list(_refused(document, values))
-    missing = [
-        *_missing_sizes(document, values, given),
-        *_missing_activation(document, values),
-        *_missing_job(document, given),
-    ]
-    if refused or missing:
-        raise InputError(*(refused or missing))
-    return ModelDocument(
-        document.path,
-        document.text,
-        CommentedMap({**_configuration(values), **given}),
-        file=document,
-        keys=_keys(values),
-    )
+    model = _Model(document)
+    if wrong := list(model.refused()) or list(model.missing(given)):
+        raise InputError(*wrong)
+    values = CommentedMap({**model.configuration(), **given})
+    return ModelDocument(document.path, document.text, values, model=model)
 
 
 def remarks(document: Document) -> list[str]:
     """A sentence for each part of a model's file that is not modeled, or assumed beside it."""
-    name, values = document.path.name, _of_text(document.values)
-    everything = {**document.values, **values}
-    parts = LEFT_OUT | (WINDOWS if values.get("use_sliding_window", True) else {})
-    told = [
-        f"{key}{_quantized(everything[key])} of {name} is not modeled: {instead}"
-        for key, instead in parts.items()
-        if everything.get(key)
-    ]
-    if assumed := _assumed(document.values):
-        told.append(f"keys that {name} lacks have the defaults of {_kind(values)}: {assumed}")
-    if _said_tied(values) is None:
-        tied = "tied" if _tied(values) else "untied"
-        told.append(f"{tied} embeddings are assumed, as {name} has no tie_word_embeddings")
-    if unread := [key for key, value in values.items() if _is_unread_size(key, value)]:
-        told.append(
-            f"keys of {name} look like sizes, but are unknown and unused: {', '.join(unread)}"
-        )
-    return told
+    return list(_Model(document).remarks())
 
 
-def _quantized(value: object) -> str:
-    """How a value quantizes the model, in brackets, if it says so."""
-    method = value.get("quant_method") if isinstance(value, Mapping) else None
-    return f" ({method})" if method else ""
+class _Model:
+    """The language model of a file, where it has several, with the defaults of its class."""
 
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.inside: Place = ()
+        self.own: Mapping[str, Any] = document.values
+        if isinstance(inner := document.values.get(TEXT), Mapping):
+            shared = ("model_type", "tie_word_embeddings")
+            outer = {key: document.values[key] for key in shared if key in document.values}
+            self.own, self.inside = {**outer, **inner}, (TEXT,)
+        self.kind = str(self.own.get("model_type") or "")
+        self.values: dict[str, Any] = {**DEFAULTS.get(self.kind, {}), **self.own}
+        self.found = {key: self._first(names) for key, names in NAMES.items()}
+        self.is_gpt = self._first(OF_GPT) is not None
+        self.is_gelu_gated = self.kind.startswith(GELU_GATED)
+        self.activation = self._first(ACTIVATION)
+        # The widths of all shared experts together, and of an expert; 0 where there is none.
+        widths = self._first(SHARED_WIDTH), self.found["moe.width"]
+        self.shared, self.one = (width if isinstance(width, int) else 0 for width in widths)
 
-def _of_text(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keys of the language model, where a file has several models, and its class's defaults."""
-    own = _own(values)
-    return {**DEFAULTS.get(_kind(own), {}), **own}
+    def _first(self, names: Sequence[str]) -> Any:
+        """The first value that has one of these names."""
+        return next((v for name in names if (v := self.values.get(name)) is not None), None)
 
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The file's keys by those of a configuration, with and without their section."""
+        keys = {
+            key: next((name for name in names if self.values.get(name) is not None), _asked(key))
+            for key, names in NAMES.items()
+        }
+        inner = {key.partition(".")[2]: name for key, name in keys.items() if "." in key}
+        return {**inner, **keys, "moe": keys["moe.experts"], "tied": "tie_word_embeddings"}
 
-def _own(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner = values.get(TEXT)
-    if not isinstance(inner, Mapping):
-        return values
-    shared = ("model_type", "tie_word_embeddings")
-    return {**{key: values[key] for key in shared if key in values}, **inner}
+    @property
+    def said_tied(self) -> Any:
+        """Whether embeddings are tied, by the file or by its class; `None` if neither is known."""
+        said = self.values.get("tie_word_embeddings")
+        if said is not None:
+            return said
+        if UNTIED.fullmatch(self.kind):
+            return False
+        return True if TIED.fullmatch(self.kind) or (not self.kind and self.is_gpt) else None
 
+    @property
+    def tied(self) -> Any:
+        """As said; else as in the base class of transformers, if the file is of one of these."""
+        return bool(self.kind) if self.said_tied is None else self.said_tied
 
-def _assumed(values: Mapping[str, Any]) -> str:
-    """The defaults that a file's values lack."""
-    own, of_text = _own(values), _of_text(values)
-    return ", ".join(f"{key} {of_text[key]}" for key in of_text if key not in own)
+    def remarks(self) -> Iterator[str]:
+        """Yield a sentence for each part that is not modeled, or assumed."""
+        name, everything = self.document.path.name, {**self.document.values, **self.values}
+        parts = LEFT_OUT | (WINDOWS if self.values.get("use_sliding_window", True) else {})
+        for key, instead in parts.items():
+            if value := everything.get(key):
+                method = value.get("quant_method") if isinstance(value, Mapping) else None
+                how = f" ({method})" if method else ""
+                yield f"{key}{how} of {name} is not modeled: {instead}"
+        assumed = [f"{key} {value}" for key, value in self.values.items() if key not in self.own]
+        if assumed:
+            lacking = f"keys that {name} lacks have the defaults of {self.kind}"
+            yield f"{lacking}: {', '.join(assumed)}"
+        if self.said_tied is None:
+            tied = "tied" if self.tied else "untied"
+            yield f"{tied} embeddings are assumed, as {name} has no tie_word_embeddings"
+        if unread := [key for key, value in self.values.items() if _is_unread_size(key, value)]:
+            yield f"keys of {name} look like sizes, but are unknown and unused: {', '.join(unread)}"
+
+    def refused(self) -> Iterator[Problem]:
+        """Yield a problem for each part of the model that is not modeled."""
+        for key, value in self.values.items():
+            if value and UNKNOWN.fullmatch(str(key)):
+                yield self._problem(key, "names a part of a model that is not modeled")
+        if self.kind in UNKNOWN_KINDS:
+            yield self._problem("model_type", f"names a model that is not modeled, {self.kind}")
+        for key, known in ATTENTION.items():
+            kinds = self.values.get(key)
+            if isinstance(kinds, list) and (others := [str(k) for k in kinds if k not in known]):
+                what = f"has layers that are not modeled: {', '.join(dict.fromkeys(others))}"
+                yield self._problem(key, what)
+        if self.shared and self.one and self.shared % self.one:
+            name = next(name for name in SHARED_WIDTH if self.values.get(name))
+            what = f"must be a multiple of an expert's width, {self.one}, got {self.shared}"
+            yield self._problem(name, what)
+
+    def where(self, key: str) -> str:
+        """File, line and key of a value."""
+        return self.document.where((*self.inside, key))
+
+    def _problem(self, key: str, what: str) -> Problem:
+        return Problem(self.where(key), what, IN_YAML)
+
+    def missing(self, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each size and other key that a configuration needs."""
+        path = self.document.path
+        for key, reason in self._required(given).items():
+            may_be_null = key == "latent.query_rank" and any(n in self.values for n in NAMES[key])
+            if self.found[key] is None and not may_be_null:
+                hint = OWN_SEQUENCE if key == "sequence" else "add it to the file"
+                yield Problem(f"{path} {_asked(key)}", f"is required{reason}", hint)
+        act, known = self.activation, (*GATES, *WITHOUT_GATE)
+        if act not in known and not self.is_gelu_gated and not self.is_gpt:
+            problem = "is required" if act is None else f"is not known, got {act!r}"
+            hint = f"with a gate: {', '.join(GATES)}; without: {', '.join(WITHOUT_GATE)}"
+            yield Problem(f"{path} {ACTIVATION[0]}", problem, hint)
+        for key, what in ASKED.items():
+            if key not in given:
+                hint = f"give it: `--{key}`, or `{key}` of an iteration"
+                yield Problem(str(path), f"does not say {what}", hint)
+
+    def _required(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """The sizes that this model needs, each with its reason."""
+        required = {key: "" for key in REQUIRED if key not in given}
+        if "n_embd" in self.values or self.kind in FOUR_TIMES:
+            required.pop("feed_forward", None)
+        if self.found["moe.experts"]:
+            required["moe.top_k"] = " with experts"
+        if not any(name in self.values for name in NAMES["moe.experts"]):
+            # A key that only a model with experts has, in a file that does not say how many.
+            of_experts = (k for k, v in self.values.items() if v and OF_EXPERTS.search(str(k)))
+            if key := next(of_experts, None):
+                required["moe.experts"] = f" with {key}"
+        if ranks := [k for k in ("latent.key_value_rank", "latent.query_rank") if self.found[k]]:
+            rank = f" with {self.keys[ranks[0]]}"
+            required |= {key: rank for key in NAMES if key.startswith("latent.")}
+        return required
+
+    def configuration(self) -> dict[str, Any]:
+        """The keys of a training configuration."""
+        found = {key: value for key, value in self.found.items() if "." not in key}
+        if self.values.get("group_query_attention") is False:
+            found["key_value_heads"] = None
+        if self.values.get("multi_query") and not self.values.get("new_decoder_architecture"):
+            found["key_value_heads"] = 1
+        gates = GATES_OF_GPT if self.is_gpt else GATES
+        found |= {
+            "gated": self.is_gelu_gated or self.activation in gates,
+            "biases": self.is_gpt,
+            "learned_positions": self.kind in LEARNED_POSITIONS if self.kind else self.is_gpt,
+            "tied": self.tied,
+            "fused_attention": True,
+        }
+        if self.found["latent.key_value_rank"]:
+            found["latent"] = {"query_rank": 0, **self._section("latent.")}
+        if self.found["moe.experts"]:
+            found["moe"] = self._section("moe.") | self._experts()
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _section(self, name: str) -> dict[str, Any]:
+        inside = {key: self.found[key] for key in self.found if key.startswith(name)}
+        return {key.removeprefix(name): inside[key] for key in inside if inside[key] is not None}
+
+    def _experts(self) -> dict[str, int]:
+        """Sizes that files say in another way: layers by their numbers, shared experts by width."""
+        changed: dict[str, int] = {}
+        if isinstance(dense := self.found["moe.dense_layers"], list):
+            changed["dense_layers"] = sum(layer != "sparse" for layer in dense)
+        if DENSE_WIDTH in self.values:
+            changed["shared_experts"] = 1
+        elif self.shared and self.one:
+            changed["shared_experts"] = self.shared // self.one
+        return changed
 
 
 def _is_unread_size(key: str, value: object) -> bool:
@@ -243,167 +353,5 @@ def _is_unread_size(key: str, value: object) -> bool:
     return bool(is_size and SIZE.search(str(key)) and not is_known)
 
 
-def _value(values: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((values[name] for name in names if values.get(name) is not None), None)
-
-
-def _keys(values: Mapping[str, Any]) -> dict[str, str]:
-    """The file's keys by those of a configuration, with and without their section."""
-    keys = {
-        key: next((name for name in names if values.get(name) is not None), _asked(key))
-        for key, names in NAMES.items()
-    }
-    inner = {key.partition(".")[2]: name for key, name in keys.items() if "." in key}
-    return {**inner, **keys, "moe": keys["moe.experts"], "tied": "tie_word_embeddings"}
-
-
-def _where(document: Document, key: str) -> str:
-    """File, line and key of a language model's value."""
-    outside = (TEXT,) if isinstance(document.values.get(TEXT), Mapping) else ()
-    return document.where((*outside, key))
-
-
 def _asked(key: str) -> str:
     return ASKED_AS.get(key, NAMES[key][0])
-
-
-def _refused(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
-    for key, value in values.items():
-        if value and UNKNOWN.fullmatch(str(key)):
-            what = "names a part of a model that is not modeled"
-            yield Problem(_where(document, key), what, IN_YAML)
-    if _kind(values) in UNKNOWN_KINDS:
-        what = f"names a model that is not modeled, {_kind(values)}"
-        yield Problem(_where(document, "model_type"), what, IN_YAML)
-    for key, known in ATTENTION.items():
-        kinds = values.get(key)
-        others = [kind for kind in kinds if kind not in known] if isinstance(kinds, list) else []
-        if others:
-            what = f"has layers that are not modeled: {', '.join(dict.fromkeys(map(str, others)))}"
-            yield Problem(_where(document, key), what, IN_YAML)
-    shared, one = _shared_widths(values)
-    if shared and one and shared % one:
-        name = next(name for name in SHARED_WIDTH if values.get(name))
-        what = f"must be a multiple of an expert's width, {one}, got {shared}"
-        yield Problem(_where(document, name), what, IN_YAML)
-
-
-def _missing_sizes(
-    document: Document, values: Mapping[str, Any], given: Mapping[str, Any]
-) -> Iterator[Problem]:
-    found = {key: _value(values, names) for key, names in NAMES.items()}
-    required = {key: "" for key in REQUIRED if key not in given}
-    if "n_embd" in values or _kind(values) in FOUR_TIMES:
-        required.pop("feed_forward", None)
-    if found["moe.experts"]:
-        required["moe.top_k"] = " with experts"
-    if hint := _hint_of_experts(values):
-        required["moe.experts"] = f" with {hint}"
-    if ranks := [key for key in ("latent.key_value_rank", "latent.query_rank") if found[key]]:
-        rank = f" with {_keys(values)[ranks[0]]}"
-        required |= {key: rank for key in NAMES if key.startswith("latent.")}
-    for key, reason in required.items():
-        may_be_null = key == "latent.query_rank" and any(name in values for name in NAMES[key])
-        if found[key] is None and not may_be_null:
-            where = f"{document.path} {_asked(key)}"
-            hint = OWN_SEQUENCE if key == "sequence" else "add it to the file"
-            yield Problem(where, f"is required{reason}", hint)
-
-
-def _missing_activation(document: Document, values: Mapping[str, Any]) -> Iterator[Problem]:
-    act = _value(values, ACTIVATION)
-    if act not in (*GATES, *WITHOUT_GATE) and not _is_gelu_gated(values) and not _is_gpt(values):
-        problem = "is required" if act is None else f"is not known, got {act!r}"
-        hint = f"with a gate: {', '.join(GATES)}; without: {', '.join(WITHOUT_GATE)}"
-        yield Problem(f"{document.path} {ACTIVATION[0]}", problem, hint)
-
-
-def _missing_job(document: Document, given: Mapping[str, Any]) -> Iterator[Problem]:
-    for key, what in ASKED.items():
-        if key not in given:
-            hint = f"give it: `--{key}`, or `{key}` of an iteration"
-            yield Problem(str(document.path), f"does not say {what}", hint)
-
-
-def _hint_of_experts(values: Mapping[str, Any]) -> str | None:
-    """A key that only a model with experts has, in a file that does not say how many."""
-    if any(name in values for name in NAMES["moe.experts"]):
-        return None
-    found = (key for key, value in values.items() if value and OF_EXPERTS.search(str(key)))
-    return next(found, None)
-
-
-def _is_gpt(values: Mapping[str, Any]) -> bool:
-    return _value(values, OF_GPT) is not None
-
-
-def _is_gelu_gated(values: Mapping[str, Any]) -> bool:
-    return _kind(values).startswith(GELU_GATED)
-
-
-def _kind(values: Mapping[str, Any]) -> str:
-    return str(values.get("model_type") or "")
-
-
-def _said_tied(values: Mapping[str, Any]) -> Any:
-    """Whether embeddings are tied, by the file or by its class; `None` if neither is known."""
-    said, kind = values.get("tie_word_embeddings"), _kind(values)
-    if said is not None:
-        return said
-    if UNTIED.fullmatch(kind):
-        return False
-    return True if TIED.fullmatch(kind) or (not kind and _is_gpt(values)) else None
-
-
-def _tied(values: Mapping[str, Any]) -> Any:
-    """As said; else as in the base class of transformers, if the file is of one of its classes."""
-    said = _said_tied(values)
-    return bool(_kind(values)) if said is None else said
-
-
-def _configuration(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a training configuration."""
-    found = {key: _value(values, names) for key, names in NAMES.items()}
-    is_gpt, kind = _is_gpt(values), _kind(values)
-    if values.get("group_query_attention") is False:
-        found["key_value_heads"] = None
-    if values.get("multi_query") and not values.get("new_decoder_architecture"):
-        found["key_value_heads"] = 1
-    gates = GATES_OF_GPT if is_gpt else GATES
-    found |= {
-        "gated": _is_gelu_gated(values) or _value(values, ACTIVATION) in gates,
-        "biases": is_gpt,
-        "learned_positions": kind in LEARNED_POSITIONS if kind else is_gpt,
-        "tied": _tied(values),
-        "fused_attention": True,
-    }
-    configuration = {key: value for key, value in found.items() if "." not in key}
-    if found["latent.key_value_rank"]:
-        configuration["latent"] = {"query_rank": 0, **_section(found, "latent")}
-    if found["moe.experts"]:
-        configuration["moe"] = {**_section(found, "moe"), **_experts(values)}
-    return {key: value for key, value in configuration.items() if value is not None}
-
-
-def _section(found: Mapping[str, Any], name: str) -> dict[str, Any]:
-    keys = {key: key.removeprefix(f"{name}.") for key in found}
-    return {keys[key]: found[key] for key in found if keys[key] != key and found[key] is not None}
-
-
-def _experts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of experts that files say in another way: layers by their numbers, shared by width."""
-    changed: dict[str, Any] = {}
-    if isinstance(dense := _value(values, NAMES["moe.dense_layers"]), list):
-        changed["dense_layers"] = sum(layer != "sparse" for layer in dense)
-    if DENSE_WIDTH in values:
-        changed["shared_experts"] = 1
-    elif all(widths := _shared_widths(values)):
-        changed["shared_experts"] = widths[0] // widths[1]
-    return changed
-
-
-def _shared_widths(values: Mapping[str, Any]) -> tuple[int, int]:
-    """The widths of all shared experts together, and of an expert; 0 where there is none."""
-    widths = (_value(values, names) for names in (SHARED_WIDTH, NAMES["moe.width"]))
-    shared, one = (width if isinstance(width, int) else 0 for width in widths)
-    return shared, one

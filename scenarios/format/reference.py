@@ -3,11 +3,15 @@
 `python -m scenarios.format.reference` prints it.
 """
 
+import ast
+from inspect import getsource
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel, PlainSerializer
 from pydantic.fields import FieldInfo
 
+from scenarios.format.checked_file import Strict
 from scenarios.format.keys import (
     Expect,
     Fabric,
@@ -37,13 +41,24 @@ SECTIONS: tuple[type[BaseModel], ...] = (
 
 def reference(section: type[BaseModel]) -> str:
     """A table of the section's keys: name, default, meaning."""
-    lines = ["| key | default | meaning |", "|---|---|---|"]
+    lines, meanings = ["| key | default | meaning |", "|---|---|---|"], _meanings(section)
     for key, field in section.model_fields.items():
         default = "required" if field.is_required() else _shown(_as_written(field))
-        lines.append(
-            f"| `{field.alias or key}` | {default} | {field.description or 'its keys are below'} |"
-        )
+        meaning = meanings.get(key) or field.description or "its keys are below"
+        lines.append(f"| `{field.alias or key}` | {default} | {meaning} |")
     return "\n".join(lines)
+
+
+def _meanings(section: type[BaseModel]) -> dict[str, str]:
+    """The texts below keys. Pydantic could read them, at each import of the schema."""
+    meanings: dict[str, str] = {}
+    for one in section.__mro__:
+        if issubclass(one, Strict):
+            for pair in pairwise(ast.walk(ast.parse(getsource(one)))):
+                match pair:
+                    case ast.AnnAssign(ast.Name(key)), ast.Expr(ast.Constant(str(text))):
+                        meanings.setdefault(key, " ".join(text.split()))
+    return meanings
 
 
 def _as_written(field: FieldInfo) -> object:

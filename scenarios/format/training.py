@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from model.errors import InputError, Problem
 from model.fabric.job_grid import Shape
 from model.training.iteration import Evaluation
-from model.training.job import ACCELERATORS, Cluster, Job, cluster_of
+from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
 from model.training.search import Freedom, best
 from model.training.strategy import ANY, Wish
@@ -123,24 +123,15 @@ class Configuration(Strict):
     strategy: GivenStrategy = GivenStrategy()
 
     @model_validator(mode="after")
-    def _has_whole_heads(self) -> Self:
-        shared = self.key_value_heads or 1
+    def _is_possible(self) -> Self:
+        shared, moe = self.key_value_heads or 1, self.moe
         if self.heads % shared:
             raise ValueError(f"heads must be a multiple of key_value_heads, {shared}")
         if self.hidden % self.heads and not (self.head_size or self.latent):
             raise ValueError(f"hidden must be a multiple of heads, {self.heads}, without head_size")
-        return self
-
-    @model_validator(mode="after")
-    def _has_expert_layers(self) -> Self:
-        if self.moe is not None and self.moe.every + self.moe.dense_layers > self.layers:
-            of = "moe.every" + (" and moe.dense_layers" if self.moe.dense_layers else "")
-            count = self.moe.every + self.moe.dense_layers
+        if moe is not None and (count := moe.every + moe.dense_layers) > self.layers:
+            of = "moe.every" + (" and moe.dense_layers" if moe.dense_layers else "")
             raise ValueError(f"{of} must be at most layers, {self.layers}, got {count}")
-        return self
-
-    @model_validator(mode="after")
-    def _has_its_precision(self) -> Self:
         if self.precision == "fp8" and ACCELERATORS[self.platform].fastest_fp8 is None:
             raise ValueError(f"precision must be bf16, as {self.platform} has no FP8")
         return self
@@ -167,18 +158,13 @@ class Configuration(Strict):
         )
 
     @property
-    def cluster(self) -> Cluster:
-        """The machine."""
-        return cluster_of(self.platform, self.gpus, self.domain_size)
-
-    @property
     def job(self) -> Job:
         """The iteration; its recomputation is searched if it is missing."""
         return Job(
             self.transformer,
             self.batch,
             self.recomputation or Recomputation.NONE,
-            self.cluster,
+            cluster_of(self.platform, self.gpus, self.domain_size),
             self.sequence_parallel,
             self.fused_attention,
             self.sharding,
@@ -268,18 +254,18 @@ def _reason(configuration: Configuration, wish: Wish) -> str:
     if best(job, wish, must_fit=False, freedoms=configuration.freedoms) is not None:
         size = job.cluster.accelerator.memory_bytes / 1e9
         return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
-    split = (
-        f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers, {job.transformer.heads} heads"
-    )
+    split = f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers"
+    split += f", {job.transformer.heads} heads"
     given = {key: value for key, value in vars(wish).items() if value is not None}
-    alone = {"expert", "context"}
     asked = ", ".join(
-        f"{key} {value}" for key, value in given.items() if value > 1 or key not in alone
+        f"{key} {value}"
+        for key, value in given.items()
+        if value > 1 or key not in ("expert", "context")
     )
     of = f" with {asked}" if asked else ""
     what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
-    if wish.expert is not None and wish.expert > 1:
+    if given.get("expert", 1) > 1:
         what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"
-    if wish.interleave is not None and wish.interleave > 1:
+    if given.get("interleave", 1) > 1:
         what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
     return what

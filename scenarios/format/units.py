@@ -27,6 +27,8 @@ MOST_SEED = 2**32 - 1
 # Most GPUs of a fabric.
 MOST_DEGREE = 4096
 MOST_BATCH, MOST_GPUS, MOST_TOKENS = 10**6, 2**20, 10**6
+# Above the numbers of nodes, NPUs and links of any fabric that can be emulated.
+MOST_IN_NETWORK = 1_000_000
 # Most bytes from a GPU to another one: 1 PB.
 MOST_PAIR_BYTES = 10**15
 # Longest quantity and name, in characters.
@@ -101,12 +103,13 @@ def _whole_bytes(value: object) -> int:
     return round(bounded_quantity(value, SIZES, *SIZE_BOUNDS))
 
 
+def rate_text(rate_bps: float) -> str:
+    """Return a rate as scenarios write it."""
+    return f"{rate_bps / 1e9:.12g} Gbit/s"
+
+
 def _bytes_text(size_bytes: int) -> str:
     return f"{size_bytes} B"
-
-
-def _rate_text(rate_bps: float) -> str:
-    return f"{rate_bps / 1e9:.12g} Gbit/s"
 
 
 def known_platform(name: str) -> str:
@@ -159,9 +162,15 @@ ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Missing = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Rate = Annotated[float, BeforeValidator(_rate), PlainSerializer(_rate_text, when_used="json")]
+Rate = Annotated[
+    float,
+    BeforeValidator(_rate),
+    PlainSerializer(rate_text, when_used="json"),
+]
 Bytes = Annotated[
-    int, BeforeValidator(_whole_bytes), PlainSerializer(_bytes_text, when_used="json")
+    int,
+    BeforeValidator(_whole_bytes),
+    PlainSerializer(_bytes_text, when_used="json"),
 ]
 Platform = Annotated[str, AfterValidator(known_platform)]
 Size = Annotated[str, BeforeValidator(_size)]

@@ -7,7 +7,7 @@ from model.fabric.spec import FabricSpec
 from model.prediction.load import Need, switch_ports
 from model.prediction.machine import Machine
 from results.sections.section import human_seconds
-from scenarios.format.faults import DEFAULT_AT_S
+from scenarios.format.faults import start_s
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
 from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, round_up, smallest
@@ -140,7 +140,7 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
             return None
         what = f"must be less than the {estimate.steps} steps of {case.name}, got {entry.at_step}"
         return Issue(("faults", number, "at_step"), what, f"use at most {estimate.steps - 1}")
-    at_s = DEFAULT_AT_S if entry.at is None else entry.at
+    at_s = start_s(entry)
     # The latest end takes longer to compute than the estimate, before which no execution ends.
     if at_s < estimate.completion_s or at_s < (end_s := latest_end_s(case, spec)):
         return None

@@ -29,6 +29,7 @@ from scenarios.format.faults import WITHOUT_MOVE, faults_on
 from scenarios.format.keys import ScenarioFile
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.plan import (
+    NOT_MEASURED,
     WINDOW_S,
     RealTask,
     change_by_uneven_shares,
@@ -59,7 +60,6 @@ SHORTEST_S = 1.5
 DECADES = 9
 # Share of an execution that late wake-ups may take: each step waits for the slowest GPU.
 LATENESS_BUDGET = 0.01
-NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 
 
 def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -70,24 +70,19 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
     why = _why_fine(file, machine)
     if not why:
         return Chosen(SEGMENT_PACKETS)
-    scale = file.fabric.bandwidth_scale
-    if machine is None or scale == "auto":
-        return _in_turns(FINE_PACKETS, why)
-    packets = next(
-        packets
-        for packets in GRAINS
-        if packets == SEGMENT_PACKETS
-        or all(
-            peak(task, machine, scale).is_within_budget
-            for task in _real_tasks(file, machine, packets)
+    packets, scale = FINE_PACKETS, file.fabric.bandwidth_scale
+    if machine is not None and scale != "auto":
+        packets = next(
+            packets
+            for packets in GRAINS
+            if packets == SEGMENT_PACKETS
+            or all(
+                peak(task, machine, scale).is_within_budget
+                for task in _real_tasks(file, machine, packets)
+            )
         )
-    )
-    finer = "" if packets == FINE_PACKETS else "; finer ones are too many at this bandwidth_scale"
-    return _in_turns(packets, f"{why}{finer}")
-
-
-def _in_turns(packets: int, why: str) -> Chosen:
-    """A grain, with its bytes of a flow in words."""
+    if packets != FINE_PACKETS:
+        why += "; finer ones are too many at this bandwidth_scale"
     return Chosen(packets, f"turns of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
 
 
@@ -113,12 +108,6 @@ def _changes_by_uneven_shares(file: ScenarioFile) -> Iterator[float]:
         for workload in file.workloads:
             if kind in workload.kinds and not issues:
                 yield change_by_uneven_shares(workload.task(spec), spec, faults)
-
-
-def bandwidth_scale(file: ScenarioFile, machine: Machine | None) -> Chosen:
-    """The scale of all rates, as given or chosen."""
-    given = file.fabric.bandwidth_scale
-    return auto_bandwidth_scale_of(file, machine) if given == "auto" else Chosen(float(given))
 
 
 def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -293,15 +282,8 @@ def smallest(least: float, holds: Callable[[float], bool]) -> float:
 
     `holds` must also be true for all larger numbers. The search covers `DECADES`.
     """
-    candidates = list(_two_digits(least))
-    return candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=holds)]
-
-
-def _two_digits(least: float) -> Iterator[float]:
-    """Numbers with two significant digits, from `least` on, in ascending order."""
     first = math.floor(math.log10(least)) - 1
-    for exponent in range(first, first + DECADES):
-        for digits in range(10, 100):
-            number = round(digits * 10.0**exponent, 9)
-            if number >= least:
-                yield number
+    exponents, digits = range(first, first + DECADES), range(10, 100)
+    numbers = (round(digit * 10.0**exponent, 9) for exponent in exponents for digit in digits)
+    candidates = [number for number in numbers if number >= least]
+    return candidates[bisect_left(candidates, True, hi=len(candidates) - 1, key=holds)]

@@ -31,19 +31,16 @@ def place() -> Path:
 
 def this_machine() -> MachineKey:
     """Key of this machine; a measurement with another key is not valid for it."""
+    # Open vSwitch is found also if its folder is not in PATH, as for users without root.
+    search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"
+    switch = shutil.which("ovs-vswitchd", path=search) or "ovs-vswitchd"
     return MachineKey(
         kernel=platform.release(),
         cpu=model_name(),
         cores=os.cpu_count() or 1,
-        open_vswitch=_open_vswitch(),
+        open_vswitch=first_line(switch, "--version"),
         datapath=default_datapath().value,
     )
-
-
-def _open_vswitch() -> str:
-    """Version of Open vSwitch, also if its folder is not in PATH, as for users without root."""
-    search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"
-    return first_line(shutil.which("ovs-vswitchd", path=search) or "ovs-vswitchd", "--version")
 
 
 def virtual_machine() -> Machine:

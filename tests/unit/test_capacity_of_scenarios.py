@@ -27,8 +27,7 @@ from scenarios.planning.auto import (
     auto_time_dilation,
     peak,
 )
-from scenarios.planning.plan import plan, real_task
-from scenarios.planning.plan_table import machine_section, notes, plan_section
+from scenarios.planning.plan import machine_section, notes, plan, plan_section, real_task
 from tests.unit.fabrics import assume_accepted
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES, slower

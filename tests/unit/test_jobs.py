@@ -31,8 +31,7 @@ from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds, Verdict
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.plan import plan
-from scenarios.planning.plan_table import plan_section
+from scenarios.planning.plan import plan, plan_section
 from scenarios.scenario import Case, Scenario
 from tests.unit.fabrics import accepts, spec
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS

@@ -288,7 +288,7 @@ def test_the_automatic_scale_keeps_the_budgets(gpus: int, hb: float, nic: float)
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_the_library_is_valid(path: Path) -> None:
-    assert load(path).description
+    assert "\ndescription: " in load(path).text
 
 
 @pytest.mark.parametrize("name", ["check-data", "collectives"])

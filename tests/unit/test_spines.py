@@ -15,8 +15,7 @@ from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.on_paper import on_paper
-from scenarios.planning.plan import estimate, real_task
-from scenarios.planning.plan_table import notes
+from scenarios.planning.plan import estimate, notes, real_task
 from scenarios.scenario import Scenario
 from tests.unit.fabrics import spec
 from traffic_gen.workloads.sized_collective import SizedCollective

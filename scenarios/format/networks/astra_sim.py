@@ -11,20 +11,20 @@ latencies of an emulated path are longer.
 """
 
 import re
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-from ruamel.yaml.comments import CommentedMap
+from pydantic import Field
 
-from scenarios.format.document import UNREADABLE, Document, line_of, parser, plain, unreadable
-from scenarios.format.networks.mapping import MOST, Keys, Unmapped, gbit
+from scenarios.format.checked_file import Strict, checked
+from scenarios.format.document import Document
+from scenarios.format.issues import Issue
+from scenarios.format.units import MOST_IN_NETWORK, rate_text
 
-DIMENSIONS = ("topology", "npus_count", "bandwidth")
-NETWORK_KEYS = (*DIMENSIONS, "latency")
 # Also in braces, and quoted as in JSON.
-KEY = re.compile(rf"""^[\s{{"']*({"|".join(NETWORK_KEYS)})["']?\s*:""", re.MULTILINE)
+KEY = re.compile(r"""^[\s{"']*(topology|npus_count|bandwidth|latency)["']?\s*:""", re.MULTILINE)
 # Its GB are 2^30 bytes (`bw_GBps_to_Bpns` of the analytical backend).
-GBIT_PER_GBYTE = 8 * 2**30 / 1e9
+BITS_PER_GBYTE = 8 * 2**30
 # Two NPUs have one link, whatever the kind, and a single one has none; of more, a kind has what no
 # switch has.
 PAIR = 2
@@ -43,71 +43,43 @@ def is_astra_sim(text: str) -> bool:
     return KEY.search(text) is not None
 
 
-def read_astra_sim(text: str) -> Keys:
-    """Return the keys of a fabric; raise `Unmapped` for any other network."""
-    document = _document(text)
-    kinds, counts, rates = (_list(document, name) for name in DIMENSIONS)
-    if unknown := [key for key in document.values if key not in NETWORK_KEYS]:
-        what = f"unknown key {str(unknown[0])[:40]!r}; known: {', '.join(NETWORK_KEYS)}"
-        raise Unmapped(document.line((unknown[0],)), what)
-    if not len(kinds) == len(counts) == len(rates):
-        got = ", ".join(str(len(entries)) for entries in (kinds, counts, rates))
-        what = f"{', '.join(DIMENSIONS)} must be equally long, got {got}"
-        raise Unmapped(document.line(("topology",)), what)
-    if len(kinds) > PAIR:
-        what = "must have one dimension, an HB domain, or two, HB domains and rails, got"
-        raise Unmapped(document.line(("topology",)), f"{what} {len(kinds)}{MORE}")
-    _require_switches(document, kinds, counts)
-    size, domains = _count(document, counts[0]), 1
-    if len(counts) == PAIR:
-        domains = _count(document, counts[1])
+class Dimensions(Strict):
+    """Of each dimension: its kind, its NPUs, and the rate of a link."""
+
+    topology: tuple[str, ...] = Field(min_length=1)
+    npus_count: tuple[Annotated[int, Field(ge=1, le=MOST_IN_NETWORK, strict=True)], ...]
+    bandwidth: tuple[Annotated[float, Field(gt=0, le=1e9, strict=True)], ...]
+    latency: Any = None
+
+
+def read_astra_sim(document: Document) -> dict[str, object]:
+    """Return the keys of a fabric; raise `InputError` for any other network."""
+    network = checked(document, Dimensions)
+    document.refuse(_issues(network))
+    size, *domains = network.npus_count
+    rates = [rate_text(rate * BITS_PER_GBYTE) for rate in network.bandwidth]
     return {
         "kinds": "rail-only",
-        "domains": domains,
+        "domains": domains[0] if domains else 1,
         "domain_size": size,
-        "hb_rate": gbit(_rate(document, rates[0]) * GBIT_PER_GBYTE),
-        "nic_rate": gbit(_rate(document, rates[-1]) * GBIT_PER_GBYTE),
+        "hb_rate": rates[0],
+        "nic_rate": rates[-1],
     }
 
 
-def _document(text: str) -> Document:
-    try:
-        values = parser("rt").load(text)
-    except UNREADABLE as error:
-        line = line_of(error, text).removeprefix(":")
-        raise Unmapped(int(line or 1), unreadable(error)) from None
-    if not isinstance(values, CommentedMap):
-        raise Unmapped(1, "must be a mapping")
-    return Document(Path(), text, values)
-
-
-def _list(document: Document, name: str) -> list[Any]:
-    entries = plain(document.values.get(name))
-    if not isinstance(entries, list) or not entries:
-        raise Unmapped(document.line((name,)), f"{name} must be a list, got {entries!r}")
-    return entries
-
-
-def _require_switches(document: Document, kinds: list[Any], counts: list[Any]) -> None:
-    """Raise `Unmapped` for a dimension that no switch joins."""
-    for place, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
-        reason = UNLIKE_A_SWITCH.get(str(kind), f"known: Switch, {', '.join(UNLIKE_A_SWITCH)}")
-        if kind != "Switch" and not (str(kind) in UNLIKE_A_SWITCH and count in (1, PAIR)):
-            joined = "an HB domain" if place == 0 else "a rail"
-            got = f"{str(kind)[:40]!r} of {str(count)[:40]} NPUs"
-            what = f"{joined} must be a switch, got {got}: {reason}"
-            raise Unmapped(document.line(("topology",)), what)
-
-
-def _count(document: Document, npus: Any) -> int:
-    if not isinstance(npus, int) or isinstance(npus, bool) or npus < 1:
-        raise Unmapped(document.line(("npus_count",)), f"must be whole numbers, got {npus!r}")
-    if npus > MOST:
-        raise Unmapped(document.line(("npus_count",)), f"must be at most {MOST}, got {npus:.3g}")
-    return npus
-
-
-def _rate(document: Document, rate: Any) -> float:
-    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < 1e9:
-        raise Unmapped(document.line(("bandwidth",)), f"must be GB/s, got {rate!r}")
-    return float(rate)
+def _issues(network: Dimensions) -> Iterator[Issue]:
+    """Yield issues of dimensions that are no HB domains and rails, as no switch joins them."""
+    kinds, counts, place = network.topology, network.npus_count, ("topology",)
+    lengths = [len(entries) for entries in (kinds, counts, network.bandwidth)]
+    if len(set(lengths)) > 1:
+        what = "topology, npus_count, bandwidth must be equally long"
+        yield Issue(place, f"{what}, got {', '.join(map(str, lengths))}")
+    elif len(kinds) > PAIR:
+        what = "must have one dimension, an HB domain, or two, HB domains and rails, got"
+        yield Issue(place, f"{what} {len(kinds)}{MORE}")
+    else:
+        for joined, kind, count in zip(("an HB domain", "a rail"), kinds, counts, strict=False):
+            reason = UNLIKE_A_SWITCH.get(kind, f"known: Switch, {', '.join(UNLIKE_A_SWITCH)}")
+            if kind != "Switch" and not (kind in UNLIKE_A_SWITCH and count <= PAIR):
+                what = f"{joined} must be a switch, got {kind[:40]!r} of {count} NPUs"
+                yield Issue(place, f"{what}: {reason}")

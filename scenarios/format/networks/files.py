@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.checked_file import Strict, checked
 from scenarios.format.document import FileKind, parse
+from scenarios.format.issues import Unmapped
 from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
-from scenarios.format.networks.mapping import MOST_BYTES, Keys, Unmapped
 from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
 from scenarios.format.units import Count, Delay, Loss, Platform, Rate
 
@@ -23,9 +23,10 @@ KIND = FileKind(
 FORMATS = {
     "ASTRA-sim's ns-3 backend": (is_ns3, read_ns3),
     "SimAI": (is_simai, read_simai),
-    "ASTRA-sim": (is_astra_sim, read_astra_sim),
 }
 MOST_NODES = 4096
+# SimAI's file of 4096 GPUs has 3 MB.
+MOST_BYTES = 2**24
 RANGE = re.compile(r"\[([0-9]{1,4})-([0-9]{1,4})\]")
 
 
@@ -63,16 +64,16 @@ Nodes = Annotated[tuple[str, ...], BeforeValidator(_nodes), Field(min_length=1)]
 class LinkEntry(Strict):
     """Links from each node of one list to each of another."""
 
-    from_: Nodes = Field(
-        alias="from",
-        description="GPUs (`d0g0`) or switches, by names of your own; `d[0-3]g0` stands for four",
-    )
-    to: Nodes = Field(description="switches: each node of `from` has a link to each of them")
-    rate: Rate | None = Field(
-        default=None, description="default: a NIC port's, `nic_rate` over `nic_ports`"
-    )
-    delay: Delay = Field(default=0.0, description="seconds that the link delays each packet")
-    loss: Loss = Field(default=0.0, description="part of all packets that the link loses")
+    from_: Nodes = Field(alias="from")
+    """GPUs (`d0g0`) or switches, by names of your own; `d[0-3]g0` stands for four"""
+    to: Nodes
+    """switches: each node of `from` has a link to each of them"""
+    rate: Rate | None = None
+    """default: a NIC port's, `nic_rate` over `nic_ports`"""
+    delay: Delay = 0.0
+    """seconds that the link delays each packet"""
+    loss: Loss = 0.0
+    """part of all packets that the link loses"""
 
 
 class NetworkFile(Strict):
@@ -93,10 +94,10 @@ def is_own(text: str) -> bool:
     return any(line.startswith("links:") for line in text.splitlines())
 
 
-def read_network(path: Path) -> Keys:
+def read_network(path: Path) -> dict[str, object]:
     """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
 
-    Raises `InputError` for a custom network with mistakes.
+    Raises `InputError` for mistakes in a custom network, or in one of ASTRA-sim.
     """
     try:
         text = read_text(path, MOST_BYTES)
@@ -105,6 +106,8 @@ def read_network(path: Path) -> Keys:
     if is_own(text):
         own = checked(parse(path, text, KIND), NetworkFile)
         return own.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if is_astra_sim(text):
+        return read_astra_sim(parse(path, text, KIND))
     try:
         for is_one, read in FORMATS.values():
             if is_one(text):
@@ -112,6 +115,6 @@ def read_network(path: Path) -> Keys:
     except Unmapped as error:
         raise ValueError(f"{path}:{error.line}: {error.what}") from None
     raise ValueError(
-        f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}, "
+        f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}, ASTRA-sim, "
         "and a custom network with `links`"
     )

@@ -1,30 +1,68 @@
-"""Topology files of ns-3: SimAI's of `gen_Topo_Template.py`, and ASTRA-sim's, as keys of a fabric.
+"""Topology files of ns-3, of SimAI and of ASTRA-sim: graphs of GPUs, switches and rates.
 
-SimAI's first line has the numbers of nodes, of GPUs in a server, of NVSwitches, of other switches
-and of links, and the kind of GPU; ASTRA-sim's those of nodes, of switches and of links. The second
-one has the numbers of all switches, each other one a link: two nodes, rate, latency, error rate.
-GPUs come first, server after server. Servers are HB domains.
+SimAI's first line (`gen_Topo_Template.py`) has the numbers of nodes, of GPUs in a server, of
+NVSwitches, of other switches and of links, and the kind of GPU; ASTRA-sim's those of nodes, of
+switches and of links. The second one has the numbers of all switches, each other one a link: two
+nodes, rate, latency, error rate. GPUs come first, server after server. Servers are HB domains;
+ASTRA-sim's file names none: they are the NPUs of switches that each join as many consecutive NPUs,
+and nothing else; without such switches, each NPU is a domain of its own.
 
-ASTRA-sim's file names no HB domains: they are the NPUs of switches that each join as many
-consecutive NPUs, and nothing else; without such switches, each NPU is a domain of its own.
+Links that do not lead to HB switches are NIC ports. A network that the keys of a regular fabric
+describe becomes these keys: rails, with spine switches or without, with one or two ports. Any other
+becomes `links`, with its switches named by their tier and number: `asw24`, `psw40`. Switches
+without a link are left out, and latencies and error rates of links: latencies of an emulated path
+are longer.
 """
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from statistics import median_high
 
-from scenarios.format.networks.graph import (
-    FIRST_LINK,
-    Graph,
-    Links,
-    keys_of,
-    links_of,
-    listed_switches,
-)
-from scenarios.format.networks.mapping import MOST, Keys, Unmapped
+from scenarios.format.issues import Unmapped
+from scenarios.format.units import MOST_IN_NETWORK, rate_text
 
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 # Of ASTRA-sim's first line.
 NUMBERS, MOST_DIGITS = 3, 9
+LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
+NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
+BPS = {"G": 1e9, "T": 1e12}
+FIRST_LINK = 3
+# What SimAI calls the switches that NICs lead to, those above and those above these.
+TIERS = ("asw", "psw", "dsw")
+MOST_PORTS = 2
+
+Links = dict[int, dict[int, float]]
+"""For each node, its neighbours with the rate in bit/s."""
+
+
+@dataclass
+class Graph:
+    """Nodes and links: GPUs in servers, which are HB domains.
+
+    Each GPU has links to some of the `nvswitches`, or there are none, and domains of one GPU.
+    """
+
+    gpus: int
+    server_size: int
+    nvswitches: frozenset[int]
+    links: Links
+
+    def is_gpu(self, node: int) -> bool:
+        """Whether a node is a GPU."""
+        return node < self.gpus
+
+    def above(self, node: int) -> list[int]:
+        """The switches outside servers that a node has links to, in the file's order."""
+        return [n for n in self.links[node] if not self.is_gpu(n) and n not in self.nvswitches]
+
+    @property
+    def servers(self) -> int:
+        """The number of servers."""
+        return self.gpus // self.server_size
 
 
 def is_simai(text: str) -> bool:
@@ -33,24 +71,25 @@ def is_simai(text: str) -> bool:
     return bool(numbers) and all(number.isdecimal() for number in numbers)
 
 
-def read_simai(text: str) -> Keys:
+def read_simai(text: str) -> dict[str, object]:
     """Return the keys of a fabric; raise `Unmapped` for any other network."""
     lines = text.splitlines()
     header = HEADER.fullmatch(lines[0])
     if header is None or len(lines) < FIRST_LINK - 1:
         raise Unmapped(1, "must have five numbers and the kind of GPU, and a line of switches")
     nodes, (size, nvswitches, others, count) = int(header[1]), map(int, header[2].split())
-    if max(nodes, size, nvswitches, others, count) > MOST:
-        raise Unmapped(1, f"must have numbers of at most {MOST}, got {header[0].strip()!r}")
+    if max(nodes, size, nvswitches, others, count) > MOST_IN_NETWORK:
+        what = f"must have numbers of at most {MOST_IN_NETWORK}, got"
+        raise Unmapped(1, f"{what} {header[0].strip()!r}")
     gpus = nodes - nvswitches - others
     if size < 1 or gpus < size or gpus % size:
         raise Unmapped(1, f"number of GPUs must be a multiple of {size}, got {gpus}")
     if not nvswitches or nvswitches % (gpus // size):
         what = f"{gpus // size} servers must have equally many NVSwitches, one or more, got"
         raise Unmapped(1, f"{what} {nvswitches}")
-    switches = listed_switches(lines[1], gpus, nodes)
-    links = links_of(lines, nodes, count)
-    return keys_of(Graph(gpus, size, frozenset(switches[:nvswitches]), links))
+    switches = _listed_switches(lines[1], gpus, nodes)
+    links = _links_of(lines, nodes, count)
+    return _keys_of(Graph(gpus, size, frozenset(switches[:nvswitches]), links))
 
 
 def is_ns3(text: str) -> bool:
@@ -59,21 +98,21 @@ def is_ns3(text: str) -> bool:
     return len(numbers) == NUMBERS and all(number.isdecimal() for number in numbers)
 
 
-def read_ns3(text: str) -> Keys:
+def read_ns3(text: str) -> dict[str, object]:
     """Return the keys of a fabric; raise `Unmapped` for any other network."""
     lines = text.splitlines()
     numbers = [int(word) for word in lines[0].split() if len(word) <= MOST_DIGITS]
-    if len(numbers) < NUMBERS or max(numbers) > MOST or len(lines) < FIRST_LINK - 1:
-        what = f"must have numbers of at most {MOST}, and a line of switches"
+    if len(numbers) < NUMBERS or max(numbers) > MOST_IN_NETWORK or len(lines) < FIRST_LINK - 1:
+        what = f"must have numbers of at most {MOST_IN_NETWORK}, and a line of switches"
         raise Unmapped(1, f"{what}, got {lines[0].strip()[:60]!r}")
     nodes, switches, count = numbers
     if switches >= nodes:
         raise Unmapped(1, f"must have more nodes than switches, got {nodes} and {switches}")
     gpus = nodes - switches
-    listed_switches(lines[1], gpus, nodes)
-    links = links_of(lines, nodes, count)
+    _listed_switches(lines[1], gpus, nodes)
+    links = _links_of(lines, nodes, count)
     size, of_domains = _hb_switches(gpus, links)
-    return keys_of(Graph(gpus, size, of_domains, links))
+    return _keys_of(Graph(gpus, size, of_domains, links))
 
 
 def _hb_switches(gpus: int, links: Links) -> tuple[int, frozenset[int]]:
@@ -92,3 +131,194 @@ def _block(near: Iterable[int], gpus: int) -> range:
     block = range(nodes[0], nodes[0] + len(nodes))
     is_one = len(block) > 1 and block.stop <= gpus and block.start % len(block) == 0
     return block if is_one and nodes == list(block) else range(0)
+
+
+def _keys_of(network: Graph) -> dict[str, object]:
+    """Return the keys of a fabric; raise `Unmapped` for any other network."""
+    hb_rate, ports = _hb_rate(network), _ports(network)
+    keys: dict[str, object] = {"domains": network.servers, "domain_size": network.server_size}
+    if not ports:
+        return keys | {
+            "kinds": "rail-only",
+            "hb_rate": rate_text(hb_rate),
+            "nic_rate": rate_text(hb_rate),
+        }
+    # The usual rate of a NIC; links with another one name it.
+    nic_rate = median_high(
+        sum(network.links[gpu][switch] for switch in network.above(gpu))
+        for gpu in range(network.gpus)
+    )
+    # In a domain of one GPU, nothing uses the HB link.
+    keys |= {"hb_rate": rate_text(hb_rate or nic_rate), "nic_rate": rate_text(nic_rate)}
+    keys |= {"nic_ports": ports} if ports > 1 else {}
+    return keys | (_regular(network, ports, nic_rate) or _custom(network, nic_rate / ports))
+
+
+def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
+    """Return the links in the lines from the third one on; raise `Unmapped` for any other line."""
+    links: Links = defaultdict(dict)
+    written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
+    if len(written) != count:
+        raise Unmapped(1, f"must have {count} links, got {len(written)}")
+    for number, line in written:
+        link = LINK.fullmatch(line)
+        one, other = (int(link[1]), int(link[2])) if link else (0, 0)
+        if link is None or max(one, other) >= nodes or one == other:
+            what = f"must be two of {nodes} nodes, a rate (`200Gbps`), latency and error rate"
+            raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
+        if other in links[one]:
+            raise Unmapped(number, f"duplicate link of {one} and {other}")
+        if not RATE.fullmatch(link[3]) or not float(link[3]):
+            raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
+        links[one][other] = links[other][one] = float(link[3]) * BPS[link[4]]
+    return links
+
+
+def _listed_switches(line: str, gpus: int, nodes: int) -> list[int]:
+    """Return the numbers of the switches in the second line, which are those behind the GPUs."""
+    words = line.split()
+    switches = [int(word) for word in words if NODE.fullmatch(word)]
+    if len(words) != nodes - gpus or sorted(switches) != list(range(gpus, nodes)):
+        what = f"must list the switches, nodes {gpus} to {nodes - 1}"
+        raise Unmapped(2, what if nodes > gpus else "must be empty: there are no switches")
+    return switches
+
+
+def _hb_rate(network: Graph) -> float:
+    """Return the rate of each GPU to its NVSwitches, which the GPUs of its server alone share.
+
+    0 without NVSwitches.
+    """
+    rates: set[float] = set()
+    of_server: dict[int, set[int]] = defaultdict(set)
+    for gpu in range(network.gpus):
+        links = network.links[gpu]
+        inside = links.keys() & network.nvswitches
+        if bool(inside) != bool(network.nvswitches) or any(map(network.is_gpu, links)):
+            switches = "NVSwitches and to other switches" if network.nvswitches else "switches"
+            what = f"GPU {gpu} must have links to {switches} alone, got those"
+            raise Unmapped(FIRST_LINK, f"{what} to {sorted(links)[:5]}")
+        rates.add(sum(links[nvswitch] for nvswitch in inside))
+        of_server[gpu // network.server_size] |= inside
+    for server, nvswitches in of_server.items():
+        first = server * network.server_size
+        gpus = set(range(first, first + network.server_size))
+        if any(network.links[nvswitch].keys() != gpus for nvswitch in nvswitches):
+            what = f"must share their NVSwitches, with no other GPU, got {sorted(nvswitches)}"
+            raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
+    if len(rates) != 1:
+        got = ", ".join(f"{rate / 1e9:g}" for rate in sorted(rates)[:5])
+        raise Unmapped(FIRST_LINK, f"all NVLinks must have one rate, got {got} Gbit/s")
+    return rates.pop()
+
+
+def _ports(network: Graph) -> int:
+    """Return the number of NIC ports of each GPU; 0 in one server without a network."""
+    counts = {len(network.above(gpu)): gpu for gpu in reversed(range(network.gpus))}
+    if len(counts) > 1:
+        what = ", ".join(f"GPU {gpu} has {ports}" for ports, gpu in sorted(counts.items()))
+        raise Unmapped(FIRST_LINK, f"all GPUs must have equally many NIC ports, got: {what}")
+    (ports,) = counts
+    if ports > MOST_PORTS:
+        what = f"a NIC has at most {MOST_PORTS} ports, got {ports} of each GPU"
+        raise Unmapped(FIRST_LINK, f"{what}: join those of a plane in one link of their rate")
+    if not ports and not network.nvswitches:
+        raise Unmapped(FIRST_LINK, "GPUs must have links to switches, got none")
+    if not ports and network.servers > 1:
+        what = f"{network.servers} servers have NVLinks alone, and no link to each other"
+        raise Unmapped(FIRST_LINK, f"{what}: generate one server, or a network with switches")
+    return ports
+
+
+def _regular(network: Graph, ports: int, nic_rate: float) -> dict[str, object] | None:
+    """Return the keys of rails with equal links, if the network has them."""
+    rails, port_rate = _rails(network, ports), nic_rate / ports
+    below = [leaf for of_rail in rails for leaf in of_rail]
+    rates = {network.links[gpu][n] for gpu in range(network.gpus) for n in network.above(gpu)}
+    if not rails or len(set(below)) < len(below) or rates != {port_rate}:
+        return None
+    leaves, ups = len(rails[0]), {leaf: set(network.above(leaf)) for leaf in below}
+    if leaves == 1 and not any(ups.values()):
+        return {"kinds": "rail-only"}
+    for keys, groups in _shapes(rails, ports):
+        if _are_joined(network, groups, ups):
+            spines = _spines(network, ups, network.servers / leaves * port_rate)
+            return keys | spines if spines else None
+    return None
+
+
+def _shapes(
+    rails: list[list[int]], ports: int
+) -> Iterator[tuple[dict[str, object], list[list[int]]]]:
+    """Yield the possible keys, each with the groups of rail switches that share spine switches."""
+    leaves = len(rails[0])
+    if leaves == 1:
+        first = [of_rail[0] for of_rail in rails]
+        yield {"kinds": "rail-optimized"}, [first]
+        planes = [first[port::ports] for port in range(ports)]
+        yield {"kinds": "rail-optimized", "planes": "separate"}, planes
+    elif ports == 1:
+        yield {"kinds": "rail-only", "rail_leaves": leaves}, rails
+
+
+def _rails(network: Graph, ports: int) -> list[list[int]]:
+    """Return the leaf switches of each rail, port by port, if they divide the servers in order."""
+    rails, servers = [], network.servers
+    for place in range(network.server_size):
+        of_servers = [network.above(s * network.server_size + place) for s in range(servers)]
+        for port in range(ports):
+            used = [switches[port] for switches in of_servers]
+            own = list(dict.fromkeys(used))
+            if used != [own[server * len(own) // servers] for server in range(servers)]:
+                return []
+            rails.append(own)
+    return rails if len(set(map(len, rails))) == 1 else []
+
+
+def _are_joined(network: Graph, groups: list[list[int]], ups: dict[int, set[int]]) -> bool:
+    """Whether each group has equally many spine switches that join all of it, and nothing else."""
+    spines = [ups[group[0]] for group in groups]
+    return len(set(map(len, spines))) == 1 and all(
+        own
+        and all(ups[leaf] == own for leaf in group)
+        and all(network.links[spine].keys() == set(group) for spine in own)
+        for group, own in zip(groups, spines, strict=True)
+    )
+
+
+def _spines(network: Graph, ups: dict[int, set[int]], down: float) -> dict[str, object] | None:
+    """Return the spine switches and oversubscription of equal uplinks; `None` if they have more."""
+    rates = {network.links[leaf][spine] for leaf, own in ups.items() for spine in own}
+    spines = len(next(iter(ups.values())))
+    over = down / (spines * max(rates))
+    return {"spines": spines, "oversubscription": over} if len(rates) == 1 and over >= 1 else None
+
+
+def _custom(network: Graph, port_rate: float) -> dict[str, object]:
+    """Return the links of the network: those to one switch with one rate in one entry."""
+    names = _names(network)
+    order = {node: place for place, node in enumerate(names)}
+    entries: dict[tuple[int, float], list[str]] = defaultdict(list)
+    for node, name in names.items():
+        for upper in network.above(node):
+            if order[node] < order[upper]:
+                entries[upper, network.links[node][upper]].append(name)
+    links = [
+        {"from": lower, "to": names[upper]}
+        | ({} if rate == port_rate else {"rate": rate_text(rate)})
+        for (upper, rate), lower in entries.items()
+    ]
+    return {"kinds": "custom", "links": links}
+
+
+def _names(network: Graph) -> dict[int, str]:
+    """Return the names of GPUs, then of the switches above, tier by tier."""
+    size = network.server_size
+    names = {gpu: f"d{gpu // size}g{gpu % size}" for gpu in range(network.gpus)}
+    tier = sorted({switch for gpu in names for switch in network.above(gpu)})
+    for kind in chain(TIERS, repeat(TIERS[-1])):
+        names |= {switch: f"{kind}{switch}" for switch in tier}
+        tier = sorted({above for node in tier for above in network.above(node)} - names.keys())
+        if not tier:
+            break
+    return names

@@ -58,24 +58,23 @@ class CollectiveWork(Work):
     key = "collective"
     file_keys = ("matrix",)
 
-    collective: Collective = Field(description="the collective operation of the GPUs")
-    algorithm: str = Field(description="how: one of the collective's algorithms, listed below")
-    size: Size | None = Field(
-        default=None,
-        description="a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of "
-        "numbers, the bytes that a 1 stands for: default 1; else required",
-    )
-    communicator: Ranks = Field(
-        default=EVERYONE,
-        description="which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`, "
-        "`strided-2-from-1`, or a list",
-    )
+    collective: Collective
+    """the collective operation of the GPUs"""
+    algorithm: str
+    """how: one of the collective's algorithms, listed below"""
+    size: Size | None = None
+    """a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of numbers, the
+    bytes that a 1 stands for: default 1; else required"""
+    communicator: Ranks = EVERYONE
+    """which GPUs take part: `all`, `rails`, `rail0`, `domains`, `d0`, `strided-2`,
+    `strided-2-from-1`, or a list"""
     matrix: PairSizes | None = Field(
         default=None,
         description="all-to-all: the bytes from each GPU to each other one: a preset "
         f"({listed(Preset)}), a file, its text, or rows of bytes",
     )
-    matrix_seed: Seed = Field(default=0, description="chooses the hot places of a preset")
+    matrix_seed: Seed = 0
+    """chooses the hot places of a preset"""
     slices: Count | None = Field(
         default=None,
         le=MOST_SLICES,
@@ -91,7 +90,7 @@ class CollectiveWork(Work):
     )
 
     @model_validator(mode="after")
-    def _algorithm_exists(self) -> Self:
+    def _is_possible(self) -> Self:
         known = names_of(self.collective)
         if self.algorithm not in known:
             raise ValueError(
@@ -108,13 +107,9 @@ class CollectiveWork(Work):
             raise ValueError(f"slices need a pipelined algorithm, got {self.algorithm!r}")
         if self.peers is not None and not self._how.takes_peers:
             raise ValueError(f"peers need the algorithm 'direct', got {self.algorithm!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _size_is_given_once(self) -> Self:
         if not isinstance(self.matrix, tuple) and self.size is None:
             raise ValueError("size is required")
-        _ = self.pair_sizes
+        _ = self.pair_sizes  # raises `ValueError`
         return self
 
     @property
@@ -241,10 +236,11 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
         what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"
         order = f"domain after domain; of these {len(uneven[0].ranks)} GPUs it would be {flat}"
         yield "algorithm", f"{what}, {order}"
+    pairs = sum(len(group.ranks) ** 2 for group in groups)
     if not is_regular and gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
         yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
-    elif not is_regular and (parts := _parts(task)) > MOST_PARTS:
+    elif not is_regular and (parts := pairs * task.chunk_slices * task.phases) > MOST_PARTS:
         key = "communicator" if matrix is None else "slices"
         yield key, f"must make at most {MOST_PARTS} parts for pairs of GPUs, got {parts}"
     elif isinstance(matrix, Given):
@@ -252,22 +248,17 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
             yield "matrix", f"must have {ranks} rows, one for each GPU, got {len(matrix.rows)}"
 
 
-def _parts(task: SizedCollective) -> int:
-    """Return the most parts that slices and phases cut the data of all pairs into."""
-    return sum(len(group.ranks) ** 2 for group in task.groups) * task.chunk_slices * task.phases
-
-
-IssueText = tuple[str, str]
-"""What is wrong, and a hint."""
-
-
 @lru_cache(maxsize=256)
-def _issue(task: SizedCollective) -> IssueText | None:
+def _issue(task: SizedCollective) -> tuple[str, str] | None:
     """Return the issue of a collective on a grid, and a hint; `None` if its schedule is right."""
     try:
         task.require_accepted()
     except ScheduleError as error:
-        return _refused(task, error)
+        names = algorithms_of(task.collective)
+        others = ", ".join(name for name in names if replace(task, algorithm=name).is_accepted)
+        other = f", or another algorithm: {others}" if others else ""
+        what = f"{task.on_grid} is not possible: {error}"
+        return what, f"use another grid of GPUs{other}"
     proved = task
     try:
         if task.job_grid.gpus > EXACT_UP_TO_GPUS and task.is_regular:
@@ -276,11 +267,3 @@ def _issue(task: SizedCollective) -> IssueText | None:
     except ScheduleError as error:
         return proved.refusal(error)
     return None
-
-
-def _refused(task: SizedCollective, error: ScheduleError) -> IssueText:
-    what = f"{task.on_grid} is not possible: {error}"
-    names = algorithms_of(task.collective)
-    others = ", ".join(name for name in names if replace(task, algorithm=name).is_accepted)
-    other = f", or another algorithm: {others}" if others else ""
-    return what, f"use another grid of GPUs{other}"

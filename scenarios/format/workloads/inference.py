@@ -42,36 +42,25 @@ class InferenceWorkload(Work):
     generator: ClassVar[Generator] = Generator.AGENT
     size_scale: ClassVar[float] = 1.0
 
-    inference: ConfigurationFile = Field(
-        description="the model that is served: a training configuration, as for an iteration"
-    )
-    requests: Count = Field(default=100, le=MOST_REQUESTS, description="how many requests arrive")
-    rate: float = Field(
-        gt=0,
-        le=MOST_REQUEST_RATE,
-        strict=True,
-        description="requests in a second of the real platform, on average over all HB domains",
-    )
-    prompt: Count = Field(default=1024, le=MOST_TOKENS, description="tokens of a mean prompt")
-    prompt_variation: float = Field(
-        default=0.0,
-        ge=0,
-        le=MOST_VARIATION,
-        strict=True,
-        description="standard deviation of the tokens over their mean, log-normal; 0: all the same",
-    )
-    token_size: Size | None = Field(
-        default=None,
-        description="bytes of a token's KV cache; default: keys and values of 16 bit of every "
-        "head in every layer",
-    )
-    tensor: Degree | None = Field(
-        default=None, description="GPUs of a replica of the model; default: a whole HB domain"
-    )
-    seed: Seed = Field(default=0, description="draws arrivals, prompts, and where they are decoded")
-    time_dilation: Scale = Field(
-        description="emulated seconds for each second on the real platform, of arrivals as well"
-    )
+    inference: ConfigurationFile
+    """the model that is served: a training configuration, as for an iteration"""
+    requests: Count = Field(default=100, le=MOST_REQUESTS)
+    """how many requests arrive"""
+    rate: float = Field(gt=0, le=MOST_REQUEST_RATE, strict=True)
+    """requests in a second of the real platform, on average over all HB domains"""
+    prompt: Count = Field(default=1024, le=MOST_TOKENS)
+    """tokens of a mean prompt"""
+    prompt_variation: float = Field(default=0.0, ge=0, le=MOST_VARIATION, strict=True)
+    """standard deviation of the tokens over their mean, log-normal; 0: all the same"""
+    token_size: Size | None = None
+    """bytes of a token's KV cache; default: keys and values of 16 bit of every head in every
+    layer"""
+    tensor: Degree | None = None
+    """GPUs of a replica of the model; default: a whole HB domain"""
+    seed: Seed = 0
+    """draws arrivals, prompts, and where they are decoded"""
+    time_dilation: Scale
+    """emulated seconds for each second on the real platform, of arrivals as well"""
     kinds: OnFabrics = tuple(FabricKind)
 
     def task(self, spec: FabricSpec) -> RequestLoad:
@@ -87,8 +76,20 @@ class InferenceWorkload(Work):
             what = f"must be at least {LEAST_DOMAINS} for inference, got {grid.domains}"
             yield Issue(("fabric", "domains"), what, "answers come from another HB domain")
             return
-        for key, what, hint in _problems(self._load(grid), self.time_dilation):
-            yield Issue((*place, key), what, hint)
+        load, requests = self._load(grid), (*place, "requests")
+        if grid.size % load.tensor:
+            what = f"must divide domain_size, {grid.size}, got {load.tensor}"
+            yield Issue((*place, "tensor"), what, f"use a divisor of {grid.size}")
+        if (count := self.requests * load.tensor) > MOST_TRANSFERS:
+            what = f"must make at most {MOST_TRANSFERS} transfers, got {count}"
+            of = f"{self.requests} requests of {load.tensor} GPUs"
+            yield Issue(requests, f"{what}: {of}", "use fewer")
+        if load.size_bytes > MOST_PAIR_BYTES:
+            what = f"KV caches must have at most 1 PB, got {load.size_bytes:.3g} bytes"
+            yield Issue(requests, what, "use fewer, or shorter prompts")
+        if (last_s := load.last_arrival_s * max(1.0, self.time_dilation)) > MOST_S:
+            what = f"last request must arrive within a day, got {last_s:.3g} s"
+            yield Issue((*place, "rate"), what, "use a higher one, or fewer requests")
 
     def _load(self, grid: JobGrid) -> RequestLoad:
         # The model of training is imported only where there is a request load.
@@ -108,20 +109,3 @@ class InferenceWorkload(Work):
             domain_size=grid.size,
             remarks=tuple(model_remarks(path)),
         )
-
-
-def _problems(load: RequestLoad, time_dilation: float) -> Iterator[tuple[str, str, str]]:
-    """Yield each key that does not fit the others, the issue, and a hint."""
-    tensor, size, requests = load.tensor, load.domain_size, load.arrivals.requests
-    if size % tensor:
-        what = f"must divide domain_size, {size}, got {tensor}"
-        yield "tensor", what, f"use a divisor of {size}"
-    if (count := requests * tensor) > MOST_TRANSFERS:
-        what = f"must make at most {MOST_TRANSFERS} transfers, got {count}"
-        yield "requests", f"{what}: {requests} requests of {tensor} GPUs", "use fewer"
-    if load.size_bytes > MOST_PAIR_BYTES:
-        what = f"KV caches must have at most 1 PB, got {load.size_bytes:.3g} bytes"
-        yield "requests", what, "use fewer, or shorter prompts"
-    if (last_s := load.last_arrival_s * max(1.0, time_dilation)) > MOST_S:
-        what = f"last request must arrive within a day, got {last_s:.3g} s"
-        yield "rate", what, "use a higher one, or fewer requests"

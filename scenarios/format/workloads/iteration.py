@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
-
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from scenarios.format.files import ConfigurationFile, configuration_name
@@ -40,32 +38,30 @@ class IterationWork(Work):
     file_keys = ("iteration",)
     excludes: ClassVar[Excludes] = no_result("an iteration")
 
-    iteration: ConfigurationFile = Field(
-        description="a training configuration: a shipped name (`gpt-146b`), a YAML file, or a "
-        "model's `config.json`, its path from the scenario's folder"
-    )
-    batch: Batch | None = Field(
-        default=None, description="sequences of a whole iteration; default: the configuration's"
-    )
-    gpus: Gpus | None = Field(default=None, description="the same, GPUs")
-    sequence: Tokens | None = Field(default=None, description="the same, tokens of a sequence")
-    platform: Platform | None = Field(default=None, description="the same, platform")
-    tensor: Degree | None = Field(
-        default=None, description="tensor parallel degree here; default: by the rules"
-    )
-    pipeline: Degree | None = Field(default=None, description="the same, pipeline parallel")
-    expert: Degree | None = Field(default=None, description="the same, expert parallel")
-    microbatches: Degree | None = Field(
-        default=None, description="microbatches here; default: as many as keep the bubble's share"
-    )
-    layers: Degree = Field(
-        default=1, description="layers of a stage's chunk here; each stands for several"
-    )
-    zero: Flag = Field(
-        default=True,
-        description="ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO, of the "
-        "configuration's stage); `false`: AllReduce, then the step",
-    )
+    iteration: ConfigurationFile
+    """a training configuration: a shipped name (`gpt-146b`), a YAML file, or a model's
+    `config.json`, its path from the scenario's folder"""
+    batch: Batch | None = None
+    """sequences of a whole iteration; default: the configuration's"""
+    gpus: Gpus | None = None
+    """the same, GPUs"""
+    sequence: Tokens | None = None
+    """the same, tokens of a sequence"""
+    platform: Platform | None = None
+    """the same, platform"""
+    tensor: Degree | None = None
+    """tensor parallel degree here; default: by the rules"""
+    pipeline: Degree | None = None
+    """the same, pipeline parallel"""
+    expert: Degree | None = None
+    """the same, expert parallel"""
+    microbatches: Degree | None = None
+    """microbatches here; default: as many as keep the bubble's share"""
+    layers: Degree = 1
+    """layers of a stage's chunk here; each stands for several"""
+    zero: Flag = True
+    """ReduceScatter of the gradients, optimizer's step, AllGather (ZeRO, of the configuration's
+    stage); `false`: AllReduce, then the step"""
 
     def task(self, spec: FabricSpec) -> "Iteration":
         """Return the iteration on a fabric; raises `NoReduction`, or `InputError`."""

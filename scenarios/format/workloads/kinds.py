@@ -49,9 +49,8 @@ class JobsWork(Work):
         ),
         "faults": ("cannot be combined with several jobs", "use a workload with a communicator"),
     }
-    jobs: tuple[AnyJob, ...] = Field(
-        max_length=MOST_JOBS, description="the jobs, which begin together; their keys are below"
-    )
+    jobs: tuple[AnyJob, ...] = Field(max_length=MOST_JOBS)
+    """the jobs, which begin together; their keys are below"""
 
     @model_validator(mode="after")
     def _jobs_have_names(self) -> Self:

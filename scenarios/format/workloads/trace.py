@@ -34,20 +34,17 @@ class TraceWork(Work):
     file_keys = ("trace",)
     excludes: ClassVar[Excludes] = no_result("a trace")
 
-    trace: File = Field(
-        description="a file, its path from the scenario's folder; with a file for each rank, the "
-        "folder or one of them"
+    trace: File
+    """a file, its path from the scenario's folder; with a file for each rank, the folder or one of
+    them"""
+    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = (
+        PlacementRule.WRAP
     )
-    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = Field(
-        default=PlacementRule.WRAP,
-        description="the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers; "
-        "required where ranks are more than GPUs",
-    )
-    size: Size | None = Field(
-        default=None,
-        description="MSCCL XML, MSCCL++ plan, Chakra in chunks: the size of the collective; byte "
-        "matrix: the bytes that a 1 stands for",
-    )
+    """the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers; required where ranks
+    are more than GPUs"""
+    size: Size | None = None
+    """MSCCL XML, MSCCL++ plan, Chakra in chunks: the size of the collective; byte matrix: the bytes
+    that a 1 stands for"""
 
     def task(self, spec: FabricSpec) -> "Replay":
         """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
@@ -111,11 +108,8 @@ class TraceJob(TraceWork, JobPlace):
     """A job that replays a trace."""
 
 
-Version = tuple[int, ...]
-"""Modification time, size and inode of a file; empty if the file cannot be read."""
-
-
-def _version(path: Path) -> Version:
+def _version(path: Path) -> tuple[int, ...]:
+    """Modification time, size and inode of a file; empty if the file cannot be read."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -124,7 +118,7 @@ def _version(path: Path) -> Version:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _versions: tuple[Version, ...], defaults: Defaults) -> Trace:
+def _read(path: Path, _versions: tuple[tuple[int, ...], ...], defaults: Defaults) -> Trace:
     from traffic_gen.traces.reading import read_trace
 
     return read_trace(path, defaults)

@@ -84,14 +84,11 @@ def whole_grid_needed(place: Place, key: str) -> Issue:
 class BySize(Strict):
     """A workload of data alone: its sizes are scaled, or its time, and any generator sends it."""
 
-    size_scale: SizeScale = Field(
-        default=1.0, description="all sizes are divided by this; `auto`: about 3 s an execution"
-    )
-    time_dilation: Scale | Literal["auto"] | None = Field(
-        default=None,
-        description="instead of `size_scale`: emulated seconds for each second on the real "
-        "platform; `auto`: as few as the error budget allows",
-    )
+    size_scale: SizeScale = 1.0
+    """all sizes are divided by this; `auto`: about 3 s an execution"""
+    time_dilation: Scale | Literal["auto"] | None = None
+    """instead of `size_scale`: emulated seconds for each second on the real platform; `auto`: as
+    few as the error budget allows"""
     generator: Generator = Field(
         default=Generator.AGENT, description=f"what sends: {listed(Generator)}"
     )
@@ -107,11 +104,9 @@ class ByTime(Strict):
     generator: ClassVar[Generator] = Generator.AGENT
     size_scale: ClassVar[float] = 1.0
 
-    time_dilation: Scale | Literal["auto"] = Field(
-        default="auto",
-        description="emulated seconds for each second on the real platform, of compute as well; "
-        "`auto`: as few as the error budget allows",
-    )
+    time_dilation: Scale | Literal["auto"] = "auto"
+    """emulated seconds for each second on the real platform, of compute as well; `auto`: as few as
+    the error budget allows"""
     kinds: OnFabrics = tuple(FabricKind)
 
 
@@ -121,13 +116,12 @@ class JobPlace(Strict):
     # All jobs of a workload have its generator.
     generator: ClassVar[Generator] = Generator.AGENT
 
-    name: ShortName = Field(description="the job's name, for cases and tables")
-    domains: Span | None = Field(
-        default=None, description="its HB domains, from 0: `2`, or `0-1`; default: all"
-    )
-    rails: Span | None = Field(
-        default=None, description="its GPUs in each of them: `2`, or `0-3`; default: all"
-    )
+    name: ShortName
+    """the job's name, for cases and tables"""
+    domains: Span | None = None
+    """its HB domains, from 0: `2`, or `0-1`; default: all"""
+    rails: Span | None = None
+    """its GPUs in each of them: `2`, or `0-3`; default: all"""
 
     def partition(self, grid: JobGrid) -> Partition:
         """Return the job's partition of a grid; without spans, the whole grid."""
