@@ -9,12 +9,11 @@ and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a
 import re
 from io import StringIO
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Trace
 from traffic_gen.traces.formats.nodes import (
     MOST_RANKS,
     Defaults,
     Malformed,
-    Node,
     Nodes,
     require_bytes,
     require_nodes,
@@ -51,8 +50,7 @@ def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     for rank, (place, row) in enumerate(rows):
         for peer, size_bytes in enumerate(row):
             if size_bytes and peer != rank:
-                nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes))
-                nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank))
+                nodes.message(rank, peer, place, size_bytes)
     return nodes.trace(FORMAT)
 
 

@@ -86,9 +86,7 @@ def _connect(nodes: Nodes, matched: re.Match[str], counts: Counter[str], place: 
     seconds = float(given["start"]) / PS_PER_S
     if seconds > MOST_SECONDS:
         raise Malformed(place, f"must start within a day, got {seconds:.3g} s")
-    tag = counts["Connections"]
-    send = nodes.add(Node(NodeKind.SEND, source, place, to, size_bytes, tag))
-    nodes.add(Node(NodeKind.RECEIVE, to, place, source, tag=tag))
+    send = nodes.message(source, to, place, size_bytes, tag=counts["Connections"])
     if seconds:
         nodes.wait(send, nodes.add(Node(NodeKind.COMPUTE, source, place, seconds=seconds)))
     counts["prio"] += "prio" in given

@@ -1,6 +1,6 @@
 """Nodes of a trace, collected one at a time by a reader of a text format, within bounds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -123,11 +123,20 @@ class Nodes:
     operations: list[Operation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def add(self, node: Node) -> int:
-        """Add a node; return its number."""
-        require_nodes(len(self.added) + 1, node.line)
+    def add(self, node: Node, after: Iterable[int] = ()) -> int:
+        """Add a node, which waits for the end of others of its rank; return its number."""
+        number = len(self.added)
+        require_nodes(number + 1, node.line)
         self.added.append(node)
-        return len(self.added) - 1
+        for earlier in after:
+            self.wait(number, earlier)
+        return number
+
+    def message(self, source: int, to: int, line: int, size_bytes: int, tag: int = 0) -> int:
+        """Add a send and its receive; return the send's number."""
+        send = self.add(Node(NodeKind.SEND, source, line, to, size_bytes, tag))
+        self.add(Node(NodeKind.RECEIVE, to, line, source, tag=tag))
+        return send
 
     def wait(self, later: int, earlier: int) -> None:
         """Let a node wait for the end of another node of its rank."""
