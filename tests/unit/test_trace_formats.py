@@ -14,7 +14,7 @@ from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below, same
-from traffic_gen.traces.formats import msccl_proof
+from traffic_gen.traces.formats import msccl
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
 from traffic_gen.traces.replay import Replay
@@ -510,7 +510,7 @@ def test_an_msccl_step_of_too_many_bytes_is_refused() -> None:
 
 
 def test_msccl_steps_that_a_proof_has_no_room_for_are_refused() -> None:
-    with patch.object(msccl_proof, "MOST_ENDS", 10), pytest.raises(Malformed, match="got 11"):
+    with patch.object(msccl, "MOST_ENDS", 10), pytest.raises(Malformed, match="got 11"):
         trace_in([passed_on(0)], GIVEN)
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
-from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm
-from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Cells, Execution
+from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm, Cells
+from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_bytes
 
 FORMAT = "MSCCL++ plan"
@@ -332,11 +332,8 @@ class _Block:
         if number == MOST_PLAN_NODES:
             most = f"must have at most {MOST_PLAN_NODES} messages and steps"
             item.refuse(f"{most}, with those before")
-        self.nodes.add(node._replace(line=number))
         self.execution.items.append(item)
-        for earlier in after:
-            self.nodes.wait(number, earlier)
-        return number
+        return self.nodes.add(node._replace(line=number), after)
 
     def _message(
         self, item: Item, source: int, to: int, size_bytes: int, after: Sequence[int]
@@ -367,14 +364,16 @@ class _Block:
         """Read an operation that moves data, with all of its pairs of buffers, or as a sum."""
         is_port = item.has("channel_type") and item.text("channel_type") == "port"
         type_ = "port" if is_port else "memory"
-        sources = [
-            self._buffer(item, one, type_, is_remote=number >= kind.remote_sources)
-            for number, one in enumerate(item.each("src_buff"))
-        ]
-        targets = [
-            self._buffer(item, one, type_, is_remote=number >= kind.remote_targets)
-            for number, one in enumerate(item.each("dst_buff"))
-        ]
+        sources, targets = (
+            [
+                self._buffer(item, one, type_, is_remote=number >= first_remote)
+                for number, one in enumerate(item.each(key))
+            ]
+            for key, first_remote in (
+                ("src_buff", kind.remote_sources),
+                ("dst_buff", kind.remote_targets),
+            )
+        )
         if not sources or not targets or (kind.pairs and len(sources) != len(targets)):
             item.refuse(f"has {len(sources)} sources and {len(targets)} targets")
         if len({cells.size for cells in (*sources, *targets)}) > 1 and not kind.pairs:
@@ -410,26 +409,24 @@ class _Block:
             begin = asked if begin is None else begin
             size_bytes = self._bytes(source, is_packet=False)
             answer, here = self._message(item, source.gpu, self.rank, size_bytes, [there])
-            slots.append(execution.read(answer, answer, source))
+            slots.append(execution.will_read(answer, answer, source))
             arrived.append(here)
         node = self._compute(item, arrived)
-        packets = kind.packet_sources
         for number, source in enumerate(sources[: kind.remote_sources]):
-            slots.append(execution.read(node, node, source, is_packet=number >= packets))
-        total = execution.add(node, slots)
+            is_packet = number >= kind.packet_sources
+            slots.append(execution.will_read(node, node, source, is_packet=is_packet))
+        total, first = execution.will_add(node, slots), node if begin is None else begin
         for number, target in enumerate(targets[: kind.remote_targets]):
-            first = node if begin is None else begin
-            execution.write(
-                first, node, node, target, total, is_packet=number >= kind.packet_targets
-            )
+            is_packet = number >= kind.packet_targets
+            execution.writes[node].append(Access(first, node, node, target, total, is_packet))
         ends = list[int]()
         for target in targets[kind.remote_targets :]:
             is_packet = kind.packet_targets != NO
             size_bytes = self._bytes(target, is_packet=is_packet)
             send, received = self._message(item, self.rank, target.gpu, size_bytes, [node])
             if kind.pairs:
-                execution.read(node, send, sources[0])
-            execution.write(send, send, received, target, total, is_packet=is_packet)
+                execution.will_read(node, send, sources[0])
+            execution.writes[send].append(Access(send, send, received, target, total, is_packet))
             self.put[channel or ("memory", target.gpu)].append(received)
             ends.append(send)
         if channel:
