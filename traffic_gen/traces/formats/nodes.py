@@ -61,11 +61,10 @@ def require_ranks(count: int, place: int | str) -> int:
     return count
 
 
-def require_nodes(count: int, place: int | str, *, file: int = 0) -> None:
+def require_nodes(count: int, place: int | str) -> None:
     """Raise `Malformed` for more nodes than fit into memory."""
     if count > MOST_NODES:
-        what = f"must have at most {MOST_NODES} nodes, got {count} or more"
-        raise Malformed(place, what, file=file)
+        raise Malformed(place, f"must have at most {MOST_NODES} nodes, got {count} or more")
 
 
 def require_bytes(count: int, place: int | str) -> int:
