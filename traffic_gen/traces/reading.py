@@ -36,6 +36,7 @@ from traffic_gen.traces.formats.nodes import (
     Defaults,
     Malformed,
     of_file,
+    require_ranks,
 )
 
 # Limit of lines: a trace may not have more nodes and dependencies.
@@ -183,6 +184,7 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
 
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
+    require_ranks(len(contents), "")
     contents = _unpacked(contents)
     if chakra.is_chakra(contents[0]):
         return chakra.read_chakra(contents, defaults)

@@ -17,14 +17,7 @@ from model.workload.transfers.columns import starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
-from traffic_gen.traces.formats.nodes import (
-    NO_DEFAULTS,
-    Defaults,
-    Malformed,
-    of_file,
-    require_nodes,
-    require_ranks,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
 # Nodes that begin within this many bytes are read together.
 BATCH_BYTES = 2**24
@@ -61,9 +54,8 @@ def is_chakra(content: bytes) -> bool:
     return offset == end or (ATTRIBUTE in keys and len(begin) < end)
 
 
-def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
+def read_chakra(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
-    require_ranks(len(files), "")
     frames = _Frames(files)
     source = Source(frames.rank, frames.place, range(len(files)))
     return Assembly(source, frames.columns(), given).trace()

@@ -17,15 +17,7 @@ import re
 from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.nodes import (
-    MOST_SECONDS,
-    Defaults,
-    Malformed,
-    Node,
-    Nodes,
-    require_bytes,
-    require_ranks,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
 NUMBER = r"[0-9]{1,18}"
 STATEMENT = re.compile(
@@ -114,19 +106,15 @@ class _Reader:
         label, what, size, peer, tag, nanoseconds, places = matched.groups(default="")
         self.placed += bool(places)
         if not what:
-            seconds = int(nanoseconds) / 1e9
-            if seconds > MOST_SECONDS:
-                raise Malformed(place, f"must take at most a day, got {seconds:.3g} s")
-            node = Node(NodeKind.COMPUTE, rank, place, seconds=seconds)
+            node = Node(NodeKind.COMPUTE, rank, place, seconds=int(nanoseconds) / 1e9)
         elif "-1" in (peer, tag):
             raise Malformed(place, "has the wildcard -1 as rank or tag", "name its rank and tag")
         else:
-            size_bytes = require_bytes(int(size), place)
             to, mark = self._known(int(peer), place), int(tag or 0)
             if what == "send":
-                node = Node(NodeKind.SEND, rank, place, to, size_bytes, mark)
+                node = Node(NodeKind.SEND, rank, place, to, int(size), mark)
             else:
-                node = Node(NodeKind.RECEIVE, rank, place, to, tag=mark, room=size_bytes)
+                node = Node(NodeKind.RECEIVE, rank, place, to, tag=mark, room=int(size))
         number = self.nodes.add(node)
         if label in self.labels:
             raise Malformed(place, f"duplicate label {label!r}")

@@ -38,14 +38,7 @@ from traffic_gen.traces.formats.msccl_proof import (
     Memory,
     Value,
 )
-from traffic_gen.traces.formats.nodes import (
-    Defaults,
-    Malformed,
-    Node,
-    Nodes,
-    require_bytes,
-    require_nodes,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_nodes
 
 FORMAT = "MSCCL XML"
 NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -192,8 +185,7 @@ class _Reader:
         if name in CUT and chunks % algorithm.ranks:
             what = f"{name}: {chunks} chunks (nchunksperloop) cannot be divided equally among"
             self._refuse(f"{what} {algorithm.ranks} GPUs")
-        data_bytes = require_bytes(max(1, -(-size_bytes // chunks)), algorithm.line)
-        self.chunk_bytes = data_bytes * PROTOCOLS[protocol]
+        self.chunk_bytes = max(1, -(-size_bytes // chunks)) * PROTOCOLS[protocol]
         self.nodes = Nodes(algorithm.ranks)
 
     def _gpu(self, given: Attributes) -> None:
@@ -248,7 +240,7 @@ class _Reader:
         if receives:
             self._add(step, Node(NodeKind.RECEIVE, gpu, line, block.receive, tag=block.channel))
         if sends:
-            size_bytes = require_bytes(ceil(count * self.chunk_bytes), line)
+            size_bytes = ceil(count * self.chunk_bytes)
             node = Node(NodeKind.SEND, gpu, line, block.send, size_bytes, block.channel)
             self._add(step, node)
         if not receives and not sends:

@@ -123,9 +123,16 @@ class Nodes:
     left_out: list[str] = field(default_factory=list)
 
     def add(self, node: Node, after: Iterable[int] = ()) -> int:
-        """Add a node, which waits for the end of others of its rank; return its number."""
+        """Add a node, which waits for the end of others of its rank; return its number.
+
+        Raises `Malformed` for a node too many, for too many bytes, and for too long a time.
+        """
         number = len(self.added)
         require_nodes(number + 1, node.line)
+        if (most := max(node.size_bytes, node.room)) > MOST_BYTES:
+            require_bytes(most, node.line)
+        if node.seconds > MOST_SECONDS:
+            raise Malformed(node.line, f"time must be at most a day, got {node.seconds:.3g} s")
         self.added.append(node)
         for earlier in after:
             self.wait(number, earlier)
