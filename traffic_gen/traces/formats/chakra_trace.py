@@ -7,7 +7,6 @@ import numpy as np
 
 from model.arrays import Bools, Floats, Ints
 from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
-from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
@@ -276,7 +275,10 @@ class Assembly:
         return operation, tuple(operations)
 
     def _operations_of(self, together: Ints, ranks: tuple[int, ...]) -> Iterator[Operation]:
-        """Yield the operations of a group: `together` has a row of nodes for each of its ranks."""
+        """Yield the operations of a group, from its root on, without one from its first rank.
+
+        `together` has a row of nodes for each of its ranks.
+        """
         columns = self.columns
         types = columns.comm_type[together]
         roots = np.where(np.isin(types, ROOTED), columns.comm_src[together], MISSING)
@@ -291,19 +293,14 @@ class Assembly:
             if not 0 <= type_ < len(COLLECTIVES):
                 what = f"unknown collective (comm_type {type_}); known: 0 to {len(COLLECTIVES) - 1}"
                 raise self.source.at(node, what)
-            collective = COLLECTIVES[type_]
-            whole_bytes = size_bytes * (len(ranks) if collective in GATHERED else 1)
-            yield Operation(collective, whole_bytes, self._rooted(node, collective, ranks))
-
-    def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Begin with the root, if the collective has one: `comm_src`, or the first rank."""
-        root = int(self.columns.comm_src[node])
-        if not collective.has_root or root == MISSING:
-            return ranks
-        if root not in ranks:
-            raise self.source.at(node, f"comm_src {root} must be one of the ranks of its group")
-        place = ranks.index(root)
-        return ranks[place:] + ranks[:place]
+            collective, root = COLLECTIVES[type_], int(columns.comm_src[node])
+            whole_bytes, first = size_bytes * (len(ranks) if collective in GATHERED else 1), 0
+            if collective.has_root and root != MISSING:
+                if root not in ranks:
+                    what = f"comm_src {root} must be one of the ranks of its group"
+                    raise self.source.at(node, what)
+                first = ranks.index(root)
+            yield Operation(collective, whole_bytes, ranks[first:] + ranks[:first])
 
 
 def _waiting(trace: Trace, more: Rows, what: str, missing: int = 0) -> Trace:
