@@ -188,10 +188,8 @@ class Iteration:
         sends = one.forward or not self.strategy.is_inference
         if sends and 0 <= place - step < stages * chunks:
             self._message(NodeKind.RECEIVE, stage, -step, replace(one, chunk=place), part)
-        if one.forward:
-            self._passes(part, FORWARD, stage)
-        else:
-            self._passes(part[::-1], BACKWARD, stage)
+        layers, numbers = (part, FORWARD) if one.forward else (part[::-1], BACKWARD)
+        self._passes(layers, numbers, stage)
         if sends and 0 <= place + step < stages * chunks:
             self._message(NodeKind.SEND, stage, step, replace(one, chunk=place + step), part)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
-from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm, Cells
+from traffic_gen.traces.formats.msccl_proof import CUSTOM, RESULTS, Algorithm, Cells
 from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_bytes
 
@@ -170,8 +170,7 @@ class _Reader:
         most = max(buffers[0]["i"], buffers[0]["o"])
         if not most:
             plan.refuse("must have chunks of input or output")
-        known = named if named in RESULTS else "custom"
-        in_place = plan.truth("inplace")
+        known, in_place = named if named in RESULTS else CUSTOM, plan.truth("inplace")
         algorithm = Algorithm(1, known, len(self.gpus), most, in_place, buffers)
         if sum(map(algorithm.input_chunks, buffers)) > MOST_MOVED:
             plan.refuse(f"must have at most {MOST_MOVED} parts of chunks as input of all GPUs")
