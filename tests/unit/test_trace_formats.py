@@ -14,7 +14,7 @@ from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below, same
-from traffic_gen.traces.formats import msccl_proof
+from traffic_gen.traces.formats import msccl
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
 from traffic_gen.traces.replay import Replay
@@ -103,6 +103,8 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
         (CONNECTIONS.replace("1->2", "1->3"), ":6", "node must be 0 to 2, got 3"),
         (CONNECTIONS.replace("size 3000", "size 0"), ":6", "needs a start, and a size"),
         (CONNECTIONS.replace("start 0 size 3000", "size 3000"), ":6", "needs a start, and a size"),
+        (CONNECTIONS.replace("start 0 size 3", f"start {10**17} size 3"), ":6", "time must be at"),
+        (CONNECTIONS.replace("size 3000", f"size {10**17}"), ":6", "must be 0 to 281474976710656"),
         (CONNECTIONS.replace("start 0 size 3", "trigger 1 size 3"), ":6", "waits for a trigger"),
         (CONNECTIONS.replace("prio", "weight"), ":4", "must be a key and a number, got 'weight 2'"),
         (CONNECTIONS.replace("prio 2", "prio 2 prio 3"), ":4", "has a key twice"),
@@ -290,6 +292,7 @@ def test_an_msccl_algorithm_sends_its_chunks() -> None:
         ("layers.txt", ("\n3\n", "\n1099511627776\n"), ":2", "must be the number of layers, 3"),
         ("layers.txt", ("all_gpus: 4", "all_gpus: " + "4" * 4301), ":1", "must be a key and"),
         ("layers.txt", ("mlp\t-1\t", "mlp\t"), ":5", "must have 12 columns, got 11"),
+        ("layers.txt", ("500000", "9" * 18), ":4", "time must be at most a day, got 1e+09 s"),
         ("layers.txt", ("500000", "5e5"), ":4", "must be a number, got '5e5'"),
         ("layers.txt", ("ALLREDUCE\t24", "REDUCE\t24"), ":4", "unknown operation 'REDUCE'"),
         ("ring-all-gather.xml", ('ngpus="4"', 'ngpus="99999999"'), ":2", "ngpus must be 1 to 4096"),
@@ -510,7 +513,7 @@ def test_an_msccl_step_of_too_many_bytes_is_refused() -> None:
 
 
 def test_msccl_steps_that_a_proof_has_no_room_for_are_refused() -> None:
-    with patch.object(msccl_proof, "MOST_ENDS", 10), pytest.raises(Malformed, match="got 11"):
+    with patch.object(msccl, "MOST_ENDS", 10), pytest.raises(Malformed, match="got 11"):
         trace_in([passed_on(0)], GIVEN)
 
 

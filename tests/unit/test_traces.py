@@ -202,7 +202,7 @@ def test_a_goal_schedule() -> None:
         (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "duplicate num_ranks"),
         (("num_ranks 3", "num_ranks 2"), ":12", "rank must be 0 to 1, got 2"),
         (("1000b to 1", "999999999999999999b to 1"), ":4", "must be 0 to"),
-        (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "must take at most a day"),
+        (("calc 2000 cpu 1", "calc 99999999999999999"), ":5", "time must be at most a day"),
         (("calc 2000", "clac 2000"), ":5", "unknown statement 'b: clac 2000 cpu 1'"),
         (("b requires a\nc:", "b requires z\nc:"), ":6", "unknown label 'z'"),
         (("10b to 0", "10b to 2"), ":7", "receive of rank 0 from rank 1 has no send"),
@@ -324,7 +324,7 @@ def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], byte
 def test_too_many_chakra_nodes_are_refused_in_the_file_that_has_them() -> None:
     files = chakra_files(trace_in([GOAL.encode()]))
     with patch.object(nodes, "MOST_NODES", 4), pytest.raises(Malformed) as refused:
-        chakra.read_chakra(files)
+        chakra.read_chakra(files, NO_DEFAULTS)
     assert refused.value.what.startswith("must have at most 4 nodes")
     assert refused.value.file == 1
 

@@ -17,7 +17,6 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.machines import TWO_CORES
 from traffic_gen.traces import reading
-from traffic_gen.traces.description import description
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import Node, Nodes
 from traffic_gen.traces.rank_placement import PlacementRule, placed
@@ -79,7 +78,7 @@ def test_check_describes_groups_by_size_and_place() -> None:
         nodes.add(Node(NodeKind.RECEIVE, peer, 0, peer=rank))
     grid = JobGrid(2, 2)
     gpu_of = placed(PlacementRule.WRAP, 6, grid)
-    assert list(description(nodes.trace("made"), gpu_of, grid)) == [
+    assert list(Replay(nodes.trace("made"), "x", gpu_of, grid).details) == [
         "ranks: 6 on 4 GPUs",
         "groups: 2 of 2 ranks (in one HB domain), 1 of 2 ranks (on one GPU), "
         "1 of 3 ranks (across domains and rails), 1 of 6 ranks (all)",

@@ -25,7 +25,8 @@ def traces(
     nodes = Nodes(ranks=ranks)
     of_rank: list[list[int]] = [[] for _ in range(ranks)]
     if NodeKind.SEND in kinds:
-        added = [_message(nodes, 0, to, 100, tag=0, place=0) for to in (1, ranks - 1)]
+        sends = [nodes.message(0, to, 0, 100) for to in (1, ranks - 1)]
+        added = [[send, send + 1] for send in sends]
     else:
         added = [_collective(nodes, Collective.ALL_REDUCE, 100, range(ranks), place=0)]
     for place in range(draw(st.integers(0, 14))):
@@ -53,14 +54,8 @@ def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int, fewest: in
         ranks = sorted(group)
         return _collective(nodes, collective, size_bytes, ranks[root:] + ranks[:root], place)
     peer, tag = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 2))
-    return _message(nodes, rank, peer, size_bytes, tag, place)
-
-
-def _message(
-    nodes: Nodes, rank: int, peer: int, size_bytes: int, tag: int, place: int
-) -> list[int]:
-    send = nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes, tag=tag))
-    return [send, nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank, tag=tag))]
+    send = nodes.message(rank, peer, place, size_bytes, tag)
+    return [send, send + 1]
 
 
 def _collective(

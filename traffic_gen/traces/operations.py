@@ -87,24 +87,16 @@ class _Building:
                 self.carried[e] and transfers[e].source == transfer.source for e in transfer.after
             )
             self._add(transfer, begins=not own)
-        ends = list(map(self._end, range(len(self.gpu_of))))
+        ends = list[Ends]()
+        for place, begins in enumerate(self.begins):
+            last = tuple(sorted(self.seen[place] - self.awaited[place]))
+            ends.append(last if self.entries[place] else union([begins, last]))
         columns = np.array(self.steps, np.int64).reshape(len(self.steps), 4).T.copy()
-        source, destination, size_bytes, ready = columns
-        return Pattern(
-            source=source,
-            destination=destination,
-            size_bytes=size_bytes,
-            ready=ready,
-            after=Rows.of([_within(waits) for waits in self.after]),
-            begins=Rows.of([_places(waits) for waits in self.after]),
-            entries=Rows.of(self.entries),
-            ends=Rows.of([_within(waits) for waits in ends]),
-            awaited=Rows.of([_places(waits) for waits in ends]),
-        )
-
-    def _end(self, place: int) -> Ends:
-        last = tuple(sorted(self.seen[place] - self.awaited[place]))
-        return last if self.entries[place] else union([self.begins[place], last])
+        source, to, size_bytes, ready = columns
+        after, begins_of = _split(self.after)
+        own_ends, awaited = _split(ends)
+        entries = Rows.of(self.entries)
+        return Pattern(source, to, size_bytes, ready, after, begins_of, entries, own_ends, awaited)
 
     def _add(self, transfer: Transfer, *, begins: bool) -> None:
         """Add one transfer; one that `begins` its sender's part waits as the sender's node."""
@@ -127,12 +119,10 @@ class _Building:
             self.seen[place].update(self.done[-1])
 
 
-def _within(waits: Ends) -> Ends:
-    return tuple(number for number in waits if number >= 0)
-
-
-def _places(waits: Ends) -> Ends:
-    return tuple(-1 - number for number in waits if number < 0)
+def _split(waits: Sequence[Ends]) -> tuple[Rows, Rows]:
+    """Return the transfers among what is waited for, and the places."""
+    transfers = [[number for number in row if number >= 0] for row in waits]
+    return Rows.of(transfers), Rows.of([[-1 - one for one in row if one < 0] for row in waits])
 
 
 def union(parts: Sequence[Ends]) -> Ends:

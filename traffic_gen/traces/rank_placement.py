@@ -24,8 +24,6 @@ def placed(rule: PlacementRule | tuple[int, ...], ranks: int, grid: JobGrid) -> 
     GPU of each rank. Raises `ValueError` if it does not fit.
     """
     gpus, numbers = grid.gpus, np.arange(ranks)
-    if isinstance(rule, tuple):
-        return _listed(rule, ranks, gpus)
     match rule:
         case PlacementRule.WRAP:
             return numbers % gpus
@@ -33,11 +31,8 @@ def placed(rule: PlacementRule | tuple[int, ...], ranks: int, grid: JobGrid) -> 
             return numbers // -(-ranks // gpus)
         case PlacementRule.RAILS:
             return np.lexsort(grid.places)[numbers % gpus]
-
-
-def _listed(listed: tuple[int, ...], ranks: int, gpus: int) -> Ints:
-    if len(listed) != ranks:
-        raise ValueError(f"must list {ranks} GPUs, one for each rank, got {len(listed)}")
-    if max(listed) >= gpus:
-        raise ValueError(f"must be GPUs 0 to {gpus - 1}, got {max(listed)}")
-    return np.array(listed)
+    if len(rule) != ranks:
+        raise ValueError(f"must list {ranks} GPUs, one for each rank, got {len(rule)}")
+    if max(rule) >= gpus:
+        raise ValueError(f"must be GPUs 0 to {gpus - 1}, got {max(rule)}")
+    return np.array(rule)

@@ -36,6 +36,7 @@ from traffic_gen.traces.formats.nodes import (
     Defaults,
     Malformed,
     of_file,
+    require_ranks,
 )
 
 # Limit of lines: a trace may not have more nodes and dependencies.
@@ -112,57 +113,42 @@ def files_of(path: Path) -> list[Path]:
     Other tools have files in JSON, too: one that is no member of a whole set is a trace alone.
     """
     if os.path.isdir(path):
-        sets = _sets(path)
-        if not sets and (profiles := _profiles(path)):
+        sets, profiles = _files_in(path)
+        if not sets and profiles:
             return profiles
         binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
         if len(chosen := binary or sets) != 1:
             what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
             raise InputError(Problem(str(path), what, "name a file of one of them" * bool(chosen)))
         return _in_order(path, *chosen.values())
-    if PROFILE.fullmatch(path.name) and os.path.exists(path):
-        return _profiles(path.parent)
-    named = OF_A_RANK.fullmatch(path.name)
-    if not os.path.lexists(path):
-        return _by_prefix(path)
-    if named is None or not os.path.exists(path):
+    named, exists = OF_A_RANK.fullmatch(path.name), os.path.lexists(path)
+    if exists and PROFILE.fullmatch(path.name):
+        return _files_in(path.parent)[1]
+    if (exists and named is None) or not os.path.isdir(path.parent):
         return [path]
-    ranks = _sets(path.parent)[named["name"], named["form"]]
-    if named["form"] == "json" and set(ranks) != set(range(len(ranks))):
+    # What is no file may be what the names of all files begin with.
+    key = (named["name"], named["form"]) if exists and named else (f"{path.name}.", "et")
+    ranks = _files_in(path.parent)[0].get(key, {})
+    if not ranks or (key[1] == "json" and set(ranks) != set(range(len(ranks)))):
         return [path]
     return _in_order(path.parent, ranks)
 
 
-def _by_prefix(path: Path) -> list[Path]:
-    """Return the files whose names a path begins, or the path, if there are none."""
-    sets = _sets(path.parent) if os.path.isdir(path.parent) else {}
-    ranks = sets.get((f"{path.name}.", "et"), {})
-    return _in_order(path.parent, ranks) if ranks else [path]
-
-
-def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:
-    """Return the files of each name and form in a folder, by rank."""
+def _files_in(folder: Path) -> tuple[dict[tuple[str, str], dict[int, Path]], list[Path]]:
+    """Return the files of each name and form in a folder, by rank; then the profiles."""
     sets: dict[tuple[str, str], dict[int, Path]] = {}
-    for file in _names(folder):
-        if named := OF_A_RANK.fullmatch(file):
+    try:
+        files = [folder / name for name in sorted(os.listdir(folder))]
+    except OSError as error:
+        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
+    for file in files:
+        if named := OF_A_RANK.fullmatch(file.name):
             ranks = sets.setdefault((named["name"], named["form"]), {})
             if (rank := int(named["rank"])) in ranks:
                 what = f"duplicate rank {rank}, also in {ranks[rank].name}"
-                raise InputError(Problem(str(folder / file), what, "leave one of them out"))
-            ranks[rank] = folder / file
-    return sets
-
-
-def _profiles(folder: Path) -> list[Path]:
-    """Return the profiles in a folder, which say themselves of which rank they are."""
-    return [folder / name for name in _names(folder) if PROFILE.fullmatch(name)]
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
+                raise InputError(Problem(str(file), what, "leave one of them out"))
+            ranks[rank] = file
+    return sets, [file for file in files if PROFILE.fullmatch(file.name)]
 
 
 def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:
@@ -181,7 +167,14 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
     plain, left = list[bytes](), MOST_BYTES
     for file, content in enumerate(contents):
         with of_file(file):
-            plain.append(_decompressed(content, left) if content.startswith(GZIP) else content)
+            try:
+                # A byte more than the limit is enough to refuse it.
+                packed = gzip.GzipFile(fileobj=BytesIO(content))
+                plain.append(packed.read(left + 1) if content.startswith(GZIP) else content)
+            except EOFError:
+                raise Malformed(": byte 0", "compressed data ends early") from None
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
             left -= len(plain[-1])
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
@@ -189,18 +182,9 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
     return plain
 
 
-def _decompressed(content: bytes, most_bytes: int) -> bytes:
-    """Return what a gzipped file contains, a byte more than the limit at most."""
-    try:
-        return gzip.GzipFile(fileobj=BytesIO(content)).read(most_bytes + 1)
-    except EOFError:
-        raise Malformed(": byte 0", "compressed data ends early") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
-
-
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:
     """Read a trace from the content of its files; raise `Malformed` for any other content."""
+    require_ranks(len(contents), "")
     contents = _unpacked(contents)
     if chakra.is_chakra(contents[0]):
         return chakra.read_chakra(contents, defaults)

@@ -5,7 +5,7 @@ and the receive's dependencies have ended. A message is sent whether its receive
 Between ranks on one GPU, data are handed over without a transfer.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,6 @@ from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
-from traffic_gen.traces.description import description, origin
 from traffic_gen.traces.operations import Pattern, arranged, pattern, union
 from traffic_gen.workloads.task import Task
 
@@ -73,12 +72,14 @@ class Replay(Task):
     @property
     def origin(self) -> str:
         """The trace: its format and size."""
-        return origin(self.trace)
+        trace = self.trace
+        size = f"{trace.ranks} ranks, {len(trace)} nodes, {trace.total_bytes} bytes"
+        return f"of a trace: {trace.format}, {size}"
 
     @property
     def details(self) -> tuple[str, ...]:
         """What is replayed, and what is left out."""
-        return tuple(description(self.trace, self.gpu_of, self.grid))
+        return tuple(_description(self.trace, self.gpu_of, self.grid))
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -100,9 +101,8 @@ class Replay(Task):
 
         Raises `ScheduleError` for more steps than memory holds, or compute of more than a day.
         """
-        if size_scale == time_dilation == 1:
-            return self._whole
-        return self._built(size_scale, time_dilation)
+        is_whole = size_scale == time_dilation == 1
+        return self._whole if is_whole else self._built(size_scale, time_dilation)
 
     @cached_property
     def _whole(self) -> Replayed:
@@ -117,8 +117,59 @@ class Replay(Task):
             gpus=self.grid.gpus,
             size_bytes=max(1, round(self.size_bytes / size_scale)),
             transfers=emission.transfers(),
-            deliveries=emission.deliveries(),
+            deliveries=Deliveries(
+                trace=self.trace,
+                gpu_of=self.gpu_of,
+                size_bytes=emission.sizes,
+                compute_ns=emission.compute_ns,
+                entries=emission.entries,
+                ends=emission.ends,
+            ),
         )
+
+
+def _description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
+    """Yield ranks, groups, bytes by kind, and compute, as `check` says them; then what is left out.
+
+    `gpu_of` has the GPU of each rank; GPUs are numbered domain after domain.
+    """
+    yield f"ranks: {trace.ranks} on {len(np.unique(gpu_of))} GPUs"
+    groups = Counter(
+        (len(group), _place(gpu_of[list(group)], grid, len(group) == trace.ranks))
+        for group in {frozenset(one.ranks) for one in trace.operations}
+    )
+    if groups:
+        counted = (
+            f"{count} of {size} ranks ({place})" for (size, place), count in sorted(groups.items())
+        )
+        yield f"groups: {', '.join(counted)}"
+    sizes = defaultdict[str, list[int]](list)
+    for operation in trace.operations:
+        sizes[operation.collective].append(operation.size_bytes)
+    for collective, of_each in sorted(sizes.items()):
+        yield f"{collective}: {len(of_each)} operations, {sum(of_each)} bytes"
+    sends = np.flatnonzero(trace.kind == NodeKind.SEND)
+    if len(sends):
+        within = int((gpu_of[trace.rank[sends]] == gpu_of[trace.peer[sends]]).sum())
+        stay = f"; {within} within one GPU take no time" if within else ""
+        yield f"sends: {len(sends)}, {sum(trace.size_bytes[sends].tolist())} bytes{stay}"
+    if computes := int((trace.seconds > 0).sum()):
+        most_s = np.bincount(trace.rank, weights=trace.seconds).max()
+        modeled = f"; {trace.modeled} by FLOPs and a roofline" if trace.modeled else ""
+        yield f"compute: {computes} nodes, up to {most_s:.4g} s a rank{modeled}"
+    yield from (f"not replayed: {what}" for what in trace.left_out)
+
+
+def _place(gpus: Ints, grid: JobGrid, is_all: bool) -> str:
+    """Say where the GPUs of a group are."""
+    domains, rails = grid.places[:, gpus]
+    if is_all:
+        return "all"
+    if (gpus == gpus[0]).all():
+        return "on one GPU"
+    if (domains == domains[0]).all():
+        return "in one HB domain"
+    return "on one rail" if (rails == rails[0]).all() else "across domains and rails"
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,20 +255,16 @@ class _Emission:
         earlier, later = self.trace.dependencies()
         before = Rows.grouped(earlier, later, len(self.trace))
         own = self._own([copies.pattern.ends for copies in self.copies])
-        stepless, passed = self._stepless(), self._passed(before)
+        # The nodes with no steps, not even of an operation: they end with what they wait for.
+        stepless = np.ones(len(self.trace), bool)
+        for nodes in (self.single, *(copies.nodes for copies in self.copies)):
+            stepless[nodes] = False
+        passed = self._passed(before)
         if stepless.any() or len(passed.values):
             return self._one_by_one(before, own, stepless, passed)
         _require_few(int(own.lengths[earlier].sum()))
         ended = own.picked(before.values)
         return Rows(ended.values, ended.starts[before.starts]), own
-
-    def _stepless(self) -> Bools:
-        """The nodes with no steps, not even of an operation: they end with what they wait for."""
-        stepless = np.ones(len(self.trace), bool)
-        stepless[self.single] = False
-        for copies in self.copies:
-            stepless[copies.nodes] = False
-        return stepless
 
     def _passed(self, before: Rows) -> Rows:
         """Return the nodes before others of its operation whose ends each node's end includes."""
@@ -308,17 +355,6 @@ class _Emission:
             within = np.arange(len(after.values)) - after.starts[after.row]
             values[inner[firsts + after.row] + within] = firsts + after.values
         return Rows(values, starts)
-
-    def deliveries(self) -> Deliveries:
-        """Return the columns that prove that the transfers replay the trace."""
-        return Deliveries(
-            trace=self.trace,
-            gpu_of=self.replay.gpu_of,
-            size_bytes=self.sizes,
-            compute_ns=self.compute_ns,
-            entries=self.entries,
-            ends=self.ends,
-        )
 
 
 def _compute_ns(trace: Trace, time_dilation: float) -> Ints:

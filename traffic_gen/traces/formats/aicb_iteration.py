@@ -12,7 +12,7 @@ after microbatch. SimAI adds the time of the stages' messages without an order. 
 stages.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -117,10 +117,10 @@ class Iteration:
 
     nodes: Nodes
     strategy: Strategy
-    last: dict[int, int] = field(default_factory=dict)
-    beside: dict[int, int] = field(default_factory=dict)
+    last: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    beside: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     # The last message of each rank to each other one: they go one after the other.
-    sent: dict[tuple[int, int], int] = field(default_factory=dict)
+    sent: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     silent: Counter[str] = field(default_factory=Counter)
 
     def emit_all(self, layers: Layers) -> None:
@@ -188,10 +188,8 @@ class Iteration:
         sends = one.forward or not self.strategy.is_inference
         if sends and 0 <= place - step < stages * chunks:
             self._message(NodeKind.RECEIVE, stage, -step, replace(one, chunk=place), part)
-        if one.forward:
-            self._passes(part, FORWARD, stage)
-        else:
-            self._passes(part[::-1], BACKWARD, stage)
+        layers, numbers = (part, FORWARD) if one.forward else (part[::-1], BACKWARD)
+        self._passes(layers, numbers, stage)
         if sends and 0 <= place + step < stages * chunks:
             self._message(NodeKind.SEND, stage, step, replace(one, chunk=place + step), part)
 
@@ -201,51 +199,43 @@ class Iteration:
         place = part[0].place if part else 1
         size = strategy.stage_bytes * (1 if strategy.is_interleaved else strategy.chunks)
         tag = 2 * (to.chunk * strategy.microbatches + to.microbatch) + to.forward
-        is_send, peers = kind is NodeKind.SEND, strategy.ranks_of((stage + step) % strategy.stages)
+        peers = strategy.ranks_of((stage + step) % strategy.stages)
         for rank, peer in zip(strategy.ranks_of(stage), peers, strict=True):
-            node = self.nodes.add(Node(kind, rank, place, peer, size * is_send, tag))
-            self._wait(node, self.last.get(rank))
-            if is_send:
-                self._wait(node, self.sent.get((rank, peer)))
-                self.sent[rank, peer] = node
+            after = self.last[rank]
+            if kind is NodeKind.SEND:
+                node = Node(kind, rank, place, peer, size, tag)
+                self.sent[rank, peer] = [self.nodes.add(node, after + self.sent[rank, peer])]
             else:
-                self.last[rank] = node
+                self.last[rank] = [self.nodes.add(Node(kind, rank, place, peer, tag=tag), after)]
 
     def _passes(self, layers: Layers, numbers: tuple[int, ...], stage: int) -> None:
         """Add some passes of each layer, on all ranks of a stage."""
         for layer in layers:
             for number in numbers:
-                self._compute(layer.passes[number].compute_ns, layer.place, stage)
-                self._communicate(layer.passes[number], number, layer.place, stage)
+                one = layer.passes[number]
+                if one.compute_ns > NOTHING_NS:
+                    for rank in self.strategy.ranks_of(stage):
+                        seconds = one.compute_ns / 1e9
+                        node = Node(NodeKind.COMPUTE, rank, layer.place, seconds=seconds)
+                        self.last[rank] = [self.nodes.add(node, self.last[rank])]
+                if one.collective is not None:
+                    self._communicate(one, one.collective, number, layer.place, stage)
 
-    def _compute(self, nanoseconds: int, place: int, stage: int) -> None:
-        if nanoseconds <= NOTHING_NS:
-            return
-        for rank in self.strategy.ranks_of(stage):
-            node = self.nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=nanoseconds / 1e9))
-            self._wait(node, self.last.get(rank))
-            self.last[rank] = node
-
-    def _communicate(self, asked: LayerPass, number: int, place: int, stage: int) -> None:
-        if asked.collective is None:
-            return
+    def _communicate(
+        self, asked: LayerPass, collective: Collective, number: int, place: int, stage: int
+    ) -> None:
         kind, groups = self.strategy.groups(asked.suffix, number, stage)
         if not asked.size_bytes or len(groups[0]) == 1:
             why = "of no bytes" if not asked.size_bytes else f"of {kind} of one rank"
-            self.silent[f"{asked.collective.value} operations {why}"] += len(groups)
+            self.silent[f"{collective.value} operations {why}"] += len(groups)
             return
         holds_up = self.strategy.is_micro or number != WEIGHT_GRADIENT
         for group in groups:
-            nodes = self.nodes.collective(asked.collective, asked.size_bytes, group, place)
+            nodes = self.nodes.collective(collective, asked.size_bytes, group, place)
             for rank, node in nodes.items():
-                self._wait(node, self.last.get(rank))
-                if not holds_up:
-                    self._wait(node, self.beside.get(rank))
-            (self.last if holds_up else self.beside).update(nodes)
-
-    def _wait(self, later: int, earlier: int | None) -> None:
-        if earlier is not None:
-            self.nodes.wait(later, earlier)
+                for earlier in self.last[rank] + ([] if holds_up else self.beside[rank]):
+                    self.nodes.wait(node, earlier)
+                (self.last if holds_up else self.beside)[rank] = [node]
 
 
 def _parts(layers: Layers, count: int) -> list[Layers]:

@@ -9,12 +9,11 @@ and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a
 import re
 from io import StringIO
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Trace
 from traffic_gen.traces.formats.nodes import (
     MOST_RANKS,
     Defaults,
     Malformed,
-    Node,
     Nodes,
     require_bytes,
     require_nodes,
@@ -40,27 +39,21 @@ def is_byte_matrix(text: str) -> bool:
 def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     """Read a matrix, whose numbers the default size multiplies; raise `Malformed` otherwise."""
     scale = 1 if defaults.size_bytes is None else defaults.size_bytes
-    rows = [
-        (place, [_bytes_of(number, scale, place) for number in row])
-        for place, row in numbers_in(text)
-    ]
+    rows = list[tuple[int, list[int]]]()
+    for place, row in numbers_in(text):
+        try:
+            rows.append((place, [require_bytes(scaled(one, scale), place) for one in row]))
+        except ValueError as error:
+            raise Malformed(place, str(error)) from None
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     if own := sum(row[rank] for rank, (_, row) in enumerate(rows)):
         nodes.left_out.append(f"{own} bytes of ranks to themselves")
-    for rank, (place, row) in enumerate(rows):
-        for peer, size_bytes in enumerate(row):
+    for rank, (place, sizes) in enumerate(rows):
+        for peer, size_bytes in enumerate(sizes):
             if size_bytes and peer != rank:
-                nodes.add(Node(NodeKind.SEND, rank, place, peer=peer, size_bytes=size_bytes))
-                nodes.add(Node(NodeKind.RECEIVE, peer, place, peer=rank))
+                nodes.message(rank, peer, place, size_bytes)
     return nodes.trace(FORMAT)
-
-
-def _bytes_of(number: float, scale: int, place: int) -> int:
-    try:
-        return require_bytes(scaled(number, scale), place)
-    except ValueError as error:
-        raise Malformed(place, str(error)) from None
 
 
 def scaled(number: float, size_bytes: int) -> int:

@@ -7,24 +7,17 @@ operation of a group in one rank's file is the n-th in the other ranks' files. `
 input of each rank.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from model.arrays import Ints
 from model.workload.trace import Trace
+from model.workload.transfers.columns import starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
-from traffic_gen.traces.formats.nodes import (
-    NO_DEFAULTS,
-    Defaults,
-    Malformed,
-    require_nodes,
-    require_ranks,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
 # Nodes that begin within this many bytes are read together.
 BATCH_BYTES = 2**24
@@ -61,94 +54,72 @@ def is_chakra(content: bytes) -> bool:
     return offset == end or (ATTRIBUTE in keys and len(begin) < end)
 
 
-def read_chakra(files: Sequence[bytes], given: Defaults = NO_DEFAULTS) -> Trace:
+def read_chakra(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
-    require_ranks(len(files), "")
-    frames = _frames(files)
+    frames = _Frames(files)
     source = Source(frames.rank, frames.place, range(len(files)))
     return Assembly(source, frames.columns(), given).trace()
 
 
-@dataclass(frozen=True)
 class _Frames:
     """The joined content of all files, with the range and the rank of each node."""
 
-    content: protobuf.Bytes
-    file_begin: Ints
-    rank: Ints
-    begin: Ints
-    end: Ints
-
-    def malformed(self, offset: int, what: str) -> Malformed:
-        """Return an error at an offset."""
-        file = int(np.searchsorted(self.file_begin, offset, side="right")) - 1
-        return Malformed(f": byte {offset - int(self.file_begin[file])}", what, file=file)
+    def __init__(self, files: Sequence[bytes]) -> None:
+        self.content = np.frombuffer(b"".join(files), np.uint8)
+        self.file_begin = starts_of([len(content) for content in files])[:-1]
+        begins, ends, counts = list[int](), list[int](), list[int]()
+        for file, (content, base) in enumerate(zip(files, self.file_begin.tolist(), strict=True)):
+            with of_file(file):
+                first, last = _ranges(content)
+                begins += [base + begin for begin in first[1:]]
+                ends += [base + end for end in last[1:]]
+                counts.append(len(first) - 1)
+                require_nodes(len(begins), f": byte {len(content)}")
+        self.rank = np.repeat(np.arange(len(files)), counts)
+        self.begin, self.end = np.array(begins, np.int64), np.array(ends, np.int64)
 
     def place(self, node: int) -> str:
         """Return where a node is in its file."""
         return f": byte {self.begin[node] - self.file_begin[self.rank[node]]}"
 
     def columns(self) -> NodeColumns:
-        """Read all nodes."""
+        """Read all nodes; those that begin within some bytes are read together."""
         parts, waits = list[NodeColumns](), 0
-        for first, last in self._batches():
+        limits = np.arange(BATCH_BYTES, len(self.content), BATCH_BYTES)
+        firsts = np.unique(np.searchsorted(self.begin, limits)).tolist()
+        for first, last in pairwise([0, *firsts, len(self.begin)]):
             try:
                 part = read_columns(self.content, self.begin[first:last], self.end[first:last])
+                waits += len(part.data.values) + len(part.control.values)
+                if waits > MOST_DEPENDENCIES:
+                    what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
+                    raise protobuf.Damaged(int(self.begin[first]), what)
             except protobuf.Damaged as error:
-                raise self.malformed(error.offset, error.what) from None
+                file = int(np.searchsorted(self.file_begin, error.offset, side="right")) - 1
+                place = f": byte {error.offset - int(self.file_begin[file])}"
+                raise Malformed(place, error.what, file=file) from None
             parts.append(part)
-            waits += len(part.data.values) + len(part.control.values)
-            if waits > MOST_DEPENDENCIES:
-                what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
-                raise self.malformed(int(self.begin[first]), what)
         return NodeColumns.joined(parts)
-
-    def _batches(self) -> Iterator[tuple[int, int]]:
-        """Yield the first node of each part that is read together, and the end of the part."""
-        limits = np.arange(BATCH_BYTES, len(self.content), BATCH_BYTES)
-        ends = np.unique(np.searchsorted(self.begin, limits)).tolist()
-        yield from pairwise([0, *ends, len(self.begin)])
-
-
-def _frames(files: Sequence[bytes]) -> _Frames:
-    begins, ends, counts = list[int](), list[int](), list[int]()
-    base, file_begin = 0, list[int]()
-    for number, content in enumerate(files):
-        if not is_chakra(content):
-            what = "must begin with metadata, as Chakra traces do"
-            raise Malformed(": byte 0", what, file=number)
-        try:
-            first, last = _ranges(content)
-        except protobuf.Damaged as error:
-            raise Malformed(f": byte {error.offset}", error.what, file=number) from None
-        if content[first[0] : last[0]].startswith((b"\x08", b"\x18")):
-            what = "begins with a node, as in schemas before 0.0.3; convert the trace"
-            raise Malformed(": byte 0", what, file=number)
-        begins += [base + begin for begin in first[1:]]
-        ends += [base + end for end in last[1:]]
-        counts.append(len(first) - 1)
-        require_nodes(len(begins), f": byte {len(content)}", file=number)
-        file_begin.append(base)
-        base += len(content)
-    return _Frames(
-        content=np.frombuffer(b"".join(files), np.uint8),
-        file_begin=np.array(file_begin, np.int64),
-        rank=np.repeat(np.arange(len(files)), counts),
-        begin=np.array(begins, np.int64),
-        end=np.array(ends, np.int64),
-    )
 
 
 def _ranges(content: bytes) -> tuple[list[int], list[int]]:
     """Return where each message of a file begins and ends."""
+    if not is_chakra(content):
+        raise Malformed(": byte 0", "must begin with metadata, as Chakra traces do")
     begins, ends, offset = list[int](), list[int](), 0
-    while offset < len(content):
-        length, begin = content[offset], offset + 1
-        if length >= 0x80:
-            length, begin = protobuf.varint(content, offset)
-        offset = begin + length
-        if offset > len(content):
-            raise protobuf.Damaged(begin, f"ends within a message of {length} bytes")
-        begins.append(begin)
-        ends.append(offset)
+    try:
+        while offset < len(content):
+            length, begin = content[offset], offset + 1
+            if length >= 0x80:
+                length, begin = protobuf.varint(content, offset)
+            offset = begin + length
+            if offset > len(content):
+                raise protobuf.Damaged(begin, f"ends within a message of {length} bytes")
+            begins.append(begin)
+            ends.append(offset)
+    except protobuf.Damaged as error:
+        raise Malformed(f": byte {error.offset}", error.what) from None
+    if content[begins[0] : ends[0]].startswith((b"\x08", b"\x18")):
+        what = "begins with a node, as in schemas before 0.0.3; convert the trace"
+        raise Malformed(": byte 0", what)
     return begins, ends

@@ -10,9 +10,9 @@ beside it, as in ASTRA-sim: those are of a network that may have another shape.
 import ast
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model.arrays import Ints
 from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
@@ -54,9 +54,11 @@ class Groups:
         known: dict[Call, dict[int, list[int]]] = {}
         numbered = zip(self.rank[nodes].tolist(), nodes.tolist(), strict=True)
         named = [(rank, self._name(node), node) for rank, node in numbered]
-        self.naming = _ranks_of(
-            (rank, name) for rank, name, _ in named if name not in self.defined[rank]
-        )
+        naming = defaultdict[str, list[int]](list)
+        for rank, name in dict.fromkeys((rank, name) for rank, name, _ in named):
+            if name not in self.defined[rank]:
+                naming[name].append(rank)
+        self.naming = {name: tuple(of_name) for name, of_name in naming.items()}
         for rank, name, node in named:
             key = rank, name, self.columns.involved.get(node, ())
             if key not in known:
@@ -125,9 +127,11 @@ class Groups:
         if "pg_name" not in inputs:
             return {}
         try:
+            # Groups, or one text, which has them as JSON.
+            groups = ast.literal_eval(inputs)
             listed = [
                 (str(one["pg_name"]), tuple(map(int, one["ranks"])) or self.everyone)
-                for one in _listed(inputs)
+                for one in (json.loads(groups[0]) if isinstance(groups[0], str) else groups)
             ]
         except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
             raise self.at(node, "process groups must be a list with pg_name and ranks") from None
@@ -139,17 +143,3 @@ class Groups:
                 what = f"process group {name!r} must have some of the ranks 0 to "
                 raise self.at(node, f"{what}{len(self.everyone) - 1}, each once")
         return found
-
-
-def _ranks_of(named: Iterable[tuple[int, str]]) -> dict[str, Ranks]:
-    """Return the ranks beside each name, each once, in their order."""
-    ranks: dict[str, list[int]] = defaultdict(list)
-    for rank, name in dict.fromkeys(named):
-        ranks[name].append(rank)
-    return {name: tuple(of_name) for name, of_name in ranks.items()}
-
-
-def _listed(inputs: str) -> list[dict[str, Any]]:
-    """Return the groups in the inputs of a node: a list of one text, which is a list as JSON."""
-    listed = ast.literal_eval(inputs)
-    return list(json.loads(listed[0]) if isinstance(listed[0], str) else listed)

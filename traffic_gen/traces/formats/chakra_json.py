@@ -8,7 +8,7 @@ writes one with `nodes`. A list of objects is read, too. Names count without cas
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,7 @@ from traffic_gen.traces.formats.chakra_nodes import (
 from traffic_gen.traces.formats.chakra_trace import Assembly, Source
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
-from traffic_gen.traces.formats.nodes import (
-    Defaults,
-    Malformed,
-    of_file,
-    require_nodes,
-    require_ranks,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
@@ -47,7 +41,7 @@ TYPES = (
 )
 TYPE_OF = {f"{name}node": number for number, name in enumerate(TYPES)} | {"collcommnode": 7}
 COMM_TYPE_OF = {name.lower(): number for number, name in enumerate(COMM_TYPES)}
-NAMES = {"type": TYPE_OF, "commtype": COMM_TYPE_OF}
+NAMES: dict[str, dict[str, int]] = {"type": TYPE_OF, "comm_type": COMM_TYPE_OF}
 
 
 def is_chakra_json(content: bytes) -> bool:
@@ -59,16 +53,14 @@ def is_chakra_json(content: bytes) -> bool:
 
 def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
-    require_ranks(len(files), "")
     if sum(map(len, files)) > MOST_JSON_BYTES:
         raise Malformed("", f"files in JSON must have at most {MOST_JSON_BYTES} bytes together")
     nodes, counts = list[dict[str, Any]](), list[int]()
     for file, content in enumerate(files):
         with of_file(file):
-            listed = _nodes_in(content)
-        nodes += listed
-        counts.append(len(listed))
-        require_nodes(len(nodes), ": node 0", file=file)
+            nodes += (listed := _nodes_in(content))
+            counts.append(len(listed))
+            require_nodes(len(nodes), ": node 0")
     rank, first = np.repeat(np.arange(len(files)), counts), starts_of(counts)
     source = Source(rank, lambda node: f": node {node - first[rank[node]]}", range(len(files)))
     flat = [_flat(node, source, number) for number, node in enumerate(nodes)]
@@ -103,27 +95,20 @@ def _plain(name: object) -> str:
 
 def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
     """Return the fields and attributes of a node, all that is read by its plain name, once."""
-    flat: dict[str, Any] = {}
-    for name, value in _named_values(node, source, number):
+    fields, flat = dict(node), dict[str, Any]()
+    attributes = fields.pop("attr", [])
+    if not isinstance(attributes, list) or not all(isinstance(one, dict) for one in attributes):
+        raise source.at(number, "attr must be a list of objects")
+    named = list[tuple[object, Any]](fields.items())
+    for one in attributes:
+        values = [one[key] for key in one if _plain(key) not in ("name", "docstring")]
+        named.append((one.get("name"), values[0] if values else None))
+    for name, value in named:
         plain = _plain(name)
         if plain in READ and flat.get(plain, value) != value:
             raise source.at(number, f"node has {name} twice; leave one of them out")
         flat[plain if plain in READ else str(name)] = value
     return flat
-
-
-def _named_values(
-    node: dict[str, Any], source: Source, number: int
-) -> Iterator[tuple[object, object]]:
-    """Yield the fields of a node, then its attributes."""
-    fields = dict(node)
-    attributes = fields.pop("attr", [])
-    yield from fields.items()
-    if not isinstance(attributes, list) or not all(isinstance(one, dict) for one in attributes):
-        raise source.at(number, "attr must be a list of objects")
-    for one in attributes:
-        values = [one[key] for key in one if _plain(key) not in ("name", "docstring")]
-        yield one.get("name"), values[0] if values else None
 
 
 TRUTHS = ("is_cpu_op", "involved_dim")
@@ -144,32 +129,31 @@ class FlatNodes:
 
     def columns(self) -> NodeColumns:
         """Return the columns; raise `Malformed` for a value of another kind."""
-        named = [(n, node["pgname"]) for n, node in enumerate(self.nodes) if "pgname" in node]
-        types = self._numbers("type", 0)
-        inputs = [
-            (n, self.nodes[n].get("inputs", "")) for n in np.flatnonzero(types == METADATA).tolist()
-        ]
+        types, numbered = self._numbers("type", 0), list(enumerate(self.nodes))
+        inputs = {n: node.get("inputs", "") for n, node in numbered if types[n] == METADATA}
         return NodeColumns(
             id=self._numbers("id", 0),
             type=types,
             microseconds=self._numbers("duration_micros", 0),
-            data=self._lists("data_deps"),
-            control=self._lists("ctrl_deps"),
+            data=Rows.of([self._list(n, "data_deps") for n, _ in numbered]),
+            control=Rows.of([self._list(n, "ctrl_deps") for n, _ in numbered]),
             **{name: self._numbers(name, MISSING) for name in NUMBERS},
-            group={n: str(name) for n, name in named},
+            group={n: str(node["pgname"]) for n, node in numbered if "pgname" in node},
             involved={
                 n: tuple(map(bool, self._list(n, "involved_dim")))
-                for n, node in enumerate(self.nodes)
+                for n, node in numbered
                 if "involveddim" in node
             },
             inputs={
-                n: str(one.get("values", "") if isinstance(one, dict) else one) for n, one in inputs
+                n: str(one.get("values", "") if isinstance(one, dict) else one)
+                for n, one in inputs.items()
             },
             unread=Counter(
                 name
-                for type_, node in zip(types.tolist(), self.nodes, strict=True)
+                for n, node in numbered
+                if types[n] != METADATA
                 for name, value in node.items()
-                if type_ != METADATA and value and _plain(name) not in UNTOLD
+                if value and _plain(name) not in UNTOLD
             ),
         )
 
@@ -185,8 +169,7 @@ class FlatNodes:
     def _number(self, node: int, name: str, value: object) -> int:
         """Return an integer: a number, its digits, or the name of one in an enumeration."""
         if isinstance(value, str):
-            known = NAMES.get(_plain(name), {}).get(_plain(value))
-            value = known if known is not None else value
+            value = NAMES.get(name, {}).get(_plain(value), value)
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)
         if isinstance(value, float) and value.is_integer():
@@ -204,6 +187,3 @@ class FlatNodes:
         if not isinstance(listed, list):
             raise self.source.at(node, f"{name} must be a list")
         return [self._number(node, name, one) for one in listed]
-
-    def _lists(self, name: str) -> Rows:
-        return Rows.of([self._list(node, name) for node in range(len(self.nodes))])

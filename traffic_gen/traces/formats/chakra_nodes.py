@@ -165,21 +165,17 @@ class _Attributes:
         named = self.names.message[protobuf.equals(self.data, self.names, name.encode())]
         chosen = np.zeros(len(self.attributes.message), bool)
         chosen[named] = True
-        self._require_once(name, named)
+        nodes = self.attributes.message[named]
+        twice = np.bincount(nodes, minlength=1) > 1
+        if twice.any():
+            offset = int(self.attributes.begin[named[nodes == np.argmax(twice)][1]])
+            raise protobuf.Damaged(offset, f"node has {name} twice; leave one of them out")
         of_it = values.where(chosen[values.message])
         chosen[of_it.message] = False
         if chosen.any():
             offset = int(self.attributes.begin[int(np.argmax(chosen))])
             raise protobuf.Damaged(offset, f"{name} must be {kind}")
         return replace(of_it, message=self.attributes.message[of_it.message])
-
-    def _require_once(self, name: str, named: Ints) -> None:
-        """Raise `Damaged` for a node that has two of these attributes."""
-        nodes = self.attributes.message[named]
-        twice = np.bincount(nodes, minlength=1) > 1
-        if twice.any():
-            offset = int(self.attributes.begin[named[nodes == np.argmax(twice)][1]])
-            raise protobuf.Damaged(offset, f"node has {name} twice; leave one of them out")
 
 
 def _require_signed(name: str, fields: protobuf.Fields, is_above: Bools) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 
 from model.arrays import Bools, Floats, Ints
 from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
-from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
@@ -20,8 +19,6 @@ FORMAT_OF_CHUNKS = "Chakra of MSCCL"
 # Numbers of the schemas 0.0.4 and 1.0; those before have others.
 LOAD, STORE, MOST_TYPE = 2, 3, 7
 BARRIER = 9
-# The attribute that names the rank of a send or receive itself, beside that of its peer.
-OWN_END = {"comm_dst": "comm_src", "comm_src": "comm_dst"}
 ROOTED = [number for number, collective in enumerate(COLLECTIVES) if collective.has_root]
 
 
@@ -48,38 +45,26 @@ class Assembly:
     def __init__(self, source: Source, columns: NodeColumns, given: Defaults) -> None:
         self.source, self.rank, self.given = source, source.rank, given
         self.ranks = len(source.file_of)
-        self.kind = np.zeros(len(self.rank), np.int64)
-        for kind, type_ in TYPE_OF.items():
-            self.kind[columns.type == type_] = kind
-        self.columns = columns
-        self.launches = self._launches()
-        self.kind[self.launches] = NodeKind.COMPUTE
-        self.is_chunked = bool((self._of(NodeKind.SEND) & self._chunks).any())
+        self.kind = kind = np.zeros(len(self.rank), np.int64)
+        for one, type_ in TYPE_OF.items():
+            kind[columns.type == type_] = one
+        # The nodes by which a CPU starts a communication that is a node of its own: PyTorch's
+        # converter writes them without the type, or the peer, of the communication.
+        absent = (kind == NodeKind.COLLECTIVE) & (columns.comm_type < 0)
+        absent |= (kind == NodeKind.SEND) & (columns.comm_dst < 0)
+        absent |= (kind == NodeKind.RECEIVE) & (columns.comm_src < 0)
+        self.launches = absent & (columns.is_cpu_op > 0)
+        kind[self.launches] = NodeKind.COMPUTE
+        self.sends, self.receives = kind == NodeKind.SEND, kind == NodeKind.RECEIVE
+        self.collectives = kind == NodeKind.COLLECTIVE
+        barriers = self.collectives & (columns.comm_type == BARRIER)
+        self.columns = replace(columns, comm_size=np.where(barriers, 0, columns.comm_size))
+        # The nodes whose size is given in chunks alone.
+        self.chunks = (columns.msg_chunk_cnt >= 0) & (columns.total_chunk_cnt > 0)
+        self.chunks &= columns.comm_size == MISSING
+        self.is_chunked = bool((self.sends & self.chunks).any())
         # The operations whose process group does not have the ranks of their dimensions.
         self.overruled = 0
-
-    @property
-    def _chunks(self) -> Bools:
-        """The nodes whose size is given in chunks alone."""
-        columns = self.columns
-        has_chunks: Bools = (columns.msg_chunk_cnt >= 0) & (columns.total_chunk_cnt > 0)
-        has_chunks &= columns.comm_size == MISSING
-        return has_chunks
-
-    def _of(self, kind: NodeKind) -> Bools:
-        of_kind: Bools = self.kind == kind
-        return of_kind
-
-    def _launches(self) -> Bools:
-        """The nodes by which a CPU starts a communication that is a node of its own.
-
-        PyTorch's converter writes them without the type, or the peer, of the communication.
-        """
-        columns = self.columns
-        absent = self._of(NodeKind.COLLECTIVE) & (columns.comm_type < 0)
-        absent |= self._of(NodeKind.SEND) & (columns.comm_dst < 0)
-        absent |= self._of(NodeKind.RECEIVE) & (columns.comm_src < 0)
-        return absent & (columns.is_cpu_op > 0)
 
     def trace(self) -> Trace:
         """Return the trace; raise `Malformed` where nodes do not fit together."""
@@ -88,7 +73,7 @@ class Assembly:
         self._require(known, f"unknown type of node; types are 1 to {MOST_TYPE}", columns.type)
         self._require_counts()
         peer, seconds, modeled = self._peers(), self._seconds(), self._modeled()
-        size_bytes, receives = self._sizes(), self._of(NodeKind.RECEIVE)
+        size_bytes = self._sizes()
         operation, operations = self._operations()
         data, control, missing = self._after()
         streams = self._streams()
@@ -100,7 +85,7 @@ class Assembly:
                 kind=kind,
                 rank=self.rank,
                 peer=peer,
-                size_bytes=np.where(self._of(NodeKind.SEND), size_bytes, 0),
+                size_bytes=np.where(self.sends, size_bytes, 0),
                 seconds=seconds,
                 after=data,
                 sent_by=matched(kind, self.rank, peer, np.maximum(0, columns.comm_tag)),
@@ -111,7 +96,7 @@ class Assembly:
                 left_out=left_out,
             )
             _ = trace.order
-            trace = fitted(trace, np.where(receives, size_bytes, MISSING), self.source.named)
+            trace = fitted(trace, np.where(self.receives, size_bytes, MISSING), self.source.named)
         except Contradiction as error:
             raise self.source.at(error.node, str(error)) from None
         trace = _waiting(trace, streams, "orders of two kernels of a stream")
@@ -128,30 +113,33 @@ class Assembly:
     def _require_counts(self) -> None:
         """Raise `Malformed` for a negative time, number or tag."""
         columns = self.columns
-        counted = {"duration_micros": columns.microseconds, "runtime": columns.runtime}
-        counted |= {"num_ops": columns.num_ops, "tensor_size": columns.tensor_size}
-        for name, values in counted.items():
+        for name, values in (
+            ("duration_micros", columns.microseconds),
+            ("runtime", columns.runtime),
+            ("num_ops", columns.num_ops),
+            ("tensor_size", columns.tensor_size),
+        ):
             right = (values >= 0) | (values == MISSING)
             self._require(right, f"{name} must be 0 or more", values)
-        ends = self._of(NodeKind.SEND) | self._of(NodeKind.RECEIVE)
-        right = ~ends | (columns.comm_tag >= 0) | (columns.comm_tag == MISSING)
+        right = (columns.comm_tag >= 0) | (columns.comm_tag == MISSING)
         what = "comm_tag must be 0 or more: name that of the other end, not any (-1)"
-        self._require(right, what, columns.comm_tag)
+        self._require(~(self.sends | self.receives) | right, what, columns.comm_tag)
 
     def _peers(self) -> Ints:
         """Return the peer of each send and receive."""
         peer = np.full(len(self.kind), NONE)
-        ends = (NodeKind.SEND, "send", "comm_dst"), (NodeKind.RECEIVE, "receive", "comm_src")
-        for kind, what, name in ends:
-            nodes, named = self._of(kind), getattr(self.columns, name)
+        for what, nodes, name, own_name in (
+            ("send", self.sends, "comm_dst", "comm_src"),
+            ("receive", self.receives, "comm_src", "comm_dst"),
+        ):
+            named, own = getattr(self.columns, name), getattr(self.columns, own_name)
             self._require(~nodes | (named != MISSING), f"{what} without a peer: it needs {name}")
             right = (named >= 0) & (named < self.ranks)
             known = f"must be one of the ranks 0 to {self.ranks - 1}"
             self._require(~nodes | right, f"{name} {known}", named)
-            peer[nodes] = named[nodes]
-            own = getattr(self.columns, OWN_END[name])
             right = (own == MISSING) | (own == self.rank)
-            self._require(~nodes | right, f"{OWN_END[name]} must be the rank of the file", own)
+            self._require(~nodes | right, f"{own_name} must be the rank of the file", own)
+            peer[nodes] = named[nodes]
         return peer
 
     def _sizes(self) -> Ints:
@@ -159,24 +147,22 @@ class Assembly:
 
         MLCommons' generator writes `tensor_size` alone. A receive may have no size.
         """
-        columns, sends = self.columns, self._of(NodeKind.SEND)
+        columns, buffer_bytes = self.columns, self.given.size_bytes
         is_sizeless = columns.comm_size == MISSING
         size_bytes = np.where(is_sizeless, columns.tensor_size, columns.comm_size)
         if self.is_chunked:
-            if self.given.size_bytes is None:
-                raise self.source.at(
-                    int(np.argmax(sends & self._chunks)),
-                    "send has chunks, and no comm_size: the workload needs `size`, that of the "
-                    "buffer that has total_chunk_cnt chunks",
-                )
+            if buffer_bytes is None:
+                what = "send has chunks, and no comm_size: the workload needs `size`, that of the"
+                first = int(np.argmax(self.sends & self.chunks))
+                raise self.source.at(first, f"{what} buffer that has total_chunk_cnt chunks")
             fits = columns.msg_chunk_cnt <= columns.total_chunk_cnt
-            self._require(~self._chunks | fits, "msg_chunk_cnt must be at most total_chunk_cnt")
-            counts = np.where(self._chunks, columns.msg_chunk_cnt, 0)
+            self._require(~self.chunks | fits, "msg_chunk_cnt must be at most total_chunk_cnt")
+            counts = np.where(self.chunks, columns.msg_chunk_cnt, 0)
             shares = counts / np.maximum(1, columns.total_chunk_cnt)
-            of_buffer = np.rint(shares * self.given.size_bytes).astype(np.int64)
-            size_bytes = np.where(self._chunks, of_buffer, size_bytes)
-        sized_receives = self._of(NodeKind.RECEIVE) & (size_bytes != MISSING)
-        self._require_bytes(sends | sized_receives, size_bytes)
+            of_buffer = np.rint(shares * buffer_bytes).astype(np.int64)
+            size_bytes = np.where(self.chunks, of_buffer, size_bytes)
+        sized_receives = self.receives & (size_bytes != MISSING)
+        self._require_bytes(self.sends | sized_receives, size_bytes)
         return size_bytes
 
     def _require_bytes(self, nodes: Bools, size_bytes: Ints) -> None:
@@ -187,7 +173,7 @@ class Assembly:
     def _seconds(self) -> Floats:
         columns = self.columns
         micros = np.where(columns.microseconds > 0, columns.microseconds, columns.runtime)
-        seconds = np.where(self._of(NodeKind.COMPUTE), np.maximum(0, micros), 0) / 1e6
+        seconds = np.where(self.kind == NodeKind.COMPUTE, np.maximum(0, micros), 0) / 1e6
         self._require(seconds <= MOST_SECONDS, "must take at most a day, in microseconds", micros)
         return seconds
 
@@ -200,37 +186,31 @@ class Assembly:
 
     def _left_out(self, seconds: Floats, modeled: Bools, operation: Ints) -> Iterator[str]:
         """Yield what is in the files and not in the trace."""
-        columns = self.columns
-        if launches := int(self.launches.sum()):
-            yield f"{launches} communications on the CPU without a type or a peer; they take time"
+        columns, collectives = self.columns, self.collectives
         memory = ((columns.type == LOAD) | (columns.type == STORE)) & (seconds == 0)
-        if memory.any():
-            size_bytes = sum(np.maximum(0, columns.tensor_size[memory]).tolist())
-            what = f"{int(memory.sum())} loads and stores of memory, {size_bytes} bytes"
-            yield f"{what}, which have no duration"
-        untimed = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (seconds == 0) & ~modeled
-        if untimed.any():
-            yield f"compute of {int(untimed.sum())} nodes with no duration, and no num_ops of a GPU"
-        communicates = self._of(NodeKind.SEND) | self._of(NodeKind.COLLECTIVE)
-        ranked = communicates & (columns.comm_priority != 0) & (columns.comm_priority != MISSING)
-        if ranked := int(ranked.sum()):
-            yield f"priorities of {ranked} communications"
-        rooted = self._of(NodeKind.COLLECTIVE) & np.isin(columns.comm_type, ROOTED)
-        rootless = operation[rooted & (columns.comm_src == MISSING)]
-        if count := len(np.unique(rootless)):
-            what = f"roots of {count} operations, which the files lack"
-            yield f"{what}: the first ranks of their groups"
-        involved = columns.involved.values()
-        if further := sum(any(dim != dims[1] for dim in dims[2:]) for dims in involved):
-            yield f"involved_dim of {further} operations beyond the network's two dimensions"
-        if self.overruled:
-            what = f"involved_dim of {self.overruled} operations"
-            yield f"{what}, whose process groups have other ranks here"
+        moved = sum(np.maximum(0, columns.tensor_size[memory]).tolist())
+        computes = columns.type == TYPE_OF[NodeKind.COMPUTE]
+        ranked = (columns.comm_priority != 0) & (columns.comm_priority != MISSING)
+        rootless = np.isin(columns.comm_type, ROOTED) & (columns.comm_src == MISSING)
+        roots = len(np.unique(operation[collectives & rootless]))
+        untimed = computes & (seconds == 0) & ~modeled
+        beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
         timed = (self.kind != NodeKind.COMPUTE) & (columns.microseconds > 0)
-        if timed.any():
-            yield f"durations of {int(timed.sum())} communications, which the network decides"
-        if tagged := int((self._of(NodeKind.COLLECTIVE) & (columns.comm_tag > 0)).sum()):
-            yield f"tags of {tagged} collective operations, which are in the order of their group"
+        tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
+        counts: dict[str, Bools | int] = {
+            "{} communications on the CPU without a type or a peer; they take time": self.launches,
+            f"{{}} loads and stores of memory, {moved} bytes, which have no duration": memory,
+            "compute of {} nodes with no duration, and no num_ops of a GPU": untimed,
+            "priorities of {} communications": (self.sends | collectives) & ranked,
+            "roots of {} operations, which the files lack: the first ranks of their groups": roots,
+            "involved_dim of {} operations beyond the network's two dimensions": sum(beyond),
+            "involved_dim of {} operations, whose process groups have other ranks here": overruled,
+            "durations of {} communications, which the network decides": timed,
+            "tags of {} collective operations, which are in the order of their group": tagged,
+        }
+        for what, nodes in counts.items():
+            if count := int(np.sum(nodes)):
+                yield what.format(count)
         for name, count in sorted(columns.unread.items()):
             yield f"attribute {name[:40]!r} of {count} nodes"
 
@@ -275,13 +255,10 @@ class Assembly:
 
     def _operations(self) -> tuple[Ints, tuple[Operation, ...]]:
         """Return the operation of each node, and all of them."""
-        nodes = self._of(NodeKind.COLLECTIVE)
-        self._require(~nodes | (self.columns.comm_type != MISSING), "collective without comm_type")
-        barriers = nodes & (self.columns.comm_type == BARRIER)
-        comm_size = np.where(barriers, 0, self.columns.comm_size)
-        self._require_bytes(nodes, comm_size)
-        self.columns = replace(self.columns, comm_size=comm_size)
-        groups = Groups(self.columns, self.rank, self.ranks, self.given.domain_size, self.source.at)
+        nodes, columns = self.collectives, self.columns
+        self._require(~nodes | (columns.comm_type != MISSING), "collective without comm_type")
+        self._require_bytes(nodes, columns.comm_size)
+        groups = Groups(columns, self.rank, self.ranks, self.given.domain_size, self.source.at)
         calls = groups.calls(np.flatnonzero(nodes))
         self.overruled = groups.overruled.total()
         operation, operations = np.full(len(self.kind), NONE), list[Operation]()
@@ -298,7 +275,10 @@ class Assembly:
         return operation, tuple(operations)
 
     def _operations_of(self, together: Ints, ranks: tuple[int, ...]) -> Iterator[Operation]:
-        """Yield the operations of a group: `together` has a row of nodes for each of its ranks."""
+        """Yield the operations of a group, from its root on, without one from its first rank.
+
+        `together` has a row of nodes for each of its ranks.
+        """
         columns = self.columns
         types = columns.comm_type[together]
         roots = np.where(np.isin(types, ROOTED), columns.comm_src[together], MISSING)
@@ -313,19 +293,14 @@ class Assembly:
             if not 0 <= type_ < len(COLLECTIVES):
                 what = f"unknown collective (comm_type {type_}); known: 0 to {len(COLLECTIVES) - 1}"
                 raise self.source.at(node, what)
-            collective = COLLECTIVES[type_]
-            whole_bytes = size_bytes * (len(ranks) if collective in GATHERED else 1)
-            yield Operation(collective, whole_bytes, self._rooted(node, collective, ranks))
-
-    def _rooted(self, node: int, collective: Collective, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Begin with the root, if the collective has one: `comm_src`, or the first rank."""
-        root = int(self.columns.comm_src[node])
-        if not collective.has_root or root == MISSING:
-            return ranks
-        if root not in ranks:
-            raise self.source.at(node, f"comm_src {root} must be one of the ranks of its group")
-        place = ranks.index(root)
-        return ranks[place:] + ranks[:place]
+            collective, root = COLLECTIVES[type_], int(columns.comm_src[node])
+            whole_bytes, first = size_bytes * (len(ranks) if collective in GATHERED else 1), 0
+            if collective.has_root and root != MISSING:
+                if root not in ranks:
+                    what = f"comm_src {root} must be one of the ranks of its group"
+                    raise self.source.at(node, what)
+                first = ranks.index(root)
+            yield Operation(collective, whole_bytes, ranks[first:] + ranks[:first])
 
 
 def _waiting(trace: Trace, more: Rows, what: str, missing: int = 0) -> Trace:

@@ -40,28 +40,19 @@ def chakra_files(trace: Trace, spans: Mapping[int, Span] | None = None) -> list[
     for node, after in enumerate(trace.after_lists):
         computed = 0, round(float(trace.seconds[node]) * 1e6)
         span = computed if spans is None else spans.get(node, computed)
-        files[int(trace.rank[node])].append(_framed(_node(trace, node, after, span)))
+        message = b"".join(_fields(trace, node, after, span))
+        files[int(trace.rank[node])].append(_framed(message))
     return [b"".join(parts) for parts in files]
 
 
-def _node(trace: Trace, node: int, after: tuple[int, ...], span: Span) -> bytes:
+def _fields(trace: Trace, node: int, after: tuple[int, ...], span: Span) -> Iterator[bytes]:
+    """Yield the fields of a node, of which its send, receive or operation are attributes."""
     kind = NodeKind(trace.kind[node])
-    waits = b"".join(map(_varint, after))
-    return b"".join(
-        (
-            _number(ID, node),
-            _text(NAME, kind.name),
-            _number(TYPE, TYPE_OF[kind]),
-            _content(DATA, waits) if after else b"",
-            *(_number(field, value) for field, value in zip((START, DURATION), span, strict=True)),
-            _attribute("is_cpu_op", BOOL, 0),
-            *_communication(trace, node, kind),
-        )
-    )
-
-
-def _communication(trace: Trace, node: int, kind: NodeKind) -> Iterator[bytes]:
-    """Yield the attributes of a node's send, receive or collective operation."""
+    yield _number(ID, node) + _text(NAME, kind.name) + _number(TYPE, TYPE_OF[kind])
+    if after:
+        yield _content(DATA, b"".join(map(_varint, after)))
+    yield _number(START, span[0]) + _number(DURATION, span[1])
+    yield _attribute("is_cpu_op", BOOL, 0)
     rank, peer = int(trace.rank[node]), int(trace.peer[node])
     if kind is NodeKind.COLLECTIVE:
         yield from _collective(trace, int(trace.operation[node]))
@@ -76,11 +67,9 @@ def _communication(trace: Trace, node: int, kind: NodeKind) -> Iterator[bytes]:
 
 def _collective(trace: Trace, number: int) -> Iterator[bytes]:
     operation = trace.operations[number]
-    gathers = operation.collective in GATHERED
+    inputs = len(operation.ranks) if operation.collective in GATHERED else 1
     yield _attribute("comm_type", INT64, COLLECTIVES.index(operation.collective))
-    yield _attribute(
-        "comm_size", INT64, operation.size_bytes // (len(operation.ranks) if gathers else 1)
-    )
+    yield _attribute("comm_size", INT64, operation.size_bytes // inputs)
     if operation.collective.has_root:
         yield _attribute("comm_src", INT64, operation.ranks[0])
     if len(operation.ranks) < trace.ranks:

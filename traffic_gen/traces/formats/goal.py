@@ -17,25 +17,17 @@ import re
 from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.nodes import (
-    MOST_SECONDS,
-    Defaults,
-    Malformed,
-    Node,
-    Nodes,
-    require_bytes,
-    require_ranks,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
 NUMBER = r"[0-9]{1,18}"
 STATEMENT = re.compile(
-    r"\s*(?:([A-Za-z]\w*)\s*:\s*)?(?:"
+    r"(?:([A-Za-z]\w*)\s*:\s*)?(?:"
     rf"(send|recv)\s+({NUMBER})b\s+(?:to|from)\s+(-1|{NUMBER})(?:\s+tag\s+(-1|{NUMBER}))?"
-    rf"|calc\s+({NUMBER}))((?:\s+(?:cpu|nic)\s+{NUMBER})*)\s*"
+    rf"|calc\s+({NUMBER}))((?:\s+(?:cpu|nic)\s+{NUMBER})*)"
 )
-WAIT = re.compile(r"\s*([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)\s*")
-RANK = re.compile(rf"\s*rank\s+({NUMBER})\s*\{{\s*")
-COUNT = re.compile(rf"\s*num_ranks\s+({NUMBER})\s*")
+WAIT = re.compile(r"([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)")
+RANK = re.compile(rf"rank\s+({NUMBER})\s*\{{")
+COUNT = re.compile(rf"num_ranks\s+({NUMBER})")
 # An unclosed comment ends with the text.
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 EXPECTED = "`num_ranks N`, `rank R {`, a send, recv or calc, `a requires b`, or `}`"
@@ -67,97 +59,78 @@ class _Reader:
 
     def read(self, text: str) -> Trace:
         """Read a whole text."""
-        number = 0
-        for number, statement in enumerate(StringIO(text), start=1):
-            if statement and not statement.isspace():
-                self.statement(statement, number)
+        place = 0
+        for place, line in enumerate(StringIO(text), start=1):
+            if statement := line.strip():
+                self.statement(statement, place)
         if self.rank is not None:
-            raise Malformed(number, f"ends within rank {self.rank}", "close it with `}`")
-        self._follow_begins()
+            raise Malformed(place, f"ends within rank {self.rank}", "close it with `}`")
+        # The node at the begin of another node has the same dependencies.
+        for later, earlier in zip(list(self.nodes.later), list(self.nodes.earlier), strict=True):
+            if later in self.begins:
+                self.nodes.wait(self.begins[later], earlier)
         if self.placed:
             self.nodes.left_out.append(f"processors and interfaces of {self.placed} statements")
         return self.nodes.trace("GOAL")
 
-    def statement(self, statement: str, number: int) -> None:
-        """Read one statement."""
-        if self.rank is None:
-            self._outside(statement, number)
-        elif matched := STATEMENT.fullmatch(statement):
-            self._node(matched, self.rank, number)
-        elif matched := WAIT.fullmatch(statement):
-            self._wait(matched, number)
-        elif statement.strip() == "}":
+    def statement(self, statement: str, place: int) -> None:
+        """Read one statement, of a rank or between the ranks."""
+        rank = self.rank
+        if rank is not None and (matched := STATEMENT.fullmatch(statement)):
+            self._node(matched, rank, place)
+        elif rank is not None and (matched := WAIT.fullmatch(statement)):
+            self._wait(matched, rank, place)
+        elif rank is not None and statement == "}":
             self.rank, self.labels = None, {}
-        else:
-            self._refuse(statement, number)
-
-    def _outside(self, statement: str, number: int) -> None:
-        """Read a statement between the ranks."""
-        if matched := COUNT.fullmatch(statement):
+        elif rank is None and (matched := COUNT.fullmatch(statement)):
             if self.nodes.ranks:
-                raise Malformed(number, "duplicate num_ranks", "leave one of them out")
-            self.nodes.ranks = require_ranks(int(matched[1]), number)
-        elif matched := RANK.fullmatch(statement):
-            self.rank = self._known(int(matched[1]), number)
+                raise Malformed(place, "duplicate num_ranks", "leave one of them out")
+            self.nodes.ranks = require_ranks(int(matched[1]), place)
+        elif rank is None and (matched := RANK.fullmatch(statement)):
+            self.rank = self._known(int(matched[1]), place)
             if self.rank in self.seen:
-                raise Malformed(number, f"duplicate rank {self.rank}")
+                raise Malformed(place, f"duplicate rank {self.rank}")
             self.seen.add(self.rank)
         else:
-            self._refuse(statement, number)
+            what = f"unknown statement {statement[:60]!r}"
+            raise Malformed(place, what, f"expected {EXPECTED}")
 
-    def _refuse(self, statement: str, number: int) -> None:
-        shown = statement.strip()[:60]
-        raise Malformed(number, f"unknown statement {shown!r}", f"expected {EXPECTED}")
-
-    def _known(self, rank: int, number: int) -> int:
+    def _known(self, rank: int, place: int) -> int:
         if not self.nodes.ranks:
-            raise Malformed(number, "needs num_ranks before the first rank")
+            raise Malformed(place, "needs num_ranks before the first rank")
         if not 0 <= rank < self.nodes.ranks:
-            raise Malformed(number, f"rank must be 0 to {self.nodes.ranks - 1}, got {rank}")
+            raise Malformed(place, f"rank must be 0 to {self.nodes.ranks - 1}, got {rank}")
         return rank
 
-    def _node(self, matched: re.Match[str], rank: int, number: int) -> None:
-        label, what, size, peer, tag, nanoseconds, places = matched.groups()
+    def _node(self, matched: re.Match[str], rank: int, place: int) -> None:
+        label, what, size, peer, tag, nanoseconds, places = matched.groups(default="")
         self.placed += bool(places)
-        if what is None:
-            seconds = int(nanoseconds) / 1e9
-            if seconds > MOST_SECONDS:
-                raise Malformed(number, f"must take at most a day, got {seconds:.3g} s")
-            node = self.nodes.add(Node(NodeKind.COMPUTE, rank, number, seconds=seconds))
+        if not what:
+            node = Node(NodeKind.COMPUTE, rank, place, seconds=int(nanoseconds) / 1e9)
+        elif "-1" in (peer, tag):
+            raise Malformed(place, "has the wildcard -1 as rank or tag", "name its rank and tag")
         else:
-            node = self._message(what, int(size), int(peer), int(tag or 0), rank, number)
-        if label is not None:
-            if label in self.labels:
-                raise Malformed(number, f"duplicate label {label!r}")
-            self.labels[label] = node
+            to, mark = self._known(int(peer), place), int(tag or 0)
+            if what == "send":
+                node = Node(NodeKind.SEND, rank, place, to, int(size), mark)
+            else:
+                node = Node(NodeKind.RECEIVE, rank, place, to, tag=mark, room=int(size))
+        number = self.nodes.add(node)
+        if label in self.labels:
+            raise Malformed(place, f"duplicate label {label!r}")
+        if label:
+            self.labels[label] = number
 
-    def _message(self, what: str, size: int, peer: int, tag: int, rank: int, number: int) -> int:
-        if peer < 0 or tag < 0:
-            raise Malformed(number, "has the wildcard -1 as rank or tag", "name its rank and tag")
-        require_bytes(size, number)
-        peer = self._known(peer, number)
-        if what == "recv":
-            return self.nodes.add(Node(NodeKind.RECEIVE, rank, number, peer, tag=tag, room=size))
-        return self.nodes.add(Node(NodeKind.SEND, rank, number, peer, size, tag))
-
-    def _wait(self, matched: re.Match[str], number: int) -> None:
+    def _wait(self, matched: re.Match[str], rank: int, place: int) -> None:
         later, at_begin, earlier = matched.groups()
         for label in (later, earlier):
             if label not in self.labels:
                 what = f"unknown label {label!r}; labels are defined before their use"
-                raise Malformed(number, what)
+                raise Malformed(place, what)
         node = self.labels[earlier]
-        self.nodes.wait(self.labels[later], self._begin(node, number) if at_begin else node)
-
-    def _begin(self, node: int, number: int) -> int:
-        """Return a node without duration that ends when this node begins."""
-        if node not in self.begins:
-            rank = self.nodes.added[node].rank
-            self.begins[node] = self.nodes.add(Node(NodeKind.COMPUTE, rank, number))
-        return self.begins[node]
-
-    def _follow_begins(self) -> None:
-        """Let the node at the begin of another node have the same dependencies."""
-        for later, earlier in zip(list(self.nodes.later), list(self.nodes.earlier), strict=True):
-            if later in self.begins:
-                self.nodes.wait(self.begins[later], earlier)
+        if at_begin:
+            # A node without duration that ends when this one begins.
+            if node not in self.begins:
+                self.begins[node] = self.nodes.add(Node(NodeKind.COMPUTE, rank, place))
+            node = self.begins[node]
+        self.nodes.wait(self.labels[later], node)

@@ -14,15 +14,7 @@ from collections import Counter
 from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
-from traffic_gen.traces.formats.nodes import (
-    MOST_SECONDS,
-    Defaults,
-    Malformed,
-    Node,
-    Nodes,
-    require_bytes,
-    require_ranks,
-)
+from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
 BEGIN = re.compile(r"(?:\s*#[^\n]*\n|\s)*Nodes\s")
 COUNT = re.compile(r"(Nodes|Connections|Triggers|Failures)\s+([0-9]{1,18})")
@@ -79,16 +71,12 @@ def _connect(nodes: Nodes, matched: re.Match[str], counts: Counter[str], place: 
     for key, number in given.items():
         if key not in KEYS or not NUMBER.fullmatch(number):
             raise Malformed(place, f"must be a key and a number, got '{key} {number}'")
-    size_bytes = require_bytes(int(float(given.get("size", "0"))), place)
+    size_bytes = int(float(given.get("size", "0")))
     if "start" not in given or not size_bytes:
         hint = "htsim's connections of size 0 have no end"
         raise Malformed(place, "needs a start, and a size of at least 1 byte", hint)
     seconds = float(given["start"]) / PS_PER_S
-    if seconds > MOST_SECONDS:
-        raise Malformed(place, f"must start within a day, got {seconds:.3g} s")
-    tag = counts["Connections"]
-    send = nodes.add(Node(NodeKind.SEND, source, place, to, size_bytes, tag))
-    nodes.add(Node(NodeKind.RECEIVE, to, place, source, tag=tag))
+    send = nodes.message(source, to, place, size_bytes, tag=counts["Connections"])
     if seconds:
         nodes.wait(send, nodes.add(Node(NodeKind.COMPUTE, source, place, seconds=seconds)))
     counts["prio"] += "prio" in given

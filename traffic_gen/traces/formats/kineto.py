@@ -91,11 +91,17 @@ class _Timeline:
         nodes.left_out.update({ORDER: 1, WITHOUT_KERNEL: missing})
 
     def add(self) -> None:
-        """Add what the rank does between all times at which communications begin or end."""
+        """Add what the rank does between all times at which communications begin or end.
+
+        The first and the last time are those at which everything does.
+        """
         ends: dict[int, list[int]] = defaultdict(list)
         running, after = 0, list[int]()
-        times = self._times()
-        for now, later in pairwise([*times, *times[-1:]]):
+        times = {end for calls in self.calls.values() for end, _ in calls} | self.calls.keys()
+        if self.computes:
+            times |= {self.computes[0][0], self.computes[-1][1]}
+        in_order = sorted(times)
+        for now, later in pairwise([*in_order, *in_order[-1:]]):
             running -= len(ends[now])
             after += ends.pop(now)
             for end, call in self.calls[now]:
@@ -105,13 +111,6 @@ class _Timeline:
             if micros := self._computes(now, later, waits=running > 0):
                 place = Item(None, f"computing from {now // 1000} us")
                 after = [self.nodes.add(place, after, COMPUTE, durationmicros=micros)]
-
-    def _times(self) -> list[int]:
-        """Return when communications begin and end, and when everything does."""
-        times = {end for calls in self.calls.values() for end, _ in calls} | self.calls.keys()
-        if self.computes:
-            times |= {self.computes[0][0], self.computes[-1][1]}
-        return sorted(times)
 
     def _computes(self, begin: int, end: int, *, waits: bool) -> int:
         """Return the microseconds of computing: all, or up to the last kernel's end if it waits."""

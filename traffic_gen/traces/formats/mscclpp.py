@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
-from traffic_gen.traces.formats.msccl_proof import RESULTS, Algorithm
-from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Cells, Execution
+from traffic_gen.traces.formats.msccl_proof import CUSTOM, RESULTS, Algorithm, Cells
+from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_bytes
 
 FORMAT = "MSCCL++ plan"
@@ -25,9 +25,10 @@ SIGNAL_BYTES = 8
 MOST_GPUS, MOST_CHUNKS, MOST_PARTS = 4096, 2**20, 64
 # The proof follows each part of a chunk that is there or moves.
 MOST_OPERATIONS, MOST_MOVED = 2**17, 2**19
-BUFFERS = ("i", "o", "s")
+BUFFERS, CHANNEL_TYPES = ("i", "o", "s"), ("memory", "port", "switch", "none")
 NO = 2**31
 SIGNALS, WAITS = ("signal", "rlxsignal"), ("wait", "rlxwait")
+SEMAPHORES = ("sem_acquire", "sem_release")
 Channel = tuple[str, int]
 """The type of a channel, and its number among those of its GPU and type."""
 
@@ -133,7 +134,9 @@ class _Reader:
         self.signals: dict[tuple[int, Channel], list[list[int]]] = defaultdict(list)
         self.waits: dict[tuple[int, Channel], list[tuple[int, Item]]] = defaultdict(list)
         self.barriers: dict[tuple[int, int], dict[int, list[tuple[int, int, Item]]]] = {}
-        self.semaphores: dict[tuple[int, str, int], list[tuple[int, Item]]] = defaultdict(list)
+        self.semaphores = {
+            name: defaultdict[tuple[int, int], list[tuple[int, Item]]](list) for name in SEMAPHORES
+        }
         self.users: dict[tuple[object, ...], int] = {}
         self.moved = 0
 
@@ -167,8 +170,7 @@ class _Reader:
         most = max(buffers[0]["i"], buffers[0]["o"])
         if not most:
             plan.refuse("must have chunks of input or output")
-        known = named if named in RESULTS else "custom"
-        in_place = plan.truth("inplace")
+        known, in_place = named if named in RESULTS else CUSTOM, plan.truth("inplace")
         algorithm = Algorithm(1, known, len(self.gpus), most, in_place, buffers)
         if sum(map(algorithm.input_chunks, buffers)) > MOST_MOVED:
             plan.refuse(f"must have at most {MOST_MOVED} parts of chunks as input of all GPUs")
@@ -176,15 +178,18 @@ class _Reader:
 
     def read(self) -> Trace:
         """Return the trace; raise `Malformed` unless it does what the collective asks."""
+        most = len(self.gpus) - 1
         for rank, gpu in enumerate(self.gpus):
+            listed = gpu.each("remote_buffers")
             self.peers.append(self._channels(gpu))
             self.remote.append(
-                [
-                    (one.number("rank", 0, len(self.gpus) - 1), one.text("type", BUFFERS))
-                    for one in gpu.each("remote_buffers")
-                ]
+                [(one.number("rank", 0, most), one.text("type", BUFFERS)) for one in listed]
             )
-            self._read_blocks(rank, gpu)
+            for number, block in enumerate(gpu.each("threadblocks")):
+                reading = _Block(self, rank, number, block)
+                for operation in block.each("ops"):
+                    reading.operation(operation)
+                self.execution.ends[rank] += reading.last
         self._join_signals()
         self._join_barriers()
         self._join_semaphores()
@@ -202,18 +207,11 @@ class _Reader:
     def _channels(self, gpu: Item) -> dict[Channel, int]:
         peers: dict[Channel, int] = {}
         for entry in gpu.each("channels"):
-            type_ = entry.text("channel_type", ("memory", "port", "switch", "none"))
+            type_ = entry.text("channel_type", CHANNEL_TYPES)
             first = sum(known == type_ for known, _ in peers)
             for number, peer in enumerate(entry.numbers("connected_to", len(self.gpus) - 1), first):
                 peers[type_, number] = peer
         return peers
-
-    def _read_blocks(self, rank: int, gpu: Item) -> None:
-        for number, block in enumerate(gpu.each("threadblocks")):
-            reading = _Block(self, rank, number, block)
-            for operation in block.each("ops"):
-                reading.operation(operation)
-            self.execution.ends[rank] += reading.last
 
     def used_by(self, block: int, item: Item, *what: object) -> None:
         """Raise `Malformed` if another block uses the same end of a channel or semaphore."""
@@ -229,8 +227,7 @@ class _Reader:
         for (rank, channel), waits in self.waits.items():
             peer = self.peers[rank][channel]
             place, others = ends[rank, peer].index(channel), ends[peer, rank]
-            key = (peer, others[place]) if place < len(others) else None
-            signals = self.signals[key] if key else []
+            signals = self.signals[peer, others[place]] if place < len(others) else []
             for number, (node, item) in enumerate(waits):
                 if number >= len(signals):
                     item.refuse(f"waits for a signal that GPU {peer} does not give")
@@ -248,10 +245,8 @@ class _Reader:
                         self.nodes.wait(leave, others[number][0])
 
     def _join_semaphores(self) -> None:
-        for (rank, what, semaphore), acquires in list(self.semaphores.items()):
-            if what != "sem_acquire":
-                continue
-            releases = self.semaphores.get((rank, "sem_release", semaphore), [])
+        for (rank, semaphore), acquires in self.semaphores["sem_acquire"].items():
+            releases = self.semaphores["sem_release"][rank, semaphore]
             given = self.gpus[rank].each("semaphores")
             first = given[semaphore].number("init_value", 0, NO) if semaphore < len(given) else 0
             for number, (node, item) in enumerate(acquires[first:]):
@@ -276,7 +271,7 @@ class _Block:
         peers = reader.peers[rank]
         self.channels: dict[str, list[Channel]] = defaultdict(list)
         for entry in block.each("channels"):
-            type_ = entry.text("channel_type", ("memory", "port", "switch", "none"))
+            type_ = entry.text("channel_type", CHANNEL_TYPES)
             for channel in entry.numbers("channel_ids", MOST_CHUNKS):
                 if type_ != "switch" and (type_, channel) not in peers:
                     entry.refuse(f"unknown channel {channel}")
@@ -309,17 +304,16 @@ class _Block:
             barrier = self.rank, item.number("barrier_id", 0, NO)
             blocks, arrive = self.reader.barriers.setdefault(barrier, {}), self._compute(item)
             blocks.setdefault(self.number, []).append((arrive, self._compute(item), item))
-        elif name in ("sem_acquire", "sem_release"):
+        elif name in SEMAPHORES:
             node = self._compute(item)
             for semaphore in item.numbers("semaphore_ids", NO):
                 self.reader.used_by(self.number, item, self.rank, name, semaphore)
-                self.reader.semaphores[self.rank, name, semaphore].append((node, item))
+                self.reader.semaphores[name][self.rank, semaphore].append((node, item))
         elif name != "nop":
-            why = UNKNOWN.get(name)
-            if why is None:
+            if name not in UNKNOWN:
                 item.refuse(f"unknown operation {name[:40]!r}")
             hint = "give a plan of puts, gets, signals and waits"
-            item.refuse(f"operation {name!r} cannot be replayed: {why}", hint)
+            item.refuse(f"operation {name!r} cannot be replayed: {UNKNOWN[name]}", hint)
 
     def _compute(self, item: Item, after: Sequence[int] = ()) -> int:
         """Add a node that takes no time, behind all that the block has waited for."""
@@ -332,11 +326,8 @@ class _Block:
         if number == MOST_PLAN_NODES:
             most = f"must have at most {MOST_PLAN_NODES} messages and steps"
             item.refuse(f"{most}, with those before")
-        self.nodes.add(node._replace(line=number))
         self.execution.items.append(item)
-        for earlier in after:
-            self.nodes.wait(number, earlier)
-        return number
+        return self.nodes.add(node._replace(line=number), after)
 
     def _message(
         self, item: Item, source: int, to: int, size_bytes: int, after: Sequence[int]
@@ -367,14 +358,16 @@ class _Block:
         """Read an operation that moves data, with all of its pairs of buffers, or as a sum."""
         is_port = item.has("channel_type") and item.text("channel_type") == "port"
         type_ = "port" if is_port else "memory"
-        sources = [
-            self._buffer(item, one, type_, is_remote=number >= kind.remote_sources)
-            for number, one in enumerate(item.each("src_buff"))
-        ]
-        targets = [
-            self._buffer(item, one, type_, is_remote=number >= kind.remote_targets)
-            for number, one in enumerate(item.each("dst_buff"))
-        ]
+        sources, targets = (
+            [
+                self._buffer(item, one, type_, is_remote=number >= first_remote)
+                for number, one in enumerate(item.each(key))
+            ]
+            for key, first_remote in (
+                ("src_buff", kind.remote_sources),
+                ("dst_buff", kind.remote_targets),
+            )
+        )
         if not sources or not targets or (kind.pairs and len(sources) != len(targets)):
             item.refuse(f"has {len(sources)} sources and {len(targets)} targets")
         if len({cells.size for cells in (*sources, *targets)}) > 1 and not kind.pairs:
@@ -410,26 +403,24 @@ class _Block:
             begin = asked if begin is None else begin
             size_bytes = self._bytes(source, is_packet=False)
             answer, here = self._message(item, source.gpu, self.rank, size_bytes, [there])
-            slots.append(execution.read(answer, answer, source))
+            slots.append(execution.will_read(answer, answer, source))
             arrived.append(here)
         node = self._compute(item, arrived)
-        packets = kind.packet_sources
         for number, source in enumerate(sources[: kind.remote_sources]):
-            slots.append(execution.read(node, node, source, is_packet=number >= packets))
-        total = execution.add(node, slots)
+            is_packet = number >= kind.packet_sources
+            slots.append(execution.will_read(node, node, source, is_packet=is_packet))
+        total, first = execution.will_add(node, slots), node if begin is None else begin
         for number, target in enumerate(targets[: kind.remote_targets]):
-            first = node if begin is None else begin
-            execution.write(
-                first, node, node, target, total, is_packet=number >= kind.packet_targets
-            )
+            is_packet = number >= kind.packet_targets
+            execution.writes[node].append(Access(first, node, node, target, total, is_packet))
         ends = list[int]()
         for target in targets[kind.remote_targets :]:
             is_packet = kind.packet_targets != NO
             size_bytes = self._bytes(target, is_packet=is_packet)
             send, received = self._message(item, self.rank, target.gpu, size_bytes, [node])
             if kind.pairs:
-                execution.read(node, send, sources[0])
-            execution.write(send, send, received, target, total, is_packet=is_packet)
+                execution.will_read(node, send, sources[0])
+            execution.writes[send].append(Access(send, send, received, target, total, is_packet))
             self.put[channel or ("memory", target.gpu)].append(received)
             ends.append(send)
         if channel:

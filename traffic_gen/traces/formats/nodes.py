@@ -1,6 +1,6 @@
 """Nodes of a trace, collected one at a time by a reader of a text format, within bounds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -61,11 +61,10 @@ def require_ranks(count: int, place: int | str) -> int:
     return count
 
 
-def require_nodes(count: int, place: int | str, *, file: int = 0) -> None:
+def require_nodes(count: int, place: int | str) -> None:
     """Raise `Malformed` for more nodes than fit into memory."""
     if count > MOST_NODES:
-        what = f"must have at most {MOST_NODES} nodes, got {count} or more"
-        raise Malformed(place, what, file=file)
+        raise Malformed(place, f"must have at most {MOST_NODES} nodes, got {count} or more")
 
 
 def require_bytes(count: int, place: int | str) -> int:
@@ -123,11 +122,27 @@ class Nodes:
     operations: list[Operation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def add(self, node: Node) -> int:
-        """Add a node; return its number."""
-        require_nodes(len(self.added) + 1, node.line)
+    def add(self, node: Node, after: Iterable[int] = ()) -> int:
+        """Add a node, which waits for the end of others of its rank; return its number.
+
+        Raises `Malformed` for a node too many, for too many bytes, and for too long a time.
+        """
+        number = len(self.added)
+        require_nodes(number + 1, node.line)
+        if (most := max(node.size_bytes, node.room)) > MOST_BYTES:
+            require_bytes(most, node.line)
+        if node.seconds > MOST_SECONDS:
+            raise Malformed(node.line, f"time must be at most a day, got {node.seconds:.3g} s")
         self.added.append(node)
-        return len(self.added) - 1
+        for earlier in after:
+            self.wait(number, earlier)
+        return number
+
+    def message(self, source: int, to: int, line: int, size_bytes: int, tag: int = 0) -> int:
+        """Add a send and its receive; return the send's number."""
+        send = self.add(Node(NodeKind.SEND, source, line, to, size_bytes, tag))
+        self.add(Node(NodeKind.RECEIVE, to, line, source, tag=tag))
+        return send
 
     def wait(self, later: int, earlier: int) -> None:
         """Let a node wait for the end of another node of its rank."""

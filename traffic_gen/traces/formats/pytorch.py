@@ -47,7 +47,9 @@ BYTES_OF = {
     )
     for name in names.split()
 }
-COMPUTE, JUNCTION = "CompNode", "MetadataNode"
+# Names of Chakra for nodes; one of metadata does nothing but wait.
+COMPUTE, JUNCTION, COLLECTIVE = "CompNode", "MetadataNode", "CommCollNode"
+SENDS, RECEIVES_FROM = "CommSendNode", "CommRecvNode"
 NO_SPLITS = "sizes by peer of {} calls of all_to_allv, which Kineto cuts off: equal ones"
 
 
@@ -88,29 +90,19 @@ class RankNodes:
         if dtype not in BYTES_OF:
             item.refuse(f"unknown dtype {dtype[:40]!r}")
         size_bytes = item.number("in_msg_nelems", 0, MOST_BYTES) * BYTES_OF[dtype]
-        if name == ALL_TO_ALL_V or (name == ALL_TO_ALL and _has_splits(item)):
+        splits = [item.value.get(f"{end}_split_size") for end in ("in", "out")]
+        has_splits = any(one not in (None, "", "[]", []) for one in splits)
+        if name == ALL_TO_ALL_V or (name == ALL_TO_ALL and has_splits):
             return self._all_to_all_v(item, after, ranks, BYTES_OF[dtype])
-        if name not in COMM_TYPE_OF:
-            peer = ranks[item.number("rank", 0, len(ranks) - 1)]
-            return self._message(item, after, peer, size_bytes, is_send=name == SEND)
-        fields: dict[str, object] = {"commtype": name, "commsize": size_bytes, "pgname": group}
-        if name in ROOTED and item.has("rank"):
-            fields["commsrc"] = ranks[item.number("rank", 0, len(ranks) - 1)]
-        return self.add(item, after, "CommCollNode", **fields)
-
-    def _message(
-        self,
-        item: Item,
-        after: Sequence[int],
-        peer: int,
-        size_bytes: int | None,
-        *,
-        is_send: bool,
-    ) -> int:
-        """Add a send of some bytes, or a receive, whose size may be unknown."""
-        type_, end = ("CommSendNode", "commdst") if is_send else ("CommRecvNode", "commsrc")
-        size = {} if size_bytes is None else {"commsize": size_bytes}
-        return self.add(item, after, type_, **{end: peer}, **size)
+        size = {"commsize": size_bytes}
+        if name in COMM_TYPE_OF:
+            root = name in ROOTED and item.has("rank")
+            of = {"commsrc": ranks[item.number("rank", 0, len(ranks) - 1)]} if root else {}
+            return self.add(item, after, COLLECTIVE, commtype=name, pgname=group, **size, **of)
+        peer = ranks[item.number("rank", 0, len(ranks) - 1)]
+        if name == SEND:
+            return self.add(item, after, SENDS, commdst=peer, **size)
+        return self.add(item, after, RECEIVES_FROM, commsrc=peer, **size)
 
     def _all_to_all_v(
         self, item: Item, after: Sequence[int], ranks: Sequence[int], element_bytes: int
@@ -123,9 +115,10 @@ class RankNodes:
         ends = list[int]()
         for place, peer in enumerate(ranks):
             if peer != self.rank:
-                room = None if received is None else received[place] * element_bytes
-                sizes = (sent[place] * element_bytes, True), (room, False)
-                ends += [self._message(item, after, peer, size, is_send=is_) for size, is_ in sizes]
+                size_bytes = sent[place] * element_bytes
+                ends.append(self.add(item, after, SENDS, commdst=peer, commsize=size_bytes))
+                room = {"commsize": received[place] * element_bytes} if received else {}
+                ends.append(self.add(item, after, RECEIVES_FROM, commsrc=peer, **room))
         return self.add(item, ends, JUNCTION)
 
     def _ranks(self, item: Item, group: str) -> list[int]:
@@ -168,12 +161,6 @@ class RankNodes:
         listed = [{"pg_name": name, "ranks": ranks} for name, ranks in sorted(known)]
         inputs = {"values": str([json.dumps(listed)])}
         self.add(Item(None, "process groups"), (), JUNCTION, inputs=inputs)
-
-
-def _has_splits(item: Item) -> bool:
-    """Whether an all-to-all has sizes of its own for each peer."""
-    splits = (item.value.get(f"{end}_split_size") for end in ("in", "out"))
-    return any(one not in (None, "", "[]", []) for one in splits)
 
 
 def _shares(item: Item, end: str, count: int) -> list[int] | None:
@@ -232,12 +219,12 @@ def trace_of(
                 raise Malformed(1, f"duplicate rank {nodes.rank}", hint)
         nodes.end()
         of_rank[nodes.rank] = file, nodes
-    ordered = [of_rank[rank] for rank in range(len(files))]
-    flat = [node for _, nodes in ordered for node in nodes.nodes]
-    places = [place for _, nodes in ordered for place in nodes.places]
-    rank = np.repeat(np.arange(len(files)), [len(nodes.nodes) for _, nodes in ordered])
-    source = Source(rank, lambda node: places[node], [file for file, _ in ordered])
+    file_of, ordered = zip(*(of_rank[rank] for rank in range(len(files))), strict=True)
+    flat = [node for nodes in ordered for node in nodes.nodes]
+    places = [place for nodes in ordered for place in nodes.places]
+    rank = np.repeat(np.arange(len(files)), [len(nodes.nodes) for nodes in ordered])
+    source = Source(rank, lambda node: places[node], file_of)
     trace = Assembly(source, FlatNodes(source, flat).columns(), given).trace()
-    left_out = sum((nodes.left_out for _, nodes in ordered), Counter[str]())
+    left_out = sum((nodes.left_out for nodes in ordered), Counter[str]())
     said = tuple(what.format(count) for what, count in sorted(left_out.items()))
     return replace(trace, format=form, left_out=said + trace.left_out)
