@@ -8,8 +8,15 @@ from typing import Any, cast
 import pytest
 
 from execution.session.command_line import greeting
-from execution.session.commands import Commands, fault_lines, load_lines, path_lines
-from execution.session.fault_words import modes, parse_fault, targets
+from execution.session.commands import (
+    Commands,
+    fault_lines,
+    load_lines,
+    modes,
+    parse_fault,
+    path_lines,
+    targets,
+)
 from execution.session.session import FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
 from model.fabric.build import build_topology
