@@ -167,7 +167,7 @@ def test_a_drained_link_is_named() -> None:
 
 
 def test_paths_intended_and_taken_are_told_node_by_node(topology: Topology) -> None:
-    near, far = topology.gpu(0, 0), topology.gpu(1, 1)
+    near, far = topology.gpu_at[0, 0], topology.gpu_at[1, 1]
     hops = Routing(topology).path(near, far)
     lines = path_lines(PathSeen(hops, (Trace(hops, True), Trace(hops, True), Trace((), False))))
     assert lines == [
