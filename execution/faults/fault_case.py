@@ -22,7 +22,7 @@ from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.shaping import ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop
-from model.faults import Component, Fault, FaultMode, health_under
+from model.faults import FINAL, Component, Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import (
     affected_interval_s,
@@ -361,7 +361,7 @@ class FaultCase:
     def _recovered(self) -> MeasuredCase | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
         moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
-        if moved or not all(fault.can_be_undone for fault in self.faults):
+        if moved or any((fault.component, fault.mode) in FINAL for fault in self.faults):
             return None
         self._converge(self.home, broken=False)
         return self._measure(RECOVERED)
