@@ -338,7 +338,13 @@ class FaultCase:
         `baseline_s` has the latencies of paths before; those of now are measured.
         """
         known_s = {**baseline_s, **self.fabric.path_latencies_s(self.schedule)}
-        latency_s = {**dict.fromkeys(self._classes(epochs), max(known_s.values())), **known_s}
+        classes = {
+            path_class(hops)
+            for epoch in epochs
+            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
+            if hops
+        }
+        latency_s = {**dict.fromkeys(classes, max(known_s.values())), **known_s}
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(
             self.home.topology,
@@ -349,14 +355,6 @@ class FaultCase:
         name = f"{self.case.name}/{DURING}"
         limits = self.scenario.replay_thresholds
         return compare(name, measured, prediction, self.case.size_scale, limits)
-
-    def _classes(self, epochs: Sequence[Epoch]) -> set[PathClass]:
-        return {
-            path_class(hops)
-            for epoch in epochs
-            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
-            if hops
-        }
 
     def _recovered(self) -> MeasuredCase | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""

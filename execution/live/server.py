@@ -279,11 +279,6 @@ def _event(kind: str, content: object) -> str:
     return f"event: {kind}\ndata: {json.dumps(content, separators=(',', ':'))}\n\n"
 
 
-async def _listen_to_run(server: LiveServer, stdin: asyncio.StreamReader) -> None:
-    while line := await stdin.readline():
-        server.receive(json.loads(line))
-
-
 async def serve(listening: socket.socket) -> None:
     """Serve until standard input ends; its first line has the token and the names of this host."""
     loop, stdin = asyncio.get_running_loop(), asyncio.StreamReader(LINE_BYTES)
@@ -302,7 +297,8 @@ async def serve(listening: socket.socket) -> None:
     web = uvicorn.Server(config)
     serving = asyncio.create_task(web.serve(sockets=[listening]))
     watch = asyncio.create_task(live.watch())
-    await _listen_to_run(live, stdin)
+    while line := await stdin.readline():
+        live.receive(json.loads(line))
     watch.cancel()
     live.page.note({"ended": True})
     await live.wake()

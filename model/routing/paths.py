@@ -245,7 +245,11 @@ class Routing:
             return self.selection.port(node, destination, ports, came_from, entropy)
         egress = self.egress(gpu, destination)
         chosen = self.selection.egress_gpu(gpu, destination, egress)
-        return None if chosen is None else self._next_hop_by(gpu, chosen, egress.port)
+        if chosen is None:
+            return None
+        if chosen == gpu.rail:
+            return (Hop(self.live.own_nics[gpu][egress.port], gpu.name),)
+        return self.topology.hb_hops(gpu, self.topology.gpu_at[gpu.domain, chosen])
 
     # GPUs
 
@@ -304,11 +308,6 @@ class Routing:
         )
         distance, _, lane = min(costs, default=(UNREACHABLE, 0, 0))
         return 1 + distance, lane
-
-    def _next_hop_by(self, gpu: Gpu, rank: int, port: int) -> NextHop:
-        if rank == gpu.rail:
-            return (Hop(self.live.own_nics[gpu][port], gpu.name),)
-        return self.topology.hb_hops(gpu, self.topology.gpu_at[gpu.domain, rank])
 
     # Switches
 
