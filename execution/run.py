@@ -201,7 +201,6 @@ def run(
 
 def environment(proxies: str, datapath: str) -> dict[str, Any]:
     """Read versions, sizes and settings of this machine."""
-    settings = {place: _read(Path(place)) for place in SETTINGS}
     return {
         "railbed": program_version(),
         "commit": first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
@@ -217,7 +216,7 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "docker": first_line("docker", "--version"),
         "image": _read(IMAGE_FILE),
         "libraries": {name: version(name) for name in LIBRARIES},
-        "settings": settings,
+        "settings": {place: _read(Path(place)) for place in SETTINGS},
     }
 
 

@@ -160,10 +160,7 @@ class Measuring:
                 check_data=self.scenario.check_data,
                 before=seeding(self.scenario.machine_seed, name, fabric.topology),
             )
-            with (
-                observing(fabric, place, beside_agents=others) as observer,
-                closing(under_way),
-            ):
+            with observing(fabric, place, beside_agents=others) as observer, closing(under_way):
                 for repeat in self._kept(name, under_way):
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
