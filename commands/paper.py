@@ -9,7 +9,7 @@ import typer
 from commands.options import AsJson, Proxies, Store, ready
 from commands.output import err, print_result, writing
 from execution.cases.progress import Lines
-from execution.sweep.progress import human_remaining
+from execution.sweep.runner import human_remaining
 from model.errors import InputError, Problem
 from results.sections.modeled import paper_sections, plain_sections, twins_sections
 from results.sections.section import Section

@@ -13,8 +13,7 @@ from commands import options
 from commands.output import err, print_result
 from execution.sweep.executor import Executor, LocalExecutor
 from execution.sweep.points import SweepRequest, anything_elsewhere
-from execution.sweep.progress import sweep_listener
-from execution.sweep.runner import Sweeping
+from execution.sweep.runner import Sweeping, sweep_listener
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import InputError, Problem
 from model.sweep import REAL

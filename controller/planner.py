@@ -232,7 +232,7 @@ class Planner:
         """The parts of a GPU, one for each lane of a domain."""
         parts = []
         for number in self._numbers:
-            peer = self.topology.lane_if_any(gpu.domain, number) or gpu
+            peer = self.topology.lane_at.get((gpu.domain, number)) or gpu
             within = None if peer.gpu == gpu else routing.egress(gpu, peer)
             outside = routing.egress_to_lane(gpu, number)
             parts.append(self._host_part((gpu, number), (outside, within)))
@@ -249,10 +249,10 @@ class Planner:
         routes = {self._route(gpu, addressing.lane_network(lane), most, lane.lane)}
         for chosen in dealt.keys() - {most}:
             for domain in bits(dealt[chosen]):
-                network = self._networks[self.topology.lane(domain, number)]
+                network = self._networks[self.topology.lane_at[domain, number]]
                 routes.add(self._route(gpu, network, chosen, lane.lane))
         lost = bits(dealt.get(NO_EXIT, 0)) if not lane.lane else ()
-        cut_off = tuple((gpu.name, self.topology.lane(domain, number).name) for domain in lost)
+        cut_off = tuple((gpu.name, self.topology.lane_at[domain, number].name) for domain in lost)
         by_port = {port: domains for (rank, port), domains in dealt.items() if rank == gpu.rail}
         return HostPart(frozenset(routes), cut_off, by_port)
 
@@ -267,7 +267,7 @@ class Planner:
                 dealt[(egress.ranks or (None,))[0], egress.port] |= domains
                 continue
             for domain in bits(domains):
-                destination = self.topology.lane(domain, number)
+                destination = self.topology.lane_at[domain, number]
                 chosen = self._selection.egress_gpu(gpu, destination, egress)
                 dealt[chosen, egress.port] |= 1 << domain
         return dealt
@@ -282,7 +282,7 @@ class Planner:
             interface = self.topology.nic_links(gpu)[port].lower.interface
             return Route(destination, addressing.GATEWAY, interface, source)
         interface = self.topology.link_of(gpu, LinkKind.HB).lower.interface
-        gateway = addressing.hb_address(self.topology.gpu(gpu.domain, rank))
+        gateway = addressing.hb_address(self.topology.gpu_at[gpu.domain, rank])
         return Route(destination, gateway, interface, source)
 
     def _lane(self, number: int) -> Gpu:
@@ -333,7 +333,7 @@ class Planner:
         onward: defaultdict[str, int] = defaultdict(int)
         for ports, domains in inputs:
             for some in _dealt(ports, domains):
-                gpu = self.topology.lane(next(bits(some)), number)
+                gpu = self.topology.lane_at[next(bits(some)), number]
                 origins = (None, *self._origins(switch, gpu, ports))
                 for origin, entropy in product(origins, range(ports.entropies)):
                     next_hops = self._next_hops(switch, gpu, ports, origin, entropy)
@@ -351,7 +351,7 @@ class Planner:
                 yield action.rule(addressing.lane_network(self._lane(number)))
                 continue
             for domain in bits(domains):
-                yield action.rule(self._networks[self.topology.lane(domain, number)])
+                yield action.rule(self._networks[self.topology.lane_at[domain, number]])
 
     def _origins(self, switch: str, gpu: Gpu, ports: Ports) -> list[Link]:
         """NIC links of the other GPUs, if the ECMP selection depends on the origin; else none."""

@@ -61,7 +61,9 @@ def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[Non
     named = [f"{link.name}={link.upper.interface}" for link in links]
     command = [sys.executable, "-P", "-m", PROGRAM, str(folder), str(MOST_BYTES), *named]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
-        wait_until_begun(process, lambda: _has_begun(log), NAME, log, DEADLINE_S)
+        wait_until_begun(
+            process, lambda: "capturing" in log.read_text(errors="replace"), NAME, log, DEADLINE_S
+        )
         watch.add(NAME, process.pid, log)
         try:
             yield
@@ -70,10 +72,6 @@ def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[Non
                 _end(process, log, watch)
             raise
         _end(process, log, watch)
-
-
-def _has_begun(log: Path) -> bool:
-    return "capturing" in log.read_text(errors="replace")
 
 
 def _end(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,6 @@ from model.measurement.link_quality import (
     Outcome,
     representatives,
 )
-from results.store.records import OPTIONAL, plain
 from results.store.runs import folder_name
 from results.verdicts.verdict import Reason, Verdict
 from testbed.instruments.link_calibration import measure
@@ -87,34 +85,28 @@ def _named(fabric: str, calibration: DirectionCalibration) -> str:
     return f"{fabric}: {link.kind} {link.link}, {direction}wards"
 
 
-@dataclass(frozen=True)
-class FabricCalibration:
-    """For each link direction of a fabric the counted trial, and all trials.
-
-    `fabric` is the name of its files, `case` that of the only case that it is for.
-    """
-
-    fabric: str
-    case: str | None = field(metadata=OPTIONAL)
-    links: Sequence[Mapping[str, Any]]
-
-
 def calibration_objects(
     fabrics: Mapping[str, Sequence[DirectionCalibration]],
 ) -> list[dict[str, Any]]:
-    """Return the JSON object of each fabric, named by its kind, or by the case it is for."""
+    """Return the JSON object of each fabric, named by its kind, or by the case it is for.
+
+    It has the name of its files, the only case that it is for, and for each link direction the
+    counted trial, and all trials.
+    """
     objects = []
     for name, measured in fabrics.items():
-        links = [_direction(link) for link in measured]
+        links = [
+            {
+                **_trial(link.counted),
+                "outcome": link.outcome,
+                "trials": [_trial(trial) for trial in link.trials],
+            }
+            for link in measured
+        ]
         files = folder_name(name)
-        case = None if files == name else name
-        objects.append(plain(FabricCalibration(files, case, links)))
+        case = {} if files == name else {"case": name}
+        objects.append({"fabric": files, **case, "links": links})
     return objects
-
-
-def _direction(link: DirectionCalibration) -> dict[str, Any]:
-    trials = [_trial(trial) for trial in link.trials]
-    return {**_trial(link.counted), "outcome": link.outcome, "trials": trials}
 
 
 def _trial(trial: LinkCalibration) -> dict[str, Any]:

@@ -65,7 +65,6 @@ INTERRUPTED = "interrupted"
 class Run:
     """A run under way; frames on the links of `capture` are kept."""
 
-    scenario: Scenario
     proxies: ProxyKind
     measuring: Measuring
     capture: Sequence[str] = ()
@@ -77,9 +76,9 @@ class Run:
         """Execute all cases, fabric by fabric; with faults, each case gets a fabric of its own."""
         cases: list[CaseResult] = []
         failures: list[FaultResult] = []
-        for spec in self.scenario.fabrics:
-            on_fabric = self.scenario.cases_on(spec.kind)
-            if not self.scenario.has_faults:
+        for spec in self.measuring.scenario.fabrics:
+            on_fabric = self.measuring.scenario.cases_on(spec.kind)
+            if not self.measuring.scenario.has_faults:
                 with self._fabric(spec, spec.kind) as fabric:
                     cases += [self._case(case, fabric) for case in on_fabric]
                 continue
@@ -100,7 +99,7 @@ class Run:
         with experiment(spec, self.proxies, run_id, listener.step, self.others) as fabric:
             try:
                 self._calibrate(fabric, name)
-                if self.scenario.check_paths:
+                if self.measuring.scenario.check_paths:
                     self._check_paths(fabric)
                 fabric.bed.links.impair()
                 listener.up(fabric)
@@ -132,12 +131,12 @@ class Run:
     @property
     def paths(self) -> dict[str, Any] | None:
         """Results of the path checks as a JSON object; `None` if there were no checks."""
-        return verify_object(self.scenario.name, self.checks) if self.checks else None
+        return verify_object(self.measuring.scenario.name, self.checks) if self.checks else None
 
     def _case(self, case: Case, fabric: Experiment) -> CaseResult:
         crossed = self._crossings(case, fabric)
         schedule = case.schedule(fabric.topology.spec)
-        warmup = self.scenario.warmup
+        warmup = self.measuring.scenario.warmup
         measured = self.measuring.measure(
             case.name, case.size_scale, schedule, fabric, warmup, case.generator
         )
@@ -180,7 +179,7 @@ def run(
     with recording_early_end(folder), folder.locked():
         folder.begin(scenario.text, facts)
         measuring = Measuring(scenario, folder, listener)
-        under_way = Run(scenario, proxies, measuring, capture)
+        under_way = Run(proxies, measuring, capture)
         cases, failures = under_way.execute()
         listener.step("comparing")
         result = run_object(
@@ -202,7 +201,6 @@ def run(
 
 def environment(proxies: str, datapath: str) -> dict[str, Any]:
     """Read versions, sizes and settings of this machine."""
-    settings = {place: _read(Path(place)) for place in SETTINGS}
     return {
         "railbed": program_version(),
         "commit": first_line("git", "-C", str(ROOT), "rev-parse", "HEAD"),
@@ -218,7 +216,7 @@ def environment(proxies: str, datapath: str) -> dict[str, Any]:
         "docker": first_line("docker", "--version"),
         "image": _read(IMAGE_FILE),
         "libraries": {name: version(name) for name in LIBRARIES},
-        "settings": settings,
+        "settings": {place: _read(Path(place)) for place in SETTINGS},
     }
 
 
@@ -234,27 +232,21 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
     """
     try:
         yield
-    except (EmulationError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in OF_THE_MACHINE:
-            _record(folder, f"{type(error).__name__}: {error}")
-            raise report_bug(error, folder.path) from error
-        cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
-        _record(folder, cause)
-        # The virtual clock's machine ends with its folders: outside, the copy is named.
-        where = "" if in_virtual_clock() else f"\nThe records until then are in {folder.path}."
-        raise EmulationError(f"{cause}{where}") from error
-    except KeyboardInterrupt:
-        _record(folder, INTERRUPTED)
-        raise
     except BaseException as error:
-        if isinstance(error, RailbedError) or not isinstance(error, Exception):
-            _record(folder, f"{type(error).__name__}: {error}")
-            raise
-        if is_ending():
+        if isinstance(error, EmulationError) or getattr(error, "errno", None) in OF_THE_MACHINE:
+            cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
+            _record(folder, cause)
+            # The virtual clock's machine ends with its folders: outside, the copy is named.
+            where = "" if in_virtual_clock() else f"\nThe records until then are in {folder.path}."
+            raise EmulationError(f"{cause}{where}") from error
+        is_bug = isinstance(error, Exception) and not isinstance(error, RailbedError)
+        if isinstance(error, KeyboardInterrupt) or (is_bug and is_ending()):
             _record(folder, INTERRUPTED)
             raise KeyboardInterrupt from error
         _record(folder, f"{type(error).__name__}: {error}")
-        raise report_bug(error, folder.path) from error
+        if isinstance(error, Exception) and is_bug:
+            raise report_bug(error, folder.path) from error
+        raise
 
 
 def _record(folder: RunFolder, cause: str) -> None:

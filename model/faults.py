@@ -79,11 +79,6 @@ class Fault:
         """The target and the fault mode."""
         return f"{self.target} {self.mode}"
 
-    @property
-    def can_be_undone(self) -> bool:
-        """Whether the component can be repaired."""
-        return (self.component, self.mode) not in FINAL
-
 
 def domain_name(domain: int) -> str:
     """The name of an HB domain, as faults use it."""

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from execution.cases.emulation import Experiment, Request, executions, seeding
+from execution.cases.emulation import Experiment, executions, seeding
 from execution.cases.observer import carried, observing
 from execution.cases.progress import Listener
 from model.fabric.spec import FabricKind
@@ -105,10 +105,7 @@ NO_PROBES: Mapping[Hop, Span] = {}
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """A case that is measured, but not judged.
-
-    `carried` counts all bytes, probes included; its `probed` is empty until the case is judged.
-    """
+    """A case that is measured, but not judged: `carried` counts all bytes, probes included."""
 
     name: str
     measured: Measured
@@ -154,10 +151,21 @@ class Measuring:
         done = Executions(warmup, self.scenario.repeats)
         try:
             others = generator is Generator.IPERF3
-            with observing(fabric, place, beside_agents=others) as observer:
-                for repeat in self._execute(name, schedule, prediction, fabric, done, generator):
+            under_way = executions(
+                generator,
+                fabric,
+                schedule,
+                prediction,
+                done.most,
+                check_data=self.scenario.check_data,
+                before=seeding(self.scenario.machine_seed, name, fabric.topology),
+            )
+            with observing(fabric, place, beside_agents=others) as observer, closing(under_way):
+                for repeat in self._kept(name, under_way):
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
+                    if done.are_enough:
+                        break
         finally:
             after = fabric.bed.links.read_counters()
             self.folder.end_case(
@@ -188,29 +196,11 @@ class Measuring:
             self.scenario.thresholds,
         )
 
-    def _execute(
-        self,
-        name: str,
-        schedule: Steps,
-        prediction: Prediction,
-        fabric: Experiment,
-        done: Executions,
-        generator: Generator,
-    ) -> Iterator[Repeat]:
-        """Yield executions as they end, an incomplete one included, until there are enough."""
-        request = Request(
-            schedule,
-            prediction,
-            done.most,
-            self.scenario.check_data,
-            before=seeding(self.scenario.machine_seed, name, fabric.topology),
-        )
+    def _kept(self, name: str, under_way: Iterator[Repeat]) -> Iterator[Repeat]:
+        """Record and yield executions as they end, an incomplete one included."""
         try:
-            with closing(executions(generator, fabric, request)) as repeats:
-                for repeat in repeats:
-                    yield self.keep(name, repeat)
-                    if done.are_enough:
-                        return
+            for repeat in under_way:
+                yield self.keep(name, repeat)
         except Incomplete as broken:
             yield self.keep(name, broken.repeat)
             raise

@@ -190,61 +190,44 @@ def experiment(
                     yield Experiment(agents, placement, lock, topology, bed, up_s)
 
 
-@dataclass(frozen=True)
-class Request:
-    """Executions to make, numbered from 0; `before` is called with the number of each."""
-
-    schedule: Steps
-    prediction: Prediction
-    count: int
-    check_data: bool
-    before: BeforeExecution
-
-    def numbers(self) -> Iterator[int]:
-        """Yield the number of each execution, when it may begin."""
-        for number in range(self.count):
-            self.before(number)
-            yield number
-
-
 Executions = Generator[Repeat, None, None]
 
 
-def executions(kind: Kind, fabric: Experiment, request: Request) -> Executions:
-    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
+def executions(
+    kind: Kind,
+    fabric: Experiment,
+    schedule: Steps,
+    prediction: Prediction,
+    count: int,
+    *,
+    check_data: bool = False,
+    before: BeforeExecution = unseeded,
+) -> Executions:
+    """Execute a schedule by a generator; closing the result ends its servers and sockets.
+
+    Executions are numbered from 0; `before` is called with the number of each before its begin.
+    """
+    placement, process_ids, watch = fabric.placement, fabric.bed.process_ids, fabric.bed.watch
     match kind:
         case Kind.AGENT:
-            return fabric.repeats(
-                request.schedule,
-                request.prediction,
-                request.count,
-                check_data=request.check_data,
-                before=request.before,
+            yield from fabric.repeats(
+                schedule, prediction, count, check_data=check_data, before=before
             )
         case Kind.IPERF3:
-            return _by_iperf3(fabric, request)
+            hosts = Hosts([process_ids[gpu.name] for gpu in placement.gpus], placement.addresses())
+            at_most_s = longest_s(prediction, placement.topology)
+            with iperf3_flows(hosts, list(bytes_by_pair(schedule)), watch.check) as flows:
+                for number in range(count):
+                    before(number)
+                    yield flows.run(schedule, number, at_most_s)
         case Kind.SCAPY:
-            return _by_scapy(fabric, request)
-
-
-def _by_iperf3(fabric: Experiment, request: Request) -> Executions:
-    placement, process_ids = fabric.placement, fabric.bed.process_ids
-    hosts = Hosts([process_ids[gpu.name] for gpu in placement.gpus], placement.addresses())
-    pairs = list(bytes_by_pair(request.schedule))
-    at_most_s = longest_s(request.prediction, placement.topology)
-    with iperf3_flows(hosts, pairs, fabric.bed.watch.check) as flows:
-        for number in request.numbers():
-            yield flows.run(request.schedule, number, at_most_s)
-
-
-def _by_scapy(fabric: Experiment, request: Request) -> Executions:
-    placement, process_ids = fabric.placement, fabric.bed.process_ids
-    routing = Routing(placement.topology, placement.health)
-    with packet_replay(placement.topology, placement.gpus, routing, process_ids) as replay:
-        for number in request.numbers():
-            repeat = replay.run(request.schedule, number)
-            fabric.bed.watch.check()
-            yield repeat
+            routing = Routing(placement.topology, placement.health)
+            with packet_replay(placement.topology, placement.gpus, routing, process_ids) as replay:
+                for number in range(count):
+                    before(number)
+                    repeat = replay.run(schedule, number)
+                    watch.check()
+                    yield repeat
 
 
 @contextmanager
@@ -257,15 +240,14 @@ def reporting_other_runs(
     reported again; reported runs are added to it.
     """
     known = set() if known is None else known
-    _report_other_runs(lock, tell, known)
+
+    def report() -> None:
+        if others := live_run_ids() - {lock.run_id} - known:
+            known.update(others)
+            tell(f"other runs disturb this one, and it disturbs them: {', '.join(sorted(others))}")
+
+    report()
     yield
     # A failed search for other runs must not discard the measurement.
     with suppress(EmulationError):
-        _report_other_runs(lock, tell, known)
-
-
-def _report_other_runs(lock: RunLock, tell: Tell, known: set[str]) -> None:
-    others = live_run_ids() - {lock.run_id} - known
-    if others:
-        known.update(others)
-        tell(f"other runs disturb this one, and it disturbs them: {', '.join(sorted(others))}")
+        report()

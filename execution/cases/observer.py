@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from execution.cases.emulation import Experiment
@@ -29,20 +29,6 @@ from traffic_gen.probes.blackout import PairRecord, crossed
 PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
 
 
-@dataclass(frozen=True)
-class ObservedExecution:
-    """An ended execution: each agent's wait for a core, the longest queue, the machine's pauses.
-
-    `ended_ns` is when the last byte had arrived or, if not all did, when the execution ended.
-    """
-
-    repeat: Repeat
-    ended_ns: int
-    waited_s: tuple[float, ...]
-    backlog_left_bytes: int
-    pauses: PauseLog
-
-
 class Observer:
     """Watches the executions of one case on a fabric."""
 
@@ -60,7 +46,8 @@ class Observer:
         self._watch = watch
         self._delays_ns = self._senders_delays_ns()
         self._depth_s = fabric.topology.least_depth_s
-        self._ends: list[ObservedExecution] = []
+        # Each execution, its end, and what was observed, without CPU samples: some come later.
+        self._ends: list[tuple[Repeat, int, Observation]] = []
 
     def _senders_delays_ns(self) -> dict[int, dict[int, int]]:
         """Return, by agent, the waits for a core of the agent and, on request, its neighbours.
@@ -81,7 +68,10 @@ class Observer:
         self._delays_ns = self._senders_delays_ns()
 
     def note(self, repeat: Repeat) -> PauseLog:
-        """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part."""
+        """Record an ended execution; return its pauses, or `NOT_WATCHED` if watched in part.
+
+        It ended when its last byte had arrived or, if not all did, ends now.
+        """
         ended_ns = repeat.end_ns if repeat.complete else time.monotonic_ns()
         before, self._delays_ns = self._delays_ns, self._senders_delays_ns()
         waited = repeat.waited_s or tuple(
@@ -93,32 +83,33 @@ class Observer:
         log = self._watch.log_until(ended_ns)
         watched = log.covers(repeat.start_ns, ended_ns)
         pauses = log.during(repeat.start_ns, ended_ns) if watched else NOT_WATCHED
-        self._ends.append(ObservedExecution(repeat, ended_ns, waited, left_bytes, pauses))
+        observation = Observation(
+            seconds=(ended_ns - repeat.start_ns) / 1e9,
+            windows=(),
+            agents_delay_s=waited,
+            backlog_left_bytes=left_bytes,
+            retransmits=repeat.retransmits,
+            start_skew_s=repeat.start_skew_s,
+            pauses=pauses,
+            depth_s=self._depth_s,
+            complete=repeat.complete,
+        )
+        self._ends.append((repeat, ended_ns, observation))
         return pauses
 
     def observations(self, of: Sequence[Repeat]) -> tuple[Observation, ...]:
         """Return the observations of these executions, in the order of execution."""
         windows = self._watching.windows
         return tuple(
-            Observation(
-                seconds=(end.ended_ns - end.repeat.start_ns) / 1e9,
-                windows=within(windows, end.repeat.start_ns, end.ended_ns),
-                agents_delay_s=end.waited_s,
-                backlog_left_bytes=end.backlog_left_bytes,
-                retransmits=end.repeat.retransmits,
-                start_skew_s=end.repeat.start_skew_s,
-                pauses=end.pauses,
-                depth_s=self._depth_s,
-                complete=end.repeat.complete,
-            )
-            for end in self._ends
-            if end.repeat in of
+            replace(observation, windows=within(windows, repeat.start_ns, ended_ns))
+            for repeat, ended_ns, observation in self._ends
+            if repeat in of
         )
 
     def keep(self, folder: Path) -> None:
         """Write CPU samples (also between executions), pauses and agents' waits as CSV files."""
-        ends = [(end.repeat.number, end) for end in self._ends]
-        waits = ((number, *pair) for number, end in ends for pair in enumerate(end.waited_s))
+        ends = [(repeat.number, observation) for repeat, _, observation in self._ends]
+        waits = ((number, *pair) for number, end in ends for pair in enumerate(end.agents_delay_s))
         pauses = ((number, *vars(p).values()) for number, end in ends for p in end.pauses.pauses)
         samples = ((self._number_of(w), *vars(w).values()) for w in self._watching.windows)
         for name, columns, rows in (
@@ -131,8 +122,8 @@ class Observer:
 
     def _number_of(self, sample: Window) -> int | None:
         """Return the number of the execution that a CPU sample belongs to; `None` between them."""
-        of = (one for one in self._ends if within([sample], one.repeat.start_ns, one.ended_ns))
-        return next((one.repeat.number for one in of), None)
+        of = (done for done, end_ns, _ in self._ends if within([sample], done.start_ns, end_ns))
+        return next((repeat.number for repeat in of), None)
 
 
 @contextmanager

@@ -119,7 +119,8 @@ def fault_times(
     """
     fault, begun_ns, ended_ns = record.fault, record.begun_ns, record.ended_ns
     links = broken_links(topology, fault)
-    own = [event for event in events if _names(event, links, nodes(topology, fault))]
+    proxies = nodes(topology, fault)
+    own = [e for e in events if e.get("link") in links or e.get("proxy") in proxies]
     detected_ns, response = _response(record, own, links, events)
     usable_ns, back = _return(record, own, links, events)
     return FaultTimes(
@@ -160,11 +161,6 @@ def _return(
     usable_ns = _first_ns(filter(_is_return, own), record.ended_ns)
     updates = (update for _, found, update in _updates(events) if found & links)
     return usable_ns, next((u for u in updates if usable_ns and u[0]["ns"] > usable_ns), ())
-
-
-def _names(event: Event, links: frozenset[str], proxies: Sequence[str]) -> bool:
-    """Whether an event is a change of one of these links, or the death of one of these proxies."""
-    return event.get("link") in links or event.get("proxy") in proxies
 
 
 def _updates(events: Events) -> Iterator[tuple[frozenset[str], frozenset[str], Events]]:

@@ -22,7 +22,7 @@ from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.shaping import ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop
-from model.faults import Component, Fault, FaultMode, health_under
+from model.faults import FINAL, Component, Fault, FaultMode, health_under
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import (
     affected_interval_s,
@@ -338,7 +338,13 @@ class FaultCase:
         `baseline_s` has the latencies of paths before; those of now are measured.
         """
         known_s = {**baseline_s, **self.fabric.path_latencies_s(self.schedule)}
-        latency_s = {**dict.fromkeys(self._classes(epochs), max(known_s.values())), **known_s}
+        classes = {
+            path_class(hops)
+            for epoch in epochs
+            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
+            if hops
+        }
+        latency_s = {**dict.fromkeys(classes, max(known_s.values())), **known_s}
         prediction = predict_through(self.schedule, epochs, latency_s, self.home.gpus)
         measured = Measured(
             self.home.topology,
@@ -350,18 +356,10 @@ class FaultCase:
         limits = self.scenario.replay_thresholds
         return compare(name, measured, prediction, self.case.size_scale, limits)
 
-    def _classes(self, epochs: Sequence[Epoch]) -> set[PathClass]:
-        return {
-            path_class(hops)
-            for epoch in epochs
-            for hops in transfer_paths(self.schedule.transfers, epoch, self.home.gpus)
-            if hops
-        }
-
     def _recovered(self) -> MeasuredCase | None:
         """Measure the recovered fabric; `None` if the job has moved or a fault cannot be undone."""
         moved = self.job.strategy not in (RecoveryStrategy.REROUTE, RecoveryStrategy.RESTART)
-        if moved or not all(fault.can_be_undone for fault in self.faults):
+        if moved or any((fault.component, fault.mode) in FINAL for fault in self.faults):
             return None
         self._converge(self.home, broken=False)
         return self._measure(RECOVERED)

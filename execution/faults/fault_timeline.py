@@ -48,8 +48,8 @@ class FaultTimeline:
         self._undos: dict[int, Undo] = {}
         self._records: dict[int, FaultRecord] = {}
         for moment_s, fault in zip(moments_s, faults, strict=True):
-            for begin_s in _begins(moment_s, fault):
-                self._at(begin_s, partial(self._begin, fault))
+            for period in range(fault.count if fault.mode is FaultMode.FLAP else 1):
+                self._at(moment_s + period * fault.period_s, partial(self._begin, fault))
 
     @property
     def records(self) -> tuple[FaultRecord, ...]:
@@ -108,12 +108,6 @@ class FaultTimeline:
         """End all faults that still last."""
         for number in list(self._undos):
             self._end(number)
-
-
-def _begins(moment_s: float, fault: Fault) -> Iterator[float]:
-    """Yield a fault's begin in seconds, once for each period of a flapping link."""
-    for period in range(fault.count if fault.mode is FaultMode.FLAP else 1):
-        yield moment_s + period * fault.period_s
 
 
 def break_component(injector: FaultInjector, topology: Topology, fault: Fault) -> Undo:

@@ -15,10 +15,8 @@ from typing import Any
 
 from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
-from execution.live.guard import LOOPBACK_NAMES
 from execution.session.command_line import Audience
-from execution.session.commands import Commands
-from execution.session.fault_words import modes, targets
+from execution.session.commands import Commands, modes, targets
 from execution.session.session import FaultSeen, Session
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end
@@ -29,6 +27,7 @@ from results.verdicts.verdict import Verdict
 from traffic_gen.probes.blackout import Blackout
 
 LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
+LOOPBACK_NAMES = frozenset({LOOPBACK, "localhost", "::1"})
 LOWEST_PRIORITY = 19
 END_S, SHOW_S = 3, 5
 

@@ -2,10 +2,11 @@
 
 It reads messages of the run as JSON lines from standard input, whose end ends it, and writes the
 page's commands to standard output. It has the lowest priority, and reads the fabric only while a
-page is open.
+page is open. Access is for holders of the token, from the page itself.
 """
 
 import asyncio
+import hmac
 import json
 import os
 import socket
@@ -15,17 +16,85 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from execution.live.guard import Guard
 from execution.live.link_reader import LinkReader, Reading, Sources, link_reader
 from execution.live.page_state import PageState, frame
 from model.errors import EmulationError
+
+# The browser loads nothing from elsewhere, shows the page in no frame, and sends no referrer.
+HEADERS = {
+    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
+    b"connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"cache-control": b"no-store",
+}
+
+
+class Guard:
+    """Lets requests pass whose path begins with the token, as `/TOKEN/...`.
+
+    `hosts` are the names of the page's host: a web site whose own name leads here (DNS rebinding)
+    is refused. The port may be another, as SSH forwards any.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+        self._app, self._token, self._hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        token, slash, rest = scope["path"].removeprefix("/").partition("/")
+        if not is_own_host(headers.get("host", ""), self._hosts):
+            await _refusal(421)(scope, receive, send)
+        elif not is_own_origin(headers.get("origin"), headers["host"]):
+            await _refusal(403)(scope, receive, send)
+        elif not hmac.compare_digest(token.encode(), self._token.encode()):
+            await _refusal(404)(scope, receive, send)
+        elif not slash:  # the page's files lie below
+            await RedirectResponse(f"/{self._token}/")(scope, receive, _with_headers(send))
+        else:
+            inner = {**scope, "path": f"/{rest}", "raw_path": b""}
+            await self._app(inner, receive, _with_headers(send))
+
+
+def is_own_host(host: str, hosts: frozenset[str]) -> bool:
+    """Whether a Host header names this server, at any port."""
+    try:
+        return urlsplit(f"//{host}").hostname in hosts
+    except ValueError:
+        return False
+
+
+def is_own_origin(origin: str | None, host: str) -> bool:
+    """Whether a request comes from this server's page; browsers send no Origin for plain GETs."""
+    return origin is None or origin == f"http://{host}"
+
+
+def _refusal(code: int) -> PlainTextResponse:
+    return PlainTextResponse("refused\n", code)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *HEADERS.items()]
+        await send(message)
+
+    return sending
+
 
 PAGE = Path(__file__).parent / "page"
 # The page's files by their names in addresses, with their media types.
@@ -210,11 +279,6 @@ def _event(kind: str, content: object) -> str:
     return f"event: {kind}\ndata: {json.dumps(content, separators=(',', ':'))}\n\n"
 
 
-async def _listen_to_run(server: LiveServer, stdin: asyncio.StreamReader) -> None:
-    while line := await stdin.readline():
-        server.receive(json.loads(line))
-
-
 async def serve(listening: socket.socket) -> None:
     """Serve until standard input ends; its first line has the token and the names of this host."""
     loop, stdin = asyncio.get_running_loop(), asyncio.StreamReader(LINE_BYTES)
@@ -233,7 +297,8 @@ async def serve(listening: socket.socket) -> None:
     web = uvicorn.Server(config)
     serving = asyncio.create_task(web.serve(sockets=[listening]))
     watch = asyncio.create_task(live.watch())
-    await _listen_to_run(live, stdin)
+    while line := await stdin.readline():
+        live.receive(json.loads(line))
     watch.cancel()
     live.page.note({"ended": True})
     await live.wake()

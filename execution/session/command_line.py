@@ -56,13 +56,15 @@ def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
         far, on_rail = topology.domain(1)[-1], topology.domain(1)[0]
     near = gpus[0]
     nic = topology.link_of(near, LinkKind.NIC).name
+    hb_leaves = topology.hb_leaves
+    leaves = f"\n  {_span(hb_leaves):24} leaf HB switches below them" if hb_leaves else ""
     execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
     return f"""
 The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} \
 GPUs{spec.remarks}, {len(topology.rail_switches)} rail switches, \
 {len(topology.spine_switches)} spine switches.
   {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
-  {_span(topology.hb_switches):24} HB switches, one for each domain{_leaves(topology)}
+  {_span(topology.hb_switches):24} HB switches, one for each domain{leaves}
   {_span(topology.openflow_switches):24} rail and spine switches
   {nic:24} a link: both its ends, the one nearer to the GPU first
 
@@ -72,12 +74,6 @@ Try:
   {execute}
 
 help lists all commands, Mininet's too; exit takes the fabric down."""
-
-
-def _leaves(topology: Topology) -> str:
-    """Name the leaf HB switches in a line, if there are any."""
-    leaves = topology.hb_leaves
-    return f"\n  {_span(leaves):24} leaf HB switches below them" if leaves else ""
 
 
 def _span(names: Sequence[str]) -> str:

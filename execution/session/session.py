@@ -294,21 +294,17 @@ class Session:
 
     @_by_operator
     def load(self, seconds: float) -> list[LinkLoad]:
-        """The load of each direction of each link in the next `seconds`."""
-        return link_loads(self.fabric, self.health, seconds)
-
-
-def link_loads(fabric: Experiment, health: Health, seconds: float) -> list[LinkLoad]:
-    """Watch all links for some seconds; the backlog is that at the end."""
-    before = fabric.bed.links.read_counters()
-    time.sleep(seconds)
-    counted = carried(fabric, before, fabric.bed.links.read_counters())
-    backlogs, loads = _backlogs(fabric.bed), []
-    for hop, size_bytes in counted.bytes.items():
-        carried_bps, end = size_bytes * 8 / counted.seconds, hop.link.port_of(hop.sender)
-        use = carried_bps / health.rate_bps(hop)
-        loads.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
-    return loads
+        """The load of each direction of each link in `seconds`, and the backlog at their end."""
+        links, health = self.fabric.bed.links, self.health
+        before = links.read_counters()
+        time.sleep(seconds)
+        counted = carried(self.fabric, before, links.read_counters())
+        backlogs, loads = _backlogs(self.fabric.bed), []
+        for hop, size_bytes in counted.bytes.items():
+            carried_bps, end = size_bytes * 8 / counted.seconds, hop.link.port_of(hop.sender)
+            use = carried_bps / health.rate_bps(hop)
+            loads.append(LinkLoad(hop, carried_bps, use, backlogs.get(end, 0)))
+        return loads
 
 
 def _backlogs(bed: Testbed) -> dict[Port, int]:

@@ -100,7 +100,7 @@ class _Started:
         self._begun_s = time.monotonic()
         self._at_most_s = at_most_s(order)
         self._hangs_s = self._begun_s + self._at_most_s
-        self._hung = False
+        self.hung = False
         self.process = start(_command(order), order.log, {"PYTHONPATH": str(ROOT)})
 
     @property
@@ -108,14 +108,9 @@ class _Started:
         """Seconds after which the run hangs."""
         return max(0.0, self._hangs_s - time.monotonic())
 
-    def give_up(self) -> None:
-        """End the run, which hangs."""
-        self._hung = True
-        _terminate([self.process])
-
     def outcome(self) -> Outcome:
         """How the run has ended."""
-        exit_code = HANGING if self._hung else self.process.wait()
+        exit_code = HANGING if self.hung else self.process.wait()
         took_s = time.monotonic() - self._begun_s
         return self.order.outcome(exit_code, took_s, self._at_most_s)
 
@@ -159,7 +154,8 @@ def _first_ended(under_way: Sequence[_Started]) -> _Started:
         first = min(under_way, key=lambda started: started.left_s)
         while not (ended := poll.poll(min(first.left_s, LONGEST_POLL_S) * 1000)):
             if not first.left_s:
-                first.give_up()
+                first.hung = True
+                _terminate([first.process])
                 return first
         return by_descriptor[ended[0][0]]
 

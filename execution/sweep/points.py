@@ -107,10 +107,6 @@ def anything_elsewhere(_scenario: Scenario) -> None:
     """Refuse nothing: other machines may have another kernel than this one."""
 
 
-def unknown_elsewhere(_clock: str) -> None:
-    """Return no costs: other machines have others than this one."""
-
-
 def planned(
     path: Path,
     over: Sequence[str],
@@ -240,13 +236,13 @@ class SweepRequest:
         store: Path,
         check: Check,
         require: Callable[[], None] = lambda: None,
-        machine_by: Callable[[str], Machine | None] = unknown_elsewhere,
+        machine_by: Callable[[str], Machine | None] = lambda _: None,
     ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.
 
         `check` asks this kernel. With the virtual clock, points have a kernel of their own.
         `require` refuses a new sweep, before it has a folder. `machine_by` returns the measured
-        costs of the machine that executes by a clock.
+        costs of the machine that executes by a clock; `None` of other machines than this one.
         """
         problems = tuple(self._problems())
         if problems:

@@ -55,11 +55,6 @@ class _Sent:
     begun_s: float
     at_most_s: float
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the machine should have ended the run, and told so."""
-        return self.seconds > self.at_most_s + ANSWER_S
-
     def outcome(self, returned: dict[str, Any]) -> Outcome:
         """Write the returned files into the order's folder; return how the run ended."""
         user_files.write_text(self.order.log, returned["log"])
@@ -166,7 +161,7 @@ class RayExecutor:
         ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
         outcomes = [(task, self._outcome(task, under_way[task])) for task in ended]
         for task, sent in under_way.items():
-            if task not in ended and sent.is_overdue:
+            if task not in ended and sent.seconds > sent.at_most_s + ANSWER_S:
                 self._ray.cancel(task)
                 self._gone.add(sent.machine)
                 outcomes.append((task, None))

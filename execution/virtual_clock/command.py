@@ -3,28 +3,170 @@
 Runs, path checks and benchmarks have the same results as by the real clock. The machine sees
 nothing of the host, so a result is a function of the program, the machine's image, the command, its
 files and the seed: a known result is not computed again.
+
+    CACHE/results/KEY/output       what the command printed
+    CACHE/results/KEY/exit-code
+    CACHE/results/KEY/runs/RUN     the folders of its runs
+
+The least recently used results are removed when all together have more than `MOST_BYTES`. Runs are
+copied into the store of this machine's runs.
 """
 
+import hashlib
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from execution.virtual_clock import known_results
-from execution.virtual_clock.known_results import KnownResult, copied, stored
 from execution.virtual_clock.machines import guest_mib
 from linux.files.user_files import digest_of as digest_of_files
 from linux.files.user_files import work_folder
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
-from results.store.runs import digest_of, read_state, require_writable
+from results.store.records import read_json, write_json, write_record
+from results.store.runs import (
+    copy_into_store,
+    digest_of,
+    new_run_id,
+    read_state,
+    require_writable,
+    scenario_of,
+)
 from results.store.sweeps import WITH_RESULT
+from results.store.tables import seal
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
+from testbed.virtual_machine.cache import (
+    RESULTS,
+    by_last_use,
+    cache_folder,
+    hand_over,
+    locked_folder,
+    make_cache,
+    size_of,
+)
 from testbed.virtual_machine.guest import Guest, program_job, version
 from testbed.virtual_machine.program import INSIDE, Program, program
+
+MOST_BYTES = 2 * 2**30
+# Keys are hexadecimal; other processes' unfinished folders have other names.
+KEYS = "[0-9a-f]*"
+# Files of a run with the time or the place of its storage; all others are its records.
+NOT_RECORDS = ("result.json", "state.json")
+
+
+@dataclass(frozen=True)
+class KnownResult:
+    """A command's result in its folder."""
+
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        """The standard output of the command."""
+        return (self.folder / "output").read_text()
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code."""
+        return int((self.folder / "exit-code").read_text())
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of its runs, oldest first."""
+        return sorted((self.folder / "runs").glob("*"))
+
+    def write(self, exit_code: int, output: str) -> None:
+        """Write the fields that do not come as files."""
+        (self.folder / "output").write_text(output)
+        (self.folder / "exit-code").write_text(f"{exit_code}\n")
+
+
+def results_folder() -> Path:
+    """The folder of all results, made if missing."""
+    folder = cache_folder() / RESULTS
+    make_cache(folder)
+    return folder
+
+
+def find_result(key: str, target: Path) -> KnownResult | None:
+    """Copy the result with this key, and mark it as used last; return `None` if unknown.
+
+    It is a copy, as another process may replace the stored result later.
+    """
+    results = results_folder()
+    with locked_folder(results):
+        known = results / key
+        if not (known / "exit-code").is_file():
+            return None
+        os.utime(known)
+        return KnownResult(Path(shutil.copytree(known, target, dirs_exist_ok=True)))
+
+
+def add_result(key: str, computed: KnownResult) -> None:
+    """Copy a computed result to its place, where it replaces an earlier one."""
+    results = results_folder()
+    with locked_folder(results):
+        known = results / key
+        shutil.rmtree(known, ignore_errors=True)
+        shutil.copytree(computed.folder, known)
+        hand_over(known)
+        _drop_oldest(results, known)
+
+
+def _drop_oldest(results: Path, newest: Path) -> None:
+    known = by_last_use(results.glob(KEYS))
+    sizes = [size_of(place) for place in known]
+    left = sum(sizes)
+    for place, size in zip(known, sizes, strict=True):
+        if left <= MOST_BYTES or place == newest:
+            return
+        left -= size
+        shutil.rmtree(place)
+
+
+def stored(
+    run: Path, store: Path, clock: Mapping[str, Any], scenario: str | None = None
+) -> dict[str, Any]:
+    """Copy a complete run into the store, as `copied` does; return its JSON object with its clock.
+
+    The digest of its records is that of the files that the machine wrote.
+    """
+    folder = copied(run, store, scenario)
+    result = read_json(folder / "result.json")
+    result |= {
+        "run_id": folder.name,
+        "folder": str(folder),
+        "clock": {**clock, "records": records_digest(run)},
+    }
+    write_json(folder / "result.json", result)
+    seal(folder)
+    return result
+
+
+def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
+    """Copy a run into the store, under an id of its own: inside, the date is always the same.
+
+    The copy gets the text of its `scenario` on this machine: files have other paths inside.
+    """
+    folder = copy_into_store(run, store, new_run_id(scenario_of(run.name) or run.name))
+    if scenario is not None:
+        write_record(folder / "scenario.yaml", scenario)
+    return folder
+
+
+def records_digest(run: Path) -> str:
+    """A digest of all records of a run, 16 hexadecimal digits: equal for equal records."""
+    whole = hashlib.sha256()
+    for file in sorted(place for place in run.rglob("*") if place.is_file()):
+        if file.name not in NOT_RECORDS:
+            whole.update(f"{file.relative_to(run)}\0".encode() + file.read_bytes())
+    return whole.hexdigest()[:16]
+
 
 INSTRUCTION_NS = 1
 # In the machine, GPU proxies are processes: it has no Docker Engine.
@@ -89,9 +231,9 @@ class VirtualCommand:
         Passes on the command's standard error, without `progress` only if there is no result, which
         raises `EndedInside`; runs that ended early are then in `store`.
         """
-        with work_folder(known_results.results_folder()) as folder:
+        with work_folder(results_folder()) as folder:
             key = self.key
-            known = None if fresh else known_results.find(key, folder)
+            known = None if fresh else find_result(key, folder)
             yield known or self._computed(key, folder, store, progress)
 
     def _computed(self, key: str, folder: Path, store: Path, progress: bool) -> KnownResult:
@@ -114,7 +256,7 @@ class VirtualCommand:
             raise EndedInside(exit_code, kept)
         computed.write(exit_code, output)
         if self.key == key:
-            known_results.add(key, computed)
+            add_result(key, computed)
         return computed
 
 

@@ -156,30 +156,21 @@ def _uplinks(spec: FabricSpec, switches: tuple[OpenFlowSwitch, ...]) -> Iterator
     leaves = [switch for switch in switches if switch.kind is NodeKind.RAIL_SWITCH]
     spines = [switch for switch in switches if switch.kind is NodeKind.SPINE_SWITCH]
     for leaf, spine in product(leaves, spines):
-        if _are_joined(spec, leaf, spine):
-            yield _uplink(spec, leaf, spine)
+        if not _are_joined(spec, leaf, spine):
+            continue
+        rate_bps = round(spec.emulated_uplink_bps)
+        number = spec.domains + spine.index % spec.nic.spines + 1
+        below = leaf.index + ((leaf.rail or 0) * spec.nic.ports if spine.rail is None else 0)
+        lower = Port(leaf.name, number, f"{leaf.name}-s{spine.index}")
+        upper = Port(spine.name, below + 1, f"{spine.name}-r{below}")
+        depth_s = switch_depth_s(spec.bucket_depth_s, rate_bps)
+        yield Link(LinkKind.UPLINK, lower, upper, rate_bps, depth_s, spec.nic.impairment)
 
 
 def _are_joined(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> bool:
     if spine.rail is not None:
         return spine.rail == leaf.rail
     return _spine_planes(spec) == 1 or spine.index // spec.nic.spines == leaf.index
-
-
-def _uplink(spec: FabricSpec, leaf: OpenFlowSwitch, spine: OpenFlowSwitch) -> Link:
-    rate_bps = round(spec.emulated_uplink_bps)
-    number = spec.domains + spine.index % spec.nic.spines + 1
-    below = leaf.index
-    if spine.rail is None:
-        below += (leaf.rail or 0) * spec.nic.ports
-    return Link(
-        LinkKind.UPLINK,
-        Port(leaf.name, number, f"{leaf.name}-s{spine.index}"),
-        Port(spine.name, below + 1, f"{spine.name}-r{below}"),
-        rate_bps,
-        switch_depth_s(spec.bucket_depth_s, rate_bps),
-        spec.nic.impairment,
-    )
 
 
 def _custom_switches(spec: FabricSpec) -> Iterator[OpenFlowSwitch]:

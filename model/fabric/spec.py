@@ -222,11 +222,6 @@ class FabricSpec:
         return self.nics == self.domain_size and self.nic.spread is Spread.QUEUE_PAIRS
 
     @property
-    def is_fine_grained(self) -> bool:
-        """Whether segments are short, as they are where flows contend."""
-        return self.grain_packets < SEGMENT_PACKETS
-
-    @property
     def link_mtu_bytes(self) -> int:
         """The longest IP packet that links carry: with RoCE, one of its packets."""
         return MTU_BYTES if self.transport is Transport.TCP else self.roce.link_mtu_bytes

@@ -221,20 +221,9 @@ class Topology:
         """GPUs by their domain and rail."""
         return {(gpu.domain, gpu.rail): gpu for gpu in self.gpus}
 
-    def gpu(self, domain: int, rail: int) -> Gpu:
-        """The GPU of a domain and a rail."""
-        return self.gpu_at[domain, rail]
-
-    def lane(self, domain: int, number: int) -> Gpu:
-        """The destination with this number in a domain: its GPUs in order, each by all lanes."""
-        return self._lanes[domain, number]
-
-    def lane_if_any(self, domain: int, number: int) -> Gpu | None:
-        """The same; `None` where the GPU is missing."""
-        return self._lanes.get((domain, number))
-
     @cached_property
-    def _lanes(self) -> dict[tuple[int, int], Gpu]:
+    def lane_at(self) -> dict[tuple[int, int], Gpu]:
+        """Destinations by domain and number: the domain's slots in order, each by all lanes."""
         lanes = self.spec.lanes
         return {
             (gpu.domain, gpu.rail * lanes + lane): gpu.by(lane)

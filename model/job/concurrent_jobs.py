@@ -135,11 +135,11 @@ class ConcurrentJobs:
 
     def over(self, lanes: Lanes) -> "ConcurrentJobs":
         """Return the same jobs with their transfers spread over lanes."""
-        return replace(self, jobs=tuple(self._over(job, lanes) for job in self.jobs))
-
-    def _over(self, job: PlacedSteps, lanes: Lanes) -> PlacedSteps:
-        ranks = np.array(job.partition.ranks(self.grid))
-        return replace(job, steps=job.steps.over(lanes.among(ranks)))
+        jobs = []
+        for job in self.jobs:
+            ranks = np.array(job.partition.ranks(self.grid))
+            jobs.append(replace(job, steps=job.steps.over(lanes.among(ranks))))
+        return replace(self, jobs=tuple(jobs))
 
     def places(self) -> Iterator[tuple[PlacedSteps, slice]]:
         """Yield each job with the range of its steps among all."""

@@ -109,12 +109,11 @@ class _Draining:
             for other, links in self._tiers.items()
             if other[0] is tier[0] and other != tier
         ]
-        return others if tier[0] is LinkKind.UPLINK else others + self._lone_gpus
-
-    @property
-    def _lone_gpus(self) -> list[set[Place]]:
+        if tier[0] is LinkKind.UPLINK:
+            return others
         own = self._live.own_nics.items()
-        return [self._places(n.values()) for gpu, n in own if n and not self._live.crossbar[gpu]]
+        lone = [nics.values() for gpu, nics in own if nics and not self._live.crossbar[gpu]]
+        return [*others, *map(self._places, lone)]
 
     def _found_parts(self) -> dict[str, Place]:
         """For each rail switch, the first rail switch that it is connected to by uplinks.

@@ -5,12 +5,23 @@ It does not depend on the fabric's health, which has already determined the cand
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import NamedTuple
 
 from model.fabric.build import leaf_of_domain
-from model.fabric.flow_hash import flow_hash
 from model.fabric.spec import SpineSelection
 from model.fabric.topology import Gpu, Hop, Link, NodeKind, OpenFlowSwitch, Topology
+
+
+def flow_hash(*fields: object) -> int:
+    """Return 32 bits of a hash of the fields that tell a flow from others.
+
+    Flows collide as balls thrown into bins do. Those of a CRC, which is linear, would not: in an
+    all-to-all over a power of two of spines, they fill all links evenly.
+    """
+    text = " ".join(map(str, fields))
+    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest())
+
 
 # The hops to the next node: one link, or several over HB switches.
 NextHop = tuple[Hop, ...]

@@ -95,7 +95,7 @@ class LiveLinks:
         first = self.equivalent[gpu.domain]
         if first == gpu.domain:
             return gpu
-        return self.topology.lane(first, gpu.rail * self.topology.spec.lanes + gpu.lane)
+        return self.topology.lane_at[first, gpu.rail * self.topology.spec.lanes + gpu.lane]
 
     @cached_property
     def representatives(self) -> list[list[tuple[Gpu, int]]]:
@@ -111,7 +111,7 @@ class LiveLinks:
             [
                 (lane, domains)
                 for first, domains in sets.items()
-                if (lane := self.topology.lane_if_any(first, number))
+                if (lane := self.topology.lane_at.get((first, number)))
             ]
             for number in numbers
         ]
@@ -152,7 +152,7 @@ class LiveLinks:
         """
         here, there = destination.domain, self.equivalent[destination.domain]
         domain = {here: there, there: here}.get(gpu.domain, gpu.domain)
-        crossbar = self.crossbar[self.topology.gpu(domain, gpu.rail)]
+        crossbar = self.crossbar[self.topology.gpu_at[domain, gpu.rail]]
         distances = self.distances_to(destination)
         return UNREACHABLE if crossbar is None else distances.get(crossbar, UNREACHABLE)
 
@@ -245,7 +245,11 @@ class Routing:
             return self.selection.port(node, destination, ports, came_from, entropy)
         egress = self.egress(gpu, destination)
         chosen = self.selection.egress_gpu(gpu, destination, egress)
-        return None if chosen is None else self._next_hop_by(gpu, chosen, egress.port)
+        if chosen is None:
+            return None
+        if chosen == gpu.rail:
+            return (Hop(self.live.own_nics[gpu][egress.port], gpu.name),)
+        return self.topology.hb_hops(gpu, self.topology.gpu_at[gpu.domain, chosen])
 
     # GPUs
 
@@ -305,11 +309,6 @@ class Routing:
         distance, _, lane = min(costs, default=(UNREACHABLE, 0, 0))
         return 1 + distance, lane
 
-    def _next_hop_by(self, gpu: Gpu, rank: int, port: int) -> NextHop:
-        if rank == gpu.rail:
-            return (Hop(self.live.own_nics[gpu][port], gpu.name),)
-        return self.topology.hb_hops(gpu, self.topology.gpu(gpu.domain, rank))
-
     # Switches
 
     def ports(self, switch: str, destination: Gpu) -> Ports:
@@ -328,7 +327,9 @@ class Routing:
                 _add(groups, ports, equivalent & domains)
                 continue
             for domain in bits(equivalent & domains):
-                groups.append((self.ports(switch, self.topology.lane(domain, number)), 1 << domain))
+                groups.append(
+                    (self.ports(switch, self.topology.lane_at[domain, number]), 1 << domain)
+                )
         return sorted(groups, key=lambda item: item[1] & -item[1])
 
     def _last_link(self, switch: str, destination: Gpu) -> Link | None:

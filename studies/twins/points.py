@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from execution.cases.progress import Listener
-from execution.sweep.progress import human_remaining
+from execution.sweep.runner import human_remaining
 from model.errors import InputError
 from model.fabric.spec import PLATFORMS
 from model.sweep import REAL

@@ -19,7 +19,7 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_choke, sched_pfifo
 from linux.network.route_socket import RouteSocket
 from model.errors import EmulationError
 from model.fabric.addressing import rail_network
-from model.fabric.shaping import SwitchQueue
+from model.fabric.shaping import SEGMENT_PACKETS, SwitchQueue
 from model.fabric.spec import Datapath, FabricSpec
 from model.fabric.topology import Link, LinkKind, Port, Topology
 from testbed.fabric.shaping import DATA_CLASS, ETHERTYPE_IPV4, missing
@@ -112,7 +112,9 @@ def missing_red() -> str | None:
 def other_senders(topology: Topology, link: Link, end: Port) -> tuple[IPv4Network, ...]:
     """Return the addresses of the GPUs that send by a NIC which is not theirs, at this end."""
     gpu = topology.gpu_by_name.get(end.node)
-    if gpu is None or link.kind is not LinkKind.NIC or not topology.spec.is_fine_grained:
+    if gpu is None or link.kind is not LinkKind.NIC:
+        return ()
+    if topology.spec.grain_packets >= SEGMENT_PACKETS:  # segments are short where flows contend
         return ()
     peers = (peer for peer in topology.domain(gpu.domain) if peer != gpu)
     return tuple(rail_network(peer.rail) for peer in peers)

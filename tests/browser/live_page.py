@@ -13,8 +13,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
 
-from execution.live.feed import picture
-from execution.live.guard import LOOPBACK_NAMES
+from execution.live.feed import LOOPBACK_NAMES, picture
 from execution.live.server import LiveServer
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from execution.cases.emulation import Experiment, Request, executions, unseeded
+from execution.cases.emulation import Experiment, executions
 from execution.cases.observer import carried
 from linux.network.namespaces import processes_beside
 from model.fabric.health import Health
@@ -38,8 +38,7 @@ def execute(
     """Execute a schedule; return the executions, and what is wrong with the bytes of all links."""
     prediction = fabric.predict(schedule)
     before = fabric.bed.links.read_counters()
-    request = Request(schedule, prediction, count, False, unseeded)
-    done = list(executions(generator, fabric, request))
+    done = list(executions(generator, fabric, schedule, prediction, count))
     found = carried(fabric, before, fabric.bed.links.read_counters())
     placement, framing = fabric.placement, FRAMINGS[generator]
     wrong = link_reasons(schedule, placement.epoch, placement.gpus, done, found, framing)
@@ -70,11 +69,8 @@ def test_packets_beside_their_intended_path_are_told(fabric: Experiment) -> None
     broken = Health(failed=frozenset({"d0g0--rail0"}))
     fabric.placement = replace(whole, health=broken)
     try:
-        (repeat,) = executions(
-            Generator.SCAPY,
-            fabric,
-            Request(schedule, fabric.predict(schedule), 1, False, unseeded),
-        )
+        prediction = fabric.predict(schedule)
+        (repeat,) = executions(Generator.SCAPY, fabric, schedule, prediction, 1)
     finally:
         fabric.placement = whole
     assert repeat.complete
@@ -86,10 +82,10 @@ def test_all_of_iperf3_runs_before_the_first_execution_and_ends_after_the_last(
     fabric: Experiment,
 ) -> None:
     schedule = SizedCollective(Collective.ALL_GATHER, "ring", (2, 2), 8_000).steps()
-    request = Request(schedule, fabric.predict(schedule), 2, False, unseeded)
+    prediction = fabric.predict(schedule)
     agents = list(fabric.bed.process_ids.values())
     beside = []
-    with closing(executions(Generator.IPERF3, fabric, request)) as repeats:
+    with closing(executions(Generator.IPERF3, fabric, schedule, prediction, 2)) as repeats:
         for _ in repeats:
             beside.append(processes_beside(agents))
     assert beside[0] == beside[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from execution.virtual_clock.known_results import NOT_RECORDS
+from execution.virtual_clock.command import NOT_RECORDS
 from testbed.virtual_machine.guest import QEMU
 from tests.golden import GOLDEN, ROOT, SCENARIO, command, measurements
 from tests.machine import wait_until

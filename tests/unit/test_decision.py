@@ -135,8 +135,8 @@ def busiest(topology: Topology, health: Health, domains: Sequence[int]) -> int:
         for domain, number, on in product(
             range(spec.domains), range(spec.domain_size * spec.lanes), domains
         )
-        for lane in [topology.lane((domain + on) % spec.domains, number)]
-        for hop in routing.path(topology.gpu(domain, lane.rail), lane)
+        for lane in [topology.lane_at[(domain + on) % spec.domains, number]]
+        for hop in routing.path(topology.gpu_at[domain, lane.rail], lane)
         if hop.link.kind is LinkKind.NIC
     )
     return max(crossed.values())
@@ -155,7 +155,7 @@ def test_what_is_left_of_nics_is_as_packets_are_routed(
     topology = build_topology(
         spec(FabricKind.RAIL_ONLY, domains, size, ports=ports, nics=nics if nics < size else None)
     )
-    held = [topology.gpu(0, rail * size // nics) for rail in range(lost)]
+    held = [topology.gpu_at[0, rail * size // nics] for rail in range(lost)]
     links = [topology.nic_links(gpu)[0] for gpu in held]
     switches = {link.upper.node for link in links} if is_switch else ()
     health = without(topology, switches, [link.name for link in links])

@@ -140,12 +140,12 @@ def test_switches_of_both_tiers_and_trunks_can_break() -> None:
 def test_without_a_trunk_leaves_reach_each_other_over_rails_and_another_domain() -> None:
     topology = build_topology(with_hb_leaves(spec(FabricKind.RAIL_ONLY, 2, 4), 2))
     routing = Routing(topology, without(topology, links=["hb0l1--hb0"]))
-    near, peer, far = topology.gpu(0, 0), topology.gpu(0, 1), topology.gpu(0, 2)
+    near, peer, far = topology.gpu_at[0, 0], topology.gpu_at[0, 1], topology.gpu_at[0, 2]
     assert path_class(routing.path(near, peer)) == (HB, HB)
     hops = routing.path(near, far)
     assert TRUNK in path_class(hops)
     assert {hop.link.name for hop in hops}.isdisjoint({"hb0l0--hb0", "hb0l1--hb0"})
-    assert path_class(routing.path(topology.gpu(1, 0), topology.gpu(1, 2))) == (
+    assert path_class(routing.path(topology.gpu_at[1, 0], topology.gpu_at[1, 2])) == (
         HB,
         TRUNK,
         TRUNK,

@@ -8,8 +8,15 @@ from typing import Any, cast
 import pytest
 
 from execution.session.command_line import greeting
-from execution.session.commands import Commands, fault_lines, load_lines, path_lines
-from execution.session.fault_words import modes, parse_fault, targets
+from execution.session.commands import (
+    Commands,
+    fault_lines,
+    load_lines,
+    modes,
+    parse_fault,
+    path_lines,
+    targets,
+)
 from execution.session.session import FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
 from model.fabric.build import build_topology
@@ -160,7 +167,7 @@ def test_a_drained_link_is_named() -> None:
 
 
 def test_paths_intended_and_taken_are_told_node_by_node(topology: Topology) -> None:
-    near, far = topology.gpu(0, 0), topology.gpu(1, 1)
+    near, far = topology.gpu_at[0, 0], topology.gpu_at[1, 1]
     hops = Routing(topology).path(near, far)
     lines = path_lines(PathSeen(hops, (Trace(hops, True), Trace(hops, True), Trace((), False))))
     assert lines == [

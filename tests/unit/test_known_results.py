@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.virtual_clock import known_results
-from execution.virtual_clock.known_results import (
+from execution.virtual_clock import command
+from execution.virtual_clock.command import (
     KnownResult,
-    add,
+    add_result,
     copied,
-    find,
+    find_result,
     records_digest,
     results_folder,
     stored,
@@ -41,12 +41,12 @@ def computed(folder: Path, output: str = "{}") -> KnownResult:
 
 def known(key: str, folder: Path) -> KnownResult | None:
     """The result with this key, in a folder of its own."""
-    return find(key, Path(mkdtemp(dir=folder)))
+    return find_result(key, Path(mkdtemp(dir=folder)))
 
 
 def test_a_result_is_found_again(tmp_path: Path) -> None:
     assert known("abc", tmp_path) is None
-    add("abc", computed(tmp_path / "new", '{"verdict": "fail"}'))
+    add_result("abc", computed(tmp_path / "new", '{"verdict": "fail"}'))
     found = known("abc", tmp_path)
     assert found is not None
     assert (found.exit_code, found.output) == (1, '{"verdict": "fail"}')
@@ -65,9 +65,9 @@ def test_locks_in_a_users_cache_belong_to_the_user(
 
 
 def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> None:
-    add("abc", computed(tmp_path / "one", "first"))
+    add_result("abc", computed(tmp_path / "one", "first"))
     first = known("abc", tmp_path)
-    add("abc", computed(tmp_path / "two", "second"))
+    add_result("abc", computed(tmp_path / "two", "second"))
     second = known("abc", tmp_path)
     assert first is not None
     assert second is not None
@@ -76,13 +76,13 @@ def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> 
 
 def test_results_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = cache.size_of(computed(tmp_path / "one").folder)
-    monkeypatch.setattr(known_results, "MOST_BYTES", 2 * one)
+    monkeypatch.setattr(command, "MOST_BYTES", 2 * one)
     for moment, key in enumerate(("a", "b")):
-        add(key, computed(tmp_path / key))
+        add_result(key, computed(tmp_path / key))
         os.utime(results_folder() / key, (moment, moment))
     assert known("a", tmp_path)
     with work_folder(results_folder()) as unfinished:
-        add("c", computed(tmp_path / "c"))
+        add_result("c", computed(tmp_path / "c"))
         assert [key for key in "abc" if known(key, tmp_path)] == ["a", "c"]
         assert unfinished.exists()
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from commands.run import refuse_outside
 from execution.live.feed import (
+    LOOPBACK_NAMES,
     Address,
     LiveFeed,
     PageAudience,
@@ -27,11 +28,10 @@ from execution.live.feed import (
     parse_address,
     picture,
 )
-from execution.live.guard import HEADERS, LOOPBACK_NAMES, Guard
 from execution.live.link_reader import Reading
 from execution.live.page_state import PageState, cpu_verdict, event_line, frame
-from execution.live.server import FILES, LONGEST, PAGE, LiveServer, parse_asked
-from execution.session.fault_words import parse_fault
+from execution.live.server import FILES, HEADERS, LONGEST, PAGE, Guard, LiveServer, parse_asked
+from execution.session.commands import parse_fault
 from execution.session.session import MOST_PROBED, FaultSeen
 from linux.network.counters import parse_carried
 from model.errors import InputError

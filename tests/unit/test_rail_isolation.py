@@ -25,6 +25,7 @@ from results.verdicts.model_comparison import CaseResult
 from results.verdicts.run import run_object
 from scenarios.load import load
 from scenarios.planning.plan import rail_crossings
+from scenarios.scenario import Scenario
 from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.articles import sections_of
 from tests.unit.stored_runs import stored_run
@@ -58,6 +59,7 @@ class Said(Listener):
 class Told:
     """Keeps what a run says; measures nothing."""
 
+    scenario: Scenario
     said: list[str]
 
     @property
@@ -82,8 +84,8 @@ class OnPaper(Run):
 
 def test_a_run_tells_it_before_the_case_and_keeps_it(file: Path) -> None:
     file.write_text(f"{HEAD}workloads:\n- {{{PAIRWISE}}}\n- {{{RING}}}\n")
-    told = Told([])
-    run = OnPaper(load(file), ProxyKind.PROCESS, cast(Measuring, told))
+    told = Told(load(file), [])
+    run = OnPaper(ProxyKind.PROCESS, cast(Measuring, told))
     cases, _ = run.execute()
     name = "all-to-all/pairwise"
     assert told.said[:2] == [f"rail-only/{name}: {SHARE}", f"rail-only/{name} is measured"]

@@ -95,7 +95,7 @@ def test_traffic_within_a_domain_stays_there(topology: Topology) -> None:
     routing = Routing(topology)
     for source in topology.gpus:
         for rail in range(topology.spec.domain_size):
-            destination = topology.gpu(source.domain, rail)
+            destination = topology.gpu_at[source.domain, rail]
             kinds = {hop.link.kind for hop in routing.path(source, destination)}
             assert kinds <= {LinkKind.HB, LinkKind.HB_TRUNK}
 
@@ -113,7 +113,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
     routing = Routing(topology)
     loads: Counter[object] = Counter()
     for source in topology.gpus:
-        to = topology.gpu((source.domain + domains) % y, (source.rail + rails) % x)
+        to = topology.gpu_at[(source.domain + domains) % y, (source.rail + rails) % x]
         loads.update(h for h in routing.path(source, to) if h.link.kind is LinkKind.UPLINK)
     spines = topology.spec.nic.spines
     assert max(loads.values()) <= -(-y // spines)
@@ -122,7 +122,7 @@ def test_a_step_of_an_exchange_loads_all_uplinks_evenly(
 def test_the_seed_turns_the_spines_reproducibly() -> None:
     def spine(seed: int) -> str:
         topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, 4, seed))
-        return Routing(topology).path(topology.gpu(0, 0), topology.gpu(1, 1))[1].receiver
+        return Routing(topology).path(topology.gpu_at[0, 0], topology.gpu_at[1, 1])[1].receiver
 
     assert spine(0) == spine(0) == spine(4)
     assert len({spine(seed) for seed in range(4)}) == 4
@@ -184,7 +184,7 @@ def test_flows_by_hash_collide_where_those_by_destination_do_not() -> None:
         topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 4, 4, 0, 1, selection))
         routing, loads = Routing(topology), Counter[object]()
         for gpu in topology.gpus:
-            to = topology.gpu((gpu.domain + 1) % 4, (gpu.rail + 1) % 4)
+            to = topology.gpu_at[(gpu.domain + 1) % 4, (gpu.rail + 1) % 4]
             loads.update(h for h in routing.path(gpu, to) if h.link.kind is LinkKind.UPLINK)
         used[selection] = max(loads.values())
     assert used[SpineSelection.DESTINATION] == 1 < used[SpineSelection.HASH]

@@ -54,7 +54,7 @@ class Faked:
             rearrange=lambda _: None,
         )
         self.session = Session(cast(Any, fabric), folder, self.changed)
-        self.pair = home.topology.gpu(0, 0), home.topology.gpu(1, 0)
+        self.pair = home.topology.gpu_at[0, 0], home.topology.gpu_at[1, 0]
 
     def changed(self, session: Session) -> None:
         self.told.append([fault.target for fault in session.faults])

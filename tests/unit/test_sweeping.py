@@ -16,8 +16,7 @@ from rich.console import Console
 from commands.sweep import sweep
 from execution.sweep.executor import Ended, Order
 from execution.sweep.points import SweepRequest
-from execution.sweep.progress import SweepLines, human_remaining, remaining, sweep_listener
-from execution.sweep.runner import Sweeping
+from execution.sweep.runner import Sweeping, SweepLines, human_remaining, remaining, sweep_listener
 from model.errors import InputError, NotReady
 from model.prediction.machine import Machine
 from model.sweep import Point, Setting, Sweep

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from execution.cases.progress import Lines
-from execution.sweep.progress import human_remaining
+from execution.sweep.runner import human_remaining
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.measurement.records import Repeat, TransferRecord

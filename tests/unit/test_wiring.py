@@ -42,7 +42,7 @@ def test_links_make_up_a_fabric_of_three_tiers() -> None:
     rates = Counter((link.kind, link.rate_bps) for link in topology.links)
     assert rates[LinkKind.NIC, 20_000_000] == 8
     assert rates[LinkKind.UPLINK, 20_000_000] == rates[LinkKind.UPLINK, 5_000_000] == 8
-    hops = Routing(topology).path(topology.gpu(0, 0), topology.gpu(3, 1))
+    hops = Routing(topology).path(topology.gpu_at[0, 0], topology.gpu_at[3, 1])
     assert [hop.receiver[:3] for hop in hops[:3]] == ["edg", "agg", "cor"]
 
 
@@ -52,7 +52,7 @@ def test_a_shift_by_half_of_the_domains_loads_every_core_link_alike() -> None:
     topology = build_topology(spec)
     routing, used = Routing(topology), Counter[str]()
     for gpu in topology.gpus:
-        for hop in routing.path(gpu, topology.gpu((gpu.domain + 2) % 4, gpu.rail)):
+        for hop in routing.path(gpu, topology.gpu_at[(gpu.domain + 2) % 4, gpu.rail]):
             if "core" in hop.link.upper.node:
                 used[f"{hop.sender} {hop.link.name}"] += 1
     assert used == dict.fromkeys(used, 1)

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from model.arrays import Bools, Ints
-from model.fabric.flow_hash import flow_hash
 from model.fabric.spec import FabricSpec, Spread
+from model.routing.ecmp import flow_hash
 from model.workload.transfers.collective import Demand
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 
