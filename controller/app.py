@@ -17,9 +17,8 @@ from ryu.ofproto import ofproto_v1_3
 
 from controller.detection.kernel_notifications import LinkCarriers, LinkRates
 from controller.detection.probes import LinkProbes
-from controller.interfaces import Clock, ProxyRoutes
 from controller.journal import Journal
-from controller.reconciler import Reconciler
+from controller.reconciler import Clock, Reconciler
 from controller.southbound import openflow
 from controller.southbound.host_routes import HostRoutes
 from controller.southbound.openflow import SwitchSession
@@ -63,9 +62,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             self.deaths.register(descriptor, select.EPOLLIN)
         self.probes = LinkProbes(topology, process_ids)
         timeout_s = topology.tcp_timeout_s
-        routes: dict[str, ProxyRoutes] = {
-            name: HostRoutes(process_id, timeout_s) for name, process_id in process_ids.items()
-        }
+        routes = {name: HostRoutes(number, timeout_s) for name, number in process_ids.items()}
         clock = Clock(time.monotonic, hub.sleep, hub.Event())
         # Searching the whole state for garbage would take 0.15 s during a failure.
         self.reconciler = Reconciler(

@@ -140,30 +140,20 @@ class Placed(Protocol):
         """The key of the entry: a table has one entry for each place."""
 
 
-Entry = TypeVar("Entry")
-PlacedEntry = TypeVar("PlacedEntry", bound=Placed)
+Entry = TypeVar("Entry", bound=Placed)
 Place = TypeVar("Place")
 Inputs = TypeVar("Inputs")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Difference(Generic[Entry]):
-    """Entries to add, then entries to remove; in the reverse order, packets would be lost."""
+def difference(installed: Set[Entry], desired: Set[Entry]) -> tuple[set[Entry], set[Entry]]:
+    """Return entries to add, then those to remove; in the reverse order, packets would be lost.
 
-    additions: frozenset[Entry]
-    removals: frozenset[Entry]
-
-
-def difference(installed: Set[Entry], desired: Set[Entry]) -> Difference[Entry]:
-    """Compute the additions and removals that turn `installed` into `desired`."""
-    return Difference(frozenset(desired - installed), frozenset(installed - desired))
-
-
-def vacated(change: Difference[PlacedEntry]) -> frozenset[PlacedEntry]:
-    """The removals whose place no addition takes: an addition replaces the entry at its place."""
-    taken = {entry.place for entry in change.additions}
-    return frozenset(entry for entry in change.removals if entry.place not in taken)
+    An addition replaces the entry at its place, which is not to be removed then.
+    """
+    additions = set(desired - installed)
+    taken = {entry.place for entry in additions}
+    return additions, {entry for entry in installed - desired if entry.place not in taken}
 
 
 class LastResultCache(Generic[Place, Inputs, Result]):

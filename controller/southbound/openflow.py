@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network
+from threading import Event
 from typing import Any, NamedTuple
 
-from controller.interfaces import Signal
-from controller.planner import Difference, Rule, difference, vacated
+from controller.planner import Rule, difference
 
 # The upper half of a cookie marks rules as ours, the lower is the controller's generation.
 COOKIE_MARK = 0x5241494C << 32  # "RAIL"
@@ -36,9 +36,6 @@ class Group(NamedTuple):
     buckets: Buckets
 
 
-Groups = Difference[Group]
-
-
 def priority(rule: Rule) -> int:
     """The priority of a rule."""
     from_one_port = 0 if rule.in_port is None else IN_PORT_PRIORITY
@@ -55,34 +52,6 @@ def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
     """The groups that rules refer to, with their numbers."""
     pairs = {(rule.port, rule.backup) for rule in rules if rule.backup is not None}
     return frozenset(Group(group_id(port, backup), (port, backup)) for port, backup in pairs)
-
-
-def additions(
-    datapath: Any, change: Difference[Rule], groups: Groups, generation: int
-) -> list[Any]:
-    """The messages that install additions: groups before the rules that refer to them.
-
-    A group whose installed buckets contradict its number is also in the removals: it is modified.
-    """
-    protocol = datapath.ofproto
-    spoilt = {number for number, _ in groups.removals}
-    commands = [
-        (protocol.OFPGC_MODIFY if number in spoilt else protocol.OFPGC_ADD, number, buckets)
-        for number, buckets in groups.additions
-    ]
-    return [
-        *(_group(datapath, *command) for command in commands),
-        *(addition(datapath, rule, generation) for rule in change.additions),
-    ]
-
-
-def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[Any]:
-    """The messages that remove unwanted entries: groups after the rules that refer to them."""
-    delete = datapath.ofproto.OFPGC_DELETE
-    return [
-        *(removal(datapath, rule) for rule in vacated(change)),
-        *(_group(datapath, delete, number, ()) for number, _ in vacated(groups)),
-    ]
 
 
 def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
@@ -232,9 +201,14 @@ def _network(value: str | tuple[str, str]) -> IPv4Network:
 
 
 class SwitchSession:
-    """One connection of a switch; after a reconnect, a new session starts empty."""
+    """One connection of a switch; after a reconnect, a new session starts empty.
 
-    def __init__(self, datapath: Any, done: Signal) -> None:
+    `unreported` are the parts of its state that are not yet reported, `rules` and `groups` those
+    reported or sent. `awaited` is the number of barriers that it has not answered; `done` is set by
+    each answer, and when the connection ends.
+    """
+
+    def __init__(self, datapath: Any, done: Event) -> None:
         self.datapath = datapath
         self.unreported = {"ports", "groups", "rules"}
         self.rules: frozenset[Rule] = frozenset()
@@ -244,34 +218,37 @@ class SwitchSession:
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
         """Numbers of entries (rules and groups) to add and to remove."""
-        rules, groups = self._difference(wanted)
-        added = len(rules.additions) + len(groups.additions)
-        return added, len(vacated(rules)) + len(vacated(groups))
+        rules = difference(self.rules, wanted)
+        groups = difference(self.groups, wanted_groups(wanted))
+        return len(rules[0]) + len(groups[0]), len(rules[1]) + len(groups[1])
 
     def install(self, wanted: frozenset[Rule], generation: int) -> None:
-        """Send the difference to the wanted rules, additions first, and a barrier."""
-        rules, groups = self._difference(wanted)
-        self.send(
-            [
-                *additions(self.datapath, rules, groups, generation),
-                *removals(self.datapath, rules, groups),
-            ]
-        )
-        self.rules, self.groups = wanted, wanted_groups(wanted)
-
-    def _difference(self, wanted: frozenset[Rule]) -> tuple[Difference[Rule], Difference[Group]]:
-        groups = wanted_groups(wanted)
-        return difference(self.rules, wanted), difference(self.groups, groups)
-
-    def send(self, messages: Iterable[Any]) -> None:
-        """Send messages followed by a barrier; send nothing if there are no messages."""
-        messages = list(messages)
-        if messages:
+        """Send the difference to the wanted rules, if there is one, and a barrier."""
+        if messages := self.updates(wanted, generation):
             # Its reply confirms all messages sent before it (section 7.3.8).
             barrier = self.datapath.ofproto_parser.OFPBarrierRequest(self.datapath)
             for message in (*messages, barrier):
                 self.datapath.send_msg(message)
             self.awaited += 1
+        self.rules, self.groups = wanted, wanted_groups(wanted)
+
+    def updates(self, wanted: frozenset[Rule], generation: int) -> list[Any]:
+        """Return the messages that lead to the wanted rules, additions first.
+
+        Groups are there before the rules that refer to them, and go after them. A group whose
+        buckets contradict its number is modified.
+        """
+        datapath, protocol = self.datapath, self.datapath.ofproto
+        added, removed = difference(self.rules, wanted)
+        more, fewer = difference(self.groups, wanted_groups(wanted))
+        known, messages = {number for number, _ in self.groups}, []
+        for number, ports in more:
+            command = protocol.OFPGC_MODIFY if number in known else protocol.OFPGC_ADD
+            messages.append(_group(datapath, command, number, ports))
+        messages += [addition(datapath, rule, generation) for rule in added]
+        messages += [removal(datapath, rule) for rule in removed]
+        messages += [_group(datapath, protocol.OFPGC_DELETE, number, ()) for number, _ in fewer]
+        return messages
 
     def confirmed(self) -> None:
         """Record that the switch has answered a barrier."""
