@@ -40,16 +40,13 @@ def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:
     if gateway is not None:
         body += attribute(RTA_GATEWAY, gateway.packed)
         body += attribute(RTA_OIF, struct.pack("=I", index[route.interface]))
-        body += attribute(RTA_METRICS, _least_timeout(timeout_ms))
+        # The metric `rto_min` of ip-route(8), which TCP heeds only if it is locked.
+        locked = attribute(RTAX_LOCK, struct.pack("=I", 1 << RTAX_RTO_MIN))
+        least = attribute(RTAX_RTO_MIN, struct.pack("=I", timeout_ms))
+        body += attribute(RTA_METRICS, locked + least)
     if route.source is not None:
         body += attribute(RTA_PREFSRC, route.source.packed)
     return body
-
-
-def _least_timeout(timeout_ms: int) -> bytes:
-    """The metric `rto_min` of ip-route(8), which TCP heeds only if it is locked."""
-    locked = attribute(RTAX_LOCK, struct.pack("=I", 1 << RTAX_RTO_MIN))
-    return locked + attribute(RTAX_RTO_MIN, struct.pack("=I", timeout_ms))
 
 
 def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:

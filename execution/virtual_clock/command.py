@@ -24,7 +24,7 @@ from results.store.sweeps import WITH_RESULT
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
 from testbed.virtual_machine.guest import Guest, program_job, version
-from testbed.virtual_machine.program import INSIDE, Program, program
+from testbed.virtual_machine.image import INSIDE, Program, program
 
 INSTRUCTION_NS = 1
 # In the machine, GPU proxies are processes: it has no Docker Engine.

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
+from typing import IO
 
 # chown(2) takes this id for "unchanged"; real ids are below it.
 NO_ID = 2**32 - 1
@@ -263,9 +264,16 @@ def _lock(folder: Path) -> int | None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
+    if take_lock(lock):
+        return lock
+    os.close(lock)
+    return None
+
+
+def take_lock(lock: int | IO[str]) -> bool:
+    """Lock an open file (flock(2)) and return true, unless another process holds the lock."""
     try:
         flock(lock, LOCK_EX | LOCK_NB)
     except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+        return False
+    return True

@@ -280,7 +280,13 @@ class Links:
     def wait_until_up(self) -> None:
         """Wait until all links are operationally up; new links have carrier before that."""
         wanted = {link.upper.interface for link in self.topology.links}
-        wait_for(lambda: wanted <= self._interfaces_up(), "carrier on all links", UP_DEADLINE_S)
+
+        def are_up() -> bool:
+            messages = self.switches.get_links()
+            up = (m for m in messages if m.get_attr("IFLA_OPERSTATE") == "UP")  # RFC 2863
+            return wanted <= {message.get_attr("IFLA_IFNAME") for message in up}
+
+        wait_for(are_up, "carrier on all links", UP_DEADLINE_S)
 
     def is_up(self, port: Port) -> bool:
         """Whether an interface is operationally up (RFC 2863); false if it went with its GPU."""
@@ -289,14 +295,6 @@ class Links:
         with self.netlink_of(port) as netlink:
             (message,) = netlink.get_links(self.index_of(port))
         return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
-
-    def _interfaces_up(self) -> set[str]:
-        """Names of the switches' interfaces whose operational state (RFC 2863) is up."""
-        return {
-            message.get_attr("IFLA_IFNAME")
-            for message in self.switches.get_links()
-            if message.get_attr("IFLA_OPERSTATE") == "UP"
-        }
 
     def shape(self, link: Link) -> None:
         """Request shapers for both directions of a link, each at its sending end."""
@@ -372,7 +370,10 @@ class Links:
             index = self.index_of(link.upper)
             if index in statistics:
                 dropped = sum(drops.get(self.key_of(port), 0) for port in (link.lower, link.upper))
-                self._last_counters[link.name] = _counters(statistics[index], dropped)
+                now = statistics[index]
+                sent = now["tx_bytes"], now["tx_packets"]
+                received = now["rx_bytes"], now["rx_packets"]
+                self._last_counters[link.name] = Counters(*sent, *received, dropped)
             elif link.lower.node not in self.lost:
                 raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
         none = Counters(0, 0, 0, 0, 0)
@@ -393,28 +394,12 @@ def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[
     return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [peer]})]}
 
 
-def _counters(statistics: Any, dropped_packets: int) -> Counters:
-    return Counters(
-        sent_bytes=statistics["tx_bytes"],
-        sent_packets=statistics["tx_packets"],
-        received_bytes=statistics["rx_bytes"],
-        received_packets=statistics["rx_packets"],
-        dropped_packets=dropped_packets,
-    )
-
-
 def _add_address(netlink: RouteBatch, interface: int, address: IPv4Address, prefix: int) -> None:
     netlink.addr("add", index=interface, address=str(address), prefixlen=prefix)
 
 
 def _add_neighbour(netlink: RouteBatch, interface: int, address: IPv4Address, mac: str) -> None:
     netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
-
-
-def keep_bridges_from_netfilter() -> None:
-    """Where br_netfilter is loaded, keep the present namespace's bridged frames from iptables."""
-    for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
-        setting.write_text("0")
 
 
 def disable_ipv6() -> None:
@@ -430,7 +415,9 @@ def open_links(proxies: Mapping[str, Proxy], topology: Topology) -> Iterator[Lin
     with ExitStack() as stack:
         switches = stack.enter_context(RouteSocket())
         switches.link("set", index=1, state="up")
-        keep_bridges_from_netfilter()
+        # Where br_netfilter is loaded, bridged frames are kept from iptables.
+        for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
+            setting.write_text("0")
         disable_ipv6()
         sockets = {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():

@@ -49,11 +49,6 @@ def end_blackhole(netlink: RouteSocket, interface: int) -> None:
         netlink.tc("del", BLACKHOLE, interface, parent=leaf)
 
 
-def bring_up(netlink: RouteSocket, interface: int) -> None:
-    """Give an interface its carrier back."""
-    netlink.link("set", index=interface, state="up")
-
-
 class LinkFaults:
     """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone.
 
@@ -83,17 +78,15 @@ class LinkFaults:
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""
-        self.note()
-        for end in (link.carrier_end for link in links):
-            with self._place(end, "cannot be drained") as (netlink, index):
-                netlink.link("set", index=index, ifalias=alias)
+        ends = [link.carrier_end for link in links]
+        self._change(ends, _link_set(ifalias=alias), "cannot be drained")
 
     def set_up(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""
         ends = [link.carrier_end for link in links]
         self._down.subtract(ends)
         lasting = [end for end in ends if self._down[end] <= 0]
-        self._change(lasting, bring_up, "cannot be brought up", GONE)
+        self._change(lasting, _link_set(state="up"), "cannot be brought up", GONE)
 
     def blackhole(self, ends: Sequence[Port]) -> None:
         """Blackhole all packets that these ends send; carrier stays."""
@@ -186,6 +179,11 @@ class LinkFaults:
         """A netlink socket and the index of an end's interface; errors name `problem`."""
         with _explained(end, problem), self._links.netlink_of(end) as netlink:
             yield netlink, self._links.index_of(end)
+
+
+def _link_set(**properties: str) -> Callable[[RouteBatch, int], None]:
+    """The change of an interface's properties, as `ip link set` does (ip-link(8))."""
+    return lambda netlink, index: netlink.link("set", index=index, **properties)
 
 
 def _name(end: Port) -> str:

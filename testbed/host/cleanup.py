@@ -24,8 +24,15 @@ from linux.processes.lifetime import is_stopped
 from linux.processes.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_processes
 from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady, RailbedError
-from testbed.nodes.docker_engine import answering, docker_client, labeled, remove_container
-from testbed.nodes.engine_processes import by_holder, containers_seen, stopped_holder
+from testbed.nodes.docker_engine import (
+    answering,
+    by_holder,
+    containers_seen,
+    docker_client,
+    labeled,
+    remove_container,
+    stopped_holder,
+)
 from testbed.virtual_machine.cache import RESULTS, cache_folder
 
 # Cleaning is repeated every `AGAIN_S`, until `QUIET_S` without leftovers, or `AT_MOST_S`, are over.

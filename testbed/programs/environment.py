@@ -21,8 +21,7 @@ from linux.processes.threads import in_threads
 from model.errors import NotReady
 from model.fabric.addressing import nic_address
 from model.fabric.topology import Gpu
-from testbed.nodes.docker_engine import answering, docker_client
-from testbed.nodes.engine_processes import container_name
+from testbed.nodes.docker_engine import answering, container_name, docker_client
 from testbed.nodes.gpu_proxies import NOBODY
 
 # Hosts are told apart by their names, in a UTS namespace (namespaces(7)) for each.

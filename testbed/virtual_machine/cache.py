@@ -5,11 +5,18 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from fcntl import LOCK_SH, flock
 from pathlib import Path
-from typing import IO
 
-from linux.files.user_files import give, is_in_work, make_folder, sync, unfollowed, work_folder
+from linux.files.user_files import (
+    give,
+    is_in_work,
+    make_folder,
+    sync,
+    take_lock,
+    unfollowed,
+    work_folder,
+)
 from linux.processes.lifetime import wait_for
 from model.errors import NotReady
 
@@ -128,10 +135,10 @@ def locked(place: Path, deadline_s: float = LOCK_DEADLINE_S) -> Iterator[None]:
     Prints a message while another process holds it; raises `EmulationError` at the deadline.
     """
     with open(place, "a", opener=unfollowed) as lock:
-        if not _take(lock):
+        if not take_lock(lock):
             print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
             what = f"release of the lock {place} by another Railbed"
-            wait_for(lambda: _take(lock), what, deadline_s)
+            wait_for(lambda: take_lock(lock), what, deadline_s)
         yield
 
 
@@ -140,13 +147,4 @@ def is_held(place: Path) -> bool:
     if not place.exists():
         return False
     with place.open("r+") as lock:
-        return not _take(lock)
-
-
-def _take(lock: IO[str]) -> bool:
-    """Take the lock and return true, unless another process holds it."""
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return not take_lock(lock)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from linux.processes.run_lock import RUNS
-from testbed.nodes import engine_processes
+from testbed.nodes import docker_engine
 
 TMPFS = {"destination": "/tmp", "type": "tmpfs"}
 
@@ -31,4 +31,4 @@ def test_only_containers_of_runs_are_ours(
     configuration = {"hostname": "d0g0", "mounts": mounts}
     (tmp_path / "f00" / "config.json").write_text(json.dumps(configuration))
     (tmp_path / "cwd").symlink_to(tmp_path / "f00")
-    assert engine_processes._container(tmp_path / "cwd") == said
+    assert docker_engine._container(tmp_path / "cwd") == said

@@ -16,8 +16,7 @@ from model.errors import EmulationError, NotReady
 from testbed.host import cleanup
 from testbed.virtual_machine import cache, guest, image
 from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest, command_job, program_job
-from testbed.virtual_machine.image import append
-from testbed.virtual_machine.program import Program
+from testbed.virtual_machine.image import Program, append
 
 
 def handed_back(exchange: Exchange, exit_code: int) -> None:
