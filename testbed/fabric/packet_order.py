@@ -31,7 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _steer(cores: Mapping[int, Mapping[str, int]]) -> None:
-    """Give all packets that arrive at an interface to one core, in a thread that ends afterwards.
+    """Give all packets that arrive at an interface to one core; this thread must end afterwards.
 
     `cores` has the core of each interface, by a process in its network namespace; one that has
     ended is left out. A kernel without packet steering has no such setting.

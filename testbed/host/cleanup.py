@@ -54,21 +54,16 @@ class Removed:
     left: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.processes or self.containers or self.work_folders)
+        return bool(str(self))
 
     def __str__(self) -> str:
-        counts = {
-            "dead run": self.runs,
-            "process": self.processes,
-            "container": self.containers,
-            "work folder": self.work_folders,
-        }
-        return ", ".join(_counted(count, one) for one, count in counts.items() if count)
-
-
-def _counted(count: int, one: str) -> str:
-    plural = f"{one}es" if one.endswith("s") else f"{one}s"
-    return f"{count} {one if count == 1 else plural}"
+        counts = (
+            (self.runs, "dead run", "dead runs"),
+            (self.processes, "process", "processes"),
+            (self.containers, "container", "containers"),
+            (self.work_folders, "work folder", "work folders"),
+        )
+        return ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
 
 
 def clean(within_s: float = REMOVALS_S) -> Removed:

@@ -70,7 +70,6 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
             _one_core(trial) as core,
         ):
             line = _Line(hop.link.shaper, sender, receiver)
-            line.rest()
             latencies_s = line.latencies_s()
             sender_bps, arrivals = line.train()
             pauses = watch.log_until(time.monotonic_ns()).of_core(core)
@@ -125,12 +124,9 @@ class _Line:
         """Whether someone has set CLOCK_REALTIME since the beginning."""
         return abs(wall_clock_ahead_ns() - self._ahead_ns) > SET_BY_NS
 
-    def rest(self) -> None:
-        """Wait until the bucket is in no debt and has tokens for short frames."""
-        time.sleep(2 * self._plan.frame_s)
-
     def latencies_s(self) -> list[float]:
         """Latencies of short frames in seconds, one at a time, from the send call to arrival."""
+        time.sleep(2 * self._plan.frame_s)  # the bucket is in no debt then, and has tokens for them
         return [self._latency_s() for _ in range(LATENCY_PROBES)]
 
     def _latency_s(self) -> float:

@@ -52,7 +52,9 @@ class ControllerProcess:
         """
         if self.is_running:
             raise EmulationError(f"{NAME}: already running; a switch connects to one only")
-        _drop_half_line(self.journal)
+        if self.journal.exists():  # an incomplete last line, left by a killed process, goes
+            with self.journal.open("r+b") as file:
+                file.truncate(file.read().rfind(b"\n") + 1)
         self._earlier_lines = self.journal_length()
         self._proxies.write_text(json.dumps(self._process_ids))
         arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
@@ -113,13 +115,6 @@ def controller(
         yield process
     finally:
         process.kill()
-
-
-def _drop_half_line(journal: Path) -> None:
-    """Remove an incomplete last line, left by a killed process."""
-    if journal.exists():
-        with journal.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read_journal(journal: Path) -> list[dict[str, object]]:

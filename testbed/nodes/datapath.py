@@ -69,21 +69,19 @@ def kernel_has(module: str) -> bool:
 
 
 def load_module(module: str) -> bool:
-    """Load a module unless it is loaded; return whether it is loaded now."""
+    """Load a module unless it is loaded; return whether it is loaded now.
+
+    A load that hangs does so in the kernel, and is not waited for.
+    """
     if not (LOADED / module).exists():
+        silent = subprocess.DEVNULL
         with suppress(OSError):  # no modprobe here
-            _load(module)
+            load = subprocess.Popen(["modprobe", "--quiet", module], stdout=silent, stderr=silent)
+            try:
+                load.wait(LOAD_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                load.kill()
     return (LOADED / module).exists()
-
-
-def _load(module: str) -> None:
-    """Try to load a module; one that hangs does so in the kernel, and is not waited for."""
-    silent = subprocess.DEVNULL
-    loading = subprocess.Popen(["modprobe", "--quiet", module], stdout=silent, stderr=silent)
-    try:
-        loading.wait(LOAD_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        loading.kill()
 
 
 def _loadable() -> frozenset[str]:

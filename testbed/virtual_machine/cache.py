@@ -67,9 +67,17 @@ def hand_over(part: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of the cache; the lock belongs to the user, as the folder does."""
-    with locked(folder / LOCK):
-        hand_over(folder / LOCK)
+    """Hold the lock of a folder of the cache; the lock belongs to the user, as the folder does.
+
+    Prints a message while another process holds it; raises `EmulationError` at the deadline.
+    """
+    place = folder / LOCK
+    with open(place, "a", opener=unfollowed) as lock:
+        if not take_lock(lock):
+            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
+            what = f"release of the lock {place} by another Railbed"
+            wait_for(lambda: take_lock(lock), what, LOCK_DEADLINE_S)
+        hand_over(place)
         yield
 
 
@@ -126,20 +134,6 @@ def clear() -> int:
 def size_of(folder: Path) -> int:
     """Bytes of all files of a folder; 0 if it is missing."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-@contextmanager
-def locked(place: Path, deadline_s: float = LOCK_DEADLINE_S) -> Iterator[None]:
-    """Hold the lock for as long as the context lasts.
-
-    Prints a message while another process holds it; raises `EmulationError` at the deadline.
-    """
-    with open(place, "a", opener=unfollowed) as lock:
-        if not take_lock(lock):
-            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
-            what = f"release of the lock {place} by another Railbed"
-            wait_for(lambda: take_lock(lock), what, deadline_s)
-        yield
 
 
 def is_held(place: Path) -> bool:

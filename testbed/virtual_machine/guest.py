@@ -137,7 +137,11 @@ class Guest:
             with self._machine(exchange) as machine:
                 streams = ((exchange.stderr, 2, not silent), (exchange.stdout, 1, shows_output))
                 followers = [_follow(file, to, machine) for file, to, shown in streams if shown]
-                _wait(machine)
+                try:
+                    machine.wait(MOST_S)
+                except TimeoutExpired:
+                    what = f"did not end within {MOST_S / 3600:g} h"
+                    raise EmulationError(f"virtual machine: {what}") from None
             for follower in followers:
                 follower.wait()
             exit_code = exchange.take(back)
@@ -183,13 +187,6 @@ class Guest:
             f"size={RESULTS_MIB}M",
             *(word for file in handed for word in ("-fw_cfg", file)),
         ]
-
-
-def _wait(machine: "Popen[bytes]") -> None:
-    try:
-        machine.wait(MOST_S)
-    except TimeoutExpired:
-        raise EmulationError(f"virtual machine: did not end within {MOST_S / 3600:g} h") from None
 
 
 def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":
