@@ -128,7 +128,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     def _see_port(self, datapath: Any, port: Any, *, gone: bool = False) -> None:
         up = not gone and openflow.has_carrier(datapath, port)
-        switch, interface = self._switch(datapath), openflow.interface_of(port)
+        switch, interface = self._switch(datapath), str(port.name.rstrip(b"\0").decode())
         seen = self.fabric.port(switch, interface, port.port_no, up, time.monotonic())
         self.reconciler.note(seen)
 

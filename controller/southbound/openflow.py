@@ -23,8 +23,6 @@ NO_PORT = 0
 # Open vSwitch numbers ports below 0xff00, OpenFlow 1.0's OFPP_MAX (1.3: below 0xffffff00).
 BACKUP_BITS = 16
 
-Buckets = tuple[int, ...]
-
 
 class Group(NamedTuple):
     """A fast-failover group: its number, and ports, of which a switch uses the first live one.
@@ -33,7 +31,7 @@ class Group(NamedTuple):
     """
 
     place: int
-    buckets: Buckets
+    buckets: tuple[int, ...]
 
 
 def priority(rule: Rule) -> int:
@@ -54,7 +52,7 @@ def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
     return frozenset(Group(group_id(port, backup), (port, backup)) for port, backup in pairs)
 
 
-def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
+def _group(datapath: Any, command: int, number: int, ports: Iterable[int]) -> Any:
     """The message that adds, modifies or deletes a fast-failover group (section 7.3.4.2)."""
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
     buckets = [
@@ -116,17 +114,12 @@ def has_carrier(datapath: Any, port: Any) -> bool:
     return not down
 
 
-def interface_of(port: Any) -> str:
-    """The name of a port's interface."""
-    return str(port.name.rstrip(b"\0").decode())
-
-
 def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
     """Groups in a reply; groups other than fast-failover groups of ports get no buckets."""
     return frozenset(Group(entry.group_id, _buckets(datapath, entry)) for entry in entries)
 
 
-def _buckets(datapath: Any, entry: Any) -> Buckets:
+def _buckets(datapath: Any, entry: Any) -> tuple[int, ...]:
     actions = [[_action(action) for action in bucket.actions] for bucket in entry.buckets]
     ports = tuple(bucket.watch_port for bucket in entry.buckets)
     if entry.type != datapath.ofproto.OFPGT_FF or actions != [[("output", p)] for p in ports]:
@@ -169,7 +162,9 @@ def _rule(entry: Any) -> Rule | None:
     if fields.keys() != {"eth_type", "ipv4_dst"} or fields["eth_type"] != ETHERTYPE_IPV4:
         return None
     port, address, backup = _actions(entry)
-    rule = Rule(_network(fields["ipv4_dst"]), port, address, backup, in_port, udp_source)
+    to = fields["ipv4_dst"]  # a match without a mask is one address
+    destination = IPv4Network(to if isinstance(to, str) else "/".join(to))
+    rule = Rule(destination, port, address, backup, in_port, udp_source)
     return rule if entry.priority == priority(rule) else None
 
 
@@ -193,11 +188,6 @@ def _action(action: Any) -> tuple[str, object]:
     if hasattr(action, "group_id"):
         return "group", action.group_id
     return getattr(action, "key", "other"), getattr(action, "value", None)
-
-
-def _network(value: str | tuple[str, str]) -> IPv4Network:
-    """The network of a match; a match without a mask is one address."""
-    return IPv4Network(value if isinstance(value, str) else "/".join(value))
 
 
 class SwitchSession:

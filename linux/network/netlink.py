@@ -97,18 +97,14 @@ class NetlinkSocket:
         left = iter(requests)
         while some := list(islice(left, REQUESTS_A_CALL)):
             self.sock.send(b"".join(message for _, message in some))
-            self._check(some, but_for)
-
-    def _check(self, requests: Sequence[Request], but_for: int) -> None:
-        """Read the kernel's answers, one for each request and in their order."""
-        codes: list[int] = []
-        while len(codes) < len(requests):
-            answer = self._answer()
-            places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
-            codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
-        for (what, _), code in zip(requests, codes, strict=True):
-            if -code != but_for:
-                _require_success(what, code)
+            codes: list[int] = []  # the kernel answers each request, in their order
+            while len(codes) < len(some):
+                answer = self._answer()
+                places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
+                codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
+            for (what, _), code in zip(some, codes, strict=True):
+                if code and -code != but_for:
+                    raise Refused(what, -code)
 
     def _answer(self) -> bytes:
         try:
@@ -126,7 +122,7 @@ class NetlinkSocket:
                 if kind == NLMSG_DONE:
                     return
                 if kind == NLMSG_ERROR:
-                    _require_success("a dump", ERROR.unpack_from(answer, begin)[0])
+                    raise Refused("a dump", -ERROR.unpack_from(answer, begin)[0])
 
     def dumped(self, kind: int, body: bytes) -> Iterator[Message]:
         """Yield all replies to a dump request of type `kind`."""
@@ -161,11 +157,6 @@ class NetlinkSocket:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-
-
-def _require_success(what: str, code: int) -> None:
-    if code:
-        raise Refused(what, -code)
 
 
 def request(kind: int, flags: int, body: bytes) -> bytes:

@@ -77,7 +77,10 @@ class FaultInjector:
         if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all([link], mode)
         if mode is FaultMode.BLACKHOLE_ONE_WAY:
-            return self._blackhole([_sending_end(link, sender or link.lower.node)])
+            sender = sender or link.lower.node
+            if sender not in (link.lower.node, link.upper.node):
+                raise EmulationError(f"{link.name}: {sender} is not an end of this link")
+            return self._blackhole([link.port_of(sender)])
         if rate_bps and not loses_links(mode):
             faults = self._link_faults
             return _broken(
@@ -215,12 +218,6 @@ class FaultInjector:
             return
         with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
             self._bed.controller.start()
-
-
-def _sending_end(link: Link, sender: str) -> Port:
-    if sender not in (link.lower.node, link.upper.node):
-        raise EmulationError(f"{link.name}: {sender} is not an end of this link")
-    return link.port_of(sender)
 
 
 def _moved(before: Topology, after: Topology) -> Sequence[Link]:

@@ -16,7 +16,7 @@ from functools import partial
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
-from linux.network.netlink import DRAINED, Refused, Request, requests_in_batch
+from linux.network.netlink import DRAINED, Refused, Request, requests_in_batch, taken_down
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.threads import real_time
 from model.errors import EmulationError
@@ -72,9 +72,23 @@ class LinkFaults:
         self.keep_down(links)
 
     def keep_down(self, links: Sequence[Link]) -> None:
-        """Take links down together, also those that something else brought up."""
+        """Take links down with one call, so that they lose carrier together.
+
+        Also those that something else brought up. Raises `LinkEndGone` for an interface that is
+        gone; the others are down all the same.
+        """
+        asked = [
+            (f"{link.name}: taking it down", taken_down(self._links.index_of(link.carrier_end)))
+            for link in links
+        ]
         self.note()
-        self._links.set_down(links)
+        try:
+            with real_time():  # the kernel waits for each, and a busy machine between them
+                self._links.sockets[""].send(asked)
+        except Refused as error:
+            if error.number != errno.ENODEV:
+                raise
+            raise LinkEndGone(str(error)) from error
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""
@@ -147,7 +161,12 @@ class LinkFaults:
         `encode` makes those for an interface's index. Errors with a number in `forgiven` are
         ignored; others name the end and `problem`.
         """
-        asked = [(end, one) for end in ends for one in self._requests(end, encode)]
+        asked: list[tuple[Port, Request]] = []
+        for end in ends:
+            with RouteBatch() as compiler:
+                encode(compiler, self._links.index_of(end))
+                requests = requests_in_batch(_name(end), bytes(compiler.batch))
+                asked += ((end, request) for request in requests)
         self.note()
         with real_time():  # a busy machine would pause between the ends
             for end, request in asked:
@@ -155,11 +174,6 @@ class LinkFaults:
                 if number and number not in forgiven:
                     raised = LinkEndGone if number in GONE else EmulationError
                     raise raised(f"{_name(end)} {problem}: {os.strerror(number)}")
-
-    def _requests(self, end: Port, encode: Callable[[RouteBatch, int], None]) -> Iterator[Request]:
-        with RouteBatch() as compiler:
-            encode(compiler, self._links.index_of(end))
-            yield from requests_in_batch(_name(end), bytes(compiler.batch))
 
     def _error_of(self, end: Port, request: Request) -> int:
         """Send a request in an end's namespace; return its error's number (errno(3)), or 0."""

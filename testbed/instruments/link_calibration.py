@@ -127,13 +127,13 @@ class _Line:
     def latencies_s(self) -> list[float]:
         """Latencies of short frames in seconds, one at a time, from the send call to arrival."""
         time.sleep(2 * self._plan.frame_s)  # the bucket is in no debt then, and has tokens for them
-        return [self._latency_s() for _ in range(LATENCY_PROBES)]
-
-    def _latency_s(self) -> float:
-        frame = self._next_frame(SHORTEST_FRAME_BYTES)
-        sent_ns = time.monotonic_ns()
-        self._sender.send(frame)
-        return (self._arrivals(1)[-1].at_ns - sent_ns) / 1e9
+        latencies_s = []
+        for _ in range(LATENCY_PROBES):
+            frame = self._next_frame(SHORTEST_FRAME_BYTES)
+            sent_ns = time.monotonic_ns()
+            self._sender.send(frame)
+            latencies_s.append((self._arrivals(1)[-1].at_ns - sent_ns) / 1e9)
+        return latencies_s
 
     def train(self) -> tuple[float, list[Arrival]]:
         """Send full frames until the bucket is empty, then a train.

@@ -64,8 +64,11 @@ def open_tun() -> None:
 
 
 def kernel_has(module: str) -> bool:
-    """Whether a module is loaded or built in, or is a file that can be loaded."""
-    return (LOADED / module).exists() or module in _loadable()
+    """Whether a module is loaded or built in, or a file of this kernel has it (modules.dep(5))."""
+    listed = MODULES / platform.release() / "modules.dep"
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    files = (Path(line.partition(":")[0]).name.partition(".")[0] for line in lines)
+    return (LOADED / module).exists() or module in (file.replace("-", "_") for file in files)
 
 
 def load_module(module: str) -> bool:
@@ -82,12 +85,3 @@ def load_module(module: str) -> bool:
             except subprocess.TimeoutExpired:
                 load.kill()
     return (LOADED / module).exists()
-
-
-def _loadable() -> frozenset[str]:
-    """The names of the modules that are files of this kernel (modules.dep(5))."""
-    listed = MODULES / platform.release() / "modules.dep"
-    if not listed.exists():
-        return frozenset()
-    paths = (line.partition(":")[0] for line in listed.read_text().splitlines())
-    return frozenset(Path(path).name.partition(".")[0].replace("-", "_") for path in paths)
