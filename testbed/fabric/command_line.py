@@ -60,7 +60,6 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
     )
 
     def __init__(self, network: Mininet, greeting: str, commands: Sequence[Command]) -> None:
-        self._commands = {command.name: command for command in commands}
         for command in commands:
             self._add(command)
         output(f"{greeting}\n")
