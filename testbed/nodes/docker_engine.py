@@ -54,13 +54,13 @@ def answering() -> Iterator[None]:
     """Raise `EmulationError` if the Docker Engine refuses, or stops answering."""
     try:
         yield
+    except DockerException as error:  # a refusal is an `OSError`, too
+        raise EmulationError(f"Docker Engine: request refused: {error}") from error
     except OSError as error:  # the SDK's timeouts among them
         raise EmulationError(
             f"Docker Engine: no answer during the run ({error}); is it overloaded or stopped?"
             f"{stopped_processes()}"
         ) from error
-    except DockerException as error:
-        raise EmulationError(f"Docker Engine: request refused: {error}") from error
 
 
 def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:

@@ -1,12 +1,15 @@
-"""The Docker Engine's processes, as /proc shows them: containers of anybody."""
+"""The Docker Engine: its errors in words, and its processes as /proc shows them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import NotFound
+from requests.exceptions import ReadTimeout
 
 from linux.processes.run_lock import RUNS
+from model.errors import EmulationError
 from testbed.nodes import docker_engine
 
 TMPFS = {"destination": "/tmp", "type": "tmpfs"}
@@ -32,3 +35,16 @@ def test_only_containers_of_runs_are_ours(
     (tmp_path / "f00" / "config.json").write_text(json.dumps(configuration))
     (tmp_path / "cwd").symlink_to(tmp_path / "f00")
     assert docker_engine._container(tmp_path / "cwd") == said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotFound("404 Client Error: no such container"), "request refused: 404 Client Error"),
+        (ReadTimeout("Read timed out."), r"no answer during the run \(Read timed out"),
+    ],
+)
+def test_a_refusal_is_told_from_a_missing_answer(error: Exception, said: str) -> None:
+    """Both are errors of the operating system to Python: the SDK's are of HTTP's library."""
+    with pytest.raises(EmulationError, match=f"Docker Engine: {said}"), docker_engine.answering():
+        raise error
