@@ -56,9 +56,9 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.journal = journal
         self.names = topology.openflow_switches
         self.switches: dict[str, SwitchSession] = {}
-        self.proxies = {name: os.pidfd_open(pid) for name, pid in process_ids.items()}
+        self.proxies = {os.pidfd_open(number): name for name, number in process_ids.items()}
         self.deaths = select.epoll()
-        for descriptor in self.proxies.values():
+        for descriptor in self.proxies:
             self.deaths.register(descriptor, select.EPOLLIN)
         self.probes = LinkProbes(topology, process_ids)
         timeout_s = topology.tcp_timeout_s
@@ -172,7 +172,11 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             began_s, interval_s = time.monotonic(), self.probes.interval_s
             is_end_of_round = self.probes.probe(self._heard)
             for descriptor, _ in self.deaths.poll(0):
-                self._handle_proxy_death(descriptor)
+                self.deaths.unregister(descriptor)
+                os.close(descriptor)
+                name = self.proxies.pop(descriptor)
+                self.probes.close(name)
+                self.reconciler.died(name)
             if is_end_of_round:
                 self.reconciler.note(self.fabric.look(time.monotonic()))
             # Also after a pause, probes have time to arrive.
@@ -180,14 +184,6 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     def _heard(self, link: Link, sender: str, arrived: bool) -> None:
         self.reconciler.note(self.fabric.probed(link, sender, arrived, time.monotonic()))
-
-    def _handle_proxy_death(self, descriptor: int) -> None:
-        """Close the descriptors of a dead proxy, and notify the reconciler."""
-        name = next(name for name, held in self.proxies.items() if held == descriptor)
-        self.deaths.unregister(descriptor)
-        os.close(self.proxies.pop(name))
-        self.probes.close(name)
-        self.reconciler.died(name)
 
     @fatal_errors
     def _reconcile(self) -> None:

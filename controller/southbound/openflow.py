@@ -16,7 +16,6 @@ BASE_PRIORITY = 100
 # Of two rules with the same prefix length, the one with an in-port wins, then that with UDP's port.
 IN_PORT_PRIORITY, UDP_PRIORITY, PREFIX_PRIORITY = 2, 1, 4
 ETHERTYPE_IPV4, UDP = 0x0800, 17
-PERMANENT = 0
 APPLY_ACTIONS = 4  # OFPIT_APPLY_ACTIONS
 # No switch has this port, so a rule that outputs to it is never desired.
 NO_PORT = 0
@@ -76,8 +75,6 @@ def addition(datapath: Any, rule: Rule, generation: int) -> Any:
         command=protocol.OFPFC_ADD,
         cookie=COOKIE_MARK | generation,
         priority=priority(rule),
-        idle_timeout=PERMANENT,
-        hard_timeout=PERMANENT,
         match=_match(parser, rule),
         instructions=[apply],
     )
@@ -129,19 +126,12 @@ def _buckets(datapath: Any, entry: Any) -> tuple[int, ...]:
 
 def requests_of_state(datapath: Any) -> list[Any]:
     """The messages that ask for all ports, groups and rules of ours (sections 7.3.5.7, .10, .2)."""
-    parser, protocol = datapath.ofproto_parser, datapath.ofproto
-    rules = parser.OFPFlowStatsRequest(
-        datapath,
-        0,
-        protocol.OFPTT_ALL,
-        protocol.OFPP_ANY,
-        protocol.OFPG_ANY,
-        COOKIE_MARK,
-        COOKIE_MASK,
-        parser.OFPMatch(),
-    )
-    ports = parser.OFPPortDescStatsRequest(datapath, 0)
-    return [ports, parser.OFPGroupDescStatsRequest(datapath, 0), rules]
+    parser = datapath.ofproto_parser
+    return [
+        parser.OFPPortDescStatsRequest(datapath),
+        parser.OFPGroupDescStatsRequest(datapath),
+        parser.OFPFlowStatsRequest(datapath, cookie=COOKIE_MARK, cookie_mask=COOKIE_MASK),
+    ]
 
 
 def installed_rules(entries: list[Any]) -> dict[Rule, int]:

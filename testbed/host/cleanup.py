@@ -9,8 +9,7 @@ Docker Engine may still create containers that the run requested.
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,28 +86,21 @@ def _kill_processes() -> int:
     Processes are listed before live runs are, so those of a run that begins meanwhile are safe. A
     pidfd means the process that was looked at, even if its number is used again.
     """
-    with ExitStack() as stack:
-        listed = [stack.enter_context(_held(process_id)) for process_id, _ in run_processes()]
+    held: dict[int, int] = {}
+    try:
+        for process_id, _ in run_processes():
+            with suppress(ProcessLookupError):
+                held[os.pidfd_open(process_id)] = process_id
+        run_ids = {fd: run_of(number) for fd, number in held.items() if not _cleans(number)}
         alive = live_run_ids()
-        dead = [fd for fd, run_id in listed if run_id is not None and run_id not in alive]
+        dead = [fd for fd, run_id in run_ids.items() if run_id is not None and run_id not in alive]
         for descriptor in dead:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    return len(dead)
-
-
-@contextmanager
-def _held(process_id: int) -> Iterator[tuple[int, str | None]]:
-    """A pidfd of a process, and the id of its run; no id if it has ended, or cleans up itself."""
-    try:
-        descriptor = os.pidfd_open(process_id)
-    except ProcessLookupError:
-        yield -1, None
-        return
-    try:
-        yield descriptor, None if _cleans(process_id) else run_of(process_id)
     finally:
-        os.close(descriptor)
+        for descriptor in held:
+            os.close(descriptor)
+    return len(dead)
 
 
 def _cleans(process_id: int) -> bool:

@@ -57,9 +57,8 @@ class ControllerProcess:
                 file.truncate(file.read().rfind(b"\n") + 1)
         self._earlier_lines = self.journal_length()
         self._proxies.write_text(json.dumps(self._process_ids))
-        arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
-        arguments += ["--journal", self.journal]
-        command = [sys.executable, "-P", "-m", "controller", *map(str, arguments)]
+        files = map(str, (self._fabric, self._proxies, self.journal))
+        command = [sys.executable, "-P", "-m", "controller", *files]
         self._process = start(command, self._log, self._environment, BEFORE_PROXIES)
         self._watch.add(NAME, self._process.pid, self._log)
 
