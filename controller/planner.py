@@ -87,11 +87,6 @@ class ForwardingAction(NamedTuple):
     in_port: int | None
     udp_source: UdpSource | None
 
-    @property
-    def suits_many(self) -> bool:
-        """Whether the action can serve many GPUs: all packets to them."""
-        return (self.hardware_address, self.in_port, self.udp_source) == (None, None, None)
-
     def rule(self, destination: IPv4Network) -> Rule:
         """The rule that applies this action to a destination."""
         return Rule(destination, *self)
@@ -337,7 +332,9 @@ class Planner:
         """One rule for each GPU; or one for all of the lane, if most share it, and exceptions."""
         most = max(actions, key=lambda action: actions[action].bit_count(), default=None)
         for action, domains in actions.items():
-            if action is most and action.suits_many and 2 * domains.bit_count() > self._domains:
+            of_some = action.hardware_address, action.in_port, action.udp_source
+            suits_many = of_some == (None, None, None)  # all packets to many GPUs
+            if action is most and suits_many and 2 * domains.bit_count() > self._domains:
                 yield action.rule(addressing.lane_network(self._lane(number)))
                 continue
             for domain in bits(domains):

@@ -377,13 +377,6 @@ def _add_neighbour(netlink: RouteBatch, interface: int, address: IPv4Address, ma
     netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
 
 
-def disable_ipv6() -> None:
-    """Keep the kernel from sending IPv6 neighbour discovery into links of the present namespace."""
-    if IPV6_SETTINGS.exists():
-        for interfaces in ("all", "default"):
-            set_sysctl(f"net.ipv6.conf.{interfaces}.disable_ipv6", "1")
-
-
 @contextmanager
 def open_links(proxies: Mapping[str, Proxy], topology: Topology) -> Iterator[Links]:
     """Open the netlink sockets; call this in the switches' namespace."""
@@ -393,7 +386,9 @@ def open_links(proxies: Mapping[str, Proxy], topology: Topology) -> Iterator[Lin
         # Where br_netfilter is loaded, bridged frames are kept from iptables.
         for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
             setting.write_text("0")
-        disable_ipv6()
+        if IPV6_SETTINGS.exists():  # the kernel would send neighbour discovery into links
+            for interfaces in ("all", "default"):
+                set_sysctl(f"net.ipv6.conf.{interfaces}.disable_ipv6", "1")
         sockets = {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):

@@ -77,7 +77,7 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
         raise EmulationError(
             f"{hop.link.name}: calibration frames from {hop.sender} did not arrive: {error}"
         ) from error
-    if line.clock_was_set():
+    if abs(wall_clock_ahead_ns() - line.ahead_ns) > SET_BY_NS:
         return None
     return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps=sender_bps)
 
@@ -118,11 +118,7 @@ class _Line:
         queued_bytes = self._plan.queued * CHARGED_BYTES
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, queued_bytes)
         # The kernel's timestamps are of CLOCK_REALTIME, all else is of CLOCK_MONOTONIC.
-        self._ahead_ns = wall_clock_ahead_ns()
-
-    def clock_was_set(self) -> bool:
-        """Whether someone has set CLOCK_REALTIME since the beginning."""
-        return abs(wall_clock_ahead_ns() - self._ahead_ns) > SET_BY_NS
+        self.ahead_ns = wall_clock_ahead_ns()
 
     def latencies_s(self) -> list[float]:
         """Latencies of short frames in seconds, one at a time, from the send call to arrival."""
@@ -187,5 +183,5 @@ class _Line:
             [head], socket.CMSG_SPACE(TIMESPEC.size), socket.MSG_TRUNC
         )
         seconds, nanoseconds = TIMESPEC.unpack(notes[0][2])
-        at_ns = seconds * 1_000_000_000 + nanoseconds - self._ahead_ns
+        at_ns = seconds * 1_000_000_000 + nanoseconds - self.ahead_ns
         return Arrival(at_ns, size, head == self._header)
