@@ -16,10 +16,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
+from docker.utils import parse_host
 
 from linux.processes.lifetime import Watch
 from linux.processes.run_lock import RUN_LABEL, RUNS, RunLock
@@ -27,7 +29,6 @@ from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady
 
 REMOVE_DEADLINE_S, REMOVE_AGAIN_S = 30, 0.1
-DOCKER_SOCKET = "unix:///var/run/docker.sock"
 # Starting sixteen containers at once takes a minute on a machine without KVM.
 ANSWER_DEADLINE_S = 180
 PING_DEADLINE_S = 5
@@ -69,7 +70,7 @@ def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
         _connection().close()
         client = docker.from_env(timeout=PING_DEADLINE_S)
         client.ping()
-    except (DockerException, OSError) as error:
+    except (DockerException, OSError, ValueError) as error:
         raise NotReady(
             f"Docker Engine: no answer ({error}){stopped_processes()}; start it with "
             "`sudo ./railbed doctor`, or use `--proxies process`, which needs none"
@@ -80,14 +81,13 @@ def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
 
 def _connection() -> socket.socket:
     """Connect to the engine; raises `OSError`, where the SDK would leak a socket."""
-    scheme, _, place = os.environ.get("DOCKER_HOST", DOCKER_SOCKET).partition("://")
-    if scheme != "unix":
-        host, _, port = place.partition(":")
-        return socket.create_connection((host, int(port or 2375)), timeout=PING_DEADLINE_S)
+    place = urlsplit(parse_host(os.environ.get("DOCKER_HOST")))
+    if place.scheme != "http+unix":
+        return socket.create_connection((place.hostname, place.port), timeout=PING_DEADLINE_S)
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(PING_DEADLINE_S)
     try:
-        connection.connect(place)
+        connection.connect(place.path)
     except OSError:
         connection.close()
         raise

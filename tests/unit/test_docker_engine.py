@@ -9,7 +9,7 @@ from docker.errors import NotFound
 from requests.exceptions import ReadTimeout
 
 from linux.processes.run_lock import RUNS
-from model.errors import EmulationError
+from model.errors import EmulationError, NotReady
 from testbed.nodes import docker_engine
 
 TMPFS = {"destination": "/tmp", "type": "tmpfs"}
@@ -48,3 +48,19 @@ def test_a_refusal_is_told_from_a_missing_answer(error: Exception, said: str) ->
     """Both are errors of the operating system to Python: the SDK's are of HTTP's library."""
     with pytest.raises(EmulationError, match=f"Docker Engine: {said}"), docker_engine.answering():
         raise error
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("tcp://localhost:x", "Port could not be cast to integer value as 'x'"),
+        ("tcp://localhost", "port is required"),
+        ("tcp://[::1]:9", "refused|Cannot assign|unreachable"),
+    ],
+)
+def test_a_place_without_an_engine_is_told(
+    monkeypatch: pytest.MonkeyPatch, place: str, why: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", place)
+    with pytest.raises(NotReady, match=rf"Docker Engine: no answer \(.*({why}).*; start it"):
+        docker_engine.docker_client()
