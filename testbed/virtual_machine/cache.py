@@ -37,7 +37,8 @@ LOCK_DEADLINE_S = 1800.0
 def cache_folder() -> Path:
     """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
-    return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own))
+    # The build of an image changes its folder: a relative path would mean another place there.
+    return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own)).absolute()
 
 
 def make_cache(folder: Path) -> None:

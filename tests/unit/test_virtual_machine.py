@@ -99,6 +99,15 @@ def test_an_image_is_named_by_what_it_is_made_from(
     assert image.digest() == first
 
 
+def test_a_cache_is_the_same_from_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of an image's build executes in another one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(cache.VARIABLE, "cache")
+    assert cache.cache_folder() == tmp_path / "cache"
+
+
 def test_an_image_that_cannot_be_built_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
