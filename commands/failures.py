@@ -19,7 +19,7 @@ from scenarios.library_files import library
 from scenarios.load import load
 from scenarios.planning.machine_profile import machine_by
 from scenarios.scenario import Scenario
-from testbed.virtual_machine.program import program
+from testbed.virtual_machine.image import program
 
 
 def failures(

@@ -24,7 +24,7 @@ from results.verdicts.several_runs import sweep_object
 from scenarios.library_files import scenario_file
 from scenarios.load import load
 from scenarios.planning.machine_profile import machine_by
-from testbed.virtual_machine.program import program
+from testbed.virtual_machine.image import program
 
 
 def sweep(

@@ -1,8 +1,14 @@
-"""Starts the controller: an OpenFlow channel on the loopback only, without a REST server."""
+"""Starts the controller: an OpenFlow channel on the loopback only, without a REST server.
 
-import argparse
+    python -m controller FABRIC PROXIES JOURNAL
+
+FABRIC has the specification, PROXIES process ids by GPU, both as JSON. What is done is written to
+JOURNAL, as JSON lines.
+"""
+
 import json
 import resource
+import sys
 import warnings
 from pathlib import Path
 
@@ -44,23 +50,18 @@ def serve(topology: Topology, process_ids: dict[str, int], journal: Journal) -> 
         hub.spawn(datapath_connection_factory, *server.accept())
 
 
-def main() -> None:
+def main(fabric: Path, proxies: Path, journal_file: Path) -> None:
     """Read the files, then serve the switches."""
-    parser = argparse.ArgumentParser(prog="controller", description=__doc__)
-    parser.add_argument("--fabric", type=Path, required=True, help="the specification, as JSON")
-    parser.add_argument("--proxies", type=Path, required=True, help="process ids by GPU, as JSON")
-    parser.add_argument("--journal", type=Path, required=True, help="what was done, as JSON lines")
-    files = parser.parse_args()
-    journal = Journal(files.journal)
+    journal = Journal(journal_file)
     try:
         # 400 proxies with four descriptors each need more than the usual 1024.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        topology = build_topology(spec_of(json.loads(files.fabric.read_text())))
-        serve(topology, json.loads(files.proxies.read_text()), journal)
+        topology = build_topology(spec_of(json.loads(fabric.read_text())))
+        serve(topology, json.loads(proxies.read_text()), journal)
     except Exception:
         journal.end_with_error("main")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

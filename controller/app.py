@@ -17,9 +17,8 @@ from ryu.ofproto import ofproto_v1_3
 
 from controller.detection.kernel_notifications import LinkCarriers, LinkRates
 from controller.detection.probes import LinkProbes
-from controller.interfaces import Clock, ProxyRoutes
 from controller.journal import Journal
-from controller.reconciler import Reconciler
+from controller.reconciler import Clock, Reconciler
 from controller.southbound import openflow
 from controller.southbound.host_routes import HostRoutes
 from controller.southbound.openflow import SwitchSession
@@ -58,15 +57,13 @@ class RailbedController(RyuApp):  # type: ignore[misc]
         self.journal = journal
         self.names = topology.openflow_switches
         self.switches: dict[str, SwitchSession] = {}
-        self.proxies = {name: os.pidfd_open(pid) for name, pid in process_ids.items()}
+        self.proxies = {os.pidfd_open(number): name for name, number in process_ids.items()}
         self.deaths = select.epoll()
-        for descriptor in self.proxies.values():
+        for descriptor in self.proxies:
             self.deaths.register(descriptor, select.EPOLLIN)
         self.probes = LinkProbes(topology, process_ids)
         timeout_s = topology.tcp_timeout_s
-        routes: dict[str, ProxyRoutes] = {
-            name: HostRoutes(process_id, timeout_s) for name, process_id in process_ids.items()
-        }
+        routes = {name: HostRoutes(number, timeout_s) for name, number in process_ids.items()}
         clock = Clock(time.monotonic, hub.sleep, hub.Event())
         # Searching the whole state for garbage would take 0.15 s during a failure.
         self.reconciler = Reconciler(
@@ -132,7 +129,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     def _see_port(self, datapath: Any, port: Any, *, gone: bool = False) -> None:
         up = not gone and openflow.has_carrier(datapath, port)
-        switch, interface = self._switch(datapath), openflow.interface_of(port)
+        switch, interface = self._switch(datapath), str(port.name.rstrip(b"\0").decode())
         seen = self.fabric.port(switch, interface, port.port_no, up, time.monotonic())
         self.reconciler.note(seen)
 
@@ -176,7 +173,11 @@ class RailbedController(RyuApp):  # type: ignore[misc]
             began_s, interval_s = time.monotonic(), self.probes.interval_s
             is_end_of_round = self.probes.probe(self._heard)
             for descriptor, _ in self.deaths.poll(0):
-                self._handle_proxy_death(descriptor)
+                self.deaths.unregister(descriptor)
+                os.close(descriptor)
+                name = self.proxies.pop(descriptor)
+                self.probes.close(name)
+                self.reconciler.died(name)
             if is_end_of_round:
                 self.reconciler.note(self.fabric.look(time.monotonic()))
             # Also after a pause, probes have time to arrive.
@@ -184,14 +185,6 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     def _heard(self, link: Link, sender: str, arrived: bool) -> None:
         self.reconciler.note(self.fabric.probed(link, sender, arrived, time.monotonic()))
-
-    def _handle_proxy_death(self, descriptor: int) -> None:
-        """Close the descriptors of a dead proxy, and notify the reconciler."""
-        name = next(name for name, held in self.proxies.items() if held == descriptor)
-        self.deaths.unregister(descriptor)
-        os.close(self.proxies.pop(name))
-        self.probes.close(name)
-        self.reconciler.died(name)
 
     @fatal_errors
     def _reconcile(self) -> None:

@@ -87,11 +87,6 @@ class ForwardingAction(NamedTuple):
     in_port: int | None
     udp_source: UdpSource | None
 
-    @property
-    def suits_many(self) -> bool:
-        """Whether the action can serve many GPUs: all packets to them."""
-        return (self.hardware_address, self.in_port, self.udp_source) == (None, None, None)
-
     def rule(self, destination: IPv4Network) -> Rule:
         """The rule that applies this action to a destination."""
         return Rule(destination, *self)
@@ -140,30 +135,20 @@ class Placed(Protocol):
         """The key of the entry: a table has one entry for each place."""
 
 
-Entry = TypeVar("Entry")
-PlacedEntry = TypeVar("PlacedEntry", bound=Placed)
+Entry = TypeVar("Entry", bound=Placed)
 Place = TypeVar("Place")
 Inputs = TypeVar("Inputs")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Difference(Generic[Entry]):
-    """Entries to add, then entries to remove; in the reverse order, packets would be lost."""
+def difference(installed: Set[Entry], desired: Set[Entry]) -> tuple[set[Entry], set[Entry]]:
+    """Return entries to add, then those to remove; in the reverse order, packets would be lost.
 
-    additions: frozenset[Entry]
-    removals: frozenset[Entry]
-
-
-def difference(installed: Set[Entry], desired: Set[Entry]) -> Difference[Entry]:
-    """Compute the additions and removals that turn `installed` into `desired`."""
-    return Difference(frozenset(desired - installed), frozenset(installed - desired))
-
-
-def vacated(change: Difference[PlacedEntry]) -> frozenset[PlacedEntry]:
-    """The removals whose place no addition takes: an addition replaces the entry at its place."""
-    taken = {entry.place for entry in change.additions}
-    return frozenset(entry for entry in change.removals if entry.place not in taken)
+    An addition replaces the entry at its place, which is not to be removed then.
+    """
+    additions = set(desired - installed)
+    taken = {entry.place for entry in additions}
+    return additions, {entry for entry in installed - desired if entry.place not in taken}
 
 
 class LastResultCache(Generic[Place, Inputs, Result]):
@@ -347,7 +332,9 @@ class Planner:
         """One rule for each GPU; or one for all of the lane, if most share it, and exceptions."""
         most = max(actions, key=lambda action: actions[action].bit_count(), default=None)
         for action, domains in actions.items():
-            if action is most and action.suits_many and 2 * domains.bit_count() > self._domains:
+            of_some = action.hardware_address, action.in_port, action.udp_source
+            suits_many = of_some == (None, None, None)  # all packets to many GPUs
+            if action is most and suits_many and 2 * domains.bit_count() > self._domains:
                 yield action.rule(addressing.lane_network(self._lane(number)))
                 continue
             for domain in bits(domains):

@@ -10,11 +10,13 @@ waits are passed in.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
+from threading import Event
 
 from controller.detection.fabric_state import ObservedFabric
-from controller.interfaces import Clock, Log, Probes, ProxyRoutes, Switch
+from controller.detection.probes import LinkProbes
+from controller.journal import Journal
 from controller.planner import DesiredState, Planner
 from controller.rollout import (
     Rules,
@@ -23,6 +25,8 @@ from controller.rollout import (
     make_before_break,
     transit_routes_to_remove,
 )
+from controller.southbound.host_routes import HostRoutes
+from controller.southbound.openflow import SwitchSession
 from model.fabric.health import HEALTHY, Health
 from model.fabric.topology import Topology
 from model.routing.paths import LiveLinks
@@ -47,6 +51,15 @@ PROPAGATION_S = 0.1
 DRAINING_S = 0.5
 
 
+@dataclass(frozen=True)
+class Clock:
+    """Time in seconds, a sleep, and the event that wakes the reconciler."""
+
+    now_s: Callable[[], float]
+    sleep: Callable[[float], None]
+    changed: Event
+
+
 class Reconciler:
     """Keeps the switches and proxies in the desired state for topology and health.
 
@@ -57,10 +70,10 @@ class Reconciler:
     def __init__(
         self,
         topology: Topology,
-        switches: Mapping[str, Switch],
-        routes: dict[str, ProxyRoutes],
-        probes: Probes,
-        journal: Log,
+        switches: Mapping[str, SwitchSession],
+        routes: dict[str, HostRoutes],
+        probes: LinkProbes,
+        journal: Journal,
         clock: Clock,
         before_ready: Callable[[], None],
     ) -> None:
@@ -69,7 +82,6 @@ class Reconciler:
         self._planner = Planner(topology)
         self._switches = switches
         self._names = frozenset(topology.openflow_switches)
-        self._gpus = topology.gpu_by_name
         self._routes = routes
         self._probes = probes
         self._journal = journal
@@ -197,12 +209,12 @@ class Reconciler:
         installed = {name: switch.rules for name, switch in switches.items()}
         wanted = {name: state.rules[name] for name in switches}
         self._journal_sent(switches, wanted)
-        if worse or not self._begun:
-            done = self._repair(switches, immediate(installed, wanted), state)
+        at_once = worse or not self._begun
+        if at_once:
+            rounds = immediate(installed, wanted)
         else:
             rounds = make_before_break(LiveLinks(topology, health), installed, wanted)
-            done = self._improve(switches, rounds, state)
-        if done:
+        if self._update(switches, rounds, state, at_once=at_once):
             self._finish(switches, state)
 
     def _journal_computed(self, health: Health, state: DesiredState) -> None:
@@ -214,38 +226,34 @@ class Reconciler:
             cut_off=[*map(list, state.cut_off)],
         )
 
-    def _journal_sent(self, switches: Mapping[str, Switch], wanted: Rules) -> None:
+    def _journal_sent(self, switches: Mapping[str, SwitchSession], wanted: Rules) -> None:
         for name, switch in switches.items():
             added, removed = switch.missing(wanted[name])
             facts = {"generation": self.generation, "added": added, "removed": removed}
             self._journal.write("sent", switch=name, **facts)
 
-    def _repair(
-        self, switches: Mapping[str, Switch], rounds: UpdateRounds, state: DesiredState
+    def _update(
+        self,
+        switches: Mapping[str, SwitchSession],
+        rounds: UpdateRounds,
+        state: DesiredState,
+        *,
+        at_once: bool,
     ) -> bool:
-        """Update everything at once after a failure; return whether the update was completed."""
+        """Update round by round; return whether the update was completed.
+
+        After a failure, new paths are used at once; while all paths work, when they surely do, too.
+        """
+        is_repair = at_once and self._begun
         for rules in rounds.before_routes:
             self._install(
-                switches, rules, REPAIR_BARRIER_TIMEOUT_S if self._begun else BARRIER_DEADLINE_S
+                switches, rules, REPAIR_BARRIER_TIMEOUT_S if is_repair else BARRIER_DEADLINE_S
             )
-        self._reconcile_routes(state)
-        if self._begun and self._is_interrupted(DRAINING_S):
-            return False
-        for rules in rounds.after_routes:
-            self._install(switches, rules, BARRIER_DEADLINE_S)
-        return True
-
-    def _improve(
-        self, switches: Mapping[str, Switch], rounds: UpdateRounds, state: DesiredState
-    ) -> bool:
-        """Update round by round while all paths work; return whether the update was completed."""
-        for rules in rounds.before_routes:
-            self._install(switches, rules, BARRIER_DEADLINE_S)
-            if self._is_interrupted(PROPAGATION_S):
+            if not at_once and self._is_interrupted(PROPAGATION_S):
                 return False
         self._reconcile_routes(state)
         for rules in rounds.after_routes:
-            if self._is_interrupted(DRAINING_S):
+            if self._begun and self._is_interrupted(DRAINING_S):
                 return False
             self._install(switches, rules, BARRIER_DEADLINE_S)
         return True
@@ -257,17 +265,16 @@ class Reconciler:
             return True
         return False
 
-    def _install(self, switches: Mapping[str, Switch], rules: Rules, timeout_s: float) -> None:
-        for name, switch in switches.items():
-            switch.install(rules[name], self.generation)
-        self._wait_until_confirmed(switches, timeout_s)
-
-    def _wait_until_confirmed(self, switches: Mapping[str, Switch], timeout_s: float) -> None:
-        """Wait for the barriers of all switches that are still connected.
+    def _install(
+        self, switches: Mapping[str, SwitchSession], rules: Rules, timeout_s: float
+    ) -> None:
+        """Send rules, and wait for the barriers of all switches that are still connected.
 
         Raise `RuntimeError` if a switch does not answer within `BARRIER_DEADLINE_S`; with a shorter
         `timeout_s`, return without its answer.
         """
+        for name, switch in switches.items():
+            switch.install(rules[name], self.generation)
         deadline_s = self._clock.now_s() + timeout_s
         for name, switch in switches.items():
             while switch.awaited and self._switches.get(name) is switch:
@@ -283,13 +290,14 @@ class Reconciler:
         added = removed = 0
         for name, routes in list(self._routes.items()):
             wanted = state.routes[name]
-            last = transit_routes_to_remove(self._gpus[name], routes.installed, wanted)
+            gpu = self.fabric.topology.gpu_by_name[name]
+            last = transit_routes_to_remove(gpu, routes.installed, wanted)
             more, fewer = routes.reconcile(wanted.union(last))
             added, removed = added + more, removed + fewer
         self._journal.write("routes", added=added, removed=removed)
         self._journal.write("confirmed", generation=self.generation)
 
-    def _finish(self, switches: Mapping[str, Switch], state: DesiredState) -> None:
+    def _finish(self, switches: Mapping[str, SwitchSession], state: DesiredState) -> None:
         """Remove the last old routes; write `ready` once all switches have their desired state."""
         for name, routes in self._routes.items():
             routes.reconcile(state.routes[name])

@@ -7,9 +7,9 @@ GPUs must get their new rules later than others.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from itertools import chain
 
@@ -20,19 +20,21 @@ from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks
 
 Rules = Mapping[str, frozenset[Rule]]
 ByDestination = Mapping[IPv4Network, frozenset[Rule]]
-# Distance in links, after the update, from the switch to the GPU with this address.
-Distance = Callable[[IPv4Address], int]
 
 
 @dataclass(frozen=True)
 class RuleChange:
-    """One switch's rules for one rail, or for one address, before and after the update."""
+    """One switch's rules for one rail, or for one address, before and after the update.
 
+    `live` are the links that work after the update.
+    """
+
+    live: LiveLinks
+    switch: str
     network: IPv4Network
     before: ByDestination
     after: ByDestination
     hosts: tuple[IPv4Network, ...]
-    distance: Distance
 
     @cached_property
     def rounds(self) -> dict[IPv4Network, int]:
@@ -41,19 +43,23 @@ class RuleChange:
         A host new to the switch is first (0), as no packet for it arrives yet; a host whose rules
         are only removed is last (`UNREACHABLE`).
         """
-        if self.before == self.after:
-            return {}
-        return dict(self._rounds())
-
-    def _rounds(self) -> Iterator[tuple[IPv4Network, int]]:
-        for host in self.hosts:
+        rounds: dict[IPv4Network, int] = {}
+        for host in self.hosts if self.before != self.after else ():
             old, new = self._met(self.before, host), self._met(self.after, host)
             if new and not old:
-                yield host, 0
+                rounds[host] = 0
             elif old and not new:
-                yield host, UNREACHABLE
+                rounds[host] = UNREACHABLE
             elif old != new:
-                yield host, self.distance(host.network_address)
+                rounds[host] = self._distance(host.network_address)
+        return rounds
+
+    def _distance(self, address: IPv4Address) -> int:
+        """Distance in links, after the update, from the switch to the GPU with this address."""
+        gpu = addressing.gpu_at(address)
+        if (gpu.domain, gpu.rail) not in self.live.topology.gpu_at:
+            return UNREACHABLE  # a rule for a whole lane covers the addresses of missing GPUs, too
+        return self.live.distances_to(gpu).get(self.switch, UNREACHABLE)
 
     def until(self, number: int) -> frozenset[Rule]:
         """The rule set after round `number`: hosts up to it have their new rules, the rest the old.
@@ -110,21 +116,15 @@ def _changes(
         groups[lane if lane in lanes else network].add(network)
     return [
         RuleChange(
+            live,
+            switch,
             network=around,
             before={n: before[n] for n in members if n in before},
             after={n: after[n] for n in members if n in after},
             hosts=_hosts(around, live.topology.spec.domains) if around in lanes else (around,),
-            distance=partial(_distance, live, switch),
         )
         for around, members in groups.items()
     ]
-
-
-def _distance(live: LiveLinks, switch: str, address: IPv4Address) -> int:
-    gpu = addressing.gpu_at(address)
-    if (gpu.domain, gpu.rail) not in live.topology.gpu_at:
-        return UNREACHABLE  # a rule for a whole lane covers the addresses of missing GPUs, too
-    return live.distances_to(gpu).get(switch, UNREACHABLE)
 
 
 def _hosts(lane: IPv4Network, domains: int) -> tuple[IPv4Network, ...]:

@@ -96,12 +96,9 @@ class ObservedFabric:
         # Rates by link, then by the interface of the sending end.
         self._rates_bps: defaultdict[str, dict[str, int]] = defaultdict(dict)
 
-    def _link(self, interface: str) -> Link | None:
-        return self.topology.link_by_interface.get(interface)
-
     def port(self, switch: str, interface: str, number: int, up: bool, now_s: float) -> list[Facts]:
         """Record the state of a port of a rail or spine switch."""
-        link = self._link(interface)
+        link = self.topology.link_by_interface.get(interface)
         if link is None:
             return []
         if link.kind is LinkKind.NIC and (switch, number) != (link.upper.node, link.upper.number):
@@ -121,7 +118,7 @@ class ObservedFabric:
 
     def interface(self, interface: str, up: bool, now_s: float) -> list[Facts]:
         """Record the state of an interface of any switch, as the kernel reports it."""
-        link = self._link(interface)
+        link = self.topology.link_by_interface.get(interface)
         if link is None:
             return []
         self._states[link.upper.interface].carrier(f"{interface} (kernel)", up, now_s)
@@ -129,7 +126,7 @@ class ObservedFabric:
 
     def drained(self, interface: str, *, asked: bool) -> list[Facts]:
         """Record whether an operator asks to drain a link, by the interface at a switch."""
-        link = self._link(interface)
+        link = self.topology.link_by_interface.get(interface)
         if link is None or asked == (link.upper.interface in self._drained):
             return []
         if interface != link.carrier_end.interface:
@@ -147,7 +144,7 @@ class ObservedFabric:
 
         Unlike carrier, a rate has no hold-down, even back to nominal: the link keeps working.
         """
-        link = self._link(interface)
+        link = self.topology.link_by_interface.get(interface)
         if link is None:
             return []
         before = self._present_bps(link)

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from controller.southbound.host_routes import ALL_LINKS, Netlink, link_of
 from linux.network.netlink import (
     DRAINED,
     RTM_NEWLINK,
@@ -22,7 +21,9 @@ from linux.network.netlink import (
     TCA_OPTIONS,
     TCMSG,
     Message,
+    NetlinkSocket,
     attributes_in,
+    link_of,
 )
 
 RTMGRP_LINK, RTMGRP_TC = 1, 8
@@ -41,8 +42,8 @@ class GroupReader:
     """A socket for notifications of a multicast group, and one to read the current state."""
 
     def __init__(self, groups: int) -> None:
-        self._group = Netlink(groups)
-        self._reader = Netlink()
+        self._group = NetlinkSocket(groups)
+        self._reader = NetlinkSocket()
         self.sock = self._group.sock  # readable when something has changed
 
     def close(self) -> None:
@@ -60,7 +61,7 @@ class LinkCarriers(GroupReader):
 
     def present(self) -> list[Carrier]:
         """All interfaces; those that have disappeared are reported as down."""
-        links = (link_of(payload) for _, payload in self._reader.dumped(*ALL_LINKS))
+        links = self._reader.interfaces()
         carriers = [(name, up, alias == DRAINED) for name, _, up, alias in links]
         gone = self._known - {name for name, *_ in carriers}
         self._known = frozenset(name for name, *_ in carriers)
@@ -71,15 +72,13 @@ class LinkCarriers(GroupReader):
         notified = self._group.notifications()
         if notified is None:
             return self.present()
-        changes = list(_carriers(notified))
+        links = ((kind, *link_of(payload)) for kind, payload in notified)
+        changes = [
+            (name, up and kind == RTM_NEWLINK, alias == DRAINED)
+            for kind, name, _, up, alias in links
+        ]
         self._known |= {name for name, *_ in changes}
         return changes
-
-
-def _carriers(notified: Iterable[Message]) -> Iterator[Carrier]:
-    for kind, payload in notified:
-        name, _, up, alias = link_of(payload)
-        yield name, up and kind == RTM_NEWLINK, alias == DRAINED
 
 
 class LinkRates(GroupReader):
@@ -90,7 +89,7 @@ class LinkRates(GroupReader):
 
     def present(self) -> list[Rate]:
         """The rates of all shaped interfaces."""
-        names = {index: name for name, index in self._reader.interfaces().items()}
+        names = {index: name for name, index, *_ in self._reader.interfaces()}
         return [
             (names[index], rate_bps)
             for asked in names

@@ -196,8 +196,10 @@ def ethertype_socket(ethertype: int, interface: str | None = None) -> socket.soc
     opened.setblocking(False)
     if interface:
         opened.bind((interface, ETH_P_ALL))
-    else:
-        _discard(opened)
+        return opened
+    with suppress(BlockingIOError):
+        while True:  # frames that were queued before the filter was attached
+            opened.recv(1)
     return opened
 
 
@@ -213,12 +215,3 @@ def _attach_filter(opened: socket.socket, ethertype: int) -> None:
     # struct sock_fprog: the number of instructions, and their address.
     program = struct.pack("HP", len(instructions), ctypes.addressof(code))
     opened.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
-
-
-def _discard(opened: socket.socket) -> None:
-    """Drop the frames that were queued before the filter was attached."""
-    while True:
-        try:
-            opened.recv(1)
-        except BlockingIOError:
-            return

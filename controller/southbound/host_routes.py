@@ -3,27 +3,18 @@
 import errno
 import socket
 import struct
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 
-from controller.planner import Route, difference, vacated
+from controller.planner import Route, difference
 from linux.network.namespaces import namespace_of
 from linux.network.netlink import (
-    IFF_UP,
-    LINK,
     NLM_F_ACK,
-    NLM_F_DUMP,
-    NLMSG_DONE,
-    NLMSG_ERROR,
     RTAX_LOCK,
     RTAX_RTO_MIN,
-    RTM_GETLINK,
-    Message,
     NetlinkSocket,
     Request,
     attribute,
     attributes_in,
-    messages_in,
     request,
 )
 
@@ -31,48 +22,12 @@ ROUTE = struct.Struct("=BBBBBBBBI")  # struct rtmsg
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 NLM_F_REPLACE, NLM_F_CREATE = 0x100, 0x400
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PREFSRC, RTA_METRICS = 1, 4, 5, 7, 8
-IFLA_IFNAME, IFLA_OPERSTATE, IFLA_IFALIAS = 3, 16, 20
 RTN_UNICAST, RTN_UNREACHABLE = 1, 7
 RT_TABLE_MAIN = 254
 RT_SCOPE_UNIVERSE = 0
 RTNH_F_ONLINK = 4  # the gateway needs no route of its own
-IF_OPER_UP = 6  # if.h: "up" in RFC 2863
 # Our routes carry this originator (rtnetlink(7), rtm_protocol), so that others stay unchanged.
 PROTOCOL = 155
-# A request for all interfaces: its type and its body.
-ALL_LINKS = RTM_GETLINK, LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
-
-
-class Netlink(NetlinkSocket):
-    """A netlink socket that reads interfaces and our routes."""
-
-    def interfaces(self) -> dict[str, int]:
-        """The indexes of all interfaces, by name."""
-        links = (link_of(payload) for _, payload in self.dumped(*ALL_LINKS))
-        return {name: index for name, index, *_ in links}
-
-    def routes(self, names: dict[int, str]) -> frozenset[Route]:
-        """Read our routes; `names` are the interfaces' names by index."""
-        body = ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
-        payloads = (payload for _, payload in self.dumped(RTM_GETROUTE, body))
-        return frozenset(route for p in payloads if (route := _parse_route(p, names)) is not None)
-
-    def dumped(self, kind: int, body: bytes) -> Iterator[Message]:
-        """Yield all replies to a dump request of type `kind`."""
-        for answer in self.dump(request(kind, NLM_F_DUMP, body)):
-            yield from (m for m in messages_in(answer) if m[0] not in (NLMSG_DONE, NLMSG_ERROR))
-
-
-def link_of(payload: bytes) -> tuple[str, int, bool, str]:
-    """Name and index of an interface, whether it is up (RFC 2863), and alias, from RTM_NEWLINK.
-
-    Carrier alone is not enough: a bridge forwards to a port only some time after it has carrier.
-    """
-    _family, _kind, index, flags, _change = LINK.unpack_from(payload)
-    attributes = attributes_in(payload[LINK.size :])
-    name = attributes[IFLA_IFNAME].rstrip(b"\0").decode()
-    alias = attributes.get(IFLA_IFALIAS, b"").rstrip(b"\0").decode()
-    return name, index, bool(flags & IFF_UP) and attributes[IFLA_OPERSTATE][0] == IF_OPER_UP, alias
 
 
 def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:
@@ -85,16 +40,13 @@ def encode_route(route: Route, index: dict[str, int], timeout_ms: int) -> bytes:
     if gateway is not None:
         body += attribute(RTA_GATEWAY, gateway.packed)
         body += attribute(RTA_OIF, struct.pack("=I", index[route.interface]))
-        body += attribute(RTA_METRICS, _least_timeout(timeout_ms))
+        # The metric `rto_min` of ip-route(8), which TCP heeds only if it is locked.
+        locked = attribute(RTAX_LOCK, struct.pack("=I", 1 << RTAX_RTO_MIN))
+        least = attribute(RTAX_RTO_MIN, struct.pack("=I", timeout_ms))
+        body += attribute(RTA_METRICS, locked + least)
     if route.source is not None:
         body += attribute(RTA_PREFSRC, route.source.packed)
     return body
-
-
-def _least_timeout(timeout_ms: int) -> bytes:
-    """The metric `rto_min` of ip-route(8), which TCP heeds only if it is locked."""
-    locked = attribute(RTAX_LOCK, struct.pack("=I", 1 << RTAX_RTO_MIN))
-    return locked + attribute(RTAX_RTO_MIN, struct.pack("=I", timeout_ms))
 
 
 def _parse_route(payload: bytes, names: dict[int, str]) -> Route | None:
@@ -123,9 +75,15 @@ class HostRoutes:
     def __init__(self, process_id: int, timeout_s: float) -> None:
         self._timeout_ms = round(timeout_s * 1000)
         with namespace_of(process_id):
-            self._netlink = Netlink()
-        self._index = self._netlink.interfaces()
-        self.installed = self._netlink.routes({index: name for name, index in self._index.items()})
+            self._netlink = NetlinkSocket()
+        self._index = self._read_indexes()
+        names = {index: name for name, index in self._index.items()}
+        body = ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+        found = (_parse_route(p, names) for _, p in self._netlink.dumped(RTM_GETROUTE, body))
+        self.installed = frozenset(route for route in found if route is not None)
+
+    def _read_indexes(self) -> dict[str, int]:
+        return {name: index for name, index, *_ in self._netlink.interfaces()}
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
         """Change the routes to the desired ones; return how many were added and removed.
@@ -134,17 +92,16 @@ class HostRoutes:
         """
         if desired is self.installed:
             return 0, 0
-        change = difference(self.installed, desired)
-        removals = vacated(change)
+        additions, removals = difference(self.installed, desired)
         # The proxy may have got its links after the interfaces were last read.
-        if not {route.interface for route in change.additions} - {""} <= self._index.keys():
-            self._index = self._netlink.interfaces()
+        if not {route.interface for route in additions} - {""} <= self._index.keys():
+            self._index = self._read_indexes()
         flags = NLM_F_CREATE | NLM_F_REPLACE
-        self._netlink.send(self._request(RTM_NEWROUTE, flags, one) for one in change.additions)
+        self._netlink.send(self._request(RTM_NEWROUTE, flags, one) for one in additions)
         # The kernel itself has removed those of an interface that its user took down.
         self._netlink.send((self._request(RTM_DELROUTE, 0, one) for one in removals), errno.ESRCH)
         self.installed = desired
-        return len(change.additions), len(removals)
+        return len(additions), len(removals)
 
     def _request(self, kind: int, flags: int, route: Route) -> Request:
         body = encode_route(route, self._index, self._timeout_ms)

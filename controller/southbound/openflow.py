@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network
+from threading import Event
 from typing import Any, NamedTuple
 
-from controller.interfaces import Signal
-from controller.planner import Difference, Rule, difference, vacated
+from controller.planner import Rule, difference
 
 # The upper half of a cookie marks rules as ours, the lower is the controller's generation.
 COOKIE_MARK = 0x5241494C << 32  # "RAIL"
@@ -16,14 +16,11 @@ BASE_PRIORITY = 100
 # Of two rules with the same prefix length, the one with an in-port wins, then that with UDP's port.
 IN_PORT_PRIORITY, UDP_PRIORITY, PREFIX_PRIORITY = 2, 1, 4
 ETHERTYPE_IPV4, UDP = 0x0800, 17
-PERMANENT = 0
 APPLY_ACTIONS = 4  # OFPIT_APPLY_ACTIONS
 # No switch has this port, so a rule that outputs to it is never desired.
 NO_PORT = 0
 # Open vSwitch numbers ports below 0xff00, OpenFlow 1.0's OFPP_MAX (1.3: below 0xffffff00).
 BACKUP_BITS = 16
-
-Buckets = tuple[int, ...]
 
 
 class Group(NamedTuple):
@@ -33,10 +30,7 @@ class Group(NamedTuple):
     """
 
     place: int
-    buckets: Buckets
-
-
-Groups = Difference[Group]
+    buckets: tuple[int, ...]
 
 
 def priority(rule: Rule) -> int:
@@ -57,35 +51,7 @@ def wanted_groups(rules: Iterable[Rule]) -> frozenset[Group]:
     return frozenset(Group(group_id(port, backup), (port, backup)) for port, backup in pairs)
 
 
-def additions(
-    datapath: Any, change: Difference[Rule], groups: Groups, generation: int
-) -> list[Any]:
-    """The messages that install additions: groups before the rules that refer to them.
-
-    A group whose installed buckets contradict its number is also in the removals: it is modified.
-    """
-    protocol = datapath.ofproto
-    spoilt = {number for number, _ in groups.removals}
-    commands = [
-        (protocol.OFPGC_MODIFY if number in spoilt else protocol.OFPGC_ADD, number, buckets)
-        for number, buckets in groups.additions
-    ]
-    return [
-        *(_group(datapath, *command) for command in commands),
-        *(addition(datapath, rule, generation) for rule in change.additions),
-    ]
-
-
-def removals(datapath: Any, change: Difference[Rule], groups: Groups) -> list[Any]:
-    """The messages that remove unwanted entries: groups after the rules that refer to them."""
-    delete = datapath.ofproto.OFPGC_DELETE
-    return [
-        *(removal(datapath, rule) for rule in vacated(change)),
-        *(_group(datapath, delete, number, ()) for number, _ in vacated(groups)),
-    ]
-
-
-def _group(datapath: Any, command: int, number: int, ports: Buckets) -> Any:
+def _group(datapath: Any, command: int, number: int, ports: Iterable[int]) -> Any:
     """The message that adds, modifies or deletes a fast-failover group (section 7.3.4.2)."""
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
     buckets = [
@@ -109,8 +75,6 @@ def addition(datapath: Any, rule: Rule, generation: int) -> Any:
         command=protocol.OFPFC_ADD,
         cookie=COOKIE_MARK | generation,
         priority=priority(rule),
-        idle_timeout=PERMANENT,
-        hard_timeout=PERMANENT,
         match=_match(parser, rule),
         instructions=[apply],
     )
@@ -147,17 +111,12 @@ def has_carrier(datapath: Any, port: Any) -> bool:
     return not down
 
 
-def interface_of(port: Any) -> str:
-    """The name of a port's interface."""
-    return str(port.name.rstrip(b"\0").decode())
-
-
 def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
     """Groups in a reply; groups other than fast-failover groups of ports get no buckets."""
     return frozenset(Group(entry.group_id, _buckets(datapath, entry)) for entry in entries)
 
 
-def _buckets(datapath: Any, entry: Any) -> Buckets:
+def _buckets(datapath: Any, entry: Any) -> tuple[int, ...]:
     actions = [[_action(action) for action in bucket.actions] for bucket in entry.buckets]
     ports = tuple(bucket.watch_port for bucket in entry.buckets)
     if entry.type != datapath.ofproto.OFPGT_FF or actions != [[("output", p)] for p in ports]:
@@ -167,19 +126,12 @@ def _buckets(datapath: Any, entry: Any) -> Buckets:
 
 def requests_of_state(datapath: Any) -> list[Any]:
     """The messages that ask for all ports, groups and rules of ours (sections 7.3.5.7, .10, .2)."""
-    parser, protocol = datapath.ofproto_parser, datapath.ofproto
-    rules = parser.OFPFlowStatsRequest(
-        datapath,
-        0,
-        protocol.OFPTT_ALL,
-        protocol.OFPP_ANY,
-        protocol.OFPG_ANY,
-        COOKIE_MARK,
-        COOKIE_MASK,
-        parser.OFPMatch(),
-    )
-    ports = parser.OFPPortDescStatsRequest(datapath, 0)
-    return [ports, parser.OFPGroupDescStatsRequest(datapath, 0), rules]
+    parser = datapath.ofproto_parser
+    return [
+        parser.OFPPortDescStatsRequest(datapath),
+        parser.OFPGroupDescStatsRequest(datapath),
+        parser.OFPFlowStatsRequest(datapath, cookie=COOKIE_MARK, cookie_mask=COOKIE_MASK),
+    ]
 
 
 def installed_rules(entries: list[Any]) -> dict[Rule, int]:
@@ -200,7 +152,9 @@ def _rule(entry: Any) -> Rule | None:
     if fields.keys() != {"eth_type", "ipv4_dst"} or fields["eth_type"] != ETHERTYPE_IPV4:
         return None
     port, address, backup = _actions(entry)
-    rule = Rule(_network(fields["ipv4_dst"]), port, address, backup, in_port, udp_source)
+    to = fields["ipv4_dst"]  # a match without a mask is one address
+    destination = IPv4Network(to if isinstance(to, str) else "/".join(to))
+    rule = Rule(destination, port, address, backup, in_port, udp_source)
     return rule if entry.priority == priority(rule) else None
 
 
@@ -226,15 +180,15 @@ def _action(action: Any) -> tuple[str, object]:
     return getattr(action, "key", "other"), getattr(action, "value", None)
 
 
-def _network(value: str | tuple[str, str]) -> IPv4Network:
-    """The network of a match; a match without a mask is one address."""
-    return IPv4Network(value if isinstance(value, str) else "/".join(value))
-
-
 class SwitchSession:
-    """One connection of a switch; after a reconnect, a new session starts empty."""
+    """One connection of a switch; after a reconnect, a new session starts empty.
 
-    def __init__(self, datapath: Any, done: Signal) -> None:
+    `unreported` are the parts of its state that are not yet reported, `rules` and `groups` those
+    reported or sent. `awaited` is the number of barriers that it has not answered; `done` is set by
+    each answer, and when the connection ends.
+    """
+
+    def __init__(self, datapath: Any, done: Event) -> None:
         self.datapath = datapath
         self.unreported = {"ports", "groups", "rules"}
         self.rules: frozenset[Rule] = frozenset()
@@ -244,34 +198,37 @@ class SwitchSession:
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
         """Numbers of entries (rules and groups) to add and to remove."""
-        rules, groups = self._difference(wanted)
-        added = len(rules.additions) + len(groups.additions)
-        return added, len(vacated(rules)) + len(vacated(groups))
+        rules = difference(self.rules, wanted)
+        groups = difference(self.groups, wanted_groups(wanted))
+        return len(rules[0]) + len(groups[0]), len(rules[1]) + len(groups[1])
 
     def install(self, wanted: frozenset[Rule], generation: int) -> None:
-        """Send the difference to the wanted rules, additions first, and a barrier."""
-        rules, groups = self._difference(wanted)
-        self.send(
-            [
-                *additions(self.datapath, rules, groups, generation),
-                *removals(self.datapath, rules, groups),
-            ]
-        )
-        self.rules, self.groups = wanted, wanted_groups(wanted)
-
-    def _difference(self, wanted: frozenset[Rule]) -> tuple[Difference[Rule], Difference[Group]]:
-        groups = wanted_groups(wanted)
-        return difference(self.rules, wanted), difference(self.groups, groups)
-
-    def send(self, messages: Iterable[Any]) -> None:
-        """Send messages followed by a barrier; send nothing if there are no messages."""
-        messages = list(messages)
-        if messages:
+        """Send the difference to the wanted rules, if there is one, and a barrier."""
+        if messages := self.updates(wanted, generation):
             # Its reply confirms all messages sent before it (section 7.3.8).
             barrier = self.datapath.ofproto_parser.OFPBarrierRequest(self.datapath)
             for message in (*messages, barrier):
                 self.datapath.send_msg(message)
             self.awaited += 1
+        self.rules, self.groups = wanted, wanted_groups(wanted)
+
+    def updates(self, wanted: frozenset[Rule], generation: int) -> list[Any]:
+        """Return the messages that lead to the wanted rules, additions first.
+
+        Groups are there before the rules that refer to them, and go after them. A group whose
+        buckets contradict its number is modified.
+        """
+        datapath, protocol = self.datapath, self.datapath.ofproto
+        added, removed = difference(self.rules, wanted)
+        more, fewer = difference(self.groups, wanted_groups(wanted))
+        known, messages = {number for number, _ in self.groups}, []
+        for number, ports in more:
+            command = protocol.OFPGC_MODIFY if number in known else protocol.OFPGC_ADD
+            messages.append(_group(datapath, command, number, ports))
+        messages += [addition(datapath, rule, generation) for rule in added]
+        messages += [removal(datapath, rule) for rule in removed]
+        messages += [_group(datapath, protocol.OFPGC_DELETE, number, ()) for number, _ in fewer]
+        return messages
 
     def confirmed(self) -> None:
         """Record that the switch has answered a barrier."""

@@ -50,7 +50,7 @@ from testbed.virtual_machine.cache import (
     size_of,
 )
 from testbed.virtual_machine.guest import Guest, program_job, version
-from testbed.virtual_machine.program import INSIDE, Program, program
+from testbed.virtual_machine.image import INSIDE, Program, program
 
 MOST_BYTES = 2 * 2**30
 # Keys are hexadecimal; other processes' unfinished folders have other names.

@@ -5,12 +5,12 @@ import hashlib
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
+from typing import IO, BinaryIO
 
 # chown(2) takes this id for "unchanged"; real ids are below it.
 NO_ID = 2**32 - 1
@@ -32,16 +32,16 @@ def read_text(place: Path, most_bytes: int) -> str:
 def read_bytes(place: Path, most_bytes: int) -> bytes:
     """Return the content of a regular file; raise `Unreadable` for any other file.
 
-    The open file itself is asked for its kind and size, so a FIFO or a device is never read.
+    The open file itself is asked for its kind, so a FIFO or a device is never read.
     """
     try:
         with open(place, "rb", opener=_without_waiting) as file:
-            _require_regular(os.fstat(file.fileno()), most_bytes)
+            _require_regular(file)
             content = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:
         raise Unreadable(_why(error)) from None
     if len(content) > most_bytes:
-        raise Unreadable(_too_large(most_bytes))
+        raise Unreadable(f"is larger than {most_bytes / 2**20:g} MiB")
     return content
 
 
@@ -50,26 +50,18 @@ def _without_waiting(place: str, flags: int) -> int:
     return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def _require_regular(status: os.stat_result, most_bytes: int) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise Unreadable("is a folder, not a file")
-    if not stat.S_ISREG(status.st_mode):
+def _require_regular(file: BinaryIO) -> None:
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         raise Unreadable("is not a regular file")
-    if status.st_size > most_bytes:
-        raise Unreadable(_too_large(most_bytes))
 
 
 def require_regular(place: Path) -> None:
     """Raise `Unreadable` unless a file is regular; a FIFO or a device is not waited for."""
     try:
         with open(place, "rb", opener=_without_waiting) as file:
-            _require_regular(os.fstat(file.fileno()), sys.maxsize)
+            _require_regular(file)
     except OSError as error:
         raise Unreadable(_why(error)) from None
-
-
-def _too_large(most_bytes: int) -> str:
-    return f"is larger than {most_bytes / 2**20:g} MiB"
 
 
 def _why(error: OSError | ValueError) -> str:
@@ -263,9 +255,16 @@ def _lock(folder: Path) -> int | None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
+    if take_lock(lock):
+        return lock
+    os.close(lock)
+    return None
+
+
+def take_lock(lock: int | IO[str]) -> bool:
+    """Lock an open file (flock(2)) and return true, unless another process holds the lock."""
     try:
         flock(lock, LOCK_EX | LOCK_NB)
     except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+        return False
+    return True

@@ -81,7 +81,10 @@ def speed_up_large_arrays() -> None:
     Variables that the environment already has keep their values. Measured in "Schedules on paper"
     of measurements.md.
     """
-    _keep_freed_memory()
+    libc = ctypes.CDLL(None)
+    # Keep freed memory (malloc(3)): otherwise, the kernel clears pages for each large array.
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, MOST)
     settings = NO_HUGE_PAGES
     if _sorts_slowly_with_avx512():
         settings = settings | NO_AVX512
@@ -92,13 +95,6 @@ def speed_up_large_arrays() -> None:
 def is_set_here(name: str, value: str) -> bool:
     """Whether a variable of the environment is a setting for this program alone."""
     return (NO_HUGE_PAGES | NO_AVX512).get(name) == value
-
-
-def _keep_freed_memory() -> None:
-    """Let malloc(3) keep freed memory; otherwise the kernel clears pages for each large array."""
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_MAX, 0)
-    libc.mallopt(M_TRIM_THRESHOLD, MOST)
 
 
 def _sorts_slowly_with_avx512() -> bool:

@@ -47,20 +47,16 @@ def namespace_of(process_id: int) -> Iterator[None]:
     Raises `EmulationError` if the process has ended.
     """
     with _returning():
-        there = _opened(process_id)
+        try:
+            there = os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            what = f"process {process_id} has ended, and its network namespace with it"
+            raise EmulationError(what) from None
         try:
             checked(_libc.setns(there, CLONE_NEWNET), "setns")
         finally:
             os.close(there)
         yield
-
-
-def _opened(process_id: int) -> int:
-    try:
-        return os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        what = f"process {process_id} has ended, and its network namespace with it"
-        raise EmulationError(what) from None
 
 
 def processes_beside(process_ids: Collection[int]) -> dict[int, list[int]]:

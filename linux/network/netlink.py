@@ -27,7 +27,8 @@ HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 ERROR = struct.Struct("=i")
 LINK = struct.Struct("=BxHiII")  # struct ifinfomsg
-IFF_UP = 1
+IFF_UP, IF_OPER_UP = 1, 6  # if.h: "up" in RFC 2863
+IFLA_IFNAME, IFLA_OPERSTATE, IFLA_IFALIAS = 3, 16, 20
 RTM_NEWLINK, RTM_GETLINK = 16, 18
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 TCA_KIND, TCA_OPTIONS, TCA_STATS, TCA_XSTATS = 1, 2, 3, 4
@@ -96,18 +97,14 @@ class NetlinkSocket:
         left = iter(requests)
         while some := list(islice(left, REQUESTS_A_CALL)):
             self.sock.send(b"".join(message for _, message in some))
-            self._check(some, but_for)
-
-    def _check(self, requests: Sequence[Request], but_for: int) -> None:
-        """Read the kernel's answers, one for each request and in their order."""
-        codes: list[int] = []
-        while len(codes) < len(requests):
-            answer = self._answer()
-            places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
-            codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
-        for (what, _), code in zip(requests, codes, strict=True):
-            if -code != but_for:
-                _require_success(what, code)
+            codes: list[int] = []  # the kernel answers each request, in their order
+            while len(codes) < len(some):
+                answer = self._answer()
+                places = (begin for kind, begin, _ in places_in(answer) if kind == NLMSG_ERROR)
+                codes += (ERROR.unpack_from(answer, begin)[0] for begin in places)
+            for (what, _), code in zip(some, codes, strict=True):
+                if code and -code != but_for:
+                    raise Refused(what, -code)
 
     def _answer(self) -> bytes:
         try:
@@ -125,7 +122,17 @@ class NetlinkSocket:
                 if kind == NLMSG_DONE:
                     return
                 if kind == NLMSG_ERROR:
-                    _require_success("a dump", ERROR.unpack_from(answer, begin)[0])
+                    raise Refused("a dump", -ERROR.unpack_from(answer, begin)[0])
+
+    def dumped(self, kind: int, body: bytes) -> Iterator[Message]:
+        """Yield all replies to a dump request of type `kind`."""
+        for answer in self.dump(request(kind, NLM_F_DUMP, body)):
+            yield from (m for m in messages_in(answer) if m[0] not in (NLMSG_DONE, NLMSG_ERROR))
+
+    def interfaces(self) -> Iterator[tuple[str, int, bool, str]]:
+        """Yield name, index, state and alias of all interfaces, as `link_of` returns them."""
+        body = LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        return (link_of(payload) for _, payload in self.dumped(RTM_GETLINK, body))
 
     def notifications(self) -> list[Message] | None:
         """Wait for the next notifications of the multicast groups, and return them.
@@ -152,11 +159,6 @@ class NetlinkSocket:
                     raise
 
 
-def _require_success(what: str, code: int) -> None:
-    if code:
-        raise Refused(what, -code)
-
-
 def request(kind: int, flags: int, body: bytes) -> bytes:
     """A request of a type, with flags beside NLM_F_REQUEST."""
     return HEADER.pack(HEADER.size + len(body), kind, flags | NLM_F_REQUEST, 1, 0) + body
@@ -180,6 +182,18 @@ def messages_in(data: bytes) -> Iterator[Message]:
     """Split a datagram into its messages."""
     for kind, begin, end in places_in(data):
         yield kind, data[begin:end]
+
+
+def link_of(payload: bytes) -> tuple[str, int, bool, str]:
+    """Name and index of an interface, whether it is up (RFC 2863), and alias, from RTM_NEWLINK.
+
+    Carrier alone is not enough: a bridge forwards to a port only some time after it has carrier.
+    """
+    _family, _kind, index, flags, _change = LINK.unpack_from(payload)
+    attributes = attributes_in(payload[LINK.size :])
+    name = attributes[IFLA_IFNAME].rstrip(b"\0").decode()
+    alias = attributes.get(IFLA_IFALIAS, b"").rstrip(b"\0").decode()
+    return name, index, bool(flags & IFF_UP) and attributes[IFLA_OPERSTATE][0] == IF_OPER_UP, alias
 
 
 def requests_in_batch(what: str, data: bytes) -> Iterator[Request]:

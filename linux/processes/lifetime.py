@@ -69,25 +69,22 @@ def output_of(
     """
     pipe, end_s = subprocess.PIPE, time.monotonic() + timeout_s
     process = subprocess.Popen(dies_with_us(command), stdout=pipe, stderr=pipe, text=True)
+    said = None
     try:
-        while (said := _said(process)) is None:
+        while said is None:
+            with suppress(subprocess.TimeoutExpired):
+                said = process.communicate(timeout=CHECK_EVERY_S)
+                continue
             check()
             require_not_stopped(process.pid, command[0])
             if time.monotonic() > end_s:
                 raise EmulationError(f"{command[0]}: did not end within {timeout_s:g} s")
     finally:
         end(process)
+    output, errors = said
     if process.returncode != 0:
-        raise EmulationError(f"{command[0]} failed: {said[1].strip()}")
-    return said[0]
-
-
-def _said(process: "subprocess.Popen[str]") -> tuple[str, str] | None:
-    """Return all output of a process, if it ends within `CHECK_EVERY_S`; else `None`."""
-    try:
-        return process.communicate(timeout=CHECK_EVERY_S)
-    except subprocess.TimeoutExpired:
-        return None
+        raise EmulationError(f"{command[0]} failed: {errors.strip()}")
+    return output
 
 
 def exit_code_of(*command: str | Path) -> int:

@@ -8,19 +8,17 @@ appears and is locked under the guard, the lock of /run/railbed itself: no one e
 import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from linux.files.user_files import is_locked
-from model.errors import EmulationError
+from linux.files.user_files import is_locked, take_lock
+from linux.processes.lifetime import wait_for
 
 RUNS = Path("/run/railbed")
 RUN_LABEL = "org.railbed.run"
 RUN_VARIABLE = "RAILBED_RUN"
 GUARD_DEADLINE_S = 10
-GUARD_AGAIN_S = 0.01
 
 
 class RunLock:
@@ -60,23 +58,11 @@ def _guarded() -> Iterator[None]:
     RUNS.mkdir(parents=True, exist_ok=True)
     guard = os.open(RUNS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock_in_time(guard)
+        what = f"release of the lock of {RUNS} by another process (is it stopped?)"
+        wait_for(lambda: take_lock(guard), what, GUARD_DEADLINE_S)
         yield
     finally:
         os.close(guard)
-
-
-def _lock_in_time(guard: int) -> None:
-    end_s = time.monotonic() + GUARD_DEADLINE_S
-    while True:
-        with suppress(BlockingIOError):
-            return fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if time.monotonic() > end_s:
-            raise EmulationError(
-                f"{RUNS}: another process has held the lock for {GUARD_DEADLINE_S} s; is that "
-                "process stopped?"
-            )
-        time.sleep(GUARD_AGAIN_S)
 
 
 def live_run_ids() -> frozenset[str]:

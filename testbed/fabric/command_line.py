@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import getdoc
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from mininet.cli import CLI
@@ -61,7 +60,6 @@ class FabricCommandLine(CLI):  # type: ignore[misc]
     )
 
     def __init__(self, network: Mininet, greeting: str, commands: Sequence[Command]) -> None:
-        self._commands = {command.name: command for command in commands}
         for command in commands:
             self._add(command)
         output(f"{greeting}\n")
@@ -203,10 +201,10 @@ def _own_signals() -> Iterator[None]:
 
     Signals that nohup(1) ignores stay ignored.
     """
-    handlers = {signal.SIGINT: _leave_command, signal.SIGTERM: _end}
+    numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        handlers[signal.SIGHUP] = _end
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
     (printer,) = lg.handlers
     stream = printer.stream
     printer.setStream(sys.stdout)
@@ -218,9 +216,5 @@ def _own_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave_command(_number: int, _frame: FrameType | None) -> None:
-    interrupt(KeyboardInterrupt())
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    interrupt(SessionEnded(number))
+def _interrupt(number: int, _frame: object) -> None:
+    interrupt(KeyboardInterrupt() if number == signal.SIGINT else SessionEnded(number))

@@ -1,13 +1,11 @@
 """Interfaces, addresses and bridges over netlink, in the run's namespace and in the proxies'."""
 
-import errno
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any
 
 from pyroute2.netlink.rtnl import ndmsg
 
@@ -15,15 +13,12 @@ from linux.network.namespaces import namespace_of, set_sysctl
 from linux.network.netlink import (
     RTAX_RTO_MIN,
     NetlinkSocket,
-    Refused,
     Request,
     read_queues,
     requests_in_batch,
-    taken_down,
 )
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.lifetime import wait_for
-from linux.processes.threads import real_time
 from model.errors import EmulationError
 from model.fabric import addressing
 from model.fabric.shaping import (
@@ -113,17 +108,18 @@ class Links:
         gpu = self.topology.gpu_by_name.get(lower.node)
         for port in (lower, upper):
             self.interfaces[self._place(port), port.interface] = self._next_index()
-        peer: list[tuple[str, str | int]] = [
+        attributes: list[tuple[str, str | int]] = [
             ("IFLA_IFNAME", lower.interface),
             ("IFLA_MTU", self._mtu_bytes(lower)),
         ]
         if gpu:
             # Of a GPU's own segments: switches and peers hand on what they receive.
-            peer.append(("IFLA_GSO_MAX_SEGS", self.topology.spec.grain_packets))
+            attributes.append(("IFLA_GSO_MAX_SEGS", self.topology.spec.grain_packets))
             is_nic = link.kind is LinkKind.NIC
             mac = addressing.nic_mac(gpu.by(lane_of(link))) if is_nic else addressing.hb_mac(gpu)
-            peer.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
-            peer.append(("IFLA_ADDRESS", mac))
+            attributes.append(("IFLA_NET_NS_PID", self.process_ids[lower.node]))
+            attributes.append(("IFLA_ADDRESS", mac))
+        peer = {"index": self.index_of(lower), "attrs": attributes}
         with self._asking("", link.name) as netlink:
             netlink.link(
                 "add",
@@ -131,7 +127,13 @@ class Links:
                 ifname=upper.interface,
                 mtu=self._mtu_bytes(upper),
                 txqlen=QUEUE_PACKETS,
-                IFLA_LINKINFO=_pair_with(self.index_of(lower), peer),
+                # pyroute2's own form of a veth(4) pair cannot set the peer's index.
+                IFLA_LINKINFO={
+                    "attrs": [
+                        ("IFLA_INFO_KIND", "veth"),
+                        ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", peer)]}),
+                    ]
+                },
             )
         for port in (lower, upper):
             with self._asking(self._place(port), link.name) as netlink:
@@ -157,23 +159,6 @@ class Links:
         """Send the collected requests, the switches' first: links are created there."""
         for place in sorted(self._asked):
             self.sockets[place].send(self._asked.pop(place))
-
-    def set_down(self, links: Iterable[Link]) -> None:
-        """Take links down with one call, so that they lose carrier together.
-
-        Raises `LinkEndGone` for an interface that is gone; the others are down all the same.
-        """
-        asked = [
-            (f"{link.name}: taking it down", taken_down(self.index_of(link.carrier_end)))
-            for link in links
-        ]
-        try:
-            with real_time():  # the kernel waits for each, and a busy machine between them
-                self.sockets[""].send(asked)
-        except Refused as error:
-            if error.number != errno.ENODEV:
-                raise
-            raise LinkEndGone(str(error)) from error
 
     def _next_index(self) -> int:
         self._made += 1
@@ -280,7 +265,13 @@ class Links:
     def wait_until_up(self) -> None:
         """Wait until all links are operationally up; new links have carrier before that."""
         wanted = {link.upper.interface for link in self.topology.links}
-        wait_for(lambda: wanted <= self._interfaces_up(), "carrier on all links", UP_DEADLINE_S)
+
+        def are_up() -> bool:
+            messages = self.switches.get_links()
+            up = (m for m in messages if m.get_attr("IFLA_OPERSTATE") == "UP")  # RFC 2863
+            return wanted <= {message.get_attr("IFLA_IFNAME") for message in up}
+
+        wait_for(are_up, "carrier on all links", UP_DEADLINE_S)
 
     def is_up(self, port: Port) -> bool:
         """Whether an interface is operationally up (RFC 2863); false if it went with its GPU."""
@@ -289,14 +280,6 @@ class Links:
         with self.netlink_of(port) as netlink:
             (message,) = netlink.get_links(self.index_of(port))
         return bool(message.get_attr("IFLA_OPERSTATE") == "UP")
-
-    def _interfaces_up(self) -> set[str]:
-        """Names of the switches' interfaces whose operational state (RFC 2863) is up."""
-        return {
-            message.get_attr("IFLA_IFNAME")
-            for message in self.switches.get_links()
-            if message.get_attr("IFLA_OPERSTATE") == "UP"
-        }
 
     def shape(self, link: Link) -> None:
         """Request shapers for both directions of a link, each at its sending end."""
@@ -367,40 +350,23 @@ class Links:
         messages = self.switches.get_links()
         statistics = {message["index"]: message.get_attr("IFLA_STATS64") for message in messages}
         between_ns = begun_ns, time.monotonic_ns()
-        drops = self._drops()
-        for link in links:
-            index = self.index_of(link.upper)
-            if index in statistics:
-                dropped = sum(drops.get(self.key_of(port), 0) for port in (link.lower, link.upper))
-                self._last_counters[link.name] = _counters(statistics[index], dropped)
-            elif link.lower.node not in self.lost:
-                raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
-        none = Counters(0, 0, 0, 0, 0)
-        return Reading({k.name: self._last_counters.get(k.name, none) for k in links}, between_ns)
-
-    def _drops(self) -> dict[tuple[str, int], int]:
-        """Packets dropped by each shaper, by namespace and index; dead proxies are left out."""
-        return {
+        drops = {
             (place, queue.interface): queue.dropped_packets
             for place, netlink in self.sockets.items()
             for queue in read_queues(netlink)
         }
-
-
-def _pair_with(index: int, attributes: Sequence[tuple[str, str | int]]) -> dict[str, Any]:
-    """Attributes of a veth(4) pair with the peer's index, which pyroute2's own form cannot set."""
-    peer = ("VETH_INFO_PEER", {"index": index, "attrs": attributes})
-    return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [peer]})]}
-
-
-def _counters(statistics: Any, dropped_packets: int) -> Counters:
-    return Counters(
-        sent_bytes=statistics["tx_bytes"],
-        sent_packets=statistics["tx_packets"],
-        received_bytes=statistics["rx_bytes"],
-        received_packets=statistics["rx_packets"],
-        dropped_packets=dropped_packets,
-    )
+        for link in links:
+            index = self.index_of(link.upper)
+            if index in statistics:
+                dropped = sum(drops.get(self.key_of(port), 0) for port in (link.lower, link.upper))
+                now = statistics[index]
+                sent = now["tx_bytes"], now["tx_packets"]
+                received = now["rx_bytes"], now["rx_packets"]
+                self._last_counters[link.name] = Counters(*sent, *received, dropped)
+            elif link.lower.node not in self.lost:
+                raise EmulationError(f"{link.name}: interface {link.upper.interface} not found")
+        none = Counters(0, 0, 0, 0, 0)
+        return Reading({k.name: self._last_counters.get(k.name, none) for k in links}, between_ns)
 
 
 def _add_address(netlink: RouteBatch, interface: int, address: IPv4Address, prefix: int) -> None:
@@ -411,27 +377,18 @@ def _add_neighbour(netlink: RouteBatch, interface: int, address: IPv4Address, ma
     netlink.neigh("add", dst=str(address), lladdr=mac, ifindex=interface, state="permanent")
 
 
-def keep_bridges_from_netfilter() -> None:
-    """Where br_netfilter is loaded, keep the present namespace's bridged frames from iptables."""
-    for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
-        setting.write_text("0")
-
-
-def disable_ipv6() -> None:
-    """Keep the kernel from sending IPv6 neighbour discovery into links of the present namespace."""
-    if IPV6_SETTINGS.exists():
-        for interfaces in ("all", "default"):
-            set_sysctl(f"net.ipv6.conf.{interfaces}.disable_ipv6", "1")
-
-
 @contextmanager
 def open_links(proxies: Mapping[str, Proxy], topology: Topology) -> Iterator[Links]:
     """Open the netlink sockets; call this in the switches' namespace."""
     with ExitStack() as stack:
         switches = stack.enter_context(RouteSocket())
         switches.link("set", index=1, state="up")
-        keep_bridges_from_netfilter()
-        disable_ipv6()
+        # Where br_netfilter is loaded, bridged frames are kept from iptables.
+        for setting in BRIDGE_SETTINGS.glob("bridge-nf-call-*"):
+            setting.write_text("0")
+        if IPV6_SETTINGS.exists():  # the kernel would send neighbour discovery into links
+            for interfaces in ("all", "default"):
+                set_sysctl(f"net.ipv6.conf.{interfaces}.disable_ipv6", "1")
         sockets = {"": stack.enter_context(closing(NetlinkSocket()))}
         for proxy in proxies.values():
             with namespace_of(proxy.process_id):

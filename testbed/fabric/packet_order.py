@@ -30,18 +30,12 @@ WORD_BITS = 32
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def steer_packets(cores: Mapping[int, Mapping[str, int]]) -> None:
-    """Give all packets that arrive at an interface to one core.
+def _steer(cores: Mapping[int, Mapping[str, int]]) -> None:
+    """Give all packets that arrive at an interface to one core; this thread must end afterwards.
 
     `cores` has the core of each interface, by a process in its network namespace; one that has
     ended is left out. A kernel without packet steering has no such setting.
     """
-    # The thread has mounts of its own, and ends with them.
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(_steer, cores).result()
-
-
-def _steer(cores: Mapping[int, Mapping[str, int]]) -> None:
     checked(_libc.unshare(CLONE_NEWNS), "unshare")
     checked(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "mount")
     for process_id, of_interfaces in cores.items():
@@ -78,14 +72,8 @@ def keep_flows_in_order(topology: Topology, process_ids: Mapping[str, int], swit
     nothing on a single core.
     """
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > 1:
-        steer_packets(_cores_of_interfaces(topology, process_ids, switches, cores))
-
-
-def _cores_of_interfaces(
-    topology: Topology, process_ids: Mapping[str, int], switches: int, cores: list[int]
-) -> dict[int, dict[str, int]]:
-    """Return the core of each interface, by a process in its network namespace."""
+    if len(cores) == 1:
+        return
     names = (*topology.hb_leaves, *topology.hb_switches, *topology.openflow_switches)
     core_of = {name: cores[place % len(cores)] for place, name in enumerate(names)}
     segment = wire_bytes(segment_bytes(topology.spec.grain_packets))
@@ -95,4 +83,6 @@ def _cores_of_interfaces(
             for port in (link.lower, link.upper):
                 process_id = process_ids.get(port.node, switches)
                 chosen[process_id][port.interface] = core_of[link.upper.node]
-    return chosen
+    # The thread has mounts of its own, and ends with them.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_steer, chosen).result()

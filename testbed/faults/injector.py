@@ -67,17 +67,12 @@ class FaultInjector:
         """
         return next((ns for ns in self._link_faults.moments_ns if ns >= since_ns), since_ns)
 
-    def break_link(
-        self, link: Link, mode: FaultMode, rate_bps: int | None = None, sender: str | None = None
-    ) -> Undo:
-        """Break a link; `rate_bps` is the rate that is left, `sender` for a one-way blackhole.
-
-        The blackhole drops what `sender` sends, by default the link's lower node.
-        """
+    def break_link(self, link: Link, mode: FaultMode, rate_bps: int | None = None) -> Undo:
+        """Break a link, one way for what its lower node sends; `rate_bps` is the rate left."""
         if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all([link], mode)
         if mode is FaultMode.BLACKHOLE_ONE_WAY:
-            return self._blackhole([_sending_end(link, sender or link.lower.node)])
+            return self._blackhole([link.lower])
         if rate_bps and not loses_links(mode):
             faults = self._link_faults
             return _broken(
@@ -215,12 +210,6 @@ class FaultInjector:
             return
         with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
             self._bed.controller.start()
-
-
-def _sending_end(link: Link, sender: str) -> Port:
-    if sender not in (link.lower.node, link.upper.node):
-        raise EmulationError(f"{link.name}: {sender} is not an end of this link")
-    return link.port_of(sender)
 
 
 def _moved(before: Topology, after: Topology) -> Sequence[Link]:

@@ -16,7 +16,7 @@ from functools import partial
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_template
 
-from linux.network.netlink import DRAINED, Refused, Request, requests_in_batch
+from linux.network.netlink import DRAINED, Refused, Request, requests_in_batch, taken_down
 from linux.network.route_socket import RouteBatch, RouteSocket
 from linux.processes.threads import real_time
 from model.errors import EmulationError
@@ -49,11 +49,6 @@ def end_blackhole(netlink: RouteSocket, interface: int) -> None:
         netlink.tc("del", BLACKHOLE, interface, parent=leaf)
 
 
-def bring_up(netlink: RouteSocket, interface: int) -> None:
-    """Give an interface its carrier back."""
-    netlink.link("set", index=interface, state="up")
-
-
 class LinkFaults:
     """Faults in effect on one fabric's links; undoing a fault ignores ends that are gone.
 
@@ -77,23 +72,35 @@ class LinkFaults:
         self.keep_down(links)
 
     def keep_down(self, links: Sequence[Link]) -> None:
-        """Take links down together, also those that something else brought up."""
+        """Take links down with one call, so that they lose carrier together.
+
+        Also those that something else brought up. Raises `LinkEndGone` for an interface that is
+        gone; the others are down all the same.
+        """
+        asked = [
+            (f"{link.name}: taking it down", taken_down(self._links.index_of(link.carrier_end)))
+            for link in links
+        ]
         self.note()
-        self._links.set_down(links)
+        try:
+            with real_time():  # the kernel waits for each, and a busy machine between them
+                self._links.sockets[""].send(asked)
+        except Refused as error:
+            if error.number != errno.ENODEV:
+                raise
+            raise LinkEndGone(str(error)) from error
 
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""
-        self.note()
-        for end in (link.carrier_end for link in links):
-            with self._place(end, "cannot be drained") as (netlink, index):
-                netlink.link("set", index=index, ifalias=alias)
+        ends = [link.carrier_end for link in links]
+        self._change(ends, _link_set(ifalias=alias), "cannot be drained")
 
     def set_up(self, links: Sequence[Link]) -> None:
         """Restore carrier, except on links that another fault keeps down."""
         ends = [link.carrier_end for link in links]
         self._down.subtract(ends)
         lasting = [end for end in ends if self._down[end] <= 0]
-        self._change(lasting, bring_up, "cannot be brought up", GONE)
+        self._change(lasting, _link_set(state="up"), "cannot be brought up", GONE)
 
     def blackhole(self, ends: Sequence[Port]) -> None:
         """Blackhole all packets that these ends send; carrier stays."""
@@ -154,7 +161,12 @@ class LinkFaults:
         `encode` makes those for an interface's index. Errors with a number in `forgiven` are
         ignored; others name the end and `problem`.
         """
-        asked = [(end, one) for end in ends for one in self._requests(end, encode)]
+        asked: list[tuple[Port, Request]] = []
+        for end in ends:
+            with RouteBatch() as compiler:
+                encode(compiler, self._links.index_of(end))
+                requests = requests_in_batch(_name(end), bytes(compiler.batch))
+                asked += ((end, request) for request in requests)
         self.note()
         with real_time():  # a busy machine would pause between the ends
             for end, request in asked:
@@ -162,11 +174,6 @@ class LinkFaults:
                 if number and number not in forgiven:
                     raised = LinkEndGone if number in GONE else EmulationError
                     raise raised(f"{_name(end)} {problem}: {os.strerror(number)}")
-
-    def _requests(self, end: Port, encode: Callable[[RouteBatch, int], None]) -> Iterator[Request]:
-        with RouteBatch() as compiler:
-            encode(compiler, self._links.index_of(end))
-            yield from requests_in_batch(_name(end), bytes(compiler.batch))
 
     def _error_of(self, end: Port, request: Request) -> int:
         """Send a request in an end's namespace; return its error's number (errno(3)), or 0."""
@@ -186,6 +193,11 @@ class LinkFaults:
         """A netlink socket and the index of an end's interface; errors name `problem`."""
         with _explained(end, problem), self._links.netlink_of(end) as netlink:
             yield netlink, self._links.index_of(end)
+
+
+def _link_set(**properties: str) -> Callable[[RouteBatch, int], None]:
+    """The change of an interface's properties, as `ip link set` does (ip-link(8))."""
+    return lambda netlink, index: netlink.link("set", index=index, **properties)
 
 
 def _name(end: Port) -> str:

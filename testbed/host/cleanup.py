@@ -9,8 +9,7 @@ Docker Engine may still create containers that the run requested.
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,15 @@ from linux.processes.lifetime import is_stopped
 from linux.processes.run_lock import RUN_LABEL, live_run_ids, remove_dead, run_of, run_processes
 from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady, RailbedError
-from testbed.nodes.docker_engine import answering, docker_client, labeled, remove_container
-from testbed.nodes.engine_processes import by_holder, containers_seen, stopped_holder
+from testbed.nodes.docker_engine import (
+    answering,
+    by_holder,
+    containers_seen,
+    docker_client,
+    labeled,
+    remove_container,
+    stopped_holder,
+)
 from testbed.virtual_machine.cache import RESULTS, cache_folder
 
 # Cleaning is repeated every `AGAIN_S`, until `QUIET_S` without leftovers, or `AT_MOST_S`, are over.
@@ -47,21 +53,16 @@ class Removed:
     left: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.processes or self.containers or self.work_folders)
+        return bool(str(self))
 
     def __str__(self) -> str:
-        counts = {
-            "dead run": self.runs,
-            "process": self.processes,
-            "container": self.containers,
-            "work folder": self.work_folders,
-        }
-        return ", ".join(_counted(count, one) for one, count in counts.items() if count)
-
-
-def _counted(count: int, one: str) -> str:
-    plural = f"{one}es" if one.endswith("s") else f"{one}s"
-    return f"{count} {one if count == 1 else plural}"
+        counts = (
+            (self.runs, "dead run", "dead runs"),
+            (self.processes, "process", "processes"),
+            (self.containers, "container", "containers"),
+            (self.work_folders, "work folder", "work folders"),
+        )
+        return ", ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n)
 
 
 def clean(within_s: float = REMOVALS_S) -> Removed:
@@ -85,28 +86,21 @@ def _kill_processes() -> int:
     Processes are listed before live runs are, so those of a run that begins meanwhile are safe. A
     pidfd means the process that was looked at, even if its number is used again.
     """
-    with ExitStack() as stack:
-        listed = [stack.enter_context(_held(process_id)) for process_id, _ in run_processes()]
+    held: dict[int, int] = {}
+    try:
+        for process_id, _ in run_processes():
+            with suppress(ProcessLookupError):
+                held[os.pidfd_open(process_id)] = process_id
+        run_ids = {fd: run_of(number) for fd, number in held.items() if not _cleans(number)}
         alive = live_run_ids()
-        dead = [fd for fd, run_id in listed if run_id is not None and run_id not in alive]
+        dead = [fd for fd, run_id in run_ids.items() if run_id is not None and run_id not in alive]
         for descriptor in dead:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    return len(dead)
-
-
-@contextmanager
-def _held(process_id: int) -> Iterator[tuple[int, str | None]]:
-    """A pidfd of a process, and the id of its run; no id if it has ended, or cleans up itself."""
-    try:
-        descriptor = os.pidfd_open(process_id)
-    except ProcessLookupError:
-        yield -1, None
-        return
-    try:
-        yield descriptor, None if _cleans(process_id) else run_of(process_id)
     finally:
-        os.close(descriptor)
+        for descriptor in held:
+            os.close(descriptor)
+    return len(dead)
 
 
 def _cleans(process_id: int) -> bool:

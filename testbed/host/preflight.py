@@ -235,13 +235,14 @@ class Host:
     def __str__(self) -> str:
         return f"{self.name}, Linux {self.kernel}, Python {self.python}, {self.architecture}"
 
-    def _is_kind_of(self, proof: Proof) -> bool:
-        kind = (proof.distribution, proof.version, proof.architecture, proof.python)
-        return kind == (self.distribution, self.version, self.architecture, self.python)
-
     def shown(self, proved: Path = PROVED) -> str:
         """Say when Railbed was shown to work on this kind of host; empty if it never was."""
-        proofs = [proof for proof in known_proofs(proved) if self._is_kind_of(proof)]
+        kind = (self.distribution, self.version, self.architecture, self.python)
+        proofs = [
+            proof
+            for proof in known_proofs(proved)
+            if (proof.distribution, proof.version, proof.architecture, proof.python) == kind
+        ]
         if not proofs:
             return ""
         kernels = sorted({proof.kernel for proof in proofs})

@@ -70,7 +70,6 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
             _one_core(trial) as core,
         ):
             line = _Line(hop.link.shaper, sender, receiver)
-            line.rest()
             latencies_s = line.latencies_s()
             sender_bps, arrivals = line.train()
             pauses = watch.log_until(time.monotonic_ns()).of_core(core)
@@ -78,7 +77,7 @@ def _measured(bed: Testbed, hop: Hop, watch: PauseWatch, trial: int) -> LinkCali
         raise EmulationError(
             f"{hop.link.name}: calibration frames from {hop.sender} did not arrive: {error}"
         ) from error
-    if line.clock_was_set():
+    if abs(wall_clock_ahead_ns() - line.ahead_ns) > SET_BY_NS:
         return None
     return calibration(hop, latencies_s, arrivals, pauses, trial, sender_bps=sender_bps)
 
@@ -119,25 +118,18 @@ class _Line:
         queued_bytes = self._plan.queued * CHARGED_BYTES
         sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, queued_bytes)
         # The kernel's timestamps are of CLOCK_REALTIME, all else is of CLOCK_MONOTONIC.
-        self._ahead_ns = wall_clock_ahead_ns()
-
-    def clock_was_set(self) -> bool:
-        """Whether someone has set CLOCK_REALTIME since the beginning."""
-        return abs(wall_clock_ahead_ns() - self._ahead_ns) > SET_BY_NS
-
-    def rest(self) -> None:
-        """Wait until the bucket is in no debt and has tokens for short frames."""
-        time.sleep(2 * self._plan.frame_s)
+        self.ahead_ns = wall_clock_ahead_ns()
 
     def latencies_s(self) -> list[float]:
         """Latencies of short frames in seconds, one at a time, from the send call to arrival."""
-        return [self._latency_s() for _ in range(LATENCY_PROBES)]
-
-    def _latency_s(self) -> float:
-        frame = self._next_frame(SHORTEST_FRAME_BYTES)
-        sent_ns = time.monotonic_ns()
-        self._sender.send(frame)
-        return (self._arrivals(1)[-1].at_ns - sent_ns) / 1e9
+        time.sleep(2 * self._plan.frame_s)  # the bucket is in no debt then, and has tokens for them
+        latencies_s = []
+        for _ in range(LATENCY_PROBES):
+            frame = self._next_frame(SHORTEST_FRAME_BYTES)
+            sent_ns = time.monotonic_ns()
+            self._sender.send(frame)
+            latencies_s.append((self._arrivals(1)[-1].at_ns - sent_ns) / 1e9)
+        return latencies_s
 
     def train(self) -> tuple[float, list[Arrival]]:
         """Send full frames until the bucket is empty, then a train.
@@ -191,5 +183,5 @@ class _Line:
             [head], socket.CMSG_SPACE(TIMESPEC.size), socket.MSG_TRUNC
         )
         seconds, nanoseconds = TIMESPEC.unpack(notes[0][2])
-        at_ns = seconds * 1_000_000_000 + nanoseconds - self._ahead_ns
+        at_ns = seconds * 1_000_000_000 + nanoseconds - self.ahead_ns
         return Arrival(at_ns, size, head == self._header)

@@ -9,9 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from linux.processes.lifetime import dies_with_us, end
@@ -26,23 +25,16 @@ PATIENCE_S = 1.0
 ASK_AGAIN_S = 0.01
 
 
-@dataclass(frozen=True)
 class _Watcher:
     """The watcher of one core, and the file in memory that it writes."""
 
-    core: int
-    process: subprocess.Popen[bytes]
-    records: int
-
-    @classmethod
-    def start(cls, core: int) -> "_Watcher":
-        records = os.memfd_create(f"pauses-{core}")
+    def __init__(self, core: int) -> None:
+        self.core, self.records = core, os.memfd_create(f"pauses-{core}")
         program = [sys.executable, "-I", "-S", str(WATCHER)]
         command = dies_with_us([*program, str(core), str(PERIOD_NS), str(SHORTEST_NS)])
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=records, start_new_session=True
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.records, start_new_session=True
         )
-        return cls(core, process, records)
 
     def spans(self) -> list[tuple[int, int]]:
         """All recorded spans in ns; the first begins, and the last ends, the watched time."""
@@ -60,7 +52,7 @@ class _Watcher:
 class PauseWatch:
     """The watchers of all cores that this process may use."""
 
-    def __init__(self, watchers: tuple[_Watcher, ...]) -> None:
+    def __init__(self, watchers: Sequence[_Watcher]) -> None:
         self._watchers = watchers
 
     @property
@@ -101,8 +93,8 @@ def watching_pauses() -> Iterator[PauseWatch]:
     watchers: list[_Watcher] = []
     try:
         for core in sorted(os.sched_getaffinity(0)):
-            watchers.append(_Watcher.start(core))
-        watch = PauseWatch(tuple(watchers))
+            watchers.append(_Watcher(core))
+        watch = PauseWatch(watchers)
         watch.log_until(time.monotonic_ns())
         yield watch
     finally:

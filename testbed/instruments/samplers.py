@@ -185,12 +185,9 @@ class QueueSampler(_Recorder):
                 ns = time.monotonic_ns()
                 for queue in read_queues(netlink):
                     if queue.interface in self._ports and queue != before.get(queue.interface):
-                        self._samples.append(self._sample(queue, ns))
-                        before[queue.interface] = queue
-
-    def _sample(self, queue: Queue, ns: int) -> QueueSample:
-        counts = queue.backlog_bytes, queue.dropped_packets, queue.marked_packets
-        return QueueSample(*self._ports[queue.interface], ns, *counts)
+                        place, before[queue.interface] = self._ports[queue.interface], queue
+                        counts = queue.backlog_bytes, queue.dropped_packets, queue.marked_packets
+                        self._samples.append(QueueSample(*place, ns, *counts))
 
     def samples(self) -> Sequence[QueueSample]:
         """Return the samples so far."""

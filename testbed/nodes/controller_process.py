@@ -52,12 +52,13 @@ class ControllerProcess:
         """
         if self.is_running:
             raise EmulationError(f"{NAME}: already running; a switch connects to one only")
-        _drop_half_line(self.journal)
+        if self.journal.exists():  # an incomplete last line, left by a killed process, goes
+            with self.journal.open("r+b") as file:
+                file.truncate(file.read().rfind(b"\n") + 1)
         self._earlier_lines = self.journal_length()
         self._proxies.write_text(json.dumps(self._process_ids))
-        arguments = ["--fabric", self._fabric, "--proxies", self._proxies]
-        arguments += ["--journal", self.journal]
-        command = [sys.executable, "-P", "-m", "controller", *map(str, arguments)]
+        files = map(str, (self._fabric, self._proxies, self.journal))
+        command = [sys.executable, "-P", "-m", "controller", *files]
         self._process = start(command, self._log, self._environment, BEFORE_PROXIES)
         self._watch.add(NAME, self._process.pid, self._log)
 
@@ -113,13 +114,6 @@ def controller(
         yield process
     finally:
         process.kill()
-
-
-def _drop_half_line(journal: Path) -> None:
-    """Remove an incomplete last line, left by a killed process."""
-    if journal.exists():
-        with journal.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read_journal(journal: Path) -> list[dict[str, object]]:

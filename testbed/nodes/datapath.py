@@ -64,32 +64,24 @@ def open_tun() -> None:
 
 
 def kernel_has(module: str) -> bool:
-    """Whether a module is loaded or built in, or is a file that can be loaded."""
-    return (LOADED / module).exists() or module in _loadable()
+    """Whether a module is loaded or built in, or a file of this kernel has it (modules.dep(5))."""
+    listed = MODULES / platform.release() / "modules.dep"
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    files = (Path(line.partition(":")[0]).name.partition(".")[0] for line in lines)
+    return (LOADED / module).exists() or module in (file.replace("-", "_") for file in files)
 
 
 def load_module(module: str) -> bool:
-    """Load a module unless it is loaded; return whether it is loaded now."""
+    """Load a module unless it is loaded; return whether it is loaded now.
+
+    A load that hangs does so in the kernel, and is not waited for.
+    """
     if not (LOADED / module).exists():
+        silent = subprocess.DEVNULL
         with suppress(OSError):  # no modprobe here
-            _load(module)
+            load = subprocess.Popen(["modprobe", "--quiet", module], stdout=silent, stderr=silent)
+            try:
+                load.wait(LOAD_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                load.kill()
     return (LOADED / module).exists()
-
-
-def _load(module: str) -> None:
-    """Try to load a module; one that hangs does so in the kernel, and is not waited for."""
-    silent = subprocess.DEVNULL
-    loading = subprocess.Popen(["modprobe", "--quiet", module], stdout=silent, stderr=silent)
-    try:
-        loading.wait(LOAD_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        loading.kill()
-
-
-def _loadable() -> frozenset[str]:
-    """The names of the modules that are files of this kernel (modules.dep(5))."""
-    listed = MODULES / platform.release() / "modules.dep"
-    if not listed.exists():
-        return frozenset()
-    paths = (line.partition(":")[0] for line in listed.read_text().splitlines())
-    return frozenset(Path(path).name.partition(".")[0].replace("-", "_") for path in paths)

@@ -1,28 +1,34 @@
-"""The Docker Engine: a client, the proxies' image, the removal of containers, its own end."""
+"""The Docker Engine: a client, the proxies' image, the removal of containers, its own end.
 
+And its processes, from /proc: an engine that hangs tells nothing itself.
+"""
+
+import json
 import math
 import os
+import re
 import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
+from docker.utils import parse_host
 
 from linux.processes.lifetime import Watch
-from linux.processes.run_lock import RUN_LABEL, RunLock
+from linux.processes.run_lock import RUN_LABEL, RUNS, RunLock
 from linux.processes.threads import in_threads
 from model.errors import EmulationError, NotReady
-from testbed.nodes.engine_processes import stopped_processes
 
 REMOVE_DEADLINE_S, REMOVE_AGAIN_S = 30, 0.1
-DOCKER_SOCKET = "unix:///var/run/docker.sock"
 # Starting sixteen containers at once takes a minute on a machine without KVM.
 ANSWER_DEADLINE_S = 180
 PING_DEADLINE_S = 5
@@ -39,6 +45,9 @@ HANGS = (
 )
 DATE_LABEL = "org.railbed.packages"
 IMAGE_FILE = Path(sys.prefix) / "railbed-proxy-image"
+# Processes of the engine itself; and the parent process of each container, cut to 15 characters
+# (proc(5)).
+DAEMONS, SHIM = ("dockerd", "containerd"), "containerd-shim"
 
 
 @contextmanager
@@ -46,13 +55,13 @@ def answering() -> Iterator[None]:
     """Raise `EmulationError` if the Docker Engine refuses, or stops answering."""
     try:
         yield
+    except DockerException as error:  # a refusal is an `OSError`, too
+        raise EmulationError(f"Docker Engine: request refused: {error}") from error
     except OSError as error:  # the SDK's timeouts among them
         raise EmulationError(
             f"Docker Engine: no answer during the run ({error}); is it overloaded or stopped?"
             f"{stopped_processes()}"
         ) from error
-    except DockerException as error:
-        raise EmulationError(f"Docker Engine: request refused: {error}") from error
 
 
 def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
@@ -61,7 +70,7 @@ def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
         _connection().close()
         client = docker.from_env(timeout=PING_DEADLINE_S)
         client.ping()
-    except (DockerException, OSError) as error:
+    except (DockerException, OSError, ValueError) as error:
         raise NotReady(
             f"Docker Engine: no answer ({error}){stopped_processes()}; start it with "
             "`sudo ./railbed doctor`, or use `--proxies process`, which needs none"
@@ -72,14 +81,13 @@ def docker_client(timeout_s: int = ANSWER_DEADLINE_S) -> docker.DockerClient:
 
 def _connection() -> socket.socket:
     """Connect to the engine; raises `OSError`, where the SDK would leak a socket."""
-    scheme, _, place = os.environ.get("DOCKER_HOST", DOCKER_SOCKET).partition("://")
-    if scheme != "unix":
-        host, _, port = place.partition(":")
-        return socket.create_connection((host, int(port or 2375)), timeout=PING_DEADLINE_S)
+    place = urlsplit(parse_host(os.environ.get("DOCKER_HOST")))
+    if place.scheme != "http+unix":
+        return socket.create_connection((place.hostname, place.port), timeout=PING_DEADLINE_S)
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(PING_DEADLINE_S)
     try:
-        connection.connect(place)
+        connection.connect(place.path)
     except OSError:
         connection.close()
         raise
@@ -215,3 +223,76 @@ def remove_container(container: Container) -> None:
             if time.monotonic() > end_s:
                 raise
         time.sleep(REMOVE_AGAIN_S)
+
+
+@dataclass(frozen=True)
+class EngineProcess:
+    """A process of the engine; of a shim also its container, with run and name if it is ours."""
+
+    name: str
+    process_id: int
+    state: str
+    container_id: str = ""
+    run_id: str = ""
+    container: str = ""
+
+
+def container_name(run_id: str, gpu: str) -> str:
+    """The name of a GPU's container."""
+    return f"railbed-{run_id}-{gpu}"
+
+
+def engine_processes() -> Iterator[EngineProcess]:
+    """Yield the daemons of the engine, and the shims of all containers.
+
+    An engine inside of a container is another one: its processes have a PID namespace of their own,
+    so each has more than one process id (`NSpid`, proc(5)).
+    """
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            status = (entry / "status").read_text()
+            name, state, ids = re.findall(r"^(?:Name|State|NSpid):\t(.*)$", status, re.MULTILINE)
+            if name in (*DAEMONS, SHIM) and len(ids.split()) == 1:
+                container = _container(entry / "cwd") if name == SHIM else ()
+                yield EngineProcess(name, int(entry.name), state, *container)
+
+
+def _container(bundle: Path) -> tuple[str, ...]:
+    """The id of a shim's container, and the run id and name of one of ours (OCI runtime-spec)."""
+    container_id = bundle.readlink().name
+    configuration = json.loads((bundle / "config.json").read_text())
+    for place in (Path(mount.get("source", "")) for mount in configuration.get("mounts", ())):
+        if place.is_relative_to(RUNS):
+            run_id = place.relative_to(RUNS).parts[0]
+            return container_id, run_id, container_name(run_id, configuration["hostname"])
+    return (container_id,)
+
+
+def containers_seen(but_of: Collection[str] = ()) -> dict[str, str]:
+    """Map the ids of the running containers of runs, but of some, to their names."""
+    shims = (one for one in engine_processes() if one.run_id and one.run_id not in but_of)
+    return {one.container_id: one.container for one in shims}
+
+
+def stopped_holder(container_id: str = "") -> str:
+    """Name the stopped process, its shim or else a daemon, that keeps a container; may be empty."""
+    stopped = [one for one in engine_processes() if one.state.startswith("T")]
+    for holder in (container_id, ""):
+        for one in stopped:
+            if one.container_id == holder:
+                return f"held by {one.name}, process {one.process_id}, state {one.state}"
+    return ""
+
+
+def by_holder(names: Mapping[str, str], why: str = "") -> str:
+    """Say which stopped process holds these containers, given by their ids, or `why` none does."""
+    held: dict[str, list[str]] = {}
+    for container_id, name in names.items():
+        held.setdefault(stopped_holder(container_id) or why, []).append(name)
+    return "; ".join(f"{', '.join(some)} ({cause})" for cause, some in held.items() if cause)
+
+
+def stopped_processes() -> str:
+    """Name the stopped processes and what of runs they hold, for a message's end; may be empty."""
+    said = by_holder(containers_seen() or {"": "the engine"})
+    return f"; stopped: {said}" if said else ""

@@ -33,12 +33,12 @@ from model.errors import EmulationError
 from model.fabric.shaping import LEAST_SEGMENT_PACKETS, ROUND_TRIP_LOG
 from testbed.nodes.docker_engine import (
     answering,
+    container_name,
     docker_client,
     engine_watched,
     proxy_image,
     remove_containers,
 )
-from testbed.nodes.engine_processes import container_name
 
 START_DEADLINE_S = 30
 END_DEADLINE_MS = 10_000

@@ -239,7 +239,11 @@ def rule_counters(switch: OpenVSwitch, bridges: Sequence[str]) -> dict[str, list
     """Return the current counters of each switch's rules, by bridge name."""
     # The data path's own counters reach the rules with the next round of its revalidators.
     wait_for_revalidators(switch)
-    return {bridge: parse_rules(dump_rules(switch, bridge)) for bridge in bridges}
+    commands = {bridge: switch.openflow_command(bridge, "dump-flows") for bridge in bridges}
+    return {
+        bridge: parse_rules(output_of(*command, timeout_s=CONTROL_TIMEOUT_S))
+        for bridge, command in commands.items()
+    }
 
 
 def wait_for_revalidators(switch: OpenVSwitch) -> None:
@@ -249,20 +253,11 @@ def wait_for_revalidators(switch: OpenVSwitch) -> None:
     switch.control("revalidator/wait", timeout_s=timeout_s)
 
 
-def dump_rules(switch: OpenVSwitch, bridge: str) -> str:
-    """The rules of a switch as ovs-ofctl(8) prints them."""
-    return output_of(*switch.openflow_command(bridge, "dump-flows"), timeout_s=CONTROL_TIMEOUT_S)
-
-
 def parse_rules(dump: str) -> list[RuleCount]:
-    """Parse a dump of rules; rules that drop are left out."""
-    return [
-        RuleCount(_destination(matched["rest"]), int(matched["bytes"]))
-        for matched in _RULE.finditer(dump)
-        if not matched["rest"].endswith("actions=drop")
-    ]
-
-
-def _destination(rule: str) -> IPv4Network:
-    matched = _DESTINATION.search(rule)
-    return ANYWHERE if matched is None else IPv4Network(matched[1])
+    """Parse the rules that ovs-ofctl(8) prints; rules that drop are left out."""
+    counts = []
+    for rule in _RULE.finditer(dump):
+        if not rule["rest"].endswith("actions=drop"):
+            to = _DESTINATION.search(rule["rest"])
+            counts.append(RuleCount(IPv4Network(to[1]) if to else ANYWHERE, int(rule["bytes"])))
+    return counts

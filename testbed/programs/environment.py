@@ -9,11 +9,9 @@ mpirun(1) of Open MPI 4.1, and `ompi_info --all`.
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-import docker
 from docker.errors import ImageNotFound
 
 from linux.processes.run_lock import RUN_LABEL, RunLock
@@ -21,8 +19,7 @@ from linux.processes.threads import in_threads
 from model.errors import NotReady
 from model.fabric.addressing import nic_address
 from model.fabric.topology import Gpu
-from testbed.nodes.docker_engine import answering, docker_client
-from testbed.nodes.engine_processes import container_name
+from testbed.nodes.docker_engine import answering, container_name, docker_client
 from testbed.nodes.gpu_proxies import NOBODY
 
 # Hosts are told apart by their names, in a UTS namespace (namespaces(7)) for each.
@@ -131,37 +128,27 @@ def create_containers(
     `check` is called meanwhile, and raises an error if the engine hangs.
     """
     with closing(docker_client()) as client, answering():
-        create = partial(_create, client, image, lock, folder, arguments)
-        commands = in_threads(create, environments.items(), check)
-        return dict(zip(environments, commands, strict=True))
 
+        def create(gpu: str) -> list[str]:
+            proxy = container_name(lock.run_id, gpu)
+            container = client.containers.create(
+                image,
+                list(arguments),
+                name=f"{proxy}-program",
+                user=f"{NOBODY}:{NOBODY}",
+                labels={RUN_LABEL: lock.run_id},
+                network_mode=f"container:{proxy}",
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                read_only=True,
+                auto_remove=True,
+                tmpfs=TMPFS,
+                volumes={str(folder): {"bind": str(folder), "mode": "ro"}},
+                working_dir=str(folder),
+                environment={"HOME": "/tmp", **environments[gpu]},
+                **LIMITS,
+            )
+            # The engine's own client passes on both outputs and the exit code.
+            return ["docker", "start", "--attach", str(container.name)]
 
-def _create(
-    client: docker.DockerClient,
-    image: str,
-    lock: RunLock,
-    folder: Path,
-    arguments: Sequence[str],
-    of_gpu: tuple[str, Mapping[str, str]],
-) -> list[str]:
-    gpu, environment = of_gpu
-    proxy = container_name(lock.run_id, gpu)
-    container = client.containers.create(
-        image,
-        list(arguments),
-        name=f"{proxy}-program",
-        user=f"{NOBODY}:{NOBODY}",
-        labels={RUN_LABEL: lock.run_id},
-        network_mode=f"container:{proxy}",
-        cap_drop=["ALL"],
-        security_opt=["no-new-privileges"],
-        read_only=True,
-        auto_remove=True,
-        tmpfs=TMPFS,
-        volumes={str(folder): {"bind": str(folder), "mode": "ro"}},
-        working_dir=str(folder),
-        environment={"HOME": "/tmp", **environment},
-        **LIMITS,
-    )
-    # The engine's own client passes on both outputs and the exit code.
-    return ["docker", "start", "--attach", str(container.name)]
+        return dict(zip(environments, in_threads(create, environments, check), strict=True))

@@ -5,11 +5,18 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from fcntl import LOCK_SH, flock
 from pathlib import Path
-from typing import IO
 
-from linux.files.user_files import give, is_in_work, make_folder, sync, unfollowed, work_folder
+from linux.files.user_files import (
+    give,
+    is_in_work,
+    make_folder,
+    sync,
+    take_lock,
+    unfollowed,
+    work_folder,
+)
 from linux.processes.lifetime import wait_for
 from model.errors import NotReady
 
@@ -30,7 +37,8 @@ LOCK_DEADLINE_S = 1800.0
 def cache_folder() -> Path:
     """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
     own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
-    return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own))
+    # The build of an image changes its folder: a relative path would mean another place there.
+    return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own)).absolute()
 
 
 def make_cache(folder: Path) -> None:
@@ -60,9 +68,17 @@ def hand_over(part: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of the cache; the lock belongs to the user, as the folder does."""
-    with locked(folder / LOCK):
-        hand_over(folder / LOCK)
+    """Hold the lock of a folder of the cache; the lock belongs to the user, as the folder does.
+
+    Prints a message while another process holds it; raises `EmulationError` at the deadline.
+    """
+    place = folder / LOCK
+    with open(place, "a", opener=unfollowed) as lock:
+        if not take_lock(lock):
+            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
+            what = f"release of the lock {place} by another Railbed"
+            wait_for(lambda: take_lock(lock), what, LOCK_DEADLINE_S)
+        hand_over(place)
         yield
 
 
@@ -121,32 +137,9 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-@contextmanager
-def locked(place: Path, deadline_s: float = LOCK_DEADLINE_S) -> Iterator[None]:
-    """Hold the lock for as long as the context lasts.
-
-    Prints a message while another process holds it; raises `EmulationError` at the deadline.
-    """
-    with open(place, "a", opener=unfollowed) as lock:
-        if not _take(lock):
-            print(f"railbed: waiting for another Railbed, which holds {place}", file=sys.stderr)
-            what = f"release of the lock {place} by another Railbed"
-            wait_for(lambda: _take(lock), what, deadline_s)
-        yield
-
-
 def is_held(place: Path) -> bool:
     """Whether a process holds the lock, alone or with others."""
     if not place.exists():
         return False
     with place.open("r+") as lock:
-        return not _take(lock)
-
-
-def _take(lock: IO[str]) -> bool:
-    """Take the lock and return true, unless another process holds it."""
-    try:
-        flock(lock, LOCK_EX | LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return not take_lock(lock)

@@ -65,25 +65,20 @@ def version() -> str:
 class Exchange:
     """Files exchanged with the guest: a job as input; output, exit code and runs come out.
 
-    `results` is memory of the guest, as a file, to which it writes a tar archive. `stderr` has the
-    kernel's last words, too.
+    `handed` are the files that the guest gets, by name: the shell script `job`, and `files` with
+    these texts. `results` is memory of the guest, as a file, to which it writes a tar archive.
+    `stderr` has the kernel's last words, too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, job: str, files: Mapping[str, str]) -> None:
         self.folder = folder
         self.results = folder / "results"
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"
-
-    @property
-    def handed(self) -> dict[str, Path]:
-        """The files that the guest gets, by name."""
-        return {file.name: file for file in sorted((self.folder / "handed").iterdir())}
-
-    def put(self, job: str, files: Mapping[str, str]) -> None:
-        """Write the guest's input: the shell script `job`, and files with these texts."""
-        (self.folder / "handed").mkdir()
-        for name, text in {"job": job, **files}.items():
-            (self.folder / "handed" / name).write_text(text)
+        texts = {"job": job, **files}
+        self.handed = {name: folder / "handed" / name for name in sorted(texts)}
+        (folder / "handed").mkdir()
+        for name, file in self.handed.items():
+            file.write_text(texts[name])
         for stream in (self.stdout, self.stderr):
             stream.touch()
         with self.results.open("wb") as results:
@@ -132,12 +127,15 @@ class Guest:
         the machine ends before the job does.
         """
         with work_folder() as folder:
-            exchange = Exchange(folder)
-            exchange.put(job, files)
+            exchange = Exchange(folder, job, files)
             with self._machine(exchange) as machine:
                 streams = ((exchange.stderr, 2, not silent), (exchange.stdout, 1, shows_output))
                 followers = [_follow(file, to, machine) for file, to, shown in streams if shown]
-                _wait(machine)
+                try:
+                    machine.wait(MOST_S)
+                except TimeoutExpired:
+                    what = f"did not end within {MOST_S / 3600:g} h"
+                    raise EmulationError(f"virtual machine: {what}") from None
             for follower in followers:
                 follower.wait()
             exit_code = exchange.take(back)
@@ -183,13 +181,6 @@ class Guest:
             f"size={RESULTS_MIB}M",
             *(word for file in handed for word in ("-fw_cfg", file)),
         ]
-
-
-def _wait(machine: "Popen[bytes]") -> None:
-    try:
-        machine.wait(MOST_S)
-    except TimeoutExpired:
-        raise EmulationError(f"virtual machine: did not end within {MOST_S / 3600:g} h") from None
 
 
 def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":

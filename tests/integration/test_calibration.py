@@ -15,7 +15,6 @@ from linux.machine.clocks import wall_clock_ahead_ns
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Hop, Link, LinkKind
-from model.faults import FaultMode
 from model.measurement.link_quality import Direction, DirectionCalibration, Outcome, representatives
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -145,7 +144,7 @@ def test_a_link_that_carries_nothing_is_named() -> None:
     with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         link = fabric.topology.link_by_name["d0g0--rail0"]
         faults = FaultInjector(fabric.bed)
-        undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY, sender="rail0")
+        undo = faults._blackhole([link.upper])
         with (
             watching_pauses() as watch,
             pytest.raises(

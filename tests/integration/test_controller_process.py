@@ -87,8 +87,8 @@ class Bench:
         process_ids = {f"d{number}g0": self.proxy(f"d{number}g0") for number in range(proxies)}
         files["fabric"].write_text(json.dumps(flat(fabric)))
         files["proxies"].write_text(json.dumps(process_ids))
-        options = [f"--{what}={path}" for what, path in files.items()]
-        command = ["prlimit", *limits.split(), sys.executable, "-P", "-m", "controller", *options]
+        names = map(str, files.values())
+        command = ["prlimit", *limits.split(), sys.executable, "-P", "-m", "controller", *names]
         log = self.folder / f"{name}.log"
         process = self.stack.enter_context(running(command, log, {"PYTHONPATH": str(ROOT)}))
         return Controller(process, files["journal"], log)

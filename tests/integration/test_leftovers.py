@@ -24,8 +24,7 @@ from model.errors import EmulationError, NotReady
 from studies.benchmarks.soak import PROGRAM, SMALL, Command
 from testbed.host.cleanup import HURRY_S, clean
 from testbed.nodes import docker_engine, gpu_proxies
-from testbed.nodes.docker_engine import docker_client, proxy_image
-from testbed.nodes.engine_processes import container_name, engine_processes
+from testbed.nodes.docker_engine import container_name, docker_client, engine_processes, proxy_image
 from testbed.nodes.gpu_proxies import ARCHIVE, NOBODY, SOCKET, ProxyKind, pack_agent, proxies
 from tests.machine import wait_until
 

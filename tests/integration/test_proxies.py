@@ -177,7 +177,7 @@ socketserver.ThreadingUnixStreamServer(sys.argv[1], Connection).serve_forever()
 def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The process id of a relay to the Docker Engine; leftovers are removed after its end."""
     place = tmp_path / "docker.sock"
-    engine = docker_engine.DOCKER_SOCKET.removeprefix("unix://")
+    engine = "/var/run/docker.sock"
     with subprocess.Popen([sys.executable, "-c", RELAY, str(place), engine]) as process:
         wait_until(place.exists, "the relay listens")
         monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")

@@ -36,7 +36,7 @@ PARTS = {
     "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
     "training",
     "testbed": "virtual_machine nodes fabric testbed programs faults instruments host",
-    "controller": "journal planner interfaces southbound detection rollout reconciler app __main__",
+    "controller": "journal planner southbound detection rollout reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "store verdicts sections figures render report",
     "scenarios": "library format library_files scenario planning resolve load",

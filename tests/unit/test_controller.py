@@ -1,5 +1,7 @@
 """The controller's pure functions, executed by a small multi-switch pipeline."""
 
+from dataclasses import dataclass
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -111,14 +113,27 @@ def test_no_two_rules_and_no_two_routes_are_for_the_same(topology: Topology) -> 
         assert len({route.place for route in routes}) == len(routes)
 
 
-@given(st.frozensets(st.integers()), st.frozensets(st.integers()))
+@dataclass(frozen=True)
+class Entry:
+    place: int
+    value: int
+
+
+tables = st.dictionaries(st.integers(0, 5), st.integers(0, 2)).map(
+    lambda values: frozenset(Entry(*item) for item in values.items())
+)
+
+
+@given(tables, tables)
 def test_the_difference_makes_the_desired_of_the_installed(
-    installed: frozenset[int], desired: frozenset[int]
+    installed: frozenset[Entry], desired: frozenset[Entry]
 ) -> None:
-    change = difference(installed, desired)
-    assert (installed | change.additions) - change.removals == desired
-    assert not change.additions & installed
-    assert not change.removals & desired
+    additions, removals = difference(installed, desired)
+    table = {entry.place: entry for entry in (*installed, *additions)}
+    for entry in removals:
+        assert table.pop(entry.place) == entry
+    assert set(table.values()) == desired
+    assert not additions & installed
 
 
 def test_spine_switches_need_one_rule_a_rail() -> None:

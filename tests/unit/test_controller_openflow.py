@@ -3,12 +3,13 @@
 import struct
 import warnings
 from ipaddress import IPv4Network
+from threading import Event
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planner import Difference, Rule, difference
+from controller.planner import Rule
 from controller.southbound import openflow
 from model.fabric import addressing
 from model.fabric.topology import Gpu, Topology
@@ -24,7 +25,6 @@ HEADER = struct.Struct("!BBHI")
 FLOW_MOD_MATCH = protocol.OFP_FLOW_MOD_SIZE - protocol.OFP_MATCH_SIZE
 GENERATION = 5
 MAX_SWITCH_PORT = 0xFEFF  # OpenFlow 1.3, section 7.2.1
-NO_GROUPS: openflow.Groups = Difference(frozenset(), frozenset())
 
 gpus = st.builds(Gpu, st.integers(0, 100), st.integers(0, 100))
 networks = st.builds(
@@ -90,11 +90,10 @@ class Table:
 
     def become(self, desired: frozenset[Rule], generation: int = GENERATION) -> list[Any]:
         """Return the controller's messages that lead to `desired`, without applying them."""
-        change = difference(self.installed().keys(), desired)
-        return [
-            *openflow.additions(self.datapath, change, NO_GROUPS, generation),
-            *openflow.removals(self.datapath, change, NO_GROUPS),
-        ]
+        session = openflow.SwitchSession(self.datapath, Event())
+        session.rules = frozenset(self.installed())
+        session.groups = openflow.wanted_groups(session.rules)
+        return session.updates(desired, generation)
 
     def port(self, gpu: Gpu) -> int | None:
         """Return the egress port of a packet to a GPU; fail on a tie, undefined in OpenFlow."""

@@ -6,7 +6,8 @@ from threading import Thread
 import pytest
 
 from model.errors import EmulationError
-from testbed.virtual_machine.cache import locked
+from testbed.virtual_machine import cache
+from testbed.virtual_machine.cache import locked_folder
 
 
 def test_a_lock_that_another_holds_is_waited_for_and_told(
@@ -15,10 +16,10 @@ def test_a_lock_that_another_holds_is_waited_for_and_told(
     place, order = tmp_path / "lock", list[str]()
 
     def second() -> None:
-        with locked(place):
+        with locked_folder(tmp_path):
             order.append("second")
 
-    with locked(place):
+    with locked_folder(tmp_path):
         other = Thread(target=second)
         other.start()
         while str(place) not in capsys.readouterr().err:
@@ -28,14 +29,16 @@ def test_a_lock_that_another_holds_is_waited_for_and_told(
     assert order == ["first", "second"]
 
 
-def test_a_lock_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    place = tmp_path / "lock"
+def test_a_lock_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "LOCK_DEADLINE_S", 0.0)
     with (
-        locked(place),
+        locked_folder(tmp_path),
         pytest.raises(EmulationError, match=r"release of the lock .* by another"),
     ):
-        locked(place, deadline_s=0.0).__enter__()
-    with locked(place, deadline_s=0.0):
+        locked_folder(tmp_path).__enter__()
+    with locked_folder(tmp_path):
         pass
 
 
@@ -43,5 +46,5 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("kept")
     (tmp_path / "lock").symlink_to("other")
     with pytest.raises(OSError, match="symbolic links"):
-        locked(tmp_path / "lock").__enter__()
+        locked_folder(tmp_path).__enter__()
     assert (tmp_path / "other").read_text() == "kept"

@@ -5,11 +5,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 
 import pytest
 
 from controller.detection.fabric_state import HOLD_DOWN_S
-from controller.interfaces import Clock
+from controller.detection.probes import LinkProbes
+from controller.journal import Journal
 from controller.planner import Planner, Route, Rule
 from controller.reconciler import (
     BARRIER_DEADLINE_S,
@@ -19,8 +21,11 @@ from controller.reconciler import (
     LINKS_DEADLINE_S,
     MOST_GATHERINGS,
     REPAIR_BARRIER_TIMEOUT_S,
+    Clock,
     Reconciler,
 )
+from controller.southbound.host_routes import HostRoutes
+from controller.southbound.openflow import SwitchSession
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
@@ -68,33 +73,25 @@ class World:
             self.now_s = end_s
 
 
-@dataclass
-class FakeSignal:
-    world: World
-    is_set: bool = False
-
-    def set(self) -> None:
-        self.is_set = True
-
-    def clear(self) -> None:
-        self.is_set = False
+class FakeEvent(Event):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
 
     def wait(self, timeout: float | None = None) -> bool:
         end_s = float("inf") if timeout is None else self.world.now_s + timeout
-        self.world.pass_until(end_s, lambda: self.is_set)
-        return self.is_set
+        self.world.pass_until(end_s, self.is_set)
+        return self.is_set()
 
 
-class FakeSwitch:
+class FakeSwitch(SwitchSession):
     """A switch that installs what it is sent, and answers barriers a little later."""
 
     def __init__(self, world: World, rules: frozenset[Rule], *, answers: bool = True) -> None:
+        super().__init__(None, FakeEvent(world))
         self.world = world
-        self.unreported = {"rules"}
         self.rules = rules
         self.answers = answers
-        self.awaited = 0
-        self.done = FakeSignal(world)
         self.history: list[tuple[float, frozenset[Rule], int]] = []
 
     def missing(self, wanted: frozenset[Rule]) -> tuple[int, int]:
@@ -106,16 +103,12 @@ class FakeSwitch:
             self.history.append((self.world.now_s, wanted, generation))
             self.awaited += 1
             if self.answers:
-                self.world.later(ANSWER_S, self.confirm)
-
-    def confirm(self) -> None:
-        self.awaited -= 1
-        self.done.set()
+                self.world.later(ANSWER_S, self.confirmed)
 
 
-@dataclass
-class FakeRoutes:
-    installed: frozenset[Route] = frozenset()
+class FakeRoutes(HostRoutes):
+    def __init__(self) -> None:
+        self.installed: frozenset[Route] = frozenset()
 
     def reconcile(self, desired: frozenset[Route]) -> tuple[int, int]:
         change = len(desired - self.installed), len(self.installed - desired)
@@ -126,20 +119,22 @@ class FakeRoutes:
         self.installed = frozenset()
 
 
-class FakeProbes:
+class FakeProbes(LinkProbes):
+    converged = True
+
     def __init__(self) -> None:
-        self.converged = True
+        """Open no socket."""
 
     def watch(self, topology: Topology) -> None:
         pass
 
 
-@dataclass
-class Told:
+class Told(Journal):
     """A journal in memory: events with their times."""
 
-    world: World
-    lines: list[tuple[float, str, dict[str, object]]] = field(default_factory=list)
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.lines: list[tuple[float, str, dict[str, object]]] = []
 
     def write(self, event: str, **facts: object) -> None:
         self.lines.append((self.world.now_s, event, facts))
@@ -169,7 +164,7 @@ class Control:
         }
         self.connected: dict[str, FakeSwitch] = {}
         self.routes = {gpu.name: FakeRoutes() for gpu in topology.gpus}
-        clock = Clock(self._read_clock, self.world.sleep, FakeSignal(self.world))
+        clock = Clock(self._read_clock, self.world.sleep, FakeEvent(self.world))
         self.probes = FakeProbes()
         self.reconciler = Reconciler(
             topology,
@@ -483,7 +478,7 @@ def test_what_is_broken_does_not_wait_for_a_switch_that_does_not_answer() -> Non
     control = Control(RAIL_ONLY).started()
     control.switches["rail0"].answers = False
     control.world.at(3.0, lambda: control.carrier("d0g1--rail1", up=False))
-    control.world.at(3.2, control.switches["rail0"].confirm)
+    control.world.at(3.2, control.switches["rail0"].confirmed)
     control.run_until(3.3)
     assert 3.0 < control.told.times("confirmed")[-1] <= 3.0 + AT_ONCE_S
 

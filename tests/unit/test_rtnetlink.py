@@ -12,7 +12,15 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from controller.planner import Route
 from controller.southbound import host_routes as rtnetlink
-from linux.network.netlink import HEADER, IFF_UP, RTM_NEWLINK, messages_in, taken_down
+from linux.network.netlink import (
+    HEADER,
+    IFF_UP,
+    RTM_NEWLINK,
+    NetlinkSocket,
+    link_of,
+    messages_in,
+    taken_down,
+)
 
 INDEX = {"hb0": 2, "nic0": 3}
 NAMES = {index: name for name, index in INDEX.items()}
@@ -115,14 +123,13 @@ def test_a_link_is_up_if_it_is_meant_to_be_and_operates(flags: int, state: str) 
     made.encode()
     body = bytes(made.data[HEADER.size :])
     up = state == "UP" and flags == IFF_UP
-    assert rtnetlink.link_of(body) == ("hb0-g12", 7, up, "")
+    assert link_of(body) == ("hb0-g12", 7, up, "")
 
 
 def test_the_kernel_tells_of_the_loopback() -> None:
     """Reading needs no privilege."""
-    netlink = rtnetlink.Netlink()
-    assert netlink.interfaces()["lo"] == 1
-    assert isinstance(netlink.routes({}), frozenset)
+    netlink = NetlinkSocket()
+    assert ("lo", 1) in [(name, index) for name, index, *_ in netlink.interfaces()]
     netlink.close()
 
 

@@ -23,7 +23,7 @@ from scenarios.format.training import SHIPPED
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.virtual_machine import cache
-from testbed.virtual_machine.program import Program
+from testbed.virtual_machine.image import Program
 
 QUICKSTART = load(LIBRARY / "quickstart.yaml")
 

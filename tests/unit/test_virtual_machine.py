@@ -15,9 +15,8 @@ from linux.files.user_files import WORK_PREFIX, work_folder
 from model.errors import EmulationError, NotReady
 from testbed.host import cleanup
 from testbed.virtual_machine import cache, guest, image
-from testbed.virtual_machine.guest import RESULTS_MIB, Exchange, Guest, command_job, program_job
-from testbed.virtual_machine.image import append
-from testbed.virtual_machine.program import Program
+from testbed.virtual_machine.guest import Exchange, Guest, command_job, program_job
+from testbed.virtual_machine.image import Program, append
 
 
 def handed_back(exchange: Exchange, exit_code: int) -> None:
@@ -34,10 +33,7 @@ def handed_back(exchange: Exchange, exit_code: int) -> None:
 @pytest.fixture
 def exchange(tmp_path: Path) -> Exchange:
     """An exchange whose results disk is as the guest finds it."""
-    found = Exchange(tmp_path)
-    with found.results.open("wb") as results:
-        results.truncate(RESULTS_MIB * 2**20)
-    return found
+    return Exchange(tmp_path, "true\n", {})
 
 
 def test_runs_and_exit_code_come_back(exchange: Exchange, tmp_path: Path) -> None:
@@ -100,6 +96,15 @@ def test_an_image_is_named_by_what_it_is_made_from(
     assert image.digest() == first
 
 
+def test_a_cache_is_the_same_from_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of an image's build executes in another one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(cache.VARIABLE, "cache")
+    assert cache.cache_folder() == tmp_path / "cache"
+
+
 def test_an_image_that_cannot_be_built_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,8 +134,7 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_instructions_are_the_clock_and_the_host_is_not_seen(tmp_path: Path) -> None:
-    exchange = Exchange(tmp_path)
-    exchange.put("true\n", {"scenario.yaml": "x"})
+    exchange = Exchange(tmp_path, "true\n", {"scenario.yaml": "x"})
     words = Guest(tmp_path / "kernel", tmp_path / "initrd", Path("/railbed"))._qemu(exchange)
     assert words[words.index("-icount") + 1].startswith("shift=0,sleep=off,rr=record")
     assert words[words.index("-nic") + 1] == "none"
