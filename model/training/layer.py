@@ -49,8 +49,12 @@ LOGITS_ACTIVATIONS = 4
 
 def forward_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a forward pass is computed."""
-    flops = _equal_flops(job, strategy) / (strategy.tensor * strategy.context)
-    return flops / job.product_flops + _moved(job, strategy) / _bandwidth(job)
+    flops = job.transformer.layer_flops(strategy.microbatch)
+    of_weights = flops - job.transformer.attention_flops(strategy.microbatch)
+    # As many as take equally long in 16 bits.
+    flops = flops - (1 - 1 / job.weights_speed) * of_weights
+    seconds = flops / (strategy.tensor * strategy.context) / job.product_flops
+    return seconds + _moved(job, strategy) / _bandwidth(job)
 
 
 def again_s(job: Job, strategy: Strategy) -> Numbers:
@@ -84,13 +88,6 @@ def logits_s(job: Job, strategy: Strategy) -> Numbers:
     flops = model.head_flops(strategy.microbatch) / ranks
     logits = tokens_of(model, strategy) * model.vocabulary / strategy.tensor
     return flops / job.product_flops + LOSS_BYTES * logits / _bandwidth(job)
-
-
-def _equal_flops(job: Job, strategy: Strategy) -> Numbers:
-    """FLOPs of a forward pass, as many as take equally long in 16 bits."""
-    flops = job.transformer.layer_flops(strategy.microbatch)
-    of_weights = flops - job.transformer.attention_flops(strategy.microbatch)
-    return flops - (1 - 1 / job.weights_speed) * of_weights
 
 
 def _bandwidth(job: Job) -> float:
