@@ -218,8 +218,7 @@ def _alone_s(transfers: Transfers, pair: Ints, net: Network) -> Floats:
     """Seconds of each transfer that shares no link, and of each step of compute."""
     seconds = transfers.compute_ns / 1e9
     sent = ~transfers.is_compute
-    rates = net.rate[net.paths].min(axis=1)[pair[sent]]
-    seconds[sent] = net.wire_bytes(transfers.size_bytes, pair)[sent] / rates
+    seconds[sent] = net.wire_bytes(transfers.size_bytes, pair)[sent] / net.slowest[pair[sent]]
     return seconds
 
 
@@ -238,7 +237,7 @@ def _crossing(net: Network, topology: Topology) -> dict[tuple[HopKind, Flows], I
     times[HopKind.ENDS] = (times[HopKind.TRANSIT] > 0).astype(np.int64)
     times[HopKind.TRANSIT] -= times[HopKind.ENDS]
     times[HopKind.QUEUE_PAIR] = net.by_roce.astype(np.int64)
-    rates_bps = net.rate[net.paths].min(axis=1) * 8
+    rates_bps = net.slowest * 8
     packets = np.where(net.by_roce, net.roce.mean_packet_bytes, 0.0)
     pairs = sorted({*zip(rates_bps.tolist(), packets.tolist(), strict=True)})
     return {
@@ -278,19 +277,17 @@ def _spread(amounts: Floats, begin: Floats, end: Floats) -> tuple[float, ...]:
 
 
 def packet_bytes(rate_bps: float, grain_packets: int = SEGMENT_PACKETS) -> float:
-    """Mean packet size at a flow's rate, at most that of full segments with acknowledgements."""
+    """Mean packet size at a flow's rate, at most that of full segments with acknowledgements.
+
+    Interpolated between logarithms, and constant outside of `PACKETS`.
+    """
     most = (wire_bytes(segment_bytes(grain_packets)) + PACKET_HEADER_BYTES) / 2
-    return min(most, _usual_packet_bytes(rate_bps))
-
-
-def _usual_packet_bytes(rate_bps: float) -> float:
-    """Interpolate the mean packet size between logarithms; constant outside `PACKETS`."""
     place = bisect_right(PACKETS, (rate_bps, 0.0))
     if place in (0, len(PACKETS)):
-        return PACKETS[min(place, len(PACKETS) - 1)][1]
+        return min(most, PACKETS[min(place, len(PACKETS) - 1)][1])
     (slow_bps, small), (fast_bps, large) = PACKETS[place - 1], PACKETS[place]
     part = log(rate_bps / slow_bps) / log(fast_bps / slow_bps)
-    return exp(log(small) + part * (log(large) - log(small)))
+    return min(most, exp(log(small) + part * (log(large) - log(small))))
 
 
 @dataclass(frozen=True)
@@ -305,11 +302,6 @@ class Need:
     def data(self) -> float:
         """The share of all cores for packets and bytes."""
         return sum(self.by_hop.values())
-
-    @property
-    def cpu(self) -> float:
-        """The share of all cores, including the agents' work for each transfer."""
-        return self.data + self.transfers
 
     @property
     def is_too_much(self) -> bool:

@@ -9,8 +9,10 @@ Each follows from a protocol, from the kernel's source or from a setting of the 
 fitted. A prediction without one of them shows what that term is worth.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -51,19 +53,17 @@ class Directions:
     """Numbers of link directions, from `FIRST_LINK` on in the order of first use."""
 
     def __init__(self) -> None:
-        self.hops: list[Hop] = []
         self._numbers: dict[Hop, int] = {}
 
-    def number(self, hop: Hop) -> int:
-        """Return the number of a link direction."""
-        if hop not in self._numbers:
-            self._numbers[hop] = FIRST_LINK + len(self.hops)
-            self.hops.append(hop)
-        return self._numbers[hop]
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The directions in the order of their numbers."""
+        return tuple(self._numbers)
 
     def row(self, hops: Sequence[Hop] | None) -> list[int]:
         """Return the numbers of a path's hops."""
-        return [self.number(hop) for hop in hops or ()]
+        numbers = self._numbers
+        return [numbers.setdefault(hop, FIRST_LINK + len(numbers)) for hop in hops or ()]
 
 
 class PairPaths:
@@ -121,16 +121,12 @@ class PairPaths:
             switch = hb.upper.node
             nics = self.directions.row([Hop(nic, gpu.name) for nic in topology.nic_links(gpu)])
             row = self.directions.row([Hop(hb, gpu.name), Hop(hb, switch)])
-            row += [switches.get(switch, gpu.domain), *self._trunk(switch)]
+            trunk = topology.trunks.get(switch)
+            ends = [Hop(trunk, switch), Hop(trunk, trunk.upper.node)] if trunk else []
+            trunks = self.directions.row(ends) or [PADDING, PADDING]
+            row += [switches.get(switch, gpu.domain), *trunks]
             numbers.append(row + (nics or [PADDING] * self._lanes))
         return tuple(np.array(numbers).T)
-
-    def _trunk(self, switch: str) -> list[int]:
-        """Return the directions of a leaf HB switch to the second level and back."""
-        trunk = self._routing.topology.trunks.get(switch)
-        if trunk is None:
-            return [PADDING, PADDING]
-        return self.directions.row([Hop(trunk, switch), Hop(trunk, trunk.upper.node)])
 
     def _egress(self, sources: Ints, destinations: Ints) -> tuple[Ints, Ints]:
         """Return the GPU that each source sends to, or itself, and the lane of its own port.
@@ -148,23 +144,16 @@ class PairPaths:
         domains, rails = self._slots[:, sources]
         keys = self._number[first[domains], rails] * len(self._gpus) * self._lanes + destinations
         examples, which = _distinct(keys)
-        egresses = [
-            self._only_egress(self._gpus[source], self._destination(destination))
-            for source, destination in zip(
-                sources[examples].tolist(), destinations[examples].tolist(), strict=True
-            )
-        ]
-        rail, port[leaves] = np.array(egresses, np.int64).reshape(-1, 2)[which].T
+        ends = zip(sources[examples].tolist(), destinations[examples].tolist(), strict=True)
+        found = [self._routing.egress(self._gpus[a], self._destination(b)) for a, b in ends]
+        only = [(e.ranks[0] if len(e.ranks) == 1 else UNKNOWN, e.port) for e in found]
+        rail, port[leaves] = np.array(only, np.int64).reshape(-1, 2)[which].T
         number = self._number[domains, np.maximum(rail, 0)]
         egress[leaves] = np.where(rail == UNKNOWN, UNKNOWN, number)
         return egress, port
 
     def _destination(self, number: int) -> Gpu:
         return self._gpus[number // self._lanes].by(number % self._lanes)
-
-    def _only_egress(self, source: Gpu, destination: Gpu) -> tuple[int, int]:
-        egress = self._routing.egress(source, destination)
-        return egress.ranks[0] if len(egress.ranks) == 1 else UNKNOWN, egress.port
 
     def _from_switches(self, egress: Ints, port: Ints, destinations: Ints) -> Ints:
         """Return the rest of each path, from the switch of an egress GPU's port; or `UNKNOWN`."""
@@ -250,10 +239,11 @@ class Network:
     each link, and of the traffic beside the job's, in bytes/s, `segment_bytes` the payload of a
     full segment, `window` the most transfers of a connection that are sent and not confirmed.
     `hops` are the link directions of the fabric, from `FIRST_LINK` on. `by_roce` says which pairs
-    send by RoCE. Packets of a pair take `ways` paths over spine switches in turn: their uplinks
-    stand in its row as often as they are on one, and have their rates times the number of paths. A
-    pair has all `queue_pairs` of two ranks if these take parts of each transfer, or one if they
-    take transfers in turn.
+    send by RoCE. Packets of a pair may take several paths over spine switches in turn: uplinks
+    stand in its row as often as they are on one, and have their rates times the number of paths;
+    `share` is the part of its packets that cross each link, each time it stands there. A pair has
+    all `queue_pairs` of two ranks if these take parts of each transfer, or one if they take
+    transfers in turn.
     """
 
     begin_s: float
@@ -268,7 +258,7 @@ class Network:
     hops: tuple[Hop, ...]
     roce: Roce
     by_roce: Bools
-    ways: int = 1
+    share: Floats | float = 1.0
     added_s: Floats | float = 0.0
     queue_pairs: int = 1
 
@@ -277,10 +267,21 @@ class Network:
         """The number of link directions, with the two placeholders."""
         return len(self.rate)
 
+    @cached_property
+    def slowest(self) -> Floats:
+        """The rate of the slowest link on each pair's path, in bytes/s."""
+        rate: Floats = self.rate[self.paths].min(axis=1)
+        return rate
+
     @property
-    def share(self) -> Floats:
-        """The part of a pair's packets that cross each link of its path, each time it stands."""
-        return 1 / _ways(self.hops, self.ways)
+    def window_bytes(self) -> int:
+        """Bytes of all windows of a pair that sends by RoCE."""
+        return self.queue_pairs * self.roce.window * self.roce.frame_bytes
+
+    def travel_s(self, latency_s: Mapping[PathClass, float]) -> Floats:
+        """Return each pair's latency, by that of the class of its path; without a path, `inf`."""
+        latencies = [latency_s[kind] if kind else inf for kind in self.classes]
+        return np.array(latencies)[self.class_of] + self.added_s
 
     def wire_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
         """Return the bytes that links count for the payload of each transfer, in full packets.
@@ -288,25 +289,12 @@ class Network:
         They grow with the payload. By RoCE, these are all frames of a transfer.
         """
         by_tcp = np.float64(wire_bytes(1)) * payload_bytes
-        return self._by_transport(pair, by_tcp, self.roce.wire_bytes, payload_bytes)
+        return self.by_transport(pair, by_tcp, self.roce.wire_bytes, payload_bytes)
 
-    def transfer_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
-        """Return the bytes that links count for each transfer, whose end is that of a packet.
-
-        By TCP, a header precedes it.
-        """
-        by_tcp = framed_bytes(payload_bytes + TRANSFER_HEADER_BYTES)
-        return self._by_transport(pair, by_tcp, self.roce.wire_bytes, payload_bytes)
-
-    def last_bytes(self, payload_bytes: Ints, pair: Ints) -> Floats:
-        """Return the bytes of each transfer's last segment, or last packet of RoCE."""
-        before = payload_bytes + TRANSFER_HEADER_BYTES - 1
-        by_tcp = framed_bytes(before % self.segment_bytes + 1)
-        return self._by_transport(pair, by_tcp, self.roce.last_bytes, payload_bytes)
-
-    def _by_transport(
+    def by_transport(
         self, pair: Ints, by_tcp: Sizes, of_roce: Callable[[Sizes], Sizes], payload_bytes: Ints
     ) -> Floats:
+        """Return the bytes of each transfer by TCP, or what RoCE makes of its payload."""
         if self.by_roce.any():
             by_tcp = np.where(self.by_roce[pair], of_roce(payload_bytes), by_tcp)
         return np.asarray(by_tcp, np.float64)
@@ -350,9 +338,10 @@ def _network(
         delay_s = added[paths].sum(axis=1)
     paths = _spread(by_pair, paths, sources, destinations, np.where(by_roce, entropy, NONE), spec)
     paths[(paths == PADDING).all(axis=1), 0] = NO_PATH
-    beside = np.array([0.0, 0.0, *(epoch.beside.get(hop, 0.0) for hop in directions.hops)])
-    shapers = [epoch.health.shaper(hop) for hop in directions.hops]
-    ways = _ways(directions.hops, spec.ways)
+    hops = directions.hops
+    beside = np.array([0.0, 0.0, *(epoch.beside.get(hop, 0.0) for hop in hops)])
+    shapers = [epoch.health.shaper(hop) for hop in hops]
+    ways = _ways(hops, spec.ways)
     return Network(
         epoch.begin_s,
         paths[:, (paths != PADDING).any(axis=0)],
@@ -363,10 +352,10 @@ def _network(
         others=PROBE_BYTES / probe_interval_s(epoch.topology) + beside,
         segment_bytes=segment_bytes(spec.grain_packets),
         window=spec.window,
-        hops=tuple(directions.hops),
+        hops=hops,
         roce=spec.roce,
         by_roce=by_roce,
-        ways=spec.ways,
+        share=1 / ways,
         added_s=delay_s,
         queue_pairs=spec.roce.queue_pairs // spec.turns,
     )
@@ -471,20 +460,26 @@ class Terms:
     windows: bool = True
 
     def size(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
-        """Return the bytes that a shaped link counts for each transfer, headers included."""
+        """Return the bytes that a shaped link counts for each transfer, headers included.
+
+        A transfer's end is that of a packet; by TCP, a header of its own precedes it.
+        """
         if not self.headers:
             return payload_bytes.astype(np.float64)
-        return net.transfer_bytes(payload_bytes, pair)
+        by_tcp = framed_bytes(payload_bytes + TRANSFER_HEADER_BYTES)
+        return net.by_transport(pair, by_tcp, net.roce.wire_bytes, payload_bytes)
 
     def last(self, payload_bytes: Ints, pair: Ints, net: Network) -> Floats:
-        """Return the bytes of each transfer's last segment, which may leave on credit.
+        """Return the bytes of each transfer's last segment or packet, which may leave on credit.
 
         HTB sends a whole segment while its bucket is not in debt, and charges it afterwards
         (htb_class_mode and htb_accnt_ctokens in net/sched/sch_htb.c).
         """
         if not self.last_segment:
             return np.zeros(len(payload_bytes))
-        return net.last_bytes(payload_bytes, pair)
+        before = payload_bytes + TRANSFER_HEADER_BYTES - 1
+        by_tcp = framed_bytes(before % net.segment_bytes + 1)
+        return net.by_transport(pair, by_tcp, net.roce.last_bytes, payload_bytes)
 
     def applied(self, net: Network) -> Network:
         """Return the network with the rates and bursts that are left for data.
@@ -506,16 +501,14 @@ ALL = Terms()
 
 
 def overlap(transfers: Transfers, pair: Ints, net: Network, arrival_s: Floats) -> float:
-    """Return the share of the completion time in which both carry transfers; 0 without a NIC.
+    """Return the share of the time in which HB links and NICs carry transfers; 0 without a NIC.
 
     `pair` is the pair of each transfer in the network. A transfer is under way from the arrival of
     its last dependency until its own arrival. A transfer that is forwarded uses both.
     """
     begin_s = begins_s(transfers, arrival_s)
-    by_hb, by_nic = (
-        np.array([any(has(kind) for kind in kinds or ()) for kinds in net.classes])
-        for has in (OF_HB.__contains__, LinkKind.NIC.__eq__)
-    )
+    by_hb = np.array([not OF_HB.isdisjoint(kinds) for kinds in net.classes])
+    by_nic = np.array([LinkKind.NIC in kinds for kinds in net.classes])
     of = net.class_of[pair]
     end_s = float(arrival_s.max(initial=0.0))
     both_s = _both_s(begin_s, arrival_s, by_hb[of], by_nic[of])

@@ -10,12 +10,12 @@ right.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from model.arrays import Bools, Floats, Ints
+from model.arrays import Floats, Ints
 from model.fabric.transport import ACKNOWLEDGED_EVERY
 from model.prediction.network import (
     ALL,
@@ -30,7 +30,7 @@ from model.prediction.network import (
     sums,
 )
 from model.routing.paths import Unreachable
-from model.workload.transfers.columns import NONE, Transfers, starts_of
+from model.workload.transfers.columns import NONE, Rows, Transfers
 
 # Events closer than this are one event: rounding, a part of the time, must not separate those that
 # are simultaneous. Where a nanosecond is much data, it is this part of a byte on the fastest link.
@@ -83,37 +83,6 @@ def take_tokens(paths: Ints, sizes: Floats, tokens: Floats, unlimited: int) -> F
     return passed
 
 
-@dataclass
-class Flows:
-    """The flows under way: numbers of their transfers, bytes left, rates in bytes/s, paths.
-
-    The last `credit` bytes of those left leave without tokens.
-    """
-
-    number: Ints
-    left: Floats
-    rate: Floats
-    credit: Floats
-    path: Ints
-
-    def kept(self, mask: Bools) -> "Flows":
-        """Return some of the flows."""
-        return Flows(
-            self.number[mask], self.left[mask], self.rate[mask], self.credit[mask], self.path[mask]
-        )
-
-    def joined(self, number: Ints, left: Floats, path: Ints) -> "Flows":
-        """Return these flows and others, which have no rate yet."""
-        none = np.zeros(len(number))
-        return Flows(
-            np.append(self.number, number),
-            np.append(self.left, left),
-            np.append(self.rate, none),
-            np.append(self.credit, none),
-            np.concatenate([self.path, path]),
-        )
-
-
 class Releases:
     """The transfers that wait for the end of each transfer, or for its rendezvous.
 
@@ -127,8 +96,10 @@ class Releases:
         earlier, later, readies = transfers.dependencies()
         here = transfers.source[later] == transfers.destination[earlier]
         travels = np.where(readies, later, np.where(here, NONE, earlier))
+        to, lane = transfers.destination, transfers.lane
+        other_connection = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
         awaits = readies | here | transfers.is_compute[later] | (net.window == 1)
-        awaits |= ~net.by_roce[pair[earlier]] & _differ(transfers, earlier, later)
+        awaits |= ~net.by_roce[pair[earlier]] & other_connection
         later_by = np.where(awaits, 1.0, -1.0)
         if not terms.confirmations:
             travels[:] = NONE
@@ -136,35 +107,22 @@ class Releases:
             first, last = _windows(transfers, net.window)
             earlier, later = np.append(earlier, first), np.append(later, last)
             travels, later_by = np.append(travels, first), np.append(later_by, np.ones(len(first)))
-        order = np.argsort(earlier, kind="stable")
-        self.later, self._travels, self._by = later[order], travels[order], later_by[order]
-        self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
+        self.later, self._travels, self._by = later, travels, later_by
+        self._places = Rows.grouped(np.arange(len(earlier)), earlier, len(transfers))
         self.missing = np.bincount(later, minlength=len(transfers))
-        self._latency_s = np.zeros(len(transfers))
 
-    def travel(self, latency_s: Floats) -> None:
-        """Set each transfer's latency, which its confirmation and ready-to-receive message take."""
-        self._latency_s = latency_s
+    def later_s(self, places: Ints, latency_s: Floats) -> Floats:
+        """Return the time from the arrival until each of these is released; negative before it.
 
-    def later_s(self, places: Ints) -> Floats:
-        """Return the time from the arrival until each of these is released; negative before it."""
+        `latency_s` has each transfer's latency, as its confirmation and rendezvous have it.
+        """
         travels = self._travels[places]
-        return np.where(travels == NONE, 0.0, self._by[places] * self._latency_s[travels])
+        return np.where(travels == NONE, 0.0, self._by[places] * latency_s[travels])
 
     def of(self, ended: Ints) -> tuple[Ints, Ints]:
         """Return the indices into `later` that ended transfers release, each with its transfer."""
-        begins = self._starts[ended]
-        counts = self._starts[ended + 1] - begins
-        ends = np.cumsum(counts)
-        places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
-        return places, np.repeat(ended, counts)
-
-
-def _differ(transfers: Transfers, earlier: Ints, later: Ints) -> Bools:
-    """Return which pairs of transfers are on different connections of their sender."""
-    to, lane = transfers.destination, transfers.lane
-    differ: Bools = (to[earlier] != to[later]) | (lane[earlier] != lane[later])
-    return differ
+        places = self._places.picked(ended)
+        return places.values, ended[places.row]
 
 
 def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:
@@ -186,38 +144,28 @@ def windowed(fabric: Sequence[Network], latency_s: Mapping[PathClass, float]) ->
     these, links that are idle between two windows pass a burst and a packet at once. Unchanged if
     no window is slower than the links on its path.
     """
-    rates = [_rates(net, latency_s) for net in fabric]
-    slowest = (net.rate[net.paths].min(axis=1) for net in fabric)
-    limits = (
-        (rate < least * (1 - SAME_SHARE)).any() for rate, least in zip(rates, slowest, strict=True)
-    )
-    if not any(limits):
+    fabric_rates = [(net, _window_rates(net, latency_s)) for net in fabric]
+    if not any((rates < net.slowest * (1 - SAME_SHARE)).any() for net, rates in fabric_rates):
         return fabric
     first = max(net.links for net in fabric)
-    return [_added(net, rate, first) for net, rate in zip(fabric, rates, strict=True)]
+    return [_with_windows(net, rates, first) for net, rates in fabric_rates]
 
 
-def _window_bytes(net: Network) -> int:
-    return net.queue_pairs * net.roce.window * net.roce.frame_bytes
-
-
-def _rates(net: Network, latency_s: Mapping[PathClass, float]) -> Floats:
+def _window_rates(net: Network, latency_s: Mapping[PathClass, float]) -> Floats:
     """Return the bytes/s that windows let through of each pair; no limit for those by TCP."""
-    latencies = [latency_s[kind] if kind else inf for kind in net.classes]
-    travel_s = np.array(latencies)[net.class_of] + net.added_s
     answered_bytes = min(ACKNOWLEDGED_EVERY, net.roce.window) * net.roce.frame_bytes
     burst = net.burst[net.paths].min(axis=1)
     waiting_bytes = np.maximum(0.0, answered_bytes - burst - net.roce.frame_bytes * (burst > 0))
-    slowest = np.maximum(LEAST_RATE, net.rate[net.paths].min(axis=1))
+    waiting_s = waiting_bytes / np.maximum(LEAST_RATE, net.slowest)
     with np.errstate(divide="ignore"):
-        rates = _window_bytes(net) / (2 * travel_s + waiting_bytes / slowest)
+        rates = net.window_bytes / (2 * net.travel_s(latency_s) + waiting_s)
     return np.where(net.by_roce, np.minimum(rates, UNLIMITED), UNLIMITED)
 
 
-def _added(net: Network, rates: Floats, first: int) -> Network:
+def _with_windows(net: Network, rates: Floats, first: int) -> Network:
     """Add the links, numbered from `first` on; the last packet leaves on credit."""
     spare = np.full(first - net.links, UNLIMITED)
-    burst = _window_bytes(net) - net.roce.frame_bytes
+    burst = net.window_bytes - net.roce.frame_bytes
     windows = np.where(net.by_roce, first + np.arange(len(rates)), PADDING)
     return replace(
         net,
@@ -228,7 +176,11 @@ def _added(net: Network, rates: Floats, first: int) -> Network:
 
 
 class Simulation:
-    """The state of the fluid model: flows, tokens of the buckets, and transfers to begin."""
+    """The state of the fluid model: flows, tokens of the buckets, and transfers to begin.
+
+    `_flows` are the transfers under way. Each transfer has its bytes left and its rate in bytes/s;
+    the last `_credit` bytes of those left leave without tokens.
+    """
 
     def __init__(
         self,
@@ -239,7 +191,7 @@ class Simulation:
         terms: Terms = ALL,
         weight: Floats | None = None,
     ) -> None:
-        self._pair, self._latencies = pair, latency_s
+        self._pair, self._latency_of = pair, latency_s
         self._weight = np.ones(len(transfers)) if weight is None else weight
         framed = [terms.applied(epoch) for epoch in epochs]
         self._epochs = list(windowed(framed, latency_s) if terms.windows else framed)
@@ -256,16 +208,17 @@ class Simulation:
         # Buckets that no path has used yet have NaN tokens.
         self._tokens = np.full(max(epoch.links for epoch in self._epochs), np.nan)
         self._least_s = SAME_BYTES / float(epochs[0].rate[FIRST_LINK:].max(initial=LEAST_RATE))
+        self._flows = self._waiting[:0]
+        self._left, self._rate, self._credit = np.zeros((3, len(transfers)))
         self._enter(self._epochs.pop(0))
-        none = np.empty(0)
-        self._flows = Flows(self._waiting[:0], none, none, none, self._net.paths[:0])
 
     def run(self) -> Floats:
         """Run the simulation; return the arrival times of all transfers in seconds."""
-        while len(self._waiting) or len(self._flows.number) or len(self._held):
+        while len(self._waiting) or len(self._flows) or len(self._held):
             self._advance(self._next_moment())
             self._finish()
-            self._enter_epochs()
+            while self._epochs and self._epochs[0].begin_s <= self._now_s + self._same_s:
+                self._enter(self._epochs.pop(0))
             self._start()
             self._share()
         return self._moment_s
@@ -278,49 +231,46 @@ class Simulation:
     def _enter(self, net: Network) -> None:
         """Put all pairs on their paths in this epoch; new buckets are full."""
         self._net = net
-        latencies = [self._latencies[kind] if kind else inf for kind in net.classes]
-        self._latency_s = (np.array(latencies)[net.class_of] + net.added_s)[self._pair]
-        self._releases.travel(self._latency_s)
+        self._latency_s = net.travel_s(self._latency_of)[self._pair]
         fresh = np.zeros(len(self._tokens), bool)
         fresh[net.paths] = True
         fresh &= np.isnan(self._tokens)
         self._tokens[fresh] = net.burst[fresh[: net.links]]
+        self._carry(self._flows)
+        held, self._held = self._held, self._held[:0]
+        self._release(held, np.full(len(held), self._now_s))
 
-    def _enter_epochs(self) -> None:
-        """Enter the epochs that are due, and reroute all flows."""
-        while self._epochs and self._epochs[0].begin_s <= self._now_s + self._same_s:
-            self._enter(self._epochs.pop(0))
-            self._flows.path = self._net.paths[self._pair[self._flows.number]]
-            held, self._held = self._held, self._held[:0]
-            self._release(held, np.full(len(held), self._now_s))
+    def _carry(self, flows: Ints) -> None:
+        """Let these be the flows under way, on their present paths."""
+        self._flows, self._paths = flows, self._net.paths[self._pair[flows]]
 
     def _next_moment(self) -> float:
-        flows = self._flows
-        moving, due = flows.rate > 0, flows.left - flows.credit
+        moving = self._flows[self._rate[self._flows] > 0]
+        due = self._left[moving] - self._credit[moving]
         moments = [
-            self._now_s + (due[moving] / flows.rate[moving]).min(initial=inf),
+            self._now_s + (due / self._rate[moving]).min(initial=inf),
             self._now_s + self._until_empty_s().min(initial=inf),
             self._moment_s[self._waiting].min(initial=inf),
             *(epoch.begin_s for epoch in self._epochs[:1]),
         ]
         if min(moments) == inf:
-            stuck = sorted((*flows.number.tolist(), *self._releases.later[self._held].tolist()))
+            stuck = sorted((*self._flows.tolist(), *self._releases.later[self._held].tolist()))
             raise Unreachable(f"transfers have no path: {stuck[:3]}")
         return max(self._now_s, float(min(moments)))
 
     def _until_empty_s(self) -> Floats:
         """Return when buckets of links in use run empty, or have paid their debts."""
         net, tokens = self._net, self._tokens[: self._net.links]
-        used = sums(self._flows.path, self._flows.rate, net.links)
+        used = sums(self._paths, self._rate[self._flows], net.links)
         changing = np.abs(tokens) > net.rate * self._same_s
         changing &= (used > 0) & (tokens * np.sign(net.rate - used) < 0)
         until_s: Floats = tokens[changing] / (used - net.rate)[changing]
         return until_s
 
     def _advance(self, moment_s: float) -> None:
-        elapsed_s, net = moment_s - self._now_s, self._net
-        self._flows.left -= self._flows.rate * elapsed_s
-        spare = net.rate - sums(self._flows.path, self._flows.rate, net.links)
+        elapsed_s, net, rate = moment_s - self._now_s, self._net, self._rate[self._flows]
+        self._left[self._flows] -= rate * elapsed_s
+        spare = net.rate - sums(self._paths, rate, net.links)
         tokens = self._tokens[: net.links]
         np.minimum(net.burst, tokens + spare * elapsed_s, out=tokens)
         self._now_s = moment_s
@@ -330,12 +280,14 @@ class Simulation:
 
         Buckets are in debt for what left on credit.
         """
-        ended = self._flows.left - self._flows.credit <= self._flows.rate * self._same_s
+        flows = self._flows
+        ended = self._left[flows] - self._credit[flows] <= self._rate[flows] * self._same_s
         if not ended.any():
             return
-        done, self._flows = self._flows.kept(ended), self._flows.kept(~ended)
-        self._tokens -= sums(done.path, np.maximum(0.0, done.left), len(self._tokens))
-        self._end(done.number, self._now_s + self._latency_s[done.number])
+        done, debts = flows[ended], np.maximum(0.0, self._left[flows[ended]])
+        self._tokens -= sums(self._paths[ended], debts, len(self._tokens))
+        self._carry(flows[~ended])
+        self._end(done, self._now_s + self._latency_s[done])
 
     def _end(self, numbers: Ints, moments_s: Floats) -> None:
         """Let transfers or steps of compute end at these moments, and release others."""
@@ -345,7 +297,7 @@ class Simulation:
 
     def _release(self, places: Ints, since_s: Floats) -> None:
         """Count one dependency of each as done; a transfer without any left is released."""
-        later_s = self._releases.later_s(places)
+        later_s = self._releases.later_s(places, self._latency_s)
         stuck = np.isinf(later_s)
         self._held = np.append(self._held, places[stuck])
         later = self._releases.later[places[~stuck]]
@@ -370,14 +322,14 @@ class Simulation:
         self._end(computes, self._moment_s[computes] + self._compute_s[computes])
         numbers = numbers[~self._computes[numbers]]
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
-        passed = take_tokens(paths, sizes, self._tokens, FIRST_LINK)
-        self._flows = self._flows.joined(numbers, sizes - passed, paths)
+        self._left[numbers] = sizes - take_tokens(paths, sizes, self._tokens, FIRST_LINK)
+        self._carry(np.append(self._flows, numbers))
 
     def _wait_for_credit(self) -> None:
         """Let flows that are due begin when the idle links on their paths have paid their debts."""
         net, due = self._net, self._moment_s[self._waiting] <= self._now_s + self._same_s
         numbers = self._waiting[due]
-        idle = np.bincount(self._flows.path.ravel(), minlength=net.links) == 0
+        idle = np.bincount(self._paths.ravel(), minlength=net.links) == 0
         tokens = np.where(idle, self._tokens[: net.links], 0.0)
         debt_s = -tokens / np.maximum(net.rate, LEAST_RATE)
         wait_s = debt_s[net.paths[self._pair[numbers]]].max(axis=1, initial=0.0)
@@ -385,28 +337,23 @@ class Simulation:
         self._moment_s[numbers[late]] = self._now_s + wait_s[late]
 
     def _share(self) -> None:
-        flows, net = self._flows, self._net
-        # A link passes more than its rate until its bucket is empty.
-        has_tokens = self._tokens[: net.links] > net.rate * self._same_s
-        rate = np.where(has_tokens, UNLIMITED, net.rate)
-        # After an interruption, buckets are full again, but TCP does not come back with a burst.
-        resumed = flows.path[(rate[flows.path] == UNLIMITED).all(axis=1)]
-        rate[resumed] = net.rate[resumed]
-        flows.rate = fair_rates(flows.path, rate, self._weight[flows.number])
-        flows.credit = self._credit()
-
-    def _credit(self) -> Floats:
-        """Return the bytes of each flow that may leave on credit: its last segment.
+        """Share the links among the flows, and the credit for their last segments.
 
         No bucket gives more credit than for one segment, less what it has given already; flows
         that share it share the credit.
         """
-        flows, net = self._flows, self._net
-        shares = flows.rate[:, None] / np.maximum(net.rate, LEAST_RATE)[flows.path]
+        flows, paths, net = self._flows, self._paths, self._net
+        # A link passes more than its rate until its bucket is empty.
+        has_tokens = self._tokens[: net.links] > net.rate * self._same_s
+        rate = np.where(has_tokens, UNLIMITED, net.rate)
+        # After an interruption, buckets are full again, but TCP does not come back with a burst.
+        resumed = paths[(rate[paths] == UNLIMITED).all(axis=1)]
+        rate[resumed] = net.rate[resumed]
+        self._rate[flows] = fair_rates(paths, rate, self._weight[flows])
+        shares = self._rate[flows, None] / np.maximum(net.rate, LEAST_RATE)[paths]
         share = np.minimum(1.0, shares.max(axis=1))
-        debt = np.minimum(0.0, self._tokens[flows.path].min(axis=1))
-        credit: Floats = np.maximum(0.0, self._last[flows.number] + debt) * share
-        return credit
+        debt = np.minimum(0.0, self._tokens[paths].min(axis=1))
+        self._credit[flows] = np.maximum(0.0, self._last[flows] + debt) * share
 
 
 class SharedLink(Exception):
@@ -421,14 +368,11 @@ def unshared_arrivals_s(
     terms: Terms = ALL,
 ) -> Floats:
     """Return the arrival times of all transfers in seconds; or raise `SharedLink`."""
-    has_path = np.array([bool(kind) for kind in net.classes])[net.class_of][pair]
-    if not (has_path | transfers.is_compute).all():
+    travel_s = net.travel_s(latency_s)[pair]
+    if not (np.isfinite(travel_s) | transfers.is_compute).all():
         raise SharedLink
-    latencies = np.array([latency_s[kind] if kind else 0.0 for kind in net.classes])
-    travel_s = (latencies[net.class_of] + net.added_s)[pair]
     sizes, last = (of(transfers.size_bytes, pair, net) for of in (terms.size, terms.last))
     releases, framed = Releases(transfers, pair, net, terms), terms.applied(net)
-    releases.travel(travel_s)
     if terms.windows:
         (framed,) = windowed([framed], latency_s)
     links = _Links(framed)
@@ -442,25 +386,14 @@ def unshared_arrivals_s(
         left_s = links.carry(hops.take(pair[sent], axis=1), sizes[sent], last[sent], begin_s[sent])
         arrival_s[sent] = left_s + travel_s[sent]
         arrival_s[computed] = begin_s[computed] + compute_s[computed]
-        due = _release(releases, due, begin_s, arrival_s)
+        places, earlier = releases.of(due)
+        later = releases.later[places]
+        np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places, travel_s))
+        np.subtract.at(releases.missing, later, 1)
+        # Each once: in half the time of `numpy.unique`, which hashes.
+        ready = np.sort(later[releases.missing[later] == 0])
+        due = ready[np.diff(ready, prepend=NONE) > 0]
     return arrival_s
-
-
-def _release(releases: Releases, done: Ints, begin_s: Floats, arrival_s: Floats) -> Ints:
-    """Delay the dependents of these transfers until their release; return those that are ready."""
-    places, earlier = releases.of(done)
-    later = releases.later[places]
-    np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places))
-    np.subtract.at(releases.missing, later, 1)
-    due: Ints = np.sort(later[releases.missing[later] == 0])
-    return _once(due)
-
-
-def _once(ordered: Ints) -> Ints:
-    """Leave out repetitions of sorted numbers: in half the time of `numpy.unique`, which hashes."""
-    first = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
 
 
 class _Links:
@@ -475,11 +408,13 @@ class _Links:
 
         The last segments leave on credit, and a transfer waits until its links are out of debt.
         """
-        if self._are_shared(hops, begin_s):
+        # A link must not be on two of these paths, nor in use when a transfer begins.
+        free_s, times = self._free_s.take(hops), np.bincount(hops.ravel(), minlength=FIRST_LINK)
+        times[PADDING] = 0
+        if (times > 1).any() or (free_s > begin_s + SAME_TIME_S).any():
             raise SharedLink
         rate, burst = self._net.rate.take(hops), self._net.burst.take(hops)
-        idle_s = begin_s - self._free_s.take(hops)
-        tokens = np.minimum(burst, self._tokens.take(hops) + rate * idle_s)
+        tokens = np.minimum(burst, self._tokens.take(hops) + rate * (begin_s - free_s))
         wait_s = np.maximum(0.0, (-tokens / rate).max(axis=0))
         tokens = np.minimum(burst, tokens + rate * wait_s)
         # Each link passes its tokens at once, and the rest at its rate.
@@ -491,9 +426,3 @@ class _Links:
         self._free_s[hops] = end_s
         self._free_s[PADDING] = 0.0
         return end_s
-
-    def _are_shared(self, hops: Ints, begin_s: Floats) -> bool:
-        """Whether a link is in use when a transfer begins, or is on two of these paths."""
-        times = np.bincount(hops.ravel(), minlength=self._net.links)
-        times[PADDING] = 0
-        return bool((times > 1).any() or (self._free_s.take(hops) > begin_s + SAME_TIME_S).any())

@@ -7,7 +7,6 @@ import numpy as np
 from model.fabric.spec import FabricKind
 from model.training import layer
 from model.training.job import Cluster, Job, Numbers
-from model.training.memory import memory_bytes
 from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Transformer
 
@@ -47,13 +46,12 @@ def iteration(job: Job, strategy: Strategy) -> Terms:
     cluster, model = job.cluster, job.transformer
     microbatches = job.batch / (strategy.replicas * strategy.microbatch)
     layers, last = stage_layers(model.layers, strategy.pipeline), model.layers // strategy.pipeline
-    of_layer, tensor_s = layer.layer_s(job, strategy), _tensor_s(job, strategy)
     experts = model.expert_layers / model.layers
     parts = (
-        layers * of_layer,
-        layers * tensor_s,
+        layers * layer.layer_s(job, strategy),
+        layers * _tensor_s(job, strategy),
         layers * _context_s(job, strategy),
-        layers * experts * _exposed_expert_s(job, strategy),
+        layers * experts * _expert_s(job, strategy),
     )
     stage_s = sum(parts)
     behind = layer.logits_s(job, strategy) - (layers - last) * stage_s / layers
@@ -95,7 +93,8 @@ def _context_s(job: Job, strategy: Strategy) -> Numbers:
 def _expert_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds of an expert layer's all-to-alls: dispatch and combine in each pass.
 
-    In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B).
+    In two steps on rail-only, direct on rail-optimized (rail-only paper, section IV-B). Overlapped,
+    those count that no other microbatch's compute hides.
     """
     cluster, model = job.cluster, job.transformer
     if model.experts is None:
@@ -106,14 +105,10 @@ def _expert_s(job: Job, strategy: Strategy) -> Numbers:
     within = (x - 1) * pair / cluster.hb
     count = layer.PASS_ALL_TO_ALLS * layer.passes(job)
     if cluster.kind is FabricKind.RAIL_ONLY:
-        return count * (along_rails + y * within)
-    return count * np.maximum(cluster.oversubscription * along_rails, within)
-
-
-def _exposed_expert_s(job: Job, strategy: Strategy) -> Numbers:
-    """Seconds of an expert layer's all-to-alls that no other microbatch's compute hides."""
-    whole = _expert_s(job, strategy)
-    return np.maximum(whole - layer.layer_s(job, strategy), 0) if job.overlap_experts else whole
+        seconds = count * (along_rails + y * within)
+    else:
+        seconds = count * np.maximum(cluster.oversubscription * along_rails, within)
+    return np.maximum(seconds - layer.layer_s(job, strategy), 0) if job.overlap_experts else seconds
 
 
 def _hop_s(cluster: Cluster, model: Transformer, strategy: Strategy) -> Numbers:
@@ -192,7 +187,7 @@ def evaluate(job: Job, strategy: Strategy) -> Evaluation:
         job,
         strategy,
         terms,
-        float(memory_bytes(job, strategy)),
+        float(layer.memory_bytes(job, strategy)),
         job.transformer.model_flops(job.batch) / peak,
         job.transformer.hardware_flops(job.batch, job.recomputation) / peak,
     )

@@ -6,11 +6,8 @@ from typing import Any
 from model.fabric.spec import PLATFORMS, FabricKind
 from model.training.transformer import Recomputation, Transformer
 
-BITS_PER_BYTE = 8
 # One number, or one for each strategy.
 Numbers = Any
-# ZeRO's stages from which on gradients, or weights, are shared (arXiv 1910.02054).
-SHARES_GRADIENTS, SHARES_WEIGHTS = 2, 3
 # Share of a GPU's fastest product that all products of a layer reach. Chosen so that a layer of the
 # 22B model takes the 20.3 ms of arXiv 2205.05198, table 4 (A100, selective recomputation with
 # sequence parallelism); used for every GPU and every model.
@@ -100,12 +97,12 @@ class Sharded:
     @property
     def shares_gradients(self) -> bool:
         """Whether the gradients of each microbatch are reduced, instead of their sum."""
-        return self.sharding >= SHARES_GRADIENTS
+        return self.sharding >= 2
 
     @property
     def shares_weights(self) -> bool:
         """Whether weights are gathered for each pass, instead of once."""
-        return self.sharding >= SHARES_WEIGHTS
+        return self.sharding >= 3
 
     def reductions(self, microbatches: Numbers) -> Numbers:
         """How often gradients are reduced."""
@@ -175,5 +172,5 @@ def cluster_of(platform: str, gpus: int, domain_size: int | None = None) -> Clus
     """
     rates = PLATFORMS[platform]
     size = min(domain_size or rates.domain_size, gpus)
-    hb, nic = (rate / BITS_PER_BYTE for rate in (rates.hb_rate_bps, rates.nic_rate_bps))
+    hb, nic = rates.hb_rate_bps / 8, rates.nic_rate_bps / 8
     return Cluster(gpus, size, hb, nic, ACCELERATORS[platform])

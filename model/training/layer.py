@@ -1,12 +1,14 @@
-"""A layer on a GPU: seconds of its passes, bytes of its communication, gradients and parameters.
+"""A layer on a GPU: seconds of its passes, bytes of its communication; a GPU's parameters, memory.
 
 All are of a mean layer and a microbatch where nothing else is said.
 """
 
+from typing import Any
+
 import numpy as np
 
 from model.training.job import Job, Numbers
-from model.training.strategy import Strategy
+from model.training.strategy import Strategy, stage_layers
 from model.training.transformer import Recomputation, Transformer
 
 ACTIVATION_BYTES = WEIGHT_BYTES = 2
@@ -34,12 +36,25 @@ PASS_ALL_TO_ALLS = 2
 # Keys and values are gathered in the forward pass and again in the backward pass, their gradients
 # reduced and scattered (Llama 3, arXiv 2407.21783, section 3.3.2).
 CONTEXT_COLLECTIVES = 3
+# Mixed-precision Adam (ZeRO, arXiv 1910.02054): 16-bit weights, 32-bit gradients; 32-bit weights
+# and two moments.
+MAIN_GRADIENT_BYTES, OPTIMIZER_BYTES = 4, 12
+# Bytes of a layer's stored activations for each element (arXiv 2205.05198, section 4.1): the hidden
+# state outside of tensor parallelism, and as a layer's input; attention's scores, with dropout.
+OTHER_ACTIVATIONS, INPUT_ACTIVATIONS, SCORE_ACTIVATIONS = 10, 2, 5
+# The same of the last norm and the output layer, for each element of the hidden state and each
+# logit (section 4.3).
+LOGITS_ACTIVATIONS = 4
 
 
 def forward_s(job: Job, strategy: Strategy) -> Numbers:
     """Seconds in which a forward pass is computed."""
-    flops = _equal_flops(job, strategy) / (strategy.tensor * strategy.context)
-    return flops / job.product_flops + _moved(job, strategy) / _bandwidth(job)
+    flops = job.transformer.layer_flops(strategy.microbatch)
+    of_weights = flops - job.transformer.attention_flops(strategy.microbatch)
+    # As many as take equally long in 16 bits.
+    flops = flops - (1 - 1 / job.weights_speed) * of_weights
+    seconds = flops / (strategy.tensor * strategy.context) / job.product_flops
+    return seconds + _moved(job, strategy) / _bandwidth(job)
 
 
 def again_s(job: Job, strategy: Strategy) -> Numbers:
@@ -73,13 +88,6 @@ def logits_s(job: Job, strategy: Strategy) -> Numbers:
     flops = model.head_flops(strategy.microbatch) / ranks
     logits = tokens_of(model, strategy) * model.vocabulary / strategy.tensor
     return flops / job.product_flops + LOSS_BYTES * logits / _bandwidth(job)
-
-
-def _equal_flops(job: Job, strategy: Strategy) -> Numbers:
-    """FLOPs of a forward pass, as many as take equally long in 16 bits."""
-    flops = job.transformer.layer_flops(strategy.microbatch)
-    of_weights = flops - job.transformer.attention_flops(strategy.microbatch)
-    return flops - (1 - 1 / job.weights_speed) * of_weights
 
 
 def _bandwidth(job: Job) -> float:
@@ -147,9 +155,9 @@ def context_bytes(model: Transformer, strategy: Strategy) -> Numbers:
 
     More tensor-parallel ranks than heads of keys and values have equal ones.
     """
-    sequences = strategy.microbatch * model.sequence
+    tokens = strategy.microbatch * model.sequence
     ranks = np.minimum(strategy.tensor, model.key_value_heads or model.heads)
-    return ACTIVATION_BYTES * sequences * model.key_value_width / ranks
+    return ACTIVATION_BYTES * tokens * model.key_value_width / ranks
 
 
 def gpu_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
@@ -173,3 +181,65 @@ def optimized_parameters(model: Transformer, strategy: Strategy) -> Numbers:
     """The parameters that a GPU's optimizer updates: its share of those that its copies hold."""
     shared, held = gpu_parameters(model, strategy)
     return shared / strategy.data + held / strategy.copies
+
+
+def memory_bytes(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes that a GPU of the first stage needs, which has the embedding and most activations."""
+    shared, held = held_parameters(job.transformer, strategy)
+    whole, part = shared + held, shared / strategy.data + held / strategy.copies
+    states = (
+        (part if job.shares_weights else whole) * WEIGHT_BYTES
+        + (part if job.shares_gradients else whole) * MAIN_GRADIENT_BYTES
+        + (0.0 if job.offload else part * OPTIMIZER_BYTES)
+    )
+    return states + _activations(job, strategy)
+
+
+def held_parameters(model: Transformer, strategy: Strategy) -> tuple[Numbers, Numbers]:
+    """Parameters on a GPU of the first stage: those outside experts, and its experts'.
+
+    It has the embedding and as many layers as the largest stage, an only one also the output layer
+    (Megatron-LM, `megatron/training/theoretical_memory_usage.py`).
+    """
+    layers = stage_layers(model.layers, strategy.pipeline) / model.layers
+    shared = layers * model.block_parameters + model.embedding_parameters
+    shared = shared + (strategy.pipeline == 1) * model.head_parameters
+    return shared / strategy.tensor, layers * model.expert_parameters / strategy.expert
+
+
+def _activations(job: Job, strategy: Strategy) -> Numbers:
+    """Activations of the microbatches under way: p of them in 1F1B, p + (p-1)/v interleaved.
+
+    An only stage computes the logits as well; else the last one does, which has fewer under way.
+    """
+    layers = stage_layers(job.transformer.layers, strategy.pipeline)
+    interleaved = (strategy.pipeline - 1) / strategy.interleave * (strategy.interleave > 1)
+    microbatches = job.batch / (strategy.replicas * strategy.microbatch)
+    under_way: Any = np.minimum(microbatches, strategy.pipeline + interleaved)
+    # The last norm and the output layer: of GPT, 4bsh/t (1 + V/h).
+    model = job.transformer
+    width = model.hidden / outside_ranks(job, strategy) + model.vocabulary / strategy.tensor
+    logits = LOGITS_ACTIVATIONS * tokens_of(model, strategy) * width
+    of_layers = layers * under_way * layer_activations(job, strategy)
+    return of_layers + (strategy.pipeline == 1) * logits
+
+
+def layer_activations(job: Job, strategy: Strategy) -> Numbers:
+    """Bytes of a layer's stored activations on a GPU: of GPT, bsh/t (34 + 5as/h).
+
+    Inside of tensor parallelism: queries, keys, values, attention's result; the feed-forward
+    block's input to its activation function, and the output; tokens at experts. With selective
+    recomputation, latent attention stores its narrower states (arXiv 2412.19437, section 3.2.3).
+    """
+    model, tokens = job.transformer, tokens_of(job.transformer, strategy)
+    outside = model.hidden / outside_ranks(job, strategy)
+    if job.recomputation is Recomputation.FULL:
+        return INPUT_ACTIVATIONS * tokens * outside
+    is_selective = job.recomputation is Recomputation.SELECTIVE
+    width = model.narrow_width if is_selective else model.query_width + model.key_value_width
+    width += model.value_width
+    width += (3 if model.gated else 2) * model.active_width + model.visits * model.hidden
+    stored = job.stored_bytes * width
+    if job.recomputation is Recomputation.NONE and not job.fused_attention:
+        stored += SCORE_ACTIVATIONS * model.heads * model.sequence
+    return tokens * (OTHER_ACTIVATIONS * outside + stored / strategy.tensor)

@@ -158,63 +158,48 @@ def reduced(
             f"{MOST_PASSES} are possible"
         )
     executed = replace(job, overlap_experts=False, sharding=job.sharding if wanted.zero else 1)
-    small = _Reduction(executed, full, strategy, fewer / microbatches, wanted.layers)
-    changes = [*_changes(job, full, small, microbatches, fewer)]
+    small = _reduced(executed, full, strategy, microbatches, fewer, wanted.layers)
+    changes = [*_changes(job, full, small, microbatches)]
     if not wanted.zero:
         changes.append(Change("ZeRO's stage", job.sharding, 0))
-    return replace(small.iteration(fewer), changes=tuple(changes))
+    return replace(small, changes=tuple(changes))
 
 
-@dataclass(frozen=True)
-class _Reduction:
-    """The full iteration's strategy, the reduced one's, and the share of microbatches that is kept.
-
-    `layers` is the number of a chunk's layers that are executed.
-    """
-
-    job: Job
-    full: Strategy
-    strategy: Strategy
-    part: float
-    layers: int
-
-    def iteration(self, microbatches: int) -> ReducedIteration:
-        """The reduced iteration."""
-        job, full, fewer = self.job, self.full, self.strategy
-        model, full_again = job.transformer, job.recomputation is Recomputation.FULL
-        shared, held = layer.weight_bytes(model, full)
-        size, gathered = layer.activation_bytes(model, full), layer.context_bytes(model, full)
-        tensor = self.merged * _same_bytes(size, full.tensor, fewer.tensor)
-        once = job.gradient_width * (1.0 if job.shares_gradients else self.part)
-        at_experts = model.expert_layers / model.layers * layer.expert_bytes(job, full)
-        forward = layer.forward_s(job, full)
-        again = forward if full_again else 0.0
-        return ReducedIteration(
-            strategy=fewer,
-            microbatches=microbatches,
-            layers=self.layers,
-            forward_s=self.merged * forward,
-            again_s=self.merged * again,
-            backward_s=self.merged * (layer.layer_s(job, full) - forward - again),
-            logits_s=layer.logits_s(job, full),
-            optimizer_s=self.part * optimizer_s(job, full),
-            tensor_bytes=tensor,
-            feed_forward_bytes=model.split_feed_forward * tensor,
-            context_bytes=self.merged * _same_bytes(gathered, full.context, fewer.context),
-            hop_bytes=size / full.tensor,
-            expert_bytes=self.merged * _same_bytes(at_experts, full.expert, fewer.expert),
-            gradient_bytes=once * _same_bytes(shared, full.data, fewer.data),
-            expert_gradient_bytes=once * _same_bytes(held, full.copies, fewer.copies),
-            weights_part=(1.0 if job.shares_weights else self.part) / once,
-            sharding=job.sharding,
-            overlap=job.overlap,
-        )
-
-    @property
-    def merged(self) -> float:
-        """The number of layers that each executed layer stands for."""
-        stage = stage_layers(self.job.transformer.layers, self.full.pipeline)
-        return float(stage / (self.layers * self.strategy.interleave))
+def _reduced(
+    job: Job, full: Strategy, strategy: Strategy, microbatches: int, fewer: int, layers: int
+) -> ReducedIteration:
+    """Reduce to the degrees of `strategy`, `fewer` microbatches and `layers` of a chunk."""
+    model, part = job.transformer, fewer / microbatches
+    # The layers that each executed one stands for.
+    stage = stage_layers(model.layers, full.pipeline)
+    merged = float(stage / (layers * strategy.interleave))
+    shared, held = layer.weight_bytes(model, full)
+    size, gathered = layer.activation_bytes(model, full), layer.context_bytes(model, full)
+    tensor = merged * _same_bytes(size, full.tensor, strategy.tensor)
+    once = job.gradient_width * (1.0 if job.shares_gradients else part)
+    at_experts = model.expert_layers / model.layers * layer.expert_bytes(job, full)
+    forward = layer.forward_s(job, full)
+    again = forward if job.recomputation is Recomputation.FULL else 0.0
+    return ReducedIteration(
+        strategy=strategy,
+        microbatches=fewer,
+        layers=layers,
+        forward_s=merged * forward,
+        again_s=merged * again,
+        backward_s=merged * (layer.layer_s(job, full) - forward - again),
+        logits_s=layer.logits_s(job, full),
+        optimizer_s=part * optimizer_s(job, full),
+        tensor_bytes=tensor,
+        feed_forward_bytes=model.split_feed_forward * tensor,
+        context_bytes=merged * _same_bytes(gathered, full.context, strategy.context),
+        hop_bytes=size / full.tensor,
+        expert_bytes=merged * _same_bytes(at_experts, full.expert, strategy.expert),
+        gradient_bytes=once * _same_bytes(shared, full.data, strategy.data),
+        expert_gradient_bytes=once * _same_bytes(held, full.copies, strategy.copies),
+        weights_part=(1.0 if job.shares_weights else part) / once,
+        sharding=job.sharding,
+        overlap=job.overlap,
+    )
 
 
 def _to_others(size: float, ranks: int) -> float:
@@ -322,19 +307,19 @@ def _microbatches(full: Strategy, strategy: Strategy, microbatches: int) -> int:
 
 
 def _changes(
-    job: Job, full: Strategy, small: _Reduction, before: int, after: int
+    job: Job, full: Strategy, small: ReducedIteration, microbatches: int
 ) -> Iterator[Change]:
     """Yield the numbers that differ from the full iteration, and the bubble's share."""
-    strategy = small.strategy
+    strategy, fewer = small.strategy, small.microbatches
     chunk = stage_layers(job.transformer.layers, full.pipeline) / full.interleave
-    yield Change("gpus", job.cluster.gpus, strategy.tensor * strategy.pipeline * strategy.data)
+    yield Change("gpus", job.cluster.gpus, small.gpus)
     for degree in DEGREES:
         yield Change(degree, getattr(full, degree), getattr(strategy, degree))
     # All-to-alls have no other microbatch's pass beside them.
     yield Change("overlap of experts", job.overlap_experts, 0)
-    yield Change("microbatches", before, after)
+    yield Change("microbatches", microbatches, fewer)
     yield Change("layers of a chunk", chunk, small.layers)
-    yield Change("bubble", _bubble(full, before), _bubble(strategy, after))
+    yield Change("bubble", _bubble(full, microbatches), _bubble(strategy, fewer))
 
 
 def reduction_in_words(changes: Iterable[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from model.fabric.spec import FabricKind
 from model.training.iteration import Evaluation, evaluate, iteration
 from model.training.job import Job
-from model.training.memory import memory_bytes
+from model.training.layer import memory_bytes
 from model.training.strategy import ANY, Wish, strategies
 from model.training.transformer import Recomputation
 
@@ -41,15 +41,11 @@ CHOICES: dict[Freedom, tuple[Any, ...]] = {
     Freedom.OVERLAP_EXPERTS: (False, True),
     Freedom.OFFLOAD: (False, True),
 }
-
-
 # Fields without influence on the strategies that are possible.
 SAME: dict[str, Any] = {
-    "recomputation": Recomputation.NONE,
-    "sharding": 1,
-    "overlap": False,
-    "overlap_experts": False,
-    "offload": False,
+    one.field: choices[0]
+    for one, choices in CHOICES.items()
+    if one is not Freedom.SEQUENCE_PARALLEL
 }
 
 

@@ -58,16 +58,12 @@ def stage_order(stage: int, stages: int, microbatches: int, interleave: int = 1)
     """
     forward = list(_passes(True, stages, microbatches, interleave))
     backward = list(_passes(False, stages, microbatches, interleave))
-    first = min(_warm_up(stage, stages, interleave), len(forward))
+    warm_up = stages - stage - 1
+    if interleave > 1:
+        warm_up = 2 * warm_up + (interleave - 1) * stages
+    first = min(warm_up, len(forward))
     in_turn = zip(forward[first:], backward, strict=False)
     return [*forward[:first], *chain(*in_turn), *backward[len(forward) - first :]]
-
-
-def _warm_up(stage: int, stages: int, interleave: int) -> int:
-    """The number of forward passes before the first backward pass."""
-    if interleave == 1:
-        return stages - stage - 1
-    return 2 * (stages - stage - 1) + (interleave - 1) * stages
 
 
 def _passes(forward: bool, stages: int, microbatches: int, interleave: int) -> Iterator[Pass]:
@@ -114,11 +110,8 @@ class IterationSteps(WorkSteps):
             of_it = self.dimensions == DIMENSIONS.index(dimension)
             sent, asked = int(self.transfers.size_bytes[of_it].sum()), scale * real_bytes
             if sent < asked * (1 - ROUNDING):
-                what = (
-                    f"{dimension}-parallel ranks send {sent} bytes, fewer than the {asked:.0f} "
-                    "required"
-                )
-                raise ScheduleError(what)
+                what = f"send {sent} bytes, fewer than the {asked:.0f} required"
+                raise ScheduleError(f"{dimension}-parallel ranks {what}")
 
 
 def _check_uses(transfers: Transfers, later: Ints, earlier: Ints) -> None:

@@ -6,6 +6,7 @@ rail between domains (hierarchical collectives, rail-only paper, section III).
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Traffic:
         """The number of ordered pairs of GPUs."""
         return self.gpus * (self.gpus - 1)
 
-    @property
+    @cached_property
     def every(self) -> Flows:
         """The flows of all dimensions."""
         return joined(*self.flows.values())
@@ -65,23 +66,22 @@ class Traffic:
 
     def hb_bytes(self) -> float:
         """Bytes between GPUs of the same domain."""
-        flows = self.every
-        return float(flows.bytes[self._same_domain(flows)].sum())
+        return float(self.every.bytes[~self._crosses_domains].sum())
 
     def nic_bytes(self) -> float:
         """Bytes between GPUs of different domains."""
-        flows = self.every
-        return float(flows.bytes[~self._same_domain(flows)].sum())
+        return float(self.every.bytes[self._crosses_domains].sum())
 
     def cross_rail_bytes(self) -> float:
         """Bytes between GPUs of different domains and different rails."""
-        flows = self.every
-        ends = (flows.source % self.domain_size, flows.destination % self.domain_size)
-        return float(flows.bytes[~self._same_domain(flows) & (ends[0] != ends[1])].sum())
+        flows, size = self.every, self.domain_size
+        crosses_rails = flows.source % size != flows.destination % size
+        return float(flows.bytes[self._crosses_domains & crosses_rails].sum())
 
-    def _same_domain(self, flows: Flows) -> Bools:
-        size = self.domain_size
-        return np.asarray(flows.source // size == flows.destination // size)
+    @property
+    def _crosses_domains(self) -> Bools:
+        flows, size = self.every, self.domain_size
+        return np.not_equal(flows.source // size, flows.destination // size)
 
     def matrix(self, block: int = 1, first: int | None = None) -> Floats:
         """Bytes from row to column; `block` GPUs that follow one another share a row.
@@ -235,10 +235,7 @@ def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -
     if model.experts is None:
         return _NOTHING
     groups = grid.groups().reshape(-1, ranks)
-    here, there = (
-        np.broadcast_to(one, (len(groups), ranks, ranks)).ravel()
-        for one in (groups[:, :, None], groups[:, None, :])
-    )
+    here, there = np.repeat(groups, ranks), np.tile(groups, ranks).ravel()
     of_layer = layer.PASS_ALL_TO_ALLS * layer.passes(job)
     count = of_layer * model.expert_layers / strategy.pipeline * microbatches
     each = count * float(layer.expert_bytes(job, strategy)) / ranks

@@ -8,10 +8,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-# The feed-forward block of a GPT is as many times as wide as its hidden state.
-GPT_WIDTH = 4
-CACHE_BYTES = 2
-
 
 class Recomputation(StrEnum):
     """The activations that the backward pass computes again instead of storing them."""
@@ -131,7 +127,7 @@ class Transformer:
         width = self.key_value_width
         if self.latent:
             width = self.latent.key_value_rank + self.latent.rotary_size
-        return CACHE_BYTES * self.layers * width
+        return 2 * self.layers * width
 
     @property
     def active_width(self) -> float:
@@ -163,7 +159,8 @@ class Transformer:
     def block_parameters(self) -> float:
         """Parameters of all layers, without experts."""
         norms = (4 if self.biases else 2) * self.hidden
-        total = self.layers * (self._attention_weights + self._attention_biases + norms)
+        biases = self.query_width + self.key_value_width + self.hidden if self.biases else 0.0
+        total = self.layers * (self._attention_weights + biases + norms)
         total += (self.layers - self.expert_layers) * self._block(self._feed_forward)
         if self.experts:
             router = self.experts.count * self.hidden
@@ -226,7 +223,10 @@ class Transformer:
 
         The padding of experts whose capacity is above 1 is computed, but nobody needs it.
         """
-        return self._without_padding.computed_flops(batch)
+        if self.experts is None:
+            return self.computed_flops(batch)
+        experts = replace(self.experts, capacity=min(1.0, self.experts.capacity))
+        return replace(self, experts=experts).computed_flops(batch)
 
     def computed_flops(self, batch: float) -> float:
         """FLOPs that an iteration computes once: three times a forward pass, and the logits."""
@@ -252,7 +252,7 @@ class Transformer:
 
     @property
     def _feed_forward(self) -> int:
-        return self.feed_forward or GPT_WIDTH * self.hidden
+        return self.feed_forward or 4 * self.hidden
 
     @property
     def _expert_width(self) -> int:
@@ -278,12 +278,6 @@ class Transformer:
         heads = self.heads * (latent.plain_size + latent.value_size)
         return latent.query_rank * self.query_width + latent.key_value_rank * heads
 
-    @property
-    def _attention_biases(self) -> float:
-        if not self.biases:
-            return 0.0
-        return self.query_width + self.key_value_width + self.hidden
-
     def _block(self, width: int) -> float:
         """Parameters of a feed-forward block."""
         biases = (self._matrices - 1) * width + self.hidden if self.biases else 0
@@ -293,10 +287,3 @@ class Transformer:
         """The mean over layers of what a dense layer has, and what an expert layer has."""
         share = self.expert_layers / self.layers
         return (1 - share) * dense + share * expert
-
-    @property
-    def _without_padding(self) -> "Transformer":
-        if self.experts is None:
-            return self
-        capacity = min(1.0, self.experts.capacity)
-        return replace(self, experts=replace(self.experts, capacity=capacity))

@@ -92,13 +92,11 @@ class _CraftedPackets(Framing):
         return QueuePairs(roce=CRAFTED).forth(size_bytes) - IMMEDIATE_BYTES
 
 
-# By the agents' protocol (`traffic_gen/agents/agent.py`): beside the header a transfer's
-# confirmation, and its ready-to-receive message; the rank of the sender when a connection opens.
-AGENTS = Framing(header=TRANSFER_HEADER_BYTES, confirmation=4, ready=4, opening=4 + SYN_BYTES)
-# iperf3 has a second connection for cookies, parameters and results: up to 3 kB of JSON each way.
-IPERF3 = Framing(opening=4096, answer=4096)
 FRAMINGS = {
-    Generator.AGENT: AGENTS,
-    Generator.IPERF3: IPERF3,
+    # By the protocol in `traffic_gen/agents/agent.py`: beside the header a transfer's confirmation,
+    # and its ready-to-receive message; the rank of the sender when a connection opens.
+    Generator.AGENT: Framing(TRANSFER_HEADER_BYTES, confirmation=4, ready=4, opening=4 + SYN_BYTES),
+    # It has a second connection for cookies, parameters and results: up to 3 kB of JSON each way.
+    Generator.IPERF3: Framing(opening=4096, answer=4096),
     Generator.SCAPY: _CraftedPackets(opening=0, answer=0),
 }

@@ -107,19 +107,6 @@ class RequestSteps(WorkSteps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_arrivals()
-
-    def _of_parts(self, parts: Parts) -> dict[str, Any]:
-        return {"request": self.request[parts.whole]}
-
-    def latencies_s(self, end_s: Floats) -> Floats:
-        """Return the latency of each request in seconds, by the end of each step."""
-        last_s = np.zeros(len(self.arrival_ns))
-        np.maximum.at(last_s, self.request, end_s)
-        return last_s - self.arrival_ns / 1e9
-
-    def _check_arrivals(self) -> None:
-        """Show that requests arrive at their times, and that their transfers wait for that."""
         transfers, arrives = self.transfers, self.transfers.is_compute
         if not np.isin(np.arange(len(self.arrival_ns)), self.request[~arrives]).all():
             raise ScheduleError("a request has no transfer")
@@ -130,6 +117,15 @@ class RequestSteps(WorkSteps):
         own = arrives[earlier] & (self.request[later] == self.request[earlier])
         if (np.bincount(later[own], minlength=len(transfers))[~arrives] != 1).any():
             raise ScheduleError("a transfer does not wait for the arrival of its request")
+
+    def _of_parts(self, parts: Parts) -> dict[str, Any]:
+        return {"request": self.request[parts.whole]}
+
+    def latencies_s(self, end_s: Floats) -> Floats:
+        """Return the latency of each request in seconds, by the end of each step."""
+        last_s = np.zeros(len(self.arrival_ns))
+        np.maximum.at(last_s, self.request, end_s)
+        return last_s - self.arrival_ns / 1e9
 
 
 def fingerprint(transfers: Transfers, *names: object) -> str:

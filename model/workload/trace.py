@@ -130,12 +130,35 @@ class Trace:
 
     @cached_property
     def order(self) -> Sequence[int]:
-        """All nodes, each after its dependencies; raises `Contradiction` for a cycle.
+        """All nodes, each after its dependencies (Kahn, 1962); raises `Contradiction` for a cycle.
 
         A receive depends on its send, too, and a collective operation on the dependencies of all
         its ranks: its nodes follow each other.
         """
-        return _order(self)
+        earlier, later = self.dependencies()
+        missing = np.bincount(later, minlength=len(self))
+        waits = Rows.grouped(later, earlier, len(self))
+        followers, starts = waits.values.tolist(), waits.starts.tolist()
+        nodes = np.flatnonzero(self.operation != NONE)
+        members = list(Rows.grouped(nodes, self.operation[nodes], len(self.operations)).lists())
+        operation, absent = self.operation.tolist(), [len(of_one) for of_one in members]
+        left = missing.tolist()
+        ready, ordered = np.flatnonzero(missing == 0).tolist(), list[int]()
+        for node in ready:
+            ended: Sequence[int] = (node,)
+            if (number := operation[node]) != NONE:
+                absent[number] -= 1
+                ended = () if absent[number] else members[number]
+            ordered += ended
+            for done in ended:
+                for later_node in followers[starts[done] : starts[done + 1]]:
+                    left[later_node] -= 1
+                    if not left[later_node]:
+                        ready.append(later_node)
+        if len(ordered) < len(left):
+            node = min(set(range(len(left))) - set(ordered))
+            raise Contradiction(node, "is in a dependency cycle, or depends on one")
+        return ordered
 
 
 def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
@@ -174,42 +197,6 @@ def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
     if kind[node] == NodeKind.SEND:
         raise Contradiction(node, f"send of rank {here} to rank {there} has no receive")
     raise Contradiction(node, f"receive of rank {here} from rank {there} has no send")
-
-
-def _order(trace: Trace) -> list[int]:
-    """Order the nodes (Kahn, 1962)."""
-    waits, missing = _waits(trace)
-    followers, starts = waits.values.tolist(), waits.starts.tolist()
-    members, operation = _members(trace), trace.operation.tolist()
-    left, absent = missing.tolist(), [len(nodes) for nodes in members]
-    ready, ordered = np.flatnonzero(missing == 0).tolist(), list[int]()
-    for node in ready:
-        ended: Sequence[int] = (node,)
-        if (number := operation[node]) != NONE:
-            absent[number] -= 1
-            ended = () if absent[number] else members[number]
-        ordered += ended
-        for done in ended:
-            for later in followers[starts[done] : starts[done + 1]]:
-                left[later] -= 1
-                if not left[later]:
-                    ready.append(later)
-    if len(ordered) < len(left):
-        node = min(set(range(len(left))) - set(ordered))
-        raise Contradiction(node, "is in a dependency cycle, or depends on one")
-    return ordered
-
-
-def _members(trace: Trace) -> list[tuple[int, ...]]:
-    """Return the nodes of each operation."""
-    nodes = np.flatnonzero(trace.operation != NONE)
-    return list(Rows.grouped(nodes, trace.operation[nodes], len(trace.operations)).lists())
-
-
-def _waits(trace: Trace) -> tuple[Rows, Ints]:
-    """Return the nodes that depend on each node, and the number of dependencies of each node."""
-    earlier, later = trace.dependencies()
-    return Rows.grouped(later, earlier, len(trace)), np.bincount(later, minlength=len(trace))
 
 
 def trace_of(transfers: Transfers, ranks: int) -> Trace:

@@ -20,11 +20,13 @@ from model.training.layer import (
     context_bytes,
     forward_s,
     gpu_parameters,
+    held_parameters,
+    layer_activations,
     layer_s,
     logits_s,
+    memory_bytes,
     optimized_parameters,
 )
-from model.training.memory import held_parameters, layer_activations, memory_bytes
 from model.training.search import Freedom, best
 from model.training.strategy import (
     ANY,

@@ -119,23 +119,21 @@ class Collective(StrEnum):
     @property
     def has_root(self) -> bool:
         """Whether one of the ranks, the root, has a part of its own."""
-        return self in ROOTED
+        rooted = {Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER}
+        return self in rooted
 
     @property
     def reduces(self) -> bool:
         """Whether contributions of several ranks are summed."""
-        return self in REDUCING
+        return self in {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE}
 
     @property
     def has_shards(self) -> bool:
         """Whether the data has a part for each rank, instead of being one buffer."""
-        return self in SHARDED
+        of_all = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL}
+        return self in of_all | {Collective.GATHER, Collective.SCATTER}
 
 
-ROOTED = {Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER}
-REDUCING = {Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE}
-SHARDED = {Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL}
-SHARDED |= {Collective.GATHER, Collective.SCATTER}
 # The rank that has the data of a Broadcast or Scatter, or receives those of a Reduce or Gather.
 ROOT = 0
 

@@ -1,10 +1,10 @@
 """Transfers of a schedule as columns: arrays, which handle a million transfers in no time."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import count, pairwise
-from typing import overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,8 +119,9 @@ class Rows:
 
     def picked(self, which: Ints) -> "Rows":
         """Return these rows, in this order."""
-        starts = starts_of(self.lengths[which])
-        shifts = np.repeat(self.starts[which] - starts[:-1], np.diff(starts))
+        begins = self.starts[which]
+        starts = starts_of(self.starts[which + 1] - begins)
+        shifts = np.repeat(begins - starts[:-1], np.diff(starts))
         return Rows(self.values[shifts + np.arange(len(shifts))], starts)
 
     def sums(self, weights: Ints) -> Ints:
@@ -148,8 +149,7 @@ def occurrences(keys: Ints) -> Ints:
     return numbers
 
 
-@dataclass(frozen=True, eq=False)
-class Levels:
+class Levels(NamedTuple):
     """Transfers by their level: one more than the highest level of what they wait for, or 0.
 
     `order` has the transfers, those of level n from `bounds[n]` to `bounds[n + 1]`; `waits` has the
@@ -159,21 +159,6 @@ class Levels:
     order: Ints
     bounds: Ints
     waits: Rows
-
-    @classmethod
-    def of(cls, waits: Rows) -> "Levels":
-        """Build from what each transfer waits for: transfers of lower numbers."""
-        level = [0] * len(waits.lengths)
-        # Of an array's memory, numbers are taken one by one: a list of all takes twice the time.
-        for later, earlier in zip(waits.row.data, waits.values.data, strict=True):
-            if level[later] <= level[earlier]:
-                level[later] = level[earlier] + 1
-        levels = np.array(level, np.int64)
-        order = np.argsort(levels, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        placed = waits.picked(order)
-        return cls(order, starts_of(np.bincount(levels)), Rows(place[placed.values], placed.starts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,17 +199,12 @@ class Transfers(Sequence[Transfer]):
         """Put the transfers of all parts one after the other; their numbers must fit already."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            source=np.concatenate([part.source for part in parts]),
-            destination=np.concatenate([part.destination for part in parts]),
-            size_bytes=np.concatenate([part.size_bytes for part in parts]),
-            chunks=Rows.joined([part.chunks for part in parts]),
-            after=Rows.joined([part.after for part in parts]),
-            ready=np.concatenate([part.ready for part in parts]),
-            reduce=np.concatenate([part.reduce for part in parts]),
-            compute_ns=np.concatenate([part.compute_ns for part in parts]),
-            lane=np.concatenate([part.lane for part in parts]),
-        )
+        columns: dict[str, Any] = {}
+        for column in fields(cls):
+            values = [getattr(part, column.name) for part in parts]
+            is_rows = isinstance(values[0], Rows)
+            columns[column.name] = Rows.joined(values) if is_rows else np.concatenate(values)
+        return cls(**columns)
 
     def placed(self, ranks: Ints, first: int, first_chunk: int) -> "Transfers":
         """Return these transfers between other ranks, numbered from `first` and `first_chunk`."""
@@ -279,8 +259,6 @@ class Transfers(Sequence[Transfer]):
         """Return all dependencies as pairs, earlier and later, and whether each is a rendezvous."""
         after, meets = self.after, np.flatnonzero(self.ready != NONE)
         meeting = np.arange(len(after.values) + len(meets)) >= len(after.values)
-        if not len(meets):
-            return after.values, after.row, meeting
         earlier = np.concatenate([after.values, self.ready[meets]])
         return earlier, np.concatenate([after.row, meets]), meeting
 
@@ -292,8 +270,19 @@ class Transfers(Sequence[Transfer]):
 
     @cached_property
     def levels(self) -> Levels:
-        """The transfers by their level in `waits`."""
-        return Levels.of(self.waits)
+        """The transfers by their level in `waits`, which are transfers of lower numbers."""
+        waits, level = self.waits, [0] * len(self)
+        # Of an array's memory, numbers are taken one by one: a list of all takes twice the time.
+        for later, earlier in zip(waits.row.data, waits.values.data, strict=True):
+            if level[later] <= level[earlier]:
+                level[later] = level[earlier] + 1
+        levels = np.array(level, np.int64)
+        order = np.argsort(levels, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        placed = waits.picked(order)
+        bounds = starts_of(np.bincount(levels))
+        return Levels(order, bounds, Rows(place[placed.values], placed.starts))
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
         """Yield all arrays that make up the transfers; without lanes if all use the first one."""

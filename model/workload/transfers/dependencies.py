@@ -30,7 +30,10 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
     A chain: transfers of one sender, each of which depends on the one before.
     """
     chain, place = _chains(transfers)
-    number = _numbers_at_sender(transfers, chain)
+    # The number of each transfer's chain among those of its sender, from 0.
+    heads, number = np.flatnonzero(chain == np.arange(len(chain))), np.zeros_like(chain)
+    number[heads] = occurrences(transfers.source[heads])
+    number = number[chain]
     after, count = transfers.after, len(transfers)
     received = transfers.destination[after.values] == transfers.source[after.row]
     waiting, delivery = after.row[received], after.values[received]
@@ -43,14 +46,6 @@ def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools
     first = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
     known: Bools = (keys[first] == wanted) & (places[first] <= place[later])
     return known
-
-
-def _numbers_at_sender(transfers: Transfers, chain: Ints) -> Ints:
-    """The number of each transfer's chain among those of its sender, from 0."""
-    heads = np.flatnonzero(chain == np.arange(len(chain)))
-    number = np.zeros(len(transfers), np.int64)
-    number[heads] = occurrences(transfers.source[heads])
-    return number[chain]
 
 
 def _chains(transfers: Transfers) -> tuple[Ints, Ints]:

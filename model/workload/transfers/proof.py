@@ -178,11 +178,17 @@ def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -
     An event reads or writes a version of a cell. Initial versions are written before all moves;
     wanted cells are read after them.
     """
-    known, made = len(initial), len(initial) + len(transfers.chunks.values)
+    moves = transfers.chunks
+    known, made = len(initial), len(initial) + len(moves.values)
     count = made + len(wanted)
     # A cell, a version, and whether it is read, in one number: numpy sorts plain numbers fastest.
     bits = (2 * count).bit_length()
-    events = _events(transfers, chunks, initial, wanted) << bits
+    written, read = (
+        ranks[moves.row] * chunks + moves.values
+        for ranks in (transfers.destination, transfers.source)
+    )
+    # All writes, in the order of versions, and all reads.
+    events = np.concatenate([initial, written, read, wanted]) << bits
     # Views of the events: `+=` changes these.
     writes, reads = np.split(events, [made])
     writes += np.arange(0, 2 * made, 2)
@@ -193,16 +199,6 @@ def history_of(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -
     return History(
         transfers, initial, moved[::2].copy(), moved[1::2].copy(), last=asked[1::2].copy()
     )
-
-
-def _events(transfers: Transfers, chunks: int, initial: Ints, wanted: Ints) -> Ints:
-    """Return the cells of all writes, in the order of versions, and of all reads."""
-    moves = transfers.chunks
-    written, read = (
-        ranks[moves.row] * chunks + moves.values
-        for ranks in (transfers.destination, transfers.source)
-    )
-    return np.concatenate([initial, written, read, wanted])
 
 
 def _versions_before(events: Ints, bits: int, count: int) -> Ints:
@@ -256,7 +252,11 @@ class Contents:
         self._set_made = self.set_of[len(holder) :]
         # The number of sets after each batch of independent moves.
         self._ends = [gpus]
-        self._follow()
+        for begin, end in self._batches():
+            self._set_made[begin:end] = self.set_of[history.reads[begin:end]]
+            moves = begin + np.flatnonzero(history.added[begin:end])
+            if len(moves):
+                self._add(moves)
         self.twice = self._first_overlap()
 
     def bits(self, number: int) -> int:
@@ -269,15 +269,6 @@ class Contents:
             else:
                 waiting.extend(self._parts[:, number].tolist())
         return mask
-
-    def _follow(self) -> None:
-        """Compute the sets of all versions, many independent moves at a time."""
-        history = self._history
-        for begin, end in self._batches():
-            self._set_made[begin:end] = self.set_of[history.reads[begin:end]]
-            moves = begin + np.flatnonzero(history.added[begin:end])
-            if len(moves):
-                self._add(moves)
 
     def _batches(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of moves that do not depend on each other."""
