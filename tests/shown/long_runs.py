@@ -16,8 +16,8 @@ from tests.shown.checks import How, checks
 from tests.shown.pages import OWN, ROOT, TABLE
 
 RECORDS = ROOT / "docs" / "reference" / "long_runs.csv"
-HEADER = f"{TABLE} min:s | commit | machine |"
-RULE = "|---|---|---|---|---|"
+HEADER = f"{TABLE} min:s | commit | date | machine |"
+RULE = "|---|---|---|---|---|---|"
 CHANGED = "code changed since"
 NOT_YET = "Not executed yet:"
 
@@ -152,7 +152,7 @@ def _row(run: LongRun, record: Record, machine: str) -> str:
         outcome += f"; {CHANGED}"
     minutes, seconds = divmod(round(float(record.duration_s)), 60)
     time = f"{minutes}:{seconds:02d}"
-    cells = (command, outcome, time, f"`{record.commit}`", machine)
+    cells = (command, outcome, time, f"`{record.commit}`", record.date, machine)
     return f"| {' | '.join(cells)} |"
 
 
