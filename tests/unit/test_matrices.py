@@ -76,6 +76,16 @@ def test_every_algorithm_delivers_any_matrix(algorithm: str, drawn: tuple[Shape,
 
 
 @given(ALGORITHM, SHAPES, SKEWS, st.integers(1, 1_000_000))
+def test_no_transfer_has_more_than_the_largest(
+    algorithm: str, shape: Shape, skew: Skew, size: int
+) -> None:
+    """A GPU that forwards sends the data of several pairs at once."""
+    task = SizedCollective(Collective.ALL_TO_ALL, algorithm, shape, size, matrix=skew)
+    rounded = task.job_grid.gpus * 4 * ELEMENT_BYTES
+    assert task.transfers().size_bytes.max() <= task.largest_bytes + rounded
+
+
+@given(ALGORITHM, SHAPES, SKEWS, st.integers(1, 1_000_000))
 def test_every_algorithm_delivers_every_preset(
     algorithm: str, shape: Shape, skew: Skew, size: int
 ) -> None:

@@ -167,10 +167,11 @@ class SizedCollective(Task):
 
     @property
     def largest_bytes(self) -> float:
-        """The most real bytes that one transfer may have."""
-        if isinstance(self.matrix, Given):
-            return max(self.size_bytes, *map(max, self.matrix.rows))
-        return self.size_bytes
+        """The most real bytes that one transfer may have: all that one GPU sends, or receives."""
+        if self.matrix is None:
+            return self.size_bytes
+        shares = [self.matrix.shares(group.grid) for group in self.groups]
+        return self.size_bytes * max(one.sum(axis=axis).max() for one in shares for axis in (0, 1))
 
     def scaled_bytes(self, size_scale: float = 1.0) -> int:
         """Return the size at a scale: whole bytes, at least 1."""
