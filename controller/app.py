@@ -22,7 +22,6 @@ from controller.reconciler import Clock, Reconciler
 from controller.southbound import openflow
 from controller.southbound.host_routes import HostRoutes
 from controller.southbound.openflow import SwitchSession
-from linux.processes.threads import real_time
 from model.fabric.topology import Link, Topology
 
 Handler = Callable[..., None]
@@ -188,9 +187,7 @@ class RailbedController(RyuApp):  # type: ignore[misc]
 
     @fatal_errors
     def _reconcile(self) -> None:
-        # A fabric's controller has a machine of its own: it does not wait for agents.
-        with real_time():
-            self.reconciler.run()
+        self.reconciler.run()
 
     @handles(ofp_event.EventOFPBarrierReply, *CONNECTED)
     def on_barrier(self, event: Any) -> None:
