@@ -233,7 +233,8 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, EmulationError) or getattr(error, "errno", None) in OF_THE_MACHINE:
+        of_machine = isinstance(error, OSError) and error.errno in OF_THE_MACHINE
+        if of_machine or isinstance(error, EmulationError):
             cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
             _record(folder, cause)
             # The virtual clock's machine ends with its folders: outside, the copy is named.

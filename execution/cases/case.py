@@ -161,11 +161,9 @@ class Measuring:
                 before=seeding(self.scenario.machine_seed, name, fabric.topology),
             )
             with observing(fabric, place, beside_agents=others) as observer, closing(under_way):
-                for repeat in self._kept(name, under_way):
+                for repeat in self._kept(name, under_way, done):
                     pauses = observer.note(repeat)
                     done.add(repeat, disturbed=is_disturbed(pauses, topology.least_depth_s))
-                    if done.are_enough:
-                        break
         finally:
             after = fabric.bed.links.read_counters()
             self.folder.end_case(
@@ -196,11 +194,16 @@ class Measuring:
             self.scenario.thresholds,
         )
 
-    def _kept(self, name: str, under_way: Iterator[Repeat]) -> Iterator[Repeat]:
-        """Record and yield executions as they end, an incomplete one included."""
+    def _kept(self, name: str, under_way: Iterator[Repeat], done: Executions) -> Iterator[Repeat]:
+        """Record and yield executions as they end, until there are enough.
+
+        One that breaks comes before its error, also if it would be enough.
+        """
         try:
             for repeat in under_way:
                 yield self.keep(name, repeat)
+                if done.are_enough:
+                    return
         except Incomplete as broken:
             yield self.keep(name, broken.repeat)
             raise

@@ -1,16 +1,22 @@
 """How often a case is executed, and which executions count."""
 
 import random
+from collections.abc import Iterator
+from contextlib import nullcontext
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execution.cases.case import DISTURBED_ABOVE, Executions, are_enough, is_disturbed
+from execution.cases import case
+from execution.cases.case import DISTURBED_ABOVE, Executions, Measuring, are_enough, is_disturbed
+from model.errors import EmulationError
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import Repeat
 from results.verdicts.summary import median_interval
 from scenarios.scenario import AUTO, Repeats
+from traffic_gen.agents.client import Incomplete
 
 SECOND_NS = 10**9
 DEPTH_S = 0.01
@@ -52,6 +58,26 @@ def test_a_machine_that_disturbs_nothing_has_no_extra_executions() -> None:
 def test_a_disturbed_warmup_is_a_warmup() -> None:
     done = executions(Repeats(2, 2), [True, False, False])
     assert (len(done.all), done.numbers_disturbed) == (3, frozenset())
+
+
+def test_a_case_fails_also_if_the_execution_that_breaks_is_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = Repeat(0, False, 1.0, 0, 0, (), (), ())
+
+    def breaking(*_: object, **__: object) -> Iterator[Repeat]:
+        yield from ()
+        raise Incomplete(EmulationError("an agent died"), broken)
+
+    monkeypatch.setattr(case, "executions", breaking)
+    monkeypatch.setattr(case, "seeding", MagicMock())
+    monkeypatch.setattr(case, "observing", lambda *_, **__: nullcontext(MagicMock()))
+    monkeypatch.setattr(case, "is_disturbed", lambda *_: False)
+    folder = MagicMock()
+    measuring = Measuring(MagicMock(repeats=Repeats(1, 1)), folder, MagicMock())
+    with pytest.raises(Incomplete, match="an agent died"):
+        measuring.measure("a", 1.0, MagicMock(), MagicMock(), warmup=0)
+    folder.add_repeat.assert_called_once_with("a", broken)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Stored runs and sweeps: damaged, of other versions, in order of their numbers."""
 
+import errno
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from model.sweep import CLOCK_VARIABLE
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.store import sweeps
-from results.store.crash import REPORT, report_bug
+from results.store.crash import REPORT, Bug, report_bug
 from results.store.runs import (
     DEFAULT_STORE,
     RunFolder,
@@ -90,15 +91,34 @@ def test_a_run_that_its_user_ends_is_interrupted(tmp_path: Path) -> None:
         read_result(folder.path)
 
 
+@pytest.mark.parametrize("error", [RuntimeError("of a library"), BrokenPipeError("of its socket")])
 def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr("execution.run.is_ending", lambda: True)
     folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
     with pytest.raises(KeyboardInterrupt), recording_early_end(folder):
-        raise RuntimeError("of a library")
+        raise error
     assert read_state(folder.path)["cause"] == "interrupted"
     assert not (folder.path / REPORT).exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), EmulationError),
+        (FileNotFoundError(errno.ENOENT, "No such file"), Bug),
+        (RuntimeError("a mistake"), Bug),
+    ],
+)
+def test_only_errors_that_the_machine_may_have_are_no_bugs(
+    tmp_path: Path, error: Exception, told: type[Exception]
+) -> None:
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    with pytest.raises(told), recording_early_end(folder):
+        raise error
+    assert str(error) in read_state(folder.path)["cause"]
+    assert (folder.path / REPORT).exists() is (told is Bug)
 
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])
