@@ -30,7 +30,7 @@ from model.prediction.network import (
     sums,
 )
 from model.routing.paths import Unreachable
-from model.workload.transfers.columns import NONE, Rows, Transfers
+from model.workload.transfers.columns import NONE, Transfers, starts_of
 
 # Events closer than this are one event: rounding, a part of the time, must not separate those that
 # are simultaneous. Where a nanosecond is much data, it is this part of a byte on the fastest link.
@@ -107,8 +107,9 @@ class Releases:
             first, last = _windows(transfers, net.window)
             earlier, later = np.append(earlier, first), np.append(later, last)
             travels, later_by = np.append(travels, first), np.append(later_by, np.ones(len(first)))
-        self.later, self._travels, self._by = later, travels, later_by
-        self._places = Rows.grouped(np.arange(len(earlier)), earlier, len(transfers))
+        order = np.argsort(earlier, kind="stable")
+        self.later, self._travels, self._by = later[order], travels[order], later_by[order]
+        self._starts = starts_of(np.bincount(earlier, minlength=len(transfers)))
         self.missing = np.bincount(later, minlength=len(transfers))
 
     def later_s(self, places: Ints, latency_s: Floats) -> Floats:
@@ -121,8 +122,11 @@ class Releases:
 
     def of(self, ended: Ints) -> tuple[Ints, Ints]:
         """Return the indices into `later` that ended transfers release, each with its transfer."""
-        places = self._places.picked(ended)
-        return places.values, ended[places.row]
+        begins = self._starts[ended]
+        counts = self._starts[ended + 1] - begins
+        ends = np.cumsum(counts)
+        places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
+        return places, np.repeat(ended, counts)
 
 
 def _windows(transfers: Transfers, window: int) -> tuple[Ints, Ints]:

@@ -171,7 +171,8 @@ class SizedCollective(Task):
         if self.matrix is None:
             return self.size_bytes
         shares = [self.matrix.shares(group.grid) for group in self.groups]
-        return self.size_bytes * max(one.sum(axis=axis).max() for one in shares for axis in (0, 1))
+        most = max(float(one.sum(axis=axis).max()) for one in shares for axis in (0, 1))
+        return self.size_bytes * most
 
     def scaled_bytes(self, size_scale: float = 1.0) -> int:
         """Return the size at a scale: whole bytes, at least 1."""
