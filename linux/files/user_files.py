@@ -32,15 +32,16 @@ def read_text(place: Path, most_bytes: int) -> str:
 def read_bytes(place: Path, most_bytes: int) -> bytes:
     """Return the content of a regular file; raise `Unreadable` for any other file.
 
-    The open file itself is asked for its kind, so a FIFO or a device is never read.
+    The open file itself is asked for its kind and size, so a FIFO, a device or a file that is too
+    large is never read.
     """
     try:
         with open(place, "rb", opener=_without_waiting) as file:
-            _require_regular(file)
-            content = file.read(most_bytes + 1)
+            is_too_large = _size_of_regular(file) > most_bytes
+            content = b"" if is_too_large else file.read(most_bytes + 1)
     except (OSError, ValueError) as error:
         raise Unreadable(_why(error)) from None
-    if len(content) > most_bytes:
+    if is_too_large or len(content) > most_bytes:
         raise Unreadable(f"is larger than {most_bytes / 2**20:g} MiB")
     return content
 
@@ -50,16 +51,18 @@ def _without_waiting(place: str, flags: int) -> int:
     return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def _require_regular(file: BinaryIO) -> None:
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+def _size_of_regular(file: BinaryIO) -> int:
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
         raise Unreadable("is not a regular file")
+    return status.st_size
 
 
 def require_regular(place: Path) -> None:
     """Raise `Unreadable` unless a file is regular; a FIFO or a device is not waited for."""
     try:
         with open(place, "rb", opener=_without_waiting) as file:
-            _require_regular(file)
+            _size_of_regular(file)
     except OSError as error:
         raise Unreadable(_why(error)) from None
 

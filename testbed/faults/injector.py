@@ -68,11 +68,11 @@ class FaultInjector:
         return next((ns for ns in self._link_faults.moments_ns if ns >= since_ns), since_ns)
 
     def break_link(self, link: Link, mode: FaultMode, rate_bps: int | None = None) -> Undo:
-        """Break a link, one way for what its lower node sends; `rate_bps` is the rate left."""
+        """Break a link: one way, its lower node's packets are lost; `rate_bps` is the rate left."""
         if mode in (FaultMode.DOWN, FaultMode.BLACKHOLE):
             return self._break_all([link], mode)
         if mode is FaultMode.BLACKHOLE_ONE_WAY:
-            return self._blackhole([link.lower])
+            return self.blackhole([link.lower])
         if rate_bps and not loses_links(mode):
             faults = self._link_faults
             return _broken(
@@ -80,6 +80,11 @@ class FaultInjector:
             )
         missing = "is not a fault mode of a link" if loses_links(mode) else "needs a rate"
         raise EmulationError(f"{link.name}: {mode} {missing}")
+
+    def blackhole(self, ends: Sequence[Port]) -> Undo:
+        """Drop all packets that these ends send; carrier stays."""
+        link_faults = self._link_faults
+        return _broken(lambda: link_faults.blackhole(ends), lambda: link_faults.end_blackhole(ends))
 
     def break_switch(self, name: str, mode: FaultMode) -> Undo:
         """Break all links of a rail, spine or HB switch at once, or kill the switch."""
@@ -130,11 +135,7 @@ class FaultInjector:
         faults = self._link_faults
         if mode is FaultMode.DOWN:
             return _broken(lambda: faults.set_down(links), lambda: faults.set_up(links))
-        return self._blackhole([port for link in links for port in (link.lower, link.upper)])
-
-    def _blackhole(self, ends: Sequence[Port]) -> Undo:
-        link_faults = self._link_faults
-        return _broken(lambda: link_faults.blackhole(ends), lambda: link_faults.end_blackhole(ends))
+        return self.blackhole([port for link in links for port in (link.lower, link.upper)])
 
     def _kill_switch(self, name: str) -> None:
         """Set the switch's links down, in a millisecond; then remove its bridge, which is slow.

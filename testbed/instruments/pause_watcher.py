@@ -3,7 +3,7 @@
     python pause_watcher.py CORE PERIOD_NS SHORTEST_NS
 
 A separate program, as threads of one process would wait for each other; standard library only. It
-runs ahead of all normal-priority processes, so none of our processes can prevent what delays it.
+runs ahead of all our other processes (the prober, as urgent, is brief), so none of them delays it.
 It writes records of two numbers, due and actual wake-up in nanoseconds, to standard output. Without
 a pause, an occasional record with two equal numbers confirms that it has watched until then.
 """
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 RECORD = struct.Struct("=qq")
 SIGN_OF_LIFE_NS = 50_000_000
-# Above all of normal priority and what Railbed runs in real time, below all other processes.
+# Above all of normal priority, the controller and faults; below all others in real time.
 PRIORITY = 2
 
 

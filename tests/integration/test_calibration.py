@@ -144,7 +144,7 @@ def test_a_link_that_carries_nothing_is_named() -> None:
     with fabric_up(small_spec(RAIL_ONLY), ProxyKind.PROCESS) as fabric:
         link = fabric.topology.link_by_name["d0g0--rail0"]
         faults = FaultInjector(fabric.bed)
-        undo = faults._blackhole([link.upper])
+        undo = faults.blackhole([link.upper])
         with (
             watching_pauses() as watch,
             pytest.raises(

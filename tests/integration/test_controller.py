@@ -281,7 +281,7 @@ def test_a_gray_failure_is_found_by_probes(fabric: Experiment, faults: FaultInje
     kinds = {link.kind: link for link in fabric.topology.links}
     for link, lower in product(kinds.values(), (True, False)):
         behind = fabric.bed.controller.journal_length()
-        undo = faults._blackhole([link.lower if lower else link.upper])
+        undo = faults.blackhole([link.lower if lower else link.upper])
         wait_until_installed(fabric, without_link(fabric, link))
         assert links_detected(fabric, "failed", behind)[link.name] == "probes"
         all_pairs_work(fabric)

@@ -120,7 +120,7 @@ def test_a_one_way_blackhole_passes_the_other_way(
 ) -> None:
     link = link_of_kind(fabric, kind)
     if from_above:
-        undo = faults._blackhole([link.upper])
+        undo = faults.blackhole([link.upper])
     else:
         undo = faults.break_link(link, FaultMode.BLACKHOLE_ONE_WAY)
     assert works(fabric, link) == (from_above, not from_above)

@@ -10,6 +10,7 @@ import pytest
 from commands.app import main
 from execution.sweep import points
 from execution.sweep.points import REFUSED_POINTS, planned
+from linux.files.user_files import Unreadable, read_bytes
 from model.errors import MOST_CHARACTERS, MOST_PROBLEMS, InputError, Problem
 from scenarios.format.document import MOST_BYTES
 from scenarios.format.workloads import collective
@@ -43,6 +44,22 @@ def test_only_a_file_of_bounded_size_is_read(
     make(file)
     with pytest.raises(InputError, match=message):
         load(file)
+
+
+def test_what_is_too_large_by_its_size_is_not_read(tmp_path: Path) -> None:
+    """Of a trace, half a gigabyte would be."""
+    large = tmp_path / "large"
+    large.touch()
+    os.truncate(large, 2**26)
+    before = read_so_far()
+    with pytest.raises(Unreadable, match="is larger than 32 MiB"):
+        read_bytes(large, 2**25)
+    assert read_so_far() - before < 2**20
+
+
+def read_so_far() -> int:
+    """Bytes that this process has read (`rchar` of proc(5))."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 @pytest.mark.parametrize(
