@@ -40,7 +40,8 @@ def test_a_lost_nic_link_on_both_fabrics(folder: Path) -> None:
     rows = experiment("nic-link-down", proxies="container")
     assert [row["fabric"] for row in rows] == ["rail-only", "rail-optimized"]
     for row in rows:
-        assert [key for key in row if key != "notes"] == list(lost_experiment("", ""))
+        optional = "notes", "doubts"  # of a machine that is too slow, or busy
+        assert [key for key in row if key not in optional] == list(lost_experiment("", ""))
         assert (row["fault"], row["where"]) == ("nic-link down", "d0g0--rail0")
         assert row["lost_probes_unaffected"] == 0
         assert row["probed_pairs"] > 0
