@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from linux.files import user_files
@@ -171,7 +170,8 @@ def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
         return
     create(memory, table.name, table.all_columns)
     load_loose(memory, run, table)
-    _written(memory, table.name, sealed(run, table), "parquet")
+    # Work folders are in the store: what a killed process leaves there, the next run removes.
+    _written(memory, table.name, sealed(run, table), "parquet", run.parent)
     for source in sources:
         source.unlink(missing_ok=True)
 
@@ -356,11 +356,11 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
             for table in RAW_TABLES:
                 load(memory, run, table)
         user_files.make_folder(folder)
-        return [_written(memory, name, folder / f"{name}.{form}", form) for name in TABLES]
+        return [_written(memory, name, folder / f"{name}.{form}", form, folder) for name in TABLES]
 
 
-def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -> Path:
-    """Let the database write a table; raise `OSError` if it cannot."""
+def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str, above: Path) -> Path:
+    """Let the database write a table, first below `above`; raise `OSError` if it cannot."""
     from duckdb import Error
 
     user_files.require_replaceable(target)
@@ -371,8 +371,8 @@ def _written(memory: "DuckDBPyConnection", name: str, target: Path, form: str) -
         as_json = ", ".join(f'to_json("{column}") AS "{column}"' for column in lists)
         columns = f"* REPLACE ({as_json})" if lists else "*"
     # A link in the target's place is replaced, not followed.
-    with TemporaryDirectory(prefix=".railbed-", dir=target.parent) as own:
-        draft = Path(own, target.name)
+    with user_files.work_folder(above) as own:
+        draft = own / target.name
         try:
             memory.execute(
                 f"COPY (SELECT {columns} FROM {name}) TO {quoted(draft)} (FORMAT {OPTIONS[form]})"

@@ -47,13 +47,7 @@ class Strict(BaseModel):
     """The base model of YAML files: unknown keys are errors, values do not change once read."""
 
     # A model is built when a file is first checked against it, and its parts only within it.
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        defer_build=True,
-        use_attribute_docstrings=True,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:

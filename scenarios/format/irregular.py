@@ -122,7 +122,9 @@ def wiring_issues(fabric: Fabric) -> Iterator[Issue]:
         for key in fabric.model_fields_set & set(REGULAR if is_alone else REGULAR[:1]):
             what = "describes rails and spines; a custom fabric has its links instead"
             yield Issue(("fabric", key), what, "leave it out")
-        yield from _link_issues(fabric, _ports(fabric))
+        # Without any GPU, there are issues of those that are missing.
+        if ports := _ports(fabric):
+            yield from _link_issues(fabric, ports)
 
 
 def _link_issues(fabric: Fabric, ports: dict[str, int]) -> Iterator[Issue]:

@@ -1,4 +1,4 @@
-"""The load of cases, estimated for any size or predicted; which cross rails; `plan`'s sections.
+"""The load of cases, estimated or predicted; which cross rails; sections of `plan` and `doctor`.
 
 Also, whether the time on a degraded fabric depends on how flows share links.
 """

@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from linux.files.program_files import ROOT
+from linux.files.user_files import WORK_PREFIX
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind
@@ -88,7 +92,7 @@ def test_sealing_keeps_every_value(
     assert plain(run) == before
     assert [place.name for place in run.glob("*/*.csv")] == []
     assert not list(run.glob("*/counters.json"))
-    assert not list(run.glob(".railbed-*"))
+    assert not list(run.parent.glob(f"{WORK_PREFIX}*"))
 
 
 def test_tables_name_the_case_and_have_all_columns(tmp_path: Path) -> None:
@@ -118,6 +122,29 @@ def test_without_duckdb_a_run_stays_as_it_is(
     monkeypatch.setattr(tables, "find_spec", lambda _: None)
     seal(run)
     assert len(list(run.glob("*/transfers.csv"))) == 2
+
+
+KILLED_WHILE_SEALING = """
+import os, sys
+from pathlib import Path
+from linux.files import user_files
+from results.store.tables import seal
+user_files.sync_file = lambda _: os.kill(os.getpid(), 9)
+seal(Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_seal_leaves_the_run_as_it_was_and_the_next_one_removes_the_rest(
+    tmp_path: Path,
+) -> None:
+    run, other = run_folder(tmp_path), run_folder(tmp_path, "run-b")
+    before = set(run.rglob("*"))
+    command = [sys.executable, "-c", KILLED_WHILE_SEALING, str(run)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert set(run.rglob("*")) == before
+    assert len(list(tmp_path.glob(f"{WORK_PREFIX}*/transfers.parquet"))) == 1
+    seal(other)
+    assert not list(tmp_path.glob(f"{WORK_PREFIX}*"))
 
 
 def test_where_no_parquet_file_can_be_written_the_records_stay(tmp_path: Path) -> None:

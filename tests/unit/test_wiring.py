@@ -166,6 +166,14 @@ def test_parts_without_a_path_between_them_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "x.yaml")
 
 
+@pytest.mark.parametrize("lower", ["d0g0", "s0"])
+def test_links_of_a_fabric_without_gpus_are_refused(lower: str) -> None:
+    links = f"fabric.links=[{{from: {lower}, to: s1}}]"
+    gone = ["fabric.domains=1", "fabric.domain_size=2", "fabric.missing=[d0g0, d0g1]"]
+    with pytest.raises(InputError, match="must leave at least 2 GPUs, got 0"):
+        load(FAT_TREE, [*gone, links])
+
+
 def test_a_custom_kind_needs_links() -> None:
     with pytest.raises(InputError, match="custom needs links"):
         load(LIBRARY / "quickstart.yaml", ["fabric.kinds=custom"])

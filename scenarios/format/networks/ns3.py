@@ -168,9 +168,11 @@ def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
             raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
         if other in links[one]:
             raise Unmapped(number, f"duplicate link of {one} and {other}")
-        if not RATE.fullmatch(link[3]) or not float(link[3]):
+        # Whole, so that one rate is the same in both units.
+        rate_bps = round(float(link[3]) * BPS[link[4]]) if RATE.fullmatch(link[3]) else 0
+        if not rate_bps:
             raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
-        links[one][other] = links[other][one] = float(link[3]) * BPS[link[4]]
+        links[one][other] = links[other][one] = rate_bps
     return links
 
 
