@@ -231,6 +231,7 @@ def test_groups_of_the_same_ranks_are_told_apart() -> None:
         ("[{'pg_name': 1, 'ranks': [0]}, {'pg_name': 1, 'ranks': [1]}]", "'1' is defined twice"),
         ('[\'[{"pg_name": "1", "ranks": [1, 2]}]\']', "'1' does not have rank 0"),
         ("pg_name" + "(" * 10_000, "process groups must be a list"),
+        ("[]  # pg_name", "process groups must be a list"),
     ],
 )
 def test_wrong_process_groups_are_refused(inputs: str, what: str) -> None:

@@ -26,6 +26,7 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import plan
 from tests.unit.fabrics import spec
+from tests.unit.traces import peak_below
 from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.workloads.algorithms.all_to_all import (
     Given,
@@ -291,6 +292,7 @@ def test_a_misspelt_preset_is_told_with_the_nearest(tmp_path: Path) -> None:
         ("workloads.0.collective=all-gather", "unknown algorithm 'spreading' of all-gather"),
         ("workloads.0.matrix=[[0, 0.5], [1, 0]]", "must be at least a byte, got 0.5"),
         ("workloads.0.matrix=hot-rank", "size is required"),
+        ("workloads.0.communicator=strided-9", "communicator: stride must be 1 to 2 of 4 GPUs"),
         ("workloads.0.matrix_seed=3", "matrix_seed needs a preset as matrix: uniform, hot-expert"),
     ],
 )
@@ -298,6 +300,15 @@ def test_a_matrix_and_a_size_must_fit(tmp_path: Path, change: str, said: str) ->
     (tmp_path / "moe.csv").write_text("0 1 2 3\n" * 4)
     with pytest.raises(InputError, match=said):
         load(write(tmp_path, "moe.csv"), [change])
+
+
+def test_a_preset_for_too_many_gpus_is_refused_before_it_is_computed(tmp_path: Path) -> None:
+    wide = ["fabric.domains=512", "fabric.domain_size=8", "workloads.0.size=4 MB"]
+    with (
+        peak_below(100 * 2**20),
+        pytest.raises(InputError, match="supports at most 256 GPUs, got 4096"),
+    ):
+        load(write(tmp_path, "hot-rank"), wide)
 
 
 @given(st.lists(st.floats(0.001, 100), min_size=2, max_size=2), st.integers(1000, 10**6))

@@ -339,6 +339,12 @@ def test_profiles_of_a_folder_in_any_order(tmp_path: Path) -> None:
     names = [f"host{rank}_17.{rank}.pt.trace.json.gz" for rank in BOTH]
     for name, rank in zip(names, (1, 0), strict=True):
         (tmp_path / name).write_bytes(gzip.compress(kineto(rank, event)))
+    others = [tmp_path / name for name in ("plan.1.json", "plan.01.json")]
+    for other in others:
+        other.touch()
+    assert read_trace(tmp_path / names[1]).ranks == 2
+    for other in others:
+        other.unlink()
     for place in (tmp_path, tmp_path / names[1]):
         assert read_trace(place).operations == (Operation(Collective.ALL_REDUCE, 32, BOTH),)
     (tmp_path / names[0]).write_bytes(kineto(0, event))

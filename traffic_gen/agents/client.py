@@ -351,7 +351,7 @@ def agent_client(
 def _records(
     transfers: Iterable[Transfer], number: int, start_ns: int, answers: Answers
 ) -> Iterator[TransferRecord]:
-    """Yield every transfer's times at both ends; 0 if not reached."""
+    """Yield every transfer's times at both ends, in ns since the common start; 0 if not reached."""
     sends = {s[0]: s for answer in answers.values() for s in answer["sends"]}
     arrivals = dict(r for answer in answers.values() for r in answer["receives"])
     for transfer in transfers:

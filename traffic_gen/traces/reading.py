@@ -113,8 +113,8 @@ def files_of(path: Path) -> list[Path]:
     Other tools have files in JSON, too: one that is no member of a whole set is a trace alone.
     """
     if os.path.isdir(path):
-        sets, profiles = _files_in(path)
-        if not sets and profiles:
+        sets = _sets(path)
+        if not sets and (profiles := _profiles(path)):
             return profiles
         binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
         if len(chosen := binary or sets) != 1:
@@ -123,32 +123,40 @@ def files_of(path: Path) -> list[Path]:
         return _in_order(path, *chosen.values())
     named, exists = OF_A_RANK.fullmatch(path.name), os.path.lexists(path)
     if exists and PROFILE.fullmatch(path.name):
-        return _files_in(path.parent)[1]
+        return _profiles(path.parent)
     if (exists and named is None) or not os.path.isdir(path.parent):
         return [path]
     # What is no file may be what the names of all files begin with.
     key = (named["name"], named["form"]) if exists and named else (f"{path.name}.", "et")
-    ranks = _files_in(path.parent)[0].get(key, {})
+    ranks = _sets(path.parent).get(key, {})
     if not ranks or (key[1] == "json" and set(ranks) != set(range(len(ranks)))):
         return [path]
     return _in_order(path.parent, ranks)
 
 
-def _files_in(folder: Path) -> tuple[dict[tuple[str, str], dict[int, Path]], list[Path]]:
-    """Return the files of each name and form in a folder, by rank; then the profiles."""
+def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:
+    """Return the files of each name and form in a folder, by rank."""
     sets: dict[tuple[str, str], dict[int, Path]] = {}
-    try:
-        files = [folder / name for name in sorted(os.listdir(folder))]
-    except OSError as error:
-        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
-    for file in files:
+    for file in _files_in(folder):
         if named := OF_A_RANK.fullmatch(file.name):
             ranks = sets.setdefault((named["name"], named["form"]), {})
             if (rank := int(named["rank"])) in ranks:
                 what = f"duplicate rank {rank}, also in {ranks[rank].name}"
                 raise InputError(Problem(str(file), what, "leave one of them out"))
             ranks[rank] = file
-    return sets, [file for file in files if PROFILE.fullmatch(file.name)]
+    return sets
+
+
+def _profiles(folder: Path) -> list[Path]:
+    """Return the profiles in a folder, which say themselves of which rank they are."""
+    return [file for file in _files_in(folder) if PROFILE.fullmatch(file.name)]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]
+    except OSError as error:
+        raise InputError(Problem(str(folder), f"cannot be read: {error.strerror}")) from None
 
 
 def _in_order(folder: Path, ranks: dict[int, Path]) -> list[Path]:

@@ -149,8 +149,13 @@ class CollectiveWork(Work):
         return task.chosen_by_nccl(spec) if self.is_chosen else task
 
     def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
-        """Yield the collective: building the schedule of a refused one would take seconds."""
-        yield place, self.on_grid(grid)
+        """Yield the collective: building the schedule of a refused one would take seconds.
+
+        A matrix that does not fit the grid is refused later; it may be too large to compute.
+        """
+        task = self.on_grid(grid)
+        if task.matrix is None or not any(_wrong_groups(task)):
+            yield place, task
 
     def size_name(self, task: Task) -> str:
         """Return the size as the file says it."""

@@ -133,7 +133,7 @@ class Groups:
                 (str(one["pg_name"]), tuple(map(int, one["ranks"])) or self.everyone)
                 for one in (json.loads(groups[0]) if isinstance(groups[0], str) else groups)
             ]
-        except (ValueError, TypeError, KeyError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError):
             raise self.at(node, "process groups must be a list with pg_name and ranks") from None
         found = dict(listed)
         for name, ranks in listed:

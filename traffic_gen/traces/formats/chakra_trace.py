@@ -275,9 +275,9 @@ class Assembly:
         return operation, tuple(operations)
 
     def _operations_of(self, together: Ints, ranks: tuple[int, ...]) -> Iterator[Operation]:
-        """Yield the operations of a group, from its root on, without one from its first rank.
+        """Yield the operations of a group; the ranks of each begin with its root, if it has one.
 
-        `together` has a row of nodes for each of its ranks.
+        `together` has a row of nodes for each of the group's ranks.
         """
         columns = self.columns
         types = columns.comm_type[together]
