@@ -415,6 +415,20 @@ def test_an_msccl_algorithm_whose_steps_race_is_refused() -> None:
     assert refused.value.hint == "make it wait for step 0 of block 0"
 
 
+def test_a_race_is_told_by_its_place_and_by_the_step_to_wait_for() -> None:
+    text = algorithm(
+        "broadcast",
+        1,
+        block(0, 1, -1, step("s")) + block(1, -1, -1, step("cpy")),
+        block(0, -1, 0, step("nop", count=0), step("r"))
+        + block(1, 2, -1, step("nop", count=0), step("s", "o", "o")),
+        block(0, -1, 1, step("r")),
+    )
+    with pytest.raises(Malformed, match="access to 0 of buffer 'o' of GPU 1") as refused:
+        trace_in([text], GIVEN)
+    assert refused.value.hint == "make it wait for step 1 of block 0"
+
+
 def test_an_msccl_algorithm_that_overwrites_what_is_being_sent_is_refused() -> None:
     copies = [block(n, -1, -1, step("cpy")) for n in (1, 2)]
     with pytest.raises(Malformed, match="access to 0 of buffer 'o' of GPU 1"):

@@ -367,7 +367,7 @@ class _Execution(Memory[Step]):
 
     def require_order(self, earlier: Step, later: Step, cells: Cells, number: int) -> None:
         """Raise `Malformed` unless one step of a GPU precedes another one, or is the same one."""
-        gpu, block, number = earlier.key
-        if self.known[later.key][self.blocks[gpu][block]] < number:
+        gpu, block, index = earlier.key
+        if self.known[later.key][self.blocks[gpu][block]] < index:
             what = f"unordered access to {cells.named(number)}, with line {earlier.line}"
-            self.refuse(later, what, f"make it wait for step {number} of block {block}")
+            self.refuse(later, what, f"make it wait for step {index} of block {block}")
