@@ -179,6 +179,35 @@ def _with_windows(net: Network, rates: Floats, first: int) -> Network:
     )
 
 
+class Processors:
+    """When each processor is free again, on which steps of compute take turns."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        self._compute_s = transfers.compute_ns / 1e9
+        self._of = np.full(len(transfers), NONE)
+        turns = np.flatnonzero(transfers.processor != NONE)
+        places = transfers.source[turns], transfers.processor[turns]
+        keys = np.ravel_multi_index(places, [place.max(initial=0) + 1 for place in places])
+        processors, self._of[turns] = np.unique(keys, return_inverse=True)
+        self._free_s = np.zeros(len(processors))
+
+    def ends_s(self, steps: Ints, released_s: Floats) -> Floats:
+        """Return when these steps end, which take their turns in this order."""
+        ends_s: Floats = released_s + self._compute_s[steps]
+        for place in np.flatnonzero(self._of[steps] != NONE).tolist():
+            processor, seconds = self._of[steps[place]], self._compute_s[steps[place]]
+            ends_s[place] = max(released_s[place], self._free_s[processor]) + seconds
+            self._free_s[processor] = ends_s[place]
+        return ends_s
+
+    def must_wait(self, steps: Ints, released_s: Floats) -> bool:
+        """Whether any of these steps meets another one on its processor."""
+        taken = self._of[steps] != NONE
+        processors = self._of[steps[taken]]
+        busy = self._free_s[processors] > released_s[taken] + SAME_TIME_S
+        return bool(busy.any()) or len(np.unique(processors)) < len(processors)
+
+
 class Simulation:
     """The state of the fluid model: flows, tokens of the buckets, and transfers to begin.
 
@@ -201,7 +230,7 @@ class Simulation:
         self._epochs = list(windowed(framed, latency_s) if terms.windows else framed)
         self._size = terms.size(transfers.size_bytes, pair, epochs[0])
         self._last = terms.last(transfers.size_bytes, pair, epochs[0])
-        self._computes, self._compute_s = transfers.is_compute, transfers.compute_ns / 1e9
+        self._computes, self._processors = transfers.is_compute, Processors(transfers)
         self._releases = Releases(transfers, pair, epochs[0], terms)
         self._missing = self._releases.missing
         self._moment_s = np.zeros(len(transfers))
@@ -313,7 +342,7 @@ class Simulation:
     def _start(self) -> None:
         """Start the flows that are due; first bytes use tokens.
 
-        Nothing slows a step of compute: when it begins, its end is known.
+        Nothing slows a step of compute: when its turn begins, its end is known.
         """
         self._wait_for_credit()
         moments_s = self._moment_s[self._waiting]
@@ -323,7 +352,7 @@ class Simulation:
         numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
         self._waiting = self._waiting[~due]
         computes = numbers[self._computes[numbers]]
-        self._end(computes, self._moment_s[computes] + self._compute_s[computes])
+        self._end(computes, self._processors.ends_s(computes, self._moment_s[computes]))
         numbers = numbers[~self._computes[numbers]]
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
         self._left[numbers] = sizes - take_tokens(paths, sizes, self._tokens, FIRST_LINK)
@@ -361,7 +390,7 @@ class Simulation:
 
 
 class SharedLink(Exception):
-    """Two transfers share a link, or one has no path."""
+    """Two transfers share a link, two steps of compute a processor, or a transfer has no path."""
 
 
 def unshared_arrivals_s(
@@ -380,7 +409,7 @@ def unshared_arrivals_s(
     if terms.windows:
         (framed,) = windowed([framed], latency_s)
     links = _Links(framed)
-    computes, compute_s = transfers.is_compute, transfers.compute_ns / 1e9
+    computes, processors = transfers.is_compute, Processors(transfers)
     begin_s, arrival_s = np.zeros(len(transfers)), np.zeros(len(transfers))
     # A row for each hop: numpy works on whole rows, and quickly only on contiguous ones.
     hops = np.ascontiguousarray(framed.paths.T)
@@ -389,7 +418,9 @@ def unshared_arrivals_s(
         sent, computed = due[~computes[due]], due[computes[due]]
         left_s = links.carry(hops.take(pair[sent], axis=1), sizes[sent], last[sent], begin_s[sent])
         arrival_s[sent] = left_s + travel_s[sent]
-        arrival_s[computed] = begin_s[computed] + compute_s[computed]
+        if processors.must_wait(computed, begin_s[computed]):
+            raise SharedLink
+        arrival_s[computed] = processors.ends_s(computed, begin_s[computed])
         places, earlier = releases.of(due)
         later = releases.later[places]
         np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places, travel_s))

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.workload.trace import NodeKind, Operation, Trace
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE
 from scenarios.load import load
 from tests.unit.chakra_bytes import (
     COLLECTIVE,
@@ -594,6 +595,14 @@ def test_kernels_of_a_stream_follow_each_other() -> None:
     assert around.after_lists[:4] == ((), (), (3,), (1,))
     what = "4 orders of two kernels of a stream, with which nodes would wait for each other"
     assert around.left_out == (what,)
+
+
+def test_compute_without_a_stream_takes_turns_on_the_gpu_and_on_the_cpu() -> None:
+    operators = node(1, COMPUTE, ON_CPU, micros=5), node(2, COMPUTE, ON_GPU, micros=5)
+    kernel = node(3, COMPUTE, attribute("stream", 7), ON_GPU, micros=5)
+    trace = read(*everywhere(*operators, node(4, COMPUTE, micros=5), kernel))
+    assert trace.processor is not None
+    assert trace.processor[:4].tolist() == [1, 0, 0, NONE]
 
 
 def test_priorities_are_told() -> None:

@@ -15,7 +15,7 @@ from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.load import profile
 from model.prediction.network import healthy_network
 from model.prediction.simulation import Simulation
-from model.workload.transfers.columns import Transfer, Transfers
+from model.workload.transfers.columns import NONE, Transfer, Transfers
 from tests.unit.fabrics import spec
 from traffic_gen.agents.agent import Agent
 from traffic_gen.agents.client import programs_of
@@ -25,8 +25,10 @@ TOPOLOGY = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 2, 2))
 LATENCY_S = 0.01
 
 
-def compute(number: int, rank: int, duration_ns: int, *after: int) -> Transfer:
-    return Transfer(number, rank, rank, 0, (), after, compute_ns=duration_ns)
+def compute(
+    number: int, rank: int, duration_ns: int, *after: int, processor: int = NONE
+) -> Transfer:
+    return Transfer(number, rank, rank, 0, (), after, compute_ns=duration_ns, processor=processor)
 
 
 def arrivals_s(steps: list[Transfer]) -> list[float]:
@@ -42,6 +44,18 @@ def arrivals_s(steps: list[Transfer]) -> list[float]:
 def test_a_chain_of_compute_takes_the_sum(durations_ns: list[int]) -> None:
     steps = [compute(i, 0, ns, *range(max(0, i - 1), i)) for i, ns in enumerate(durations_ns)]
     assert arrivals_s(steps)[-1] == pytest.approx(sum(durations_ns) / 1e9, abs=1e-6)
+
+
+def test_steps_on_a_processor_take_turns_in_the_order_of_their_release() -> None:
+    """The last one on processor 0 is ready while the first computes; the second, later."""
+    steps = [
+        compute(0, 0, 30 * MS, processor=0),
+        compute(1, 0, 20 * MS, processor=1),
+        compute(2, 0, 5 * MS, 1, processor=0),
+        compute(3, 0, 10 * MS, processor=0),
+        compute(4, 1, 7 * MS, processor=0),
+    ]
+    assert arrivals_s(steps) == pytest.approx([0.030, 0.020, 0.045, 0.040, 0.007])
 
 
 def test_a_transfer_and_a_step_of_compute_wait_for_each_other() -> None:
@@ -63,7 +77,10 @@ def test_an_estimate_has_the_time_of_compute() -> None:
 
 def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
     """A step that follows another one begins when that one was to end, to the nanosecond."""
-    steps = [compute(0, 0, 3 * MS), compute(1, 0, 2 * MS, 0), compute(2, 0, 1 * MS, 0)]
+    steps = [
+        *(compute(0, 0, 3 * MS, processor=4), compute(1, 0, 2 * MS, 0), compute(2, 0, 1 * MS, 0)),
+        compute(3, 0, 9 * MS, processor=4),
+    ]
     client, control = socket.socketpair()
     with client, control, socket.socket() as listener:
         listener.listen()
@@ -84,4 +101,5 @@ def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
         [0, begin, end],
         [1, end, end + 2 * MS],
         [2, end, end + MS],
+        [3, end, end + 9 * MS],
     ]

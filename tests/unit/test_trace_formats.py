@@ -81,7 +81,7 @@ def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
 def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     assert trace_in([b"7 1\n1 2\n"]).left_out == ("9 bytes of ranks to themselves",)
     calc = b"num_ranks 2\nrank 0 {\ncalc 1 cpu 2\ncalc 1 cpu 0 nic 1\ncalc 1\n}\n"
-    assert trace_in([calc]).left_out == ("processors and interfaces of 2 statements",)
+    assert trace_in([calc]).left_out == ("processors of messages, and interfaces, in 1 statements",)
     larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
     told = ("room of 1 receives for more bytes than they are sent",)
     assert trace_in([larger]).left_out == told
@@ -97,15 +97,44 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
     assert trace.left_out == ("1 priorities of connections",)
 
 
+def fired(*triggers: str, begins: str = "trigger 1", source: int = 1) -> list[tuple[int, ...]]:
+    """What each node waits for: connections 0->1 and 2->1 that fire a trigger, then two more."""
+    ends = "0->1 start 0 size 1 recv_done_trigger 1\n2->1 start 0 size 1 send_done_trigger 1\n"
+    later = f"{source}->3 {begins} size 1\n{source}->4 trigger 1 size 1\n"
+    text = f"Nodes 5\n{ends}{later}" + "".join(f"trigger {one}\n" for one in triggers)
+    return list(trace_in([text.encode()]).after_lists)
+
+
+def test_an_htsim_trigger_starts_connections_at_the_ends_of_others() -> None:
+    nothing = [()] * 4
+    assert fired("count 2 barrier id 1") == [*nothing, (1, 3), (), (1, 3), ()]
+    assert fired("id 1 multishot") == [*nothing, (1,), (), (3,), ()]
+    for wrong, what in (
+        (("id 1 oneshot",), "trigger 1 needs the ends of 1 connections, got 2"),
+        (("id 1 barrier count 3",), "trigger 1 needs the ends of 3 connections, got 2"),
+        ((), "unknown trigger 1"),
+    ):
+        with pytest.raises(Malformed, match=f"^{what}"):
+            fired(*wrong)
+    with pytest.raises(Malformed, match=r"^needs a start or a trigger"):
+        fired("id 1 multishot", begins="start 0 trigger 1")
+    with pytest.raises(Malformed, match=r"^waits for line 3, which is not of node 0"):
+        fired("id 1 barrier count 2", source=0)
+
+
 @pytest.mark.parametrize(
     ("text", "place", "what"),
     [
         (CONNECTIONS.replace("1->2", "1->3"), ":6", "node must be 0 to 2, got 3"),
-        (CONNECTIONS.replace("size 3000", "size 0"), ":6", "needs a start, and a size"),
-        (CONNECTIONS.replace("start 0 size 3000", "size 3000"), ":6", "needs a start, and a size"),
+        (CONNECTIONS.replace("size 3000", "size 0"), ":6", "needs a start or a trigger"),
+        (CONNECTIONS.replace("start 0 size 3000", "size 3000"), ":6", "needs a start or a trigger"),
         (CONNECTIONS.replace("start 0 size 3", f"start {10**17} size 3"), ":6", "time must be at"),
         (CONNECTIONS.replace("size 3000", f"size {10**17}"), ":6", "must be 0 to 281474976710656"),
-        (CONNECTIONS.replace("start 0 size 3", "trigger 1 size 3"), ":6", "waits for a trigger"),
+        (CONNECTIONS.replace("start 0 size 3", "trigger 1 size 3"), ":6", "unknown trigger 1"),
+        (CONNECTIONS + "trigger id 1\n", ":7", "a trigger needs one id and one kind"),
+        (CONNECTIONS + "trigger oneshot\n", ":7", "a trigger needs one id and one kind"),
+        (CONNECTIONS + "trigger id 1 twoshot\n", ":7", "unknown line 'trigger id 1 twoshot'"),
+        (CONNECTIONS + "trigger id 1 oneshot\n" * 2, ":8", "duplicate trigger 1"),
         (CONNECTIONS.replace("prio", "weight"), ":4", "must be a key and a number, got 'weight 2'"),
         (CONNECTIONS.replace("prio 2", "prio 2 prio 3"), ":4", "has a key twice"),
         ("Nodes 9\n" + CONNECTIONS, ":3", "duplicate Nodes"),

@@ -195,9 +195,22 @@ def test_a_goal_schedule() -> None:
     assert sent.compute_ns.sum() == 2000
 
 
+def test_calculations_on_one_processor_take_turns() -> None:
+    calculations = "calc 1\ncalc 2 cpu 0\ncalc 3 cpu 123456789012345678\n"
+    messages = "send 1b to 1\n", "recv 1b from 0\n", "", ""
+    ranks = [f"rank {r} {{\n{calculations}{more}}}\n" for r, more in enumerate(messages)]
+    trace = trace_in([f"num_ranks 4\n{''.join(ranks)}".encode()])
+    on = dict[tuple[int, int], list[int]]()
+    for step in replayed(trace, PlacementRule.WRAP, (1, 2)).transfers:
+        if step.is_compute:
+            on.setdefault((step.source, step.processor), []).append(step.compute_ns)
+    assert sorted(on.values()) == [[1, 2]] * 4 + [[3]] * 4
+
+
 @pytest.mark.parametrize(
     ("change", "place", "what"),
     [
+        (("cpu 0 nic 0", "cpu 0 cpu 1"), ":4", "has a processor or an interface twice"),
         (("num_ranks 3", "num_ranks 1099511627776"), ":1", "must have 1 to 65536 ranks"),
         (("rank 2 {", "num_ranks 1\nrank 2 {"), ":17", "duplicate num_ranks"),
         (("num_ranks 3", "num_ranks 2"), ":12", "rank must be 0 to 1, got 2"),

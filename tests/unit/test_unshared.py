@@ -108,6 +108,17 @@ def test_compute_takes_its_time_and_no_link() -> None:
     assert found[1] == pytest.approx(found[0] + 0.05)
 
 
+def test_compute_that_waits_for_its_processor_is_left_to_the_simulation() -> None:
+    epoch = Epoch(build_topology(spec(FabricKind.RAIL_ONLY, 2, 2)))
+    first = Transfer(0, 1, 1, 0, (), compute_ns=50_000_000, processor=0)
+    in_turn = Transfers.of([first, replace(first, id=1, after=(0,))])
+    assert unshared_arrivals_s(*inputs(in_turn, epoch, 0.0)) == pytest.approx([0.05, 0.1])
+    for other in (replace(first, id=2), replace(first, id=2, after=(1,))):
+        chain = [first, replace(first, id=1, compute_ns=9, processor=1), other]
+        with pytest.raises(SharedLink):
+            unshared_arrivals_s(*inputs(Transfers.of(chain), epoch, 0.0))
+
+
 def test_a_pair_without_a_path_is_left_to_the_simulation() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 1))
     epoch = Epoch(topology, without(topology, [], [topology.links[0].name, "d0g0--rail0"]))

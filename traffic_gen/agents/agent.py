@@ -241,6 +241,8 @@ class Agent:
             self.shortest_bytes[receive.peer] = min(receive.size_bytes, shortest)
         self.open = len(self.sends) + len(self.receives)
         self.computing: list[tuple[int, int]] = []  # when a step ends, its number
+        # When each processor is free again; steps without one take no turns.
+        self.free_ns: dict[int, int] = collections.defaultdict(int)
         for rank, connection in self.incoming.items():
             self.expect(rank, connection)
         check = program.get("check")
@@ -266,8 +268,11 @@ class Agent:
     def begin(self, send: Send) -> None:
         """Queue a transfer on its connection, or begin its compute."""
         if send.compute_ns:
-            send.started_ns = send.released_ns
-            heapq.heappush(self.computing, (send.started_ns + send.compute_ns, send.id))
+            begin_ns = max(send.released_ns, self.free_ns[send.processor])
+            send.started_ns, end_ns = begin_ns, begin_ns + send.compute_ns
+            heapq.heappush(self.computing, (end_ns, send.id))
+            if send.processor >= 0:
+                self.free_ns[send.processor] = end_ns
             return
         if self.roce and send.peer in self.roce.outgoing:
             send.payload = self.payloads.whole(send)

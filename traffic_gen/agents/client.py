@@ -387,7 +387,8 @@ def programs_of(
         chunks = () if demand is None else transfer.chunks
         number, size_bytes, ready = transfer.id, transfer.size_bytes, transfer.ready
         waits = transfer.after, ready is not None
-        built[source]["sends"].append((number, to, size_bytes, *waits, chunks, transfer.compute_ns))
+        compute = transfer.compute_ns, transfer.processor
+        built[source]["sends"].append((number, to, size_bytes, *waits, chunks, *compute))
         if not transfer.is_compute:
             built[source]["peers"][to] = addresses[source, destination, transfer.lane]
             arrival = number, by, size_bytes, ready, chunks, transfer.reduce

@@ -319,7 +319,17 @@ class _Emission:
             reduce=np.zeros(self.count, bool),
             compute_ns=compute_ns,
             lane=np.zeros(self.count, np.int64),
+            processor=self._processors(),
         )
+
+    def _processors(self) -> Ints:
+        """Return the processor of each step of compute; ranks on one GPU have their own."""
+        processor, of_node = np.full(self.count, NONE), self.trace.processor
+        if of_node is not None:
+            nodes = self.single[(self.compute_ns > 0)[self.single] & (of_node[self.single] != NONE)]
+            _, number = np.unique(of_node[nodes], return_inverse=True)
+            processor[self.first[nodes]] = number * self.trace.ranks + self.trace.rank[nodes]
+        return processor
 
     def _rows(self, copies: _Copies) -> tuple[Ints, Ints]:
         """Return the first step of each operation of a pattern, and all of their steps."""

@@ -89,6 +89,7 @@ class StepColumns:
             reduce=np.zeros(self.count, bool),
             compute_ns=compute_ns,
             lane=np.zeros(self.count, np.int64),
+            processor=np.full(self.count, NONE),
         )
 
     @property

@@ -26,7 +26,8 @@ class Transfer:
     received that transfer and is ready-to-receive (a rendezvous).
 
     A step of compute stands among the transfers as one of no bytes from a rank to itself, which
-    takes `compute_ns` of emulated time. The destination is reached by its `lane`.
+    takes `compute_ns` of emulated time. Steps on one `processor` of a rank take turns, first come,
+    first served. The destination is reached by its `lane`.
     """
 
     id: int
@@ -39,6 +40,7 @@ class Transfer:
     reduce: bool = False
     compute_ns: int = 0
     lane: int = 0
+    processor: int = NONE
 
     @property
     def is_compute(self) -> bool:
@@ -165,7 +167,8 @@ class Levels(NamedTuple):
 class Transfers(Sequence[Transfer]):
     """Transfers as columns: a transfer's number is its row; as a sequence, `Transfer` objects.
 
-    `after` is sorted in each row. `ready` is `NONE` where there is no rendezvous.
+    `after` is sorted in each row. `ready` is `NONE` where there is no rendezvous, and `processor`
+    where a step takes no turn.
     """
 
     source: Ints
@@ -177,6 +180,7 @@ class Transfers(Sequence[Transfer]):
     reduce: Bools
     compute_ns: Ints
     lane: Ints
+    processor: Ints
 
     @classmethod
     def of(cls, transfers: Iterable[Transfer]) -> "Transfers":
@@ -192,6 +196,7 @@ class Transfers(Sequence[Transfer]):
             reduce=np.array([t.reduce for t in listed], bool),
             compute_ns=np.array([t.compute_ns for t in listed], np.int64),
             lane=np.array([t.lane for t in listed], np.int64),
+            processor=np.array([t.processor for t in listed], np.int64),
         )
 
     @classmethod
@@ -243,6 +248,7 @@ class Transfers(Sequence[Transfer]):
             self.reduce.tolist(),
             self.compute_ns.tolist(),
             self.lane.tolist(),
+            self.processor.tolist(),
             strict=True,
         )
         return tuple(
@@ -285,10 +291,12 @@ class Transfers(Sequence[Transfer]):
         return Levels(order, bounds, Rows(place[placed.values], placed.starts))
 
     def columns(self) -> Iterator[NDArray[np.generic]]:
-        """Yield all arrays that make up the transfers; without lanes if all use the first one."""
+        """Yield all arrays that make up the transfers, but for lanes and processors of no use."""
         yield from (self.source, self.destination, self.size_bytes, self.ready, self.reduce)
         yield self.compute_ns
         if self.lane.any():
             yield self.lane
+        if (self.processor != NONE).any():
+            yield self.processor
         for rows in (self.chunks, self.after):
             yield from (rows.values, rows.starts)

@@ -138,6 +138,7 @@ def _split(transfers: Transfers, parts: Parts, sizes: Ints, has_chunks: bool) ->
         reduce=transfers.reduce[whole],
         compute_ns=transfers.compute_ns[whole],
         lane=lane,
+        processor=transfers.processor[whole],
     )
 
 

@@ -93,6 +93,7 @@ class Assembly:
                 operations=operations,
                 flops=_counted(columns.num_ops, modeled),
                 memory_bytes=_counted(columns.tensor_size, modeled),
+                processor=self._processors(),
                 left_out=left_out,
             )
             _ = trace.order
@@ -176,6 +177,17 @@ class Assembly:
         seconds = np.where(self.kind == NodeKind.COMPUTE, np.maximum(0, micros), 0) / 1e6
         self._require(seconds <= MOST_SECONDS, "must take at most a day, in microseconds", micros)
         return seconds
+
+    def _processors(self) -> Ints:
+        """Return 0 for compute of a GPU, 1 on the CPU: as in ASTRA-sim, each has one at a time.
+
+        Kernels on a stream wait for those before them instead.
+        """
+        columns = self.columns
+        computes = (columns.type == TYPE_OF[NodeKind.COMPUTE]) | self.launches
+        on_cpu = columns.is_cpu_op > 0
+        takes_turns = computes & (on_cpu | (columns.stream == MISSING))
+        return np.where(takes_turns, np.where(on_cpu, 1, 0), NONE)
 
     def _modeled(self) -> Bools:
         """The nodes whose duration follows from their FLOPs and bytes of memory."""

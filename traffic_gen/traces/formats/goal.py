@@ -9,14 +9,16 @@ The grammar is that of `txt2bin.re` of LogGOPSim, a statement a line:
     b requires a
     }
 
-`calc` takes nanoseconds. `b irequires a` lets b begin when a begins. Processors (`cpu`) and
-interfaces (`nic`) are read and left out: a rank does at once what nothing holds up.
+`calc` takes nanoseconds. Those of a rank on one processor (`cpu`, else 0) take turns, first come,
+first served. `b irequires a` lets b begin when a could begin. Interfaces (`nic`), and processors of
+sends and receives, which take no time there, are read and left out.
 """
 
 import re
 from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
+from model.workload.transfers.columns import NONE
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
 NUMBER = r"[0-9]{1,18}"
@@ -70,7 +72,8 @@ class _Reader:
             if later in self.begins:
                 self.nodes.wait(self.begins[later], earlier)
         if self.placed:
-            self.nodes.left_out.append(f"processors and interfaces of {self.placed} statements")
+            what = f"processors of messages, and interfaces, in {self.placed} statements"
+            self.nodes.left_out.append(what)
         return self.nodes.trace("GOAL")
 
     def statement(self, statement: str, place: int) -> None:
@@ -103,10 +106,16 @@ class _Reader:
         return rank
 
     def _node(self, matched: re.Match[str], rank: int, place: int) -> None:
-        label, what, size, peer, tag, nanoseconds, places = matched.groups(default="")
-        self.placed += bool(places)
+        label, what, size, peer, tag, nanoseconds, words = matched.groups(default="")
+        places = words.split()
+        given = dict(zip(places[::2], map(int, places[1::2]), strict=True))
+        if len(given) < len(places) // 2:
+            raise Malformed(place, "has a processor or an interface twice", "leave one of them out")
+        processor = given.pop("cpu", 0) if not what else NONE
+        self.placed += bool(given)
         if not what:
-            node = Node(NodeKind.COMPUTE, rank, place, seconds=int(nanoseconds) / 1e9)
+            seconds = int(nanoseconds) / 1e9
+            node = Node(NodeKind.COMPUTE, rank, place, seconds=seconds, processor=processor)
         elif "-1" in (peer, tag):
             raise Malformed(place, "has the wildcard -1 as rank or tag", "name its rank and tag")
         else:

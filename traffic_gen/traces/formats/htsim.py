@@ -2,16 +2,24 @@
 
     Nodes 4
     Connections 2
-    0->1 id 1 start 0 size 2000000
-    0->2 id 2 start 1000000 size 2000000
+    Triggers 1
+    0->1 id 1 start 1000000 size 2000000 send_done_trigger 1
+    0->2 id 2 trigger 1 size 2000000
+    trigger id 1 oneshot
 
-A connection sends `size` bytes, `start` picoseconds after the begin. Triggers, by which one waits
-for the end of others on any node, are refused: nodes of a trace wait for their own rank's.
+A connection sends `size` bytes, `start` picoseconds after the begin, or when its trigger fires:
+`oneshot` at the end of its one connection, a `barrier` after `count` of them; at the n-th one that
+ends, a `multishot` starts its n-th target, which is here that of its n-th connection in the file.
+
+A node of a trace waits for others of its own rank: a connection ends for its source when it is
+confirmed, for its destination when it has arrived, whichever of the two htsim means.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from io import StringIO
+from itertools import pairwise
 
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
@@ -19,8 +27,11 @@ from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, r
 BEGIN = re.compile(r"(?:\s*#[^\n]*\n|\s)*Nodes\s")
 COUNT = re.compile(r"(Nodes|Connections|Triggers|Failures)\s+([0-9]{1,18})")
 CONNECTION = re.compile(r"([0-9]{1,9})->([0-9]{1,9})((?:\s+[a-z_]+\s+[0-9.]{1,40})*)")
+TRIGGER = re.compile(r"trigger(?:\s+(?:id|count)\s+[0-9]{1,9}|\s+(?:oneshot|multishot|barrier))+")
+_ONESHOT, MULTISHOT, BARRIER = KINDS = ("oneshot", "multishot", "barrier")
 NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
-KEYS = ("id", "start", "size", "send_done_trigger", "recv_done_trigger", "prio")
+DONE = ("send_done_trigger", "recv_done_trigger")
+KEYS = ("id", "start", "trigger", "size", *DONE, "prio")
 PS_PER_S = 1e12
 
 
@@ -31,52 +42,130 @@ def is_htsim(text: str) -> bool:
 
 def read_htsim(text: str, _defaults: Defaults) -> Trace:
     """Read a connection matrix; raise `Malformed` for any other text."""
-    nodes, announced, counts = Nodes(ranks=0), dict[str, int](), Counter[str]()
-    for place, line in enumerate(StringIO(text), start=1):
-        written = line.partition("#")[0].strip()
+    return _Reader().read(text)
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """A connection by its line, its ends, and the node that sends; the next node receives."""
+
+    place: int
+    source: int
+    to: int
+    send: int
+
+
+@dataclass
+class _Trigger:
+    """A trigger: its line, its kind, the connections that fire it, and those that it starts."""
+
+    place: int = 0
+    kind: str = ""
+    count: int = 1
+    ends: list[_Connection] = field(default_factory=list)
+    begins: list[_Connection] = field(default_factory=list)
+
+
+class _Reader:
+    """Reads one line after the other."""
+
+    def __init__(self) -> None:
+        self.nodes = Nodes(ranks=0)
+        self.announced: dict[str, int] = {}
+        self.counts = Counter[str]()
+        self.triggers: dict[int, _Trigger] = defaultdict(_Trigger)
+
+    def read(self, text: str) -> Trace:
+        """Read a whole text."""
+        for place, line in enumerate(StringIO(text), start=1):
+            if written := line.partition("#")[0].strip():
+                self._line(written, place)
+        for key, count in self.announced.items():
+            if key != "Nodes" and self.counts[key] != count:
+                raise Malformed(1, f"must have {count} {key}, got {self.counts[key]}")
+        for number, trigger in self.triggers.items():
+            self._fire(number, trigger)
+        for key, what in (("Failures", "failures of links"), ("prio", "priorities of connections")):
+            self.nodes.left_out += [f"{self.counts[key]} {what}"] * (self.counts[key] > 0)
+        return self.nodes.trace("htsim")
+
+    def _line(self, written: str, place: int) -> None:
         if matched := COUNT.fullmatch(written):
-            if matched[1] in announced:
+            if matched[1] in self.announced:
                 raise Malformed(place, f"duplicate {matched[1]}", "leave one of them out")
-            announced[matched[1]] = int(matched[2])
+            self.announced[matched[1]] = int(matched[2])
             if matched[1] == "Nodes":
-                nodes.ranks = require_ranks(int(matched[2]), place)
+                self.nodes.ranks = require_ranks(int(matched[2]), place)
         elif matched := CONNECTION.fullmatch(written):
-            counts["Connections"] += 1
-            _connect(nodes, matched, counts, place)
+            self.counts["Connections"] += 1
+            self._connect(matched, place)
         elif written.startswith("failure "):
-            counts["Failures"] += 1
-        elif written.startswith("trigger "):
-            counts["Triggers"] += 1
-        elif written:
-            hint = "expected `0->1 start 0 size 1`"
+            self.counts["Failures"] += 1
+        elif TRIGGER.fullmatch(written):
+            self.counts["Triggers"] += 1
+            self._specify(written.split(), place)
+        else:
+            hint = "expected `0->1 start 0 size 1`, or `trigger id 1 oneshot`"
             raise Malformed(place, f"unknown line {written[:60]!r}", hint)
-    for key, count in announced.items():
-        if key != "Nodes" and counts[key] != count:
-            raise Malformed(1, f"must have {count} {key}, got {counts[key]}")
-    for key, what in (("Failures", "failures of links"), ("prio", "priorities of connections")):
-        nodes.left_out += [f"{counts[key]} {what}"] * (counts[key] > 0)
-    return nodes.trace("htsim")
 
+    def _connect(self, matched: re.Match[str], place: int) -> None:
+        """Add the nodes of a connection."""
+        source, to, words = int(matched[1]), int(matched[2]), matched[3].split()
+        given = dict(zip(words[::2], words[1::2], strict=True))
+        if len(given) < len(words) // 2:
+            raise Malformed(place, "has a key twice", "leave one of them out")
+        if (most := max(source, to)) >= self.nodes.ranks:
+            raise Malformed(place, f"node must be 0 to {self.nodes.ranks - 1}, got {most}")
+        for key, number in given.items():
+            if key not in KEYS or not NUMBER.fullmatch(number):
+                raise Malformed(place, f"must be a key and a number, got '{key} {number}'")
+        size_bytes = int(float(given.get("size", "0")))
+        if ("start" in given) == ("trigger" in given) or not size_bytes:
+            what = "needs a start or a trigger, and a size of at least 1 byte"
+            raise Malformed(place, what, "htsim's connections of size 0 have no end")
+        send = self.nodes.message(source, to, place, size_bytes, tag=self.counts["Connections"])
+        connection = _Connection(place, source, to, send)
+        if seconds := float(given.get("start", "0")) / PS_PER_S:
+            delay = self.nodes.add(Node(NodeKind.COMPUTE, source, place, seconds=seconds))
+            self.nodes.wait(send, delay)
+        if "trigger" in given:
+            self.triggers[int(float(given["trigger"]))].begins.append(connection)
+        for number in {int(float(given[key])) for key in DONE if key in given}:
+            self.triggers[number].ends.append(connection)
+        self.counts["prio"] += "prio" in given
 
-def _connect(nodes: Nodes, matched: re.Match[str], counts: Counter[str], place: int) -> None:
-    """Add the nodes of a connection."""
-    source, to, words = int(matched[1]), int(matched[2]), matched[3].split()
-    given = dict(zip(words[::2], words[1::2], strict=True))
-    if len(given) < len(words) // 2:
-        raise Malformed(place, "has a key twice", "leave one of them out")
-    if max(source, to) >= nodes.ranks:
-        raise Malformed(place, f"node must be 0 to {nodes.ranks - 1}, got {max(source, to)}")
-    if "trigger" in given:
-        raise Malformed(place, "waits for a trigger, which cannot be replayed", "give it a start")
-    for key, number in given.items():
-        if key not in KEYS or not NUMBER.fullmatch(number):
-            raise Malformed(place, f"must be a key and a number, got '{key} {number}'")
-    size_bytes = int(float(given.get("size", "0")))
-    if "start" not in given or not size_bytes:
-        hint = "htsim's connections of size 0 have no end"
-        raise Malformed(place, "needs a start, and a size of at least 1 byte", hint)
-    seconds = float(given["start"]) / PS_PER_S
-    send = nodes.message(source, to, place, size_bytes, tag=counts["Connections"])
-    if seconds:
-        nodes.wait(send, nodes.add(Node(NodeKind.COMPUTE, source, place, seconds=seconds)))
-    counts["prio"] += "prio" in given
+    def _specify(self, words: list[str], place: int) -> None:
+        """Note what a trigger is."""
+        given = dict(pairwise(words))
+        kinds = [word for word in words if word in KINDS]
+        if len(kinds) != 1 or words.count("id") != 1 or words.count("count") > 1:
+            hint = f"kinds: {', '.join(KINDS)}"
+            raise Malformed(place, "a trigger needs one id and one kind", hint)
+        trigger = self.triggers[int(given["id"])]
+        if trigger.kind:
+            raise Malformed(place, f"duplicate trigger {given['id']}", "leave one of them out")
+        trigger.place, trigger.kind = place, kinds[0]
+        if trigger.kind == BARRIER:
+            trigger.count = int(given.get("count", "0"))
+
+    def _fire(self, number: int, trigger: _Trigger) -> None:
+        """Let the connections that a trigger starts wait for those that fire it."""
+        begins, ends = trigger.begins, trigger.ends
+        place = (begins + ends)[0].place if begins + ends else trigger.place
+        if not trigger.kind:
+            hint = f"add `trigger id {number} oneshot`"
+            raise Malformed(place, f"unknown trigger {number}", hint)
+        needs = len(begins) if trigger.kind == MULTISHOT else trigger.count
+        if begins and (len(ends) < needs or (len(ends) > needs and trigger.kind != MULTISHOT)):
+            what = f"trigger {number} needs the ends of {needs} connections, got {len(ends)}"
+            raise Malformed(place, what)
+        for index, later in enumerate(begins):
+            for earlier in ends[index : index + 1] if trigger.kind == MULTISHOT else ends:
+                self._wait(later, earlier)
+
+    def _wait(self, later: _Connection, earlier: _Connection) -> None:
+        if later.source not in (earlier.source, earlier.to):
+            what = f"waits for line {earlier.place}, which is not of node {later.source}"
+            hint = "a connection can wait for those that its source sends or receives"
+            raise Malformed(later.place, what, hint)
+        self.nodes.wait(later.send, earlier.send + (later.source == earlier.to))

@@ -106,6 +106,7 @@ class Node(NamedTuple):
     seconds: float = 0.0
     operation: int = NONE
     room: int = NONE
+    processor: int = NONE
 
 
 ROW = np.dtype([(name, float if name == "seconds" else np.int64) for name in Node._fields])
@@ -180,6 +181,7 @@ class Nodes:
                 sent_by=matched(kind, rank, peer, column["tag"]),
                 operation=column["operation"],
                 operations=tuple(self.operations),
+                processor=column["processor"],
                 left_out=tuple(self.left_out),
             )
             _ = trace.order

@@ -96,6 +96,7 @@ class Builder:
             reduce=self._column("reduce").astype(bool),
             compute_ns=np.zeros_like(source),
             lane=np.zeros_like(source),
+            processor=np.full_like(source, NONE),
         )
 
     def _column(self, name: str) -> Ints:
