@@ -191,6 +191,12 @@ class Processors:
         processors, self._of[turns] = np.unique(keys, return_inverse=True)
         self._free_s = np.zeros(len(processors))
 
+    @property
+    def least_s(self) -> float:
+        """What the busiest processor needs for all of its steps."""
+        turns = self._of != NONE
+        return float(np.bincount(self._of[turns], self._compute_s[turns]).max(initial=0.0))
+
     def ends_s(self, steps: Ints, released_s: Floats) -> Floats:
         """Return when these steps end, which take their turns in this order."""
         ends_s: Floats = released_s + self._compute_s[steps]
