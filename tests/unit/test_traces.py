@@ -196,6 +196,8 @@ def test_a_goal_schedule() -> None:
         (1, 2, 1000, (0,)),
     ]
     assert sent.compute_ns.sum() == 2000
+    closed = GOAL.replace("}\nrank 1 {", "} rank 1 {").replace("num_ranks 3", "num_ranks 4")
+    assert len(trace_in([f"{closed}rank 3 {{ }}\n".encode()])) == len(trace)
 
 
 def test_calculations_on_one_processor_take_turns() -> None:
