@@ -86,8 +86,8 @@ def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     told = ("room of 1 receives for more bytes than they are sent",)
     assert trace_in([larger]).left_out == told
     begun = b"num_ranks 2\nrank 0 {\na: calc 1\ncalc 1%s\nb: calc 1 cpu 2\nb irequires a\n}\n"
-    (told,) = trace_in([begun % b""]).left_out
-    assert told.startswith("turns of 1 calculations at whose begin (irequires) others begin")
+    (said,) = trace_in([begun % b""]).left_out
+    assert said.startswith("turns of 1 calculations at whose begin (irequires) others begin")
     assert trace_in([begun % b" cpu 1"]).left_out == ()
 
 
