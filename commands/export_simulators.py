@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from linux.files.user_files import give, make_folder, write_bytes
 from model.errors import InputError, Problem
 from model.workload.schedule import Steps
 from model.workload.trace import first_nodes, trace_of
+from model.workload.transfers.columns import NONE, Rows, Transfers
 from results.report.run_data import Columns, read_run
 from results.store.records import read_json, reading
 from results.store.runs import folder_name, read_result
@@ -41,9 +44,23 @@ def export_chakra(run: Path, folder: Path) -> list[Path]:
         _written(folder / f"{ran.name}.{rank}.et", content)
         for ran in cases_that_ran(run)
         for rank, content in enumerate(
-            chakra_files(trace_of(ran.steps.transfers, ran.steps.gpus), _spans(ran))
+            chakra_files(trace_of(_in_turn(ran), ran.steps.gpus), _spans(ran))
         )
     ]
+
+
+def _in_turn(ran: Ran) -> Transfers:
+    """Return the steps, of which each waits for the one before it on its processor, too."""
+    transfers = ran.steps.transfers
+    steps, after = np.flatnonzero(transfers.processor != NONE), transfers.after
+    places = transfers.source[steps], transfers.processor[steps]
+    steps = steps[np.lexsort((ran.moved["started_ns"][steps], *places))]
+    earlier, later = steps[:-1], steps[1:]
+    new = np.equal(*transfers.source[[earlier, later]])
+    new &= np.equal(*transfers.processor[[earlier, later]]) & ~after.have(later, earlier)
+    values = np.concatenate([after.values, earlier[new]])
+    rows = np.concatenate([after.row, later[new]])
+    return replace(transfers, after=Rows.grouped(values, rows, len(transfers)))
 
 
 def _spans(ran: Ran) -> dict[int, Span]:

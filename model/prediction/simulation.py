@@ -180,32 +180,40 @@ def _with_windows(net: Network, rates: Floats, first: int) -> Network:
 
 
 class Processors:
-    """When each processor is free again, on which steps of compute take turns."""
+    """When each processor is free again, on which steps of compute take turns.
+
+    `_came_s` is when a step was ready, not a number before.
+    """
 
     def __init__(self, transfers: Transfers) -> None:
-        self._compute_s = transfers.compute_ns / 1e9
+        self.compute_s = transfers.compute_ns / 1e9
         self._of = np.full(len(transfers), NONE)
         turns = np.flatnonzero(transfers.processor != NONE)
         places = transfers.source[turns], transfers.processor[turns]
         keys = np.ravel_multi_index(places, [place.max(initial=0) + 1 for place in places])
         processors, self._of[turns] = np.unique(keys, return_inverse=True)
-        self._free_s = np.zeros(len(processors))
+        self._free_s, self._turn = np.zeros(len(processors)), transfers.turn
+        self._came_s = np.full(len(transfers), np.nan)
 
-    def ends_s(self, steps: Ints, released_s: Floats) -> Floats:
-        """Return when these steps end, which take their turns in this order."""
-        ends_s: Floats = released_s + self._compute_s[steps]
-        for place in np.flatnonzero(self._of[steps] != NONE).tolist():
-            processor, seconds = self._of[steps[place]], self._compute_s[steps[place]]
-            ends_s[place] = max(released_s[place], self._free_s[processor]) + seconds
-            self._free_s[processor] = ends_s[place]
-        return ends_s
+    @property
+    def least_s(self) -> float:
+        """What the busiest processor needs for all of its steps."""
+        turns = self._of != NONE
+        return float(np.bincount(self._of[turns], self.compute_s[turns]).max(initial=0.0))
 
-    def must_wait(self, steps: Ints, released_s: Floats) -> bool:
-        """Whether any of these steps meets another one on its processor."""
-        taken = self._of[steps] != NONE
-        processors = self._of[steps[taken]]
-        busy = self._free_s[processors] > released_s[taken] + SAME_TIME_S
-        return bool(busy.any()) or len(np.unique(processors)) < len(processors)
+    def begins_s(self, steps: Ints, ready_s: Floats) -> Floats:
+        """Return when these steps begin, or, if others are before them, may ask again."""
+        begin_s = ready_s.copy()
+        taking = np.flatnonzero(self._of[steps] != NONE)
+        came_s = self._came_s[steps[taking]] = np.fmin(self._came_s[steps[taking]], ready_s[taking])
+        taking = taking[np.lexsort((steps[taking], came_s, self._turn[steps[taking]]))]
+        processors, first = np.unique(self._of[steps[taking]], return_index=True)
+        is_free = self._free_s[processors] <= ready_s[taking[first]] + SAME_TIME_S
+        begun = taking[first[is_free]]
+        self._free_s[processors[is_free]] = ready_s[begun] + self.compute_s[steps[begun]]
+        waiting = np.delete(taking, first[is_free])
+        begin_s[waiting] = self._free_s[self._of[steps[waiting]]]
+        return begin_s
 
 
 class Simulation:
@@ -352,7 +360,12 @@ class Simulation:
         numbers = self._waiting[due][np.lexsort((self._waiting[due], moments_s[due]))]
         self._waiting = self._waiting[~due]
         computes = numbers[self._computes[numbers]]
-        self._end(computes, self._processors.ends_s(computes, self._moment_s[computes]))
+        begin_s = self._processors.begins_s(computes, self._moment_s[computes])
+        has_turn = begin_s <= self._moment_s[computes]
+        self._moment_s[computes] = begin_s
+        self._waiting = np.append(self._waiting, computes[~has_turn])
+        computes, begin_s = computes[has_turn], begin_s[has_turn]
+        self._end(computes, begin_s + self._processors.compute_s[computes])
         numbers = numbers[~self._computes[numbers]]
         paths, sizes = self._net.paths[self._pair[numbers]], self._size[numbers]
         self._left[numbers] = sizes - take_tokens(paths, sizes, self._tokens, FIRST_LINK)
@@ -418,9 +431,9 @@ def unshared_arrivals_s(
         sent, computed = due[~computes[due]], due[computes[due]]
         left_s = links.carry(hops.take(pair[sent], axis=1), sizes[sent], last[sent], begin_s[sent])
         arrival_s[sent] = left_s + travel_s[sent]
-        if processors.must_wait(computed, begin_s[computed]):
+        if (processors.begins_s(computed, begin_s[computed]) > begin_s[computed]).any():
             raise SharedLink
-        arrival_s[computed] = processors.ends_s(computed, begin_s[computed])
+        arrival_s[computed] = begin_s[computed] + processors.compute_s[computed]
         places, earlier = releases.of(due)
         later = releases.later[places]
         np.maximum.at(begin_s, later, arrival_s[earlier] + releases.later_s(places, travel_s))

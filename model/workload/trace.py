@@ -57,9 +57,9 @@ class Trace:
     `operation` the number of a collective operation; each is `NONE` where there is none.
     `size_bytes` has the bytes of sends, `seconds` the time of compute. Each of the `operations`
     has a node for each of its ranks. Compute without a time may have `flops`, and bytes of memory
-    that it moves (see `timed`). Compute on one `processor` of a rank takes turns, first come, first
-    served; where it is `NONE`, compute waits for no other. `left_out` says, for `check`, what of
-    the file is not here.
+    that it moves (see `timed`). Compute on one `processor` of a rank takes turns: of what is
+    ready the lowest `turn`, else first come, first served; where it is `NONE`, compute waits for no
+    other. `left_out` says, for `check`, what of the file is not here.
     """
 
     format: str
@@ -76,6 +76,7 @@ class Trace:
     flops: Floats | None = None
     memory_bytes: Floats | None = None
     processor: Ints | None = None
+    turn: Ints | None = None
     left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:

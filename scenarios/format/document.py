@@ -58,7 +58,7 @@ class FileKind:
     other_hint: str = ""
 
     def hint(self, path: Path) -> str:
-        """Return what to do about a file that is not YAML."""
+        """Return what to do about a file that may be of another kind."""
         return "" if path.suffix in (".yaml", ".yml") else self.other_hint
 
 
@@ -129,7 +129,7 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
         raise InputError(Problem(where, what, kind.hint(path))) from None
     if not isinstance(values, CommentedMap):
         what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(values)}"
-        raise InputError(Problem(f"{path}:1", what, f"see {kind.page}"))
+        raise InputError(Problem(f"{path}:1", what, kind.hint(path) or f"see {kind.page}"))
     for other, (keys, command) in MARKS.items():
         if other != kind.name and keys <= values.keys():
             what = f"is a {other}, must be a {kind.name}"

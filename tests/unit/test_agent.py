@@ -103,7 +103,7 @@ class FullSocket:
 @given(st.integers(1, 50), st.lists(st.integers(0, 12)))
 def test_a_transfer_is_written_whole_through_a_full_buffer(size: int, rooms: list[int]) -> None:
     sock = FullSocket(rooms)
-    connection, send = Outgoing(cast(Any, sock)), Send([3, 1, size, [], 0, [], 0, -1])
+    connection, send = Outgoing(cast(Any, sock)), Send([3, 1, size, [], 0, [], 0, -1, 0])
     agent = cast(Any, SimpleNamespace(payloads=Payloads()))
     while not Agent.write_one(agent, connection, send):
         assert bool(send.started_ns) == bool(sock.written)
@@ -140,9 +140,9 @@ def test_a_sender_is_offered_a_window_for_all_that_its_buffer_holds() -> None:
 def test_compute_and_sends_that_could_overtake_wait_until_a_transfer_is_confirmed(
     steps: list[tuple[int, bool]], may_be_overtaken: bool
 ) -> None:
-    sent = Send([0, 1, 8, [], 0, [], 0, -1])
+    sent = Send([0, 1, 8, [], 0, [], 0, -1, 0])
     behind = [
-        Send([number, peer, 8, [0], 0, [], 5 * computes, -1])
+        Send([number, peer, 8, [0], 0, [], 5 * computes, -1, 0])
         for number, (peer, computes) in enumerate(steps, 1)
     ]
     agent = Mock(waiting=defaultdict(list, {0: list(behind)}), open=1)
@@ -159,7 +159,7 @@ def test_compute_and_sends_that_could_overtake_wait_until_a_transfer_is_confirme
 
 
 def test_a_chain_of_small_transfers_is_no_deep_recursion() -> None:
-    chain = [[number, 1, 8, [number - 1][:number], 0, [], 0, -1] for number in range(2000)]
+    chain = [[number, 1, 8, [number - 1][:number], 0, [], 0, -1, 0] for number in range(2000)]
     ours, theirs = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
         agent = Agent(ours, listener)

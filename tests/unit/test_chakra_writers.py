@@ -603,6 +603,8 @@ def test_compute_without_a_stream_takes_turns_on_the_gpu_and_on_the_cpu() -> Non
     trace = read(*everywhere(*operators, node(4, COMPUTE, micros=5), kernel))
     assert trace.processor is not None
     assert trace.processor[:4].tolist() == [1, 0, 0, NONE]
+    assert trace.turn is not None
+    assert trace.turn[:4].tolist() == [1, 2, 4, 3]
 
 
 def test_priorities_are_told() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
@@ -26,9 +27,10 @@ LATENCY_S = 0.01
 
 
 def compute(
-    number: int, rank: int, duration_ns: int, *after: int, processor: int = NONE
+    number: int, rank: int, duration_ns: int, *after: int, processor: int = NONE, turn: int = 0
 ) -> Transfer:
-    return Transfer(number, rank, rank, 0, (), after, compute_ns=duration_ns, processor=processor)
+    step = Transfer(number, rank, rank, 0, (), after, compute_ns=duration_ns)
+    return replace(step, processor=processor, turn=turn)
 
 
 def arrivals_s(steps: list[Transfer]) -> list[float]:
@@ -58,6 +60,18 @@ def test_steps_on_a_processor_take_turns_in_the_order_of_their_release() -> None
     assert arrivals_s(steps) == pytest.approx([0.030, 0.020, 0.045, 0.040, 0.007])
 
 
+def test_the_lowest_turn_of_those_that_are_ready_comes_first() -> None:
+    steps = [
+        compute(0, 0, 30 * MS, processor=0, turn=9),
+        compute(1, 0, 10 * MS, processor=1),
+        compute(2, 0, 5 * MS, 1, processor=0, turn=5),
+        compute(3, 0, 20 * MS, 1, processor=0, turn=3),
+        compute(4, 0, 40 * MS, processor=1, turn=1),
+        compute(5, 0, 1 * MS, 4, processor=0, turn=4),
+    ]
+    assert arrivals_s(steps) == pytest.approx([0.030, 0.010, 0.056, 0.050, 0.050, 0.051])
+
+
 def test_a_transfer_and_a_step_of_compute_wait_for_each_other() -> None:
     """Rank 0 computes and sends; rank 1 computes when its own compute is done and all is there."""
     sent = Transfer(2, 0, 1, 8, (), (0,))
@@ -79,7 +93,8 @@ def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
     """A step that follows another one begins when that one was to end, to the nanosecond."""
     steps = [
         *(compute(0, 0, 3 * MS, processor=4), compute(1, 0, 2 * MS, 0), compute(2, 0, 1 * MS, 0)),
-        compute(3, 0, 9 * MS, processor=4),
+        compute(3, 0, 9 * MS, processor=4, turn=2),
+        compute(4, 0, 1 * MS, processor=4, turn=1),
     ]
     client, control = socket.socketpair()
     with client, control, socket.socket() as listener:
@@ -101,5 +116,6 @@ def test_an_agent_waits_as_long_as_it_is_to_compute() -> None:
         [0, begin, end],
         [1, end, end + 2 * MS],
         [2, end, end + MS],
-        [3, end, end + 9 * MS],
+        [3, end + MS, end + 10 * MS],
+        [4, end, end + MS],
     ]

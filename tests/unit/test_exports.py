@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from commands.export import export as command
 from commands.export_nccl_tests import export_nccl_tests
-from commands.export_simulators import export_chakra, export_htsim
+from commands.export_simulators import Ran, export_chakra, export_htsim
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
@@ -21,6 +23,7 @@ from model.measurement.records import CaseExecutions, TransferRecord
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Steps
 from model.workload.trace import Trace, trace_of
+from model.workload.transfers.columns import NONE
 from results.verdicts.model_comparison import Measured, compare
 from results.verdicts.run import run_object
 from results.verdicts.verdict import Thresholds
@@ -108,6 +111,24 @@ def test_the_trace_of_a_replay_replays_as_it_did(trace: Trace) -> None:
 def _replayed(trace: Trace) -> Steps:
     grid = JobGrid(1, trace.ranks)
     return Replay(trace, "x", placed(PlacementRule.WRAP, trace.ranks, grid), grid).steps()
+
+
+def test_compute_waits_for_what_had_its_turn_before_it(tmp_path: Path) -> None:
+    """The second calculation began first; the third had a processor of its own."""
+    calculations = "calc 3000\ncalc 2000\ncalc 5000 cpu 1\nsend 1b to 1\n"
+    ranks = f"rank 0 {{\n{calculations}}}\nrank 1 {{\nrecv 1b from 0\n}}\n"
+    steps = _replayed(trace_in([f"num_ranks 2\n{ranks}".encode()]))
+    turns = {3000: (2000, 5000), 2000: (0, 2000), 5000: (0, 5000), 0: (0, 9)}
+    begun, ended = np.array([turns[step.compute_ns] for step in steps.transfers]).T
+    moved = {"started_ns": begun, "arrived_ns": ended, "confirmed_ns": ended}
+    with patch("commands.export_simulators.cases_that_ran", return_value=[Ran("x", steps, moved)]):
+        export_chakra(tmp_path, tmp_path)
+    again = _replayed(read_trace(tmp_path / "x.0.et")).transfers
+    assert (again.processor == NONE).all()
+    waits = {
+        step.compute_ns: [again[earlier].compute_ns for earlier in step.after] for step in again
+    }
+    assert waits == {3000: [2000], 2000: [], 5000: [], 0: []}
 
 
 def test_connections_of_htsim_begin_as_the_transfers_did(run: Path, tmp_path: Path) -> None:

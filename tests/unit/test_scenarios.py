@@ -197,11 +197,13 @@ def test_files_that_cannot_be_read(write: Path) -> None:
     write.write_bytes(b"\xff\xfe\x00")
     trace = write.with_name("t.0.et")
     trace.write_bytes(b"\xff\xfe\x00")
+    (matrix := write.with_name("m.matrix")).write_text("0 1\n1 0\n")
     for place, message in (
         (write, "is not UTF-8 text"),
         (write.parent, "is a folder, not a file"),
         (Path("nowhere.yaml"), "nowhere.yaml: not found"),
         (trace, r"t\.0\.et: is not UTF-8 text: .*\(a trace is named by a workload's `trace`"),
+        (matrix, r"m\.matrix:1: must be a mapping .*\(a trace is named by a workload's `trace`"),
     ):
         with pytest.raises(InputError, match=message):
             load(place)

@@ -85,6 +85,10 @@ def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
     told = ("room of 1 receives for more bytes than they are sent",)
     assert trace_in([larger]).left_out == told
+    begun = b"num_ranks 2\nrank 0 {\na: calc 1\ncalc 1%s\nb: calc 1 cpu 2\nb irequires a\n}\n"
+    (said,) = trace_in([begun % b""]).left_out
+    assert said.startswith("turns of 1 calculations at whose begin (irequires) others begin")
+    assert trace_in([begun % b" cpu 1"]).left_out == ()
 
 
 def test_an_htsim_connection_begins_at_its_start() -> None:
@@ -95,6 +99,8 @@ def test_an_htsim_connection_begins_at_its_start() -> None:
     (later,) = np.flatnonzero(trace.size_bytes == 2000)
     assert [node for node, waits in enumerate(trace.after_lists) if waits] == [later]
     assert trace.left_out == ("1 priorities of connections",)
+    swapped = CONNECTIONS.replace("Nodes 3\nConnections 3\n", "Connections 3\nNodes 3\n")
+    assert trace_in([swapped.encode()]).total_bytes == 6000
 
 
 def fired(*triggers: str, begins: str = "trigger 1", source: int = 1) -> list[tuple[int, ...]]:
@@ -138,6 +144,7 @@ def test_an_htsim_trigger_starts_connections_at_the_ends_of_others() -> None:
         (CONNECTIONS.replace("prio", "weight"), ":4", "must be a key and a number, got 'weight 2'"),
         (CONNECTIONS.replace("prio 2", "prio 2 prio 3"), ":4", "has a key twice"),
         ("Nodes 9\n" + CONNECTIONS, ":3", "duplicate Nodes"),
+        ("Connections 1\n0->1 start 0 size 1\n", ":2", "needs Nodes before the first"),
         (CONNECTIONS.replace("prio 2", "prio"), ":4", "unknown line '0->1"),
         (CONNECTIONS.replace("Connections 3", "Connections 4"), ":1", "must have 4 Connections"),
         ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),

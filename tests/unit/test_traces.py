@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.job_grid import JobGrid
+from model.fabric.spec import FabricKind
 from model.workload.trace import Contradiction, NodeKind, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
+from tests.unit.fabrics import spec
 from tests.unit.traces import peak_below, same, traces
 from traffic_gen.traces import reading, replay
 from traffic_gen.traces.formats import chakra, nodes, protobuf
@@ -28,6 +30,7 @@ from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.rank_placement import PlacementRule, placed
 from traffic_gen.traces.reading import garbage_collection_disabled, read_trace, trace_in
 from traffic_gen.traces.replay import Replay, Replayed
+from traffic_gen.workloads import task
 
 # A property takes some hundredths of a second for each trace.
 FEW = settings(max_examples=40)
@@ -193,6 +196,8 @@ def test_a_goal_schedule() -> None:
         (1, 2, 1000, (0,)),
     ]
     assert sent.compute_ns.sum() == 2000
+    closed = GOAL.replace("}\nrank 1 {", "} rank 1 {").replace("num_ranks 3", "num_ranks 4")
+    assert len(trace_in([f"{closed}rank 3 {{ }}\n".encode()])) == len(trace)
 
 
 def test_calculations_on_one_processor_take_turns() -> None:
@@ -205,6 +210,16 @@ def test_calculations_on_one_processor_take_turns() -> None:
         if step.is_compute:
             on.setdefault((step.source, step.processor), []).append(step.compute_ns)
     assert sorted(on.values()) == [[1, 2]] * 4 + [[3]] * 4
+
+
+@pytest.mark.parametrize("simulated", [0, task.MOST_SIMULATED])
+def test_an_estimate_has_the_time_of_all_turns(simulated: int) -> None:
+    ranks = "rank 0 {\n%ssend 1b to 1\n}\nrank 1 {\nrecv 1b from 0\n}\n" % ("calc 50000000\n" * 40)
+    trace, job = trace_in([f"num_ranks 2\n{ranks}".encode()]), JobGrid(1, 2)
+    replay = Replay(trace, "x", placed(PlacementRule.WRAP, 2, job), job)
+    with patch.object(task, "MOST_SIMULATED", simulated):
+        found = task.followed(replay, spec(FabricKind.RAIL_ONLY, 1, 2)).profile
+    assert found.completion_s == pytest.approx(2)
 
 
 @pytest.mark.parametrize(

@@ -241,8 +241,10 @@ class Agent:
             self.shortest_bytes[receive.peer] = min(receive.size_bytes, shortest)
         self.open = len(self.sends) + len(self.receives)
         self.computing: list[tuple[int, int]] = []  # when a step ends, its number
-        # When each processor is free again; steps without one take no turns.
-        self.free_ns: dict[int, int] = collections.defaultdict(int)
+        # Steps that wait for each processor, in the order of their turns; when it is free again, or
+        # 0 while it is not. Steps without a processor take no turns.
+        self.turns: dict[int, list[tuple[int, int, int]]] = collections.defaultdict(list)
+        self.free_ns: dict[int, int] = collections.defaultdict(lambda: 1)
         for rank, connection in self.incoming.items():
             self.expect(rank, connection)
         check = program.get("check")
@@ -266,13 +268,10 @@ class Agent:
             self.due.popleft()
 
     def begin(self, send: Send) -> None:
-        """Queue a transfer on its connection, or begin its compute."""
+        """Queue a transfer on its connection, or its compute for its turn."""
         if send.compute_ns:
-            begin_ns = max(send.released_ns, self.free_ns[send.processor])
-            send.started_ns, end_ns = begin_ns, begin_ns + send.compute_ns
-            heapq.heappush(self.computing, (end_ns, send.id))
-            if send.processor >= 0:
-                self.free_ns[send.processor] = end_ns
+            turn = send.turn, send.released_ns, send.id
+            heapq.heappush(self.turns[send.processor], turn)
             return
         if self.roce and send.peer in self.roce.outgoing:
             send.payload = self.payloads.whole(send)
@@ -283,12 +282,26 @@ class Agent:
         if len(connection.queue) == 1:
             self.write(connection)
 
+    def take_turns(self) -> None:
+        """Begin the steps of compute whose turn it is."""
+        for processor, waiting in self.turns.items():
+            while waiting and (free_ns := self.free_ns[processor]):
+                send = self.sends[heapq.heappop(waiting)[2]]
+                send.started_ns = max(send.released_ns, free_ns)
+                heapq.heappush(self.computing, (send.started_ns + send.compute_ns, send.id))
+                self.free_ns[processor] = int(processor < 0)
+
     def compute(self, most_s: float) -> float:
         """End steps of compute at their times, even if now is later; return how long to poll."""
+        self.take_turns()
         while self.computing and self.computing[0][0] <= time.monotonic_ns():
             end_ns, number = heapq.heappop(self.computing)
-            self.sends[number].sent_ns = self.sends[number].confirmed_ns = end_ns
+            send = self.sends[number]
+            send.sent_ns = send.confirmed_ns = end_ns
+            if send.processor >= 0:
+                self.free_ns[send.processor] = end_ns
             self.done(number, end_ns)
+            self.take_turns()
         if not self.computing:
             return most_s if self.open else 0
         left_s = max(0, self.computing[0][0] - time.monotonic_ns()) / 1e9

@@ -387,7 +387,7 @@ def programs_of(
         chunks = () if demand is None else transfer.chunks
         number, size_bytes, ready = transfer.id, transfer.size_bytes, transfer.ready
         waits = transfer.after, ready is not None
-        compute = transfer.compute_ns, transfer.processor
+        compute = transfer.compute_ns, transfer.processor, transfer.turn
         built[source]["sends"].append((number, to, size_bytes, *waits, chunks, *compute))
         if not transfer.is_compute:
             built[source]["peers"][to] = addresses[source, destination, transfer.lane]

@@ -19,7 +19,7 @@ class Send:
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
-        self.chunks, self.compute_ns, self.processor = more
+        self.chunks, self.compute_ns, self.processor, self.turn = more
         self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
         # Over several queue pairs: where parts begin that have not left, how many are unconfirmed.

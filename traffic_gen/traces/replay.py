@@ -298,6 +298,7 @@ class _Emission:
         source, destination, size_bytes, compute_ns, ready = np.zeros((5, self.count), np.int64)
         ready[:] = NONE
         single, steps = self.single, self.first[self.single]
+        processor, turn = self._turns()
         sends = self.sends[single]
         source[steps] = self.gpu[single]
         destination[steps] = np.where(sends, self.peer_gpu[single], self.gpu[single])
@@ -319,17 +320,20 @@ class _Emission:
             reduce=np.zeros(self.count, bool),
             compute_ns=compute_ns,
             lane=np.zeros(self.count, np.int64),
-            processor=self._processors(),
+            processor=processor,
+            turn=turn,
         )
 
-    def _processors(self) -> Ints:
-        """Return the processor of each step of compute; ranks on one GPU have their own."""
-        processor, of_node = np.full(self.count, NONE), self.trace.processor
-        if of_node is not None:
+    def _turns(self) -> tuple[Ints, Ints]:
+        """Return the processor and the turn of each step; ranks on one GPU have their own."""
+        processor, turn = np.full(self.count, NONE), np.zeros(self.count, np.int64)
+        if (of_node := self.trace.processor) is not None:
             nodes = self.single[(self.compute_ns > 0)[self.single] & (of_node[self.single] != NONE)]
             _, number = np.unique(of_node[nodes], return_inverse=True)
             processor[self.first[nodes]] = number * self.trace.ranks + self.trace.rank[nodes]
-        return processor
+            if self.trace.turn is not None:
+                turn[self.first[nodes]] = self.trace.turn[nodes]
+        return processor, turn
 
     def _rows(self, copies: _Copies) -> tuple[Ints, Ints]:
         """Return the first step of each operation of a pattern, and all of their steps."""

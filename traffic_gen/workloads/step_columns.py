@@ -90,6 +90,7 @@ class StepColumns:
             compute_ns=compute_ns,
             lane=np.zeros(self.count, np.int64),
             processor=np.full(self.count, NONE),
+            turn=np.zeros(self.count, np.int64),
         )
 
     @property

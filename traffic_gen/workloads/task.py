@@ -16,8 +16,9 @@ from model.fabric.spec import FabricSpec
 from model.prediction.fluid import arrivals_s, lower_bound_s
 from model.prediction.load import Profile, profile
 from model.prediction.network import Terms, healthy_network
+from model.prediction.simulation import Processors
 from model.workload.schedule import Steps
-from model.workload.transfers.columns import Transfers
+from model.workload.transfers.columns import NONE, Transfers
 from model.workload.transfers.lanes import spread
 from model.workload.transfers.proof import ScheduleError
 from traffic_gen.workloads.algorithms.collectives import Named
@@ -196,13 +197,15 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     sent = spread(task.transfers(), spec)
     pair, net = healthy_network(sent, topology)
     profiled = profile(sent, pair, net, topology)
-    if profiled.is_contended and len(sent) <= MOST_SIMULATED:
+    takes_turns = (sent.processor != NONE).any()
+    if (profiled.is_contended or takes_turns) and len(sent) <= MOST_SIMULATED:
         at_once = dict.fromkeys(net.classes, 0.0)
         profiled = profile(
             sent, pair, net, topology, arrivals_s(sent, pair, [net], at_once, BANDWIDTH_ALONE)
         )
-    # As if no flows shared a link, its bytes may need longer than the transfers.
-    least_s = max(profiled.completion_s, lower_bound_s(sent, pair, net))
+    # As if no flows shared a link, and no steps a processor, those may need longer.
+    shared_s = lower_bound_s(sent, pair, net), Processors(sent).least_s
+    least_s = max(profiled.completion_s, *shared_s)
     codes = np.unique((sent.source * spec.gpus + sent.destination)[~sent.is_compute])
     return Followed(replace(profiled, completion_s=least_s), np.stack(np.divmod(codes, spec.gpus)))
 

@@ -26,8 +26,9 @@ class Transfer:
     received that transfer and is ready-to-receive (a rendezvous).
 
     A step of compute stands among the transfers as one of no bytes from a rank to itself, which
-    takes `compute_ns` of emulated time. Steps on one `processor` of a rank take turns, first come,
-    first served. The destination is reached by its `lane`.
+    takes `compute_ns` of emulated time. Steps on one `processor` of a rank take turns: of all that
+    are ready, the lowest `turn`, else first come, first served. The destination is reached by its
+    `lane`.
     """
 
     id: int
@@ -41,6 +42,7 @@ class Transfer:
     compute_ns: int = 0
     lane: int = 0
     processor: int = NONE
+    turn: int = 0
 
     @property
     def is_compute(self) -> bool:
@@ -181,6 +183,7 @@ class Transfers(Sequence[Transfer]):
     compute_ns: Ints
     lane: Ints
     processor: Ints
+    turn: Ints
 
     @classmethod
     def of(cls, transfers: Iterable[Transfer]) -> "Transfers":
@@ -197,6 +200,7 @@ class Transfers(Sequence[Transfer]):
             compute_ns=np.array([t.compute_ns for t in listed], np.int64),
             lane=np.array([t.lane for t in listed], np.int64),
             processor=np.array([t.processor for t in listed], np.int64),
+            turn=np.array([t.turn for t in listed], np.int64),
         )
 
     @classmethod
@@ -249,6 +253,7 @@ class Transfers(Sequence[Transfer]):
             self.compute_ns.tolist(),
             self.lane.tolist(),
             self.processor.tolist(),
+            self.turn.tolist(),
             strict=True,
         )
         return tuple(
@@ -297,6 +302,6 @@ class Transfers(Sequence[Transfer]):
         if self.lane.any():
             yield self.lane
         if (self.processor != NONE).any():
-            yield self.processor
+            yield from (self.processor, self.turn)
         for rows in (self.chunks, self.after):
             yield from (rows.values, rows.starts)

@@ -139,6 +139,7 @@ def _split(transfers: Transfers, parts: Parts, sizes: Ints, has_chunks: bool) ->
         compute_ns=transfers.compute_ns[whole],
         lane=lane,
         processor=transfers.processor[whole],
+        turn=transfers.turn[whole],
     )
 
 

@@ -94,6 +94,7 @@ class Assembly:
                 flops=_counted(columns.num_ops, modeled),
                 memory_bytes=_counted(columns.tensor_size, modeled),
                 processor=self._processors(),
+                turn=columns.id,
                 left_out=left_out,
             )
             _ = trace.order
@@ -179,7 +180,7 @@ class Assembly:
         return seconds
 
     def _processors(self) -> Ints:
-        """Return 0 for compute of a GPU, 1 on the CPU: as in ASTRA-sim, each has one at a time.
+        """Return 0 for compute of a GPU, 1 on the CPU: each has one at a time, as in ASTRA-sim.
 
         Kernels on a stream wait for those before them instead.
         """

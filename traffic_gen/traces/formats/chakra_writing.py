@@ -53,6 +53,9 @@ def _fields(trace: Trace, node: int, after: tuple[int, ...], span: Span) -> Iter
         yield _content(DATA, b"".join(map(_varint, after)))
     yield _number(START, span[0]) + _number(DURATION, span[1])
     yield _attribute("is_cpu_op", BOOL, 0)
+    if kind is NodeKind.COMPUTE:
+        # On a stream of its own, compute waits for its dependencies alone.
+        yield _attribute("stream", INT64, node)
     rank, peer = int(trace.rank[node]), int(trace.peer[node])
     if kind is NodeKind.COLLECTIVE:
         yield from _collective(trace, int(trace.operation[node]))

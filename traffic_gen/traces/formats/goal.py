@@ -15,6 +15,7 @@ sends and receives, which take no time there, are read and left out.
 """
 
 import re
+from collections import Counter
 from io import StringIO
 
 from model.workload.trace import NodeKind, Trace
@@ -29,6 +30,8 @@ STATEMENT = re.compile(
 )
 WAIT = re.compile(r"([A-Za-z]\w*)\s+(i?)requires\s+([A-Za-z]\w*)")
 RANK = re.compile(rf"rank\s+({NUMBER})\s*\{{")
+# What follows a brace may be in its line.
+BRACE = re.compile(r"(?<=[{}])")
 COUNT = re.compile(rf"num_ranks\s+({NUMBER})")
 # An unclosed comment ends with the text.
 COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -63,7 +66,7 @@ class _Reader:
         """Read a whole text."""
         place = 0
         for place, line in enumerate(StringIO(text), start=1):
-            if statement := line.strip():
+            for statement in filter(None, map(str.strip, BRACE.split(line))):
                 self.statement(statement, place)
         if self.rank is not None:
             raise Malformed(place, f"ends within rank {self.rank}", "close it with `}`")
@@ -74,6 +77,11 @@ class _Reader:
         if self.placed:
             what = f"processors of messages, and interfaces, in {self.placed} statements"
             self.nodes.left_out.append(what)
+        added = self.nodes.added
+        turns = Counter((one.rank, one.processor) for one in added if one.processor != NONE)
+        if late := sum(turns[added[node].rank, added[node].processor] > 1 for node in self.begins):
+            what = f"turns of {late} calculations at whose begin (irequires) others begin"
+            self.nodes.left_out.append(f"{what}, which do not wait for them")
         return self.nodes.trace("GOAL")
 
     def statement(self, statement: str, place: int) -> None:

@@ -24,8 +24,9 @@ from itertools import pairwise
 from model.workload.trace import NodeKind, Trace
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
-BEGIN = re.compile(r"(?:\s*#[^\n]*\n|\s)*Nodes\s")
-COUNT = re.compile(r"(Nodes|Connections|Triggers|Failures)\s+([0-9]{1,18})")
+COUNTED = r"(Nodes|Connections|Triggers|Failures)\s"
+BEGIN = re.compile(rf"(?:\s*#[^\n]*\n|\s)*{COUNTED}")
+COUNT = re.compile(rf"{COUNTED}+([0-9]{{1,18}})")
 CONNECTION = re.compile(r"([0-9]{1,9})->([0-9]{1,9})((?:\s+[a-z_]+\s+[0-9.]{1,40})*)")
 TRIGGER = re.compile(r"trigger(?:\s+(?:id|count)\s+[0-9]{1,9}|\s+(?:oneshot|multishot|barrier))+")
 _ONESHOT, MULTISHOT, BARRIER = KINDS = ("oneshot", "multishot", "barrier")
@@ -36,7 +37,7 @@ PS_PER_S = 1e12
 
 
 def is_htsim(text: str) -> bool:
-    """Whether a text begins with the number of nodes."""
+    """Whether a text begins with a number of nodes, connections, triggers or failures."""
     return BEGIN.match(text[:65536]) is not None
 
 
@@ -114,6 +115,8 @@ class _Reader:
         given = dict(zip(words[::2], words[1::2], strict=True))
         if len(given) < len(words) // 2:
             raise Malformed(place, "has a key twice", "leave one of them out")
+        if not self.nodes.ranks:
+            raise Malformed(place, "needs Nodes before the first connection")
         if (most := max(source, to)) >= self.nodes.ranks:
             raise Malformed(place, f"node must be 0 to {self.nodes.ranks - 1}, got {most}")
         for key, number in given.items():

@@ -97,6 +97,7 @@ class Builder:
             compute_ns=np.zeros_like(source),
             lane=np.zeros_like(source),
             processor=np.full_like(source, NONE),
+            turn=np.zeros_like(source),
         )
 
     def _column(self, name: str) -> Ints:
