@@ -1,7 +1,6 @@
 """The sections of modeled results: training iterations, networks, decisions, the paper's claims."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from results.sections.section import (
     Case,

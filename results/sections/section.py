@@ -98,7 +98,7 @@ def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}"
 
 
 def spread(measured_s: Mapping[str, Any]) -> str:
-    """Format the range of several times over their median; a dash for one, or if nothing arrived."""
+    """Format the range of several times over their median; a dash for one, or a median of 0."""
     values, median_s = measured_s["values"], measured_s["median"]
     return f"{(max(values) - min(values)) / median_s:.1%}" if median_s and values[1:] else "-"
 

@@ -124,8 +124,8 @@ class CaseResult:
     time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
     `ratio` is the median over the modeled time. Bandwidths are those of nccl-tests
     (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring; `None`
-    without a collective, or if no repeat was `complete`. Disturbed executions are among the measured ones only if
-    `disturbed_counted`: too few others were left.
+    without a collective, or if no repeat was `complete`. Disturbed executions are among the
+    measured ones only if `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
     terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
