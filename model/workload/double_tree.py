@@ -27,11 +27,8 @@ def parents(nodes: int) -> tuple[list[int], list[int]]:
     """
     first = [_parent(node, nodes) for node in range(nodes)]
     turn = -1 if nodes % 2 == 0 else 1
-    places = [(turn * node - 1) % nodes for node in range(nodes)]
-    second = [NOBODY] * nodes
-    for node, place in enumerate(places):
-        if first[place] != NOBODY:
-            second[node] = places.index(first[place])
+    above = [first[(turn * node - 1) % nodes] for node in range(nodes)]
+    second = [NOBODY if place == NOBODY else turn * (place + 1) % nodes for place in above]
     return first, second
 
 

@@ -1,7 +1,6 @@
 """The sections of modeled results: training iterations, networks, decisions, the paper's claims."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from results.sections.section import (
     Case,
@@ -13,6 +12,7 @@ from results.sections.section import (
     Section,
     case_section,
     number_or_dash,
+    spread,
     verdict,
 )
 
@@ -327,12 +327,10 @@ def points_section(points: Sequence[Case], remarks: Sequence[Cell] = ()) -> Sect
 
 def _point(point: Result) -> tuple[Cell, ...]:
     where = "".join(f", {key} {value}" for key, value in point["place"].items())
-    measured: Mapping[str, Any] = point["measured_s"]
-    values = measured["values"]
     return (
         f"{point['figure']}{where}: {point['case']}",
-        f"{measured['median']:.3f} s",
-        f"{(max(values) - min(values)) / measured['median']:.1%}",
+        f"{point['measured_s']['median']:.3f} s",
+        spread(point["measured_s"]),
         f"{point['modeled_s']:.3f} s",
         f"{point['ratio']:.4f}",
         verdict(point),

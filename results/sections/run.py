@@ -17,6 +17,7 @@ from results.sections.section import (
     human_seconds,
     number_or_dash,
     slower_in_words,
+    spread,
     told,
     verdict,
     without_fabric,
@@ -66,13 +67,6 @@ def work_sections(result: Result) -> Iterator[Section]:
     yield Section("What rail-only costs, against rail-optimized", remarks=told)
 
 
-def _spread(case: Case) -> str:
-    measured = case["measured_s"]
-    if len(measured["values"]) == 1:
-        return "-"
-    return f"{(measured['max'] - measured['min']) / measured['median']:.1%}"
-
-
 def _if_timed(cell: Callable[[Case], str]) -> Callable[[Case], str]:
     """A cell of a time held against others; a dash for a case whose times mean nothing."""
     return lambda case: cell(case) if times_count(case["data_is_right"]) else "-"
@@ -81,7 +75,7 @@ def _if_timed(cell: Callable[[Case], str]) -> Callable[[Case], str]:
 CASES: Columns = (
     ("bytes", lambda case: human_bytes(case["bytes"])),
     ("measured", lambda case: f"{case['measured_s']['median']:.3f} s"),
-    ("spread", _spread),
+    ("spread", lambda case: spread(case["measured_s"])),
     ("modeled", lambda case: f"{case['modeled_s']:.3f} s"),
     ("ratio", _if_timed(lambda case: f"{case['ratio']:.4f}")),
     ("algbw", _if_timed(lambda case: number_or_dash(case["algbw_gbyte_per_s"], ".1f"))),

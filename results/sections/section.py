@@ -97,6 +97,12 @@ def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}"
     return " to ".join(dict.fromkeys((shown(min(values)), shown(max(values)))))
 
 
+def spread(measured_s: Mapping[str, Any]) -> str:
+    """Format the range of several times over their median; a dash for one, or a median of 0."""
+    values, median_s = measured_s["values"], measured_s["median"]
+    return f"{(max(values) - min(values)) / median_s:.1%}" if median_s and values[1:] else "-"
+
+
 def slower_in_words(slower: float, unit: str = "%") -> str:
     """Return a slowdown in words; one that rounds to 0.0 % has no sign."""
     percent = f"{100 * abs(slower):.1f}"

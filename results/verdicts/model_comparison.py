@@ -15,7 +15,7 @@ from model.prediction.network import networks_of, overlap
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
-from results.store.records import FLAT, OPTIONAL
+from results.store.records import FLAT, HIDDEN, OPTIONAL
 from results.verdicts.breakdown import (
     Breakdown,
     Contention,
@@ -124,8 +124,8 @@ class CaseResult:
     time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
     `ratio` is the median over the modeled time. Bandwidths are those of nccl-tests
     (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring; `None`
-    without a collective. Disturbed executions are among the measured ones only if
-    `disturbed_counted`: too few others were left.
+    without a collective, or if no repeat was `complete`. Disturbed executions are among the
+    measured ones only if `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
     terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
@@ -156,6 +156,12 @@ class CaseResult:
     contention: Contention | None = field(default=None, metadata=OPTIONAL)
     notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     doubts: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    complete: bool = field(default=True, metadata=HIDDEN)
+
+    @property
+    def times_count(self) -> bool:
+        """Whether its times are held against others: complete, and no data was checked."""
+        return self.complete and times_count(self.data_is_right)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -185,11 +191,11 @@ def compare(
     parts = breakdown(schedule, topology, executions.repeats, prediction)
     shared, overlaps = _on_links(measured, prediction)
     of_times = list(_failures(measured, prediction))
-    if measured.times_count:
+    if measured.times_count and complete_s:
         of_times += ratio_reasons(times.median, prediction.completion_s, limits)
     of_times += _of_jobs(parts.jobs, limits)
     work = _work(measured, size_scale)
-    algbw, busbw = _bandwidths(schedule, work, times.median)
+    algbw, busbw = _bandwidths(schedule, work, times.median) if complete_s else (None, None)
     fidelity = _fidelity(measured)
     judgement = Judgement.of((*of_times, *grain_reasons(shared), *with_verdict(fidelity)))
     return CaseResult(
@@ -215,13 +221,14 @@ def compare(
         contention=shared,
         notes=judgement.notes,
         doubts=judgement.doubts,
+        complete=bool(complete_s),
     )
 
 
 def with_paper(result: CaseResult, on_paper_s: float | None) -> CaseResult:
     """Add the real platform's time on paper, and a note where the emulation hides a part of it."""
     less = 1 - result.real_s / on_paper_s if on_paper_s else 0.0
-    if less <= HIDDEN_PART or not times_count(result.data_is_right):
+    if less <= HIDDEN_PART or not result.times_count:
         return replace(result, on_paper_s=on_paper_s)
     note = (
         f"the platform's time is {less:.0%} less than on paper: the emulation's links pass the "

@@ -17,7 +17,7 @@ from results.verdicts.breakdown import JobTime
 from results.verdicts.fault_impact import FaultResult
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.summary import MeasuredModeled
-from results.verdicts.verdict import Verdict, times_count, worst
+from results.verdicts.verdict import Verdict, worst
 
 Object = Mapping[str, Any]
 # Sizes of the same work, rounded up to whole elements, differ by less than this part.
@@ -139,7 +139,7 @@ def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
 
 
 def _timed(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    return [case for case in cases if times_count(case.data_is_right)]
+    return [case for case in cases if case.times_count]
 
 
 def _is_baseline(other: CaseResult, case: CaseResult) -> bool:

@@ -105,6 +105,17 @@ def test_without_a_complete_repeat_the_case_fails() -> None:
     assert case.measured_s.values == (PREDICTION.completion_s * 0.1,)
 
 
+def test_times_of_executions_that_broke_off_are_held_against_nothing() -> None:
+    """Also where nothing had arrived."""
+    broken = [dataclasses.replace(repeat(complete=False), completion_s=s) for s in (0, 0, 0.5)]
+    cases = [result(*broken[:2]), on_rail_optimized(result(broken[2]), 0.1, "two-step")]
+    assert not any("the model" in reason for case in cases for reason in case.reasons)
+    assert [case.busbw_gbyte_per_s for case in cases] == [None, None]
+    assert not list(slowdowns(cases))
+    assert with_paper(cases[1], 1e9).notes == ()
+    assert sum(" - " in line for line in printed(cases, 80) if " fail" in line) == 2
+
+
 @given(st.integers(0, 3), st.booleans())
 def test_any_execution_below_the_bound_fails(place: int, warmup: bool) -> None:
     executions = [repeat() for _ in range(4)]

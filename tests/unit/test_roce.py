@@ -425,6 +425,25 @@ def test_packets_are_paced() -> None:
     assert ends.now_ns - 10**9 - EARLY_NS == pytest.approx(299 * 296, rel=0.01)
 
 
+def test_a_rate_that_grows_shortens_the_gap_behind_the_last_packet() -> None:
+    control = Paced(1000)
+    sender = Sender(2, Reliability(16, False, 10**6, 7), control)
+    sender.post(Message(0, memoryview(bytes(32))))
+    assert sender.take(EARLY_NS) is not None
+    assert sender.due_ns() == 296
+    control.rate_bps *= 2
+    assert sender.due_ns() == 148
+    control.rate_bps /= 8
+    assert sender.due_ns() == 296
+
+
+def test_no_more_packets_are_under_way_than_a_window_with_a_fraction() -> None:
+    sender = Sender(2, Reliability(16, False, 10**6, 7), Window(2.5))
+    sender.post(Message(0, memoryview(bytes(64))))
+    sent = [sender.take(0) for _ in range(3)]
+    assert [packet and packet.ack_request for packet in sent] == [False, True, None]
+
+
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("timeout_ns", [100, 296, 2000, 10**4])
 def test_packets_that_leave_far_apart_are_not_taken_for_lost(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from model.fabric.job_grid import JobGrid
+from model.fabric.job_grid import JobGrid, Shape
 from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import ROOT, Collective, demand_of
@@ -310,6 +311,12 @@ def test_both_trees_reach_every_node_and_one_node_at_most_is_inside_both(nodes: 
     assert len(set(trees[0]) & set(trees[1]) - {NOBODY}) <= 1
 
 
+def test_trees_over_many_nodes_take_no_time_for_each_pair_of_them() -> None:
+    begun_s = time.process_time()
+    parents(2**15)
+    assert time.process_time() - begun_s < 2
+
+
 @given(st.integers(2, 40), st.integers(1, 24))
 def test_the_rounds_of_the_trees_keep_every_node_busy(nodes: int, slices: int) -> None:
     """Not more than a third above 2k + 4 log2 n, the rounds of the best order that is known."""
@@ -321,12 +328,18 @@ def test_the_rounds_of_the_trees_keep_every_node_busy(nodes: int, slices: int) -
     assert len(found) <= (2 * slices + 4 * math.ceil(math.log2(nodes))) * 4 / 3
 
 
+@pytest.mark.parametrize("shape", [(512, 8), (1, 4096)])
 @pytest.mark.parametrize("named", sorted(ALGORITHMS), ids="-".join)
-def test_a_grid_is_accepted_before_its_chunks_are_numbered(named: tuple[Collective, str]) -> None:
-    """Each of 4096 GPUs has half of 4096 chunks for its first partner by halving: 64 MiB."""
+def test_a_grid_is_accepted_before_its_chunks_are_numbered(
+    named: tuple[Collective, str], shape: Shape
+) -> None:
+    """Each of 4096 GPUs has half of 4096 chunks for its first partner by halving: 64 MiB.
+
+    In one domain, each has a ring of all: 128 MiB.
+    """
     tracemalloc.start()
     try:
-        SizedCollective(*named, (512, 8), 1).require_accepted()
+        SizedCollective(*named, shape, 1).require_accepted()
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()

@@ -81,7 +81,7 @@ class Sender:
         self.asked = first - 1
         self.messages: collections.deque[Message] = collections.deque()
         self.deadline_ns: float = inf
-        self.paced_ns = 0.0
+        self.paced_ns, self.paced_bits, self.paced_bps = 0.0, 0, inf
         self.tries = self.repeated = self.sent_bytes = 0
         # When packets last left whose acknowledgement was requested.
         self.left_ns: dict[int, int] = {}
@@ -102,8 +102,8 @@ class Sender:
         return self._paced_ns() if self._choice() is not None else inf
 
     def _paced_ns(self) -> float:
-        """Return when the rate lets a packet leave: at any time, once there is none any more."""
-        return self.paced_ns if self.control.rate_bps < inf else 0.0
+        """Return when a packet may leave after the last one, earlier once the rate has grown."""
+        return self.paced_ns + self.paced_bits * 1e9 / max(self.paced_bps, self.control.rate_bps)
 
     def _choice(self) -> int | None:
         """Return the PSN to send next, if the window allows one.
@@ -113,7 +113,7 @@ class Sender:
         if self.recovery > self.oldest and (missing := self._missing()) is not None:
             return missing
         under_way = self.next - self.oldest - len(self.arrived)
-        may_leave = under_way < self.control.window or self.asked < self.oldest
+        may_leave = under_way <= self.control.window - 1 or self.asked < self.oldest
         return self.next if self.next < self.end and may_leave else None
 
     def _missing(self) -> int | None:
@@ -140,7 +140,7 @@ class Sender:
         self.control.sent(size_bytes, now_ns)
         self.sent_bytes += size_bytes
         self.paced_ns = max(self._paced_ns(), now_ns - EARLY_NS)
-        self.paced_ns += size_bytes * 8e9 / self.control.rate_bps
+        self.paced_bits, self.paced_bps = 8 * size_bytes, self.control.rate_bps
         self.repeated += psn < self.sent
         self.sent = max(self.sent, psn + 1)
         self.left_ns.pop(psn, None)
@@ -158,7 +158,7 @@ class Sender:
             opcode = packets.LAST_IMMEDIATE if is_last else opcode
         else:
             opcode = packets.ONLY_IMMEDIATE if message.payload else packets.SEND_ONLY_IMMEDIATE
-        must_know = is_last or psn + 1 - self.oldest >= self.control.window
+        must_know = is_last or psn + 1 - self.oldest > self.control.window - 1
         must_know |= self.how.selective and psn < self.sent
         apart_ns = (FRAME_BYTES + mtu) * 8e9 / self.control.rate_bps
         must_know |= ACKNOWLEDGED_EVERY * apart_ns > self.how.timeout_ns
