@@ -21,7 +21,7 @@ GATES = ("silu", "swish", *GATES_OF_GPT)
 WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
 # In these models a GELU is a gate.
-GELU_GATED = ("gemma", "modernbert")
+GELU_GATED = ("gemma", "grok", "modernbert")
 # The names of a configuration's key in any of these files; the first one there is used.
 NAMES = {
     key: names.split()
@@ -49,8 +49,10 @@ NAMES = {
         "experts_per_token moe_k",
         "moe.width": "moe_intermediate_size moe_ffn_hidden_size expert_dim intermediate_size "
         "ffn_hidden_size",
+        # The last ones are widths of all shared experts together, from which their number follows.
         "moe.shared_experts": "n_shared_experts num_shared_experts shared_experts "
-        "num_shared_expert moe_num_shared_experts",
+        "num_shared_expert moe_num_shared_experts shared_expert_intermediate_size "
+        "shared_intermediate_size moe_shared_expert_intermediate_size",
         "moe.dense_layers": "first_k_dense_replace num_dense_layers dense_layer "
         "moe_layer_start_index mlp_layer_types mlp_only_layers",
         "moe.every": "decoder_sparse_step moe_layer_freq interleave_moe_layer_step "
@@ -60,11 +62,7 @@ NAMES = {
 # The name that is asked for, where it is not the first one.
 ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}
 REQUIRED = ("layers", "hidden", "heads", "sequence", "vocabulary", "feed_forward")
-SHARED_WIDTH = (
-    "shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-)
+SHARED_WIDTH = NAMES["moe.shared_experts"][-3:]
 DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases; and kinds with learned positions.
 OF_GPT = ("attn_heads", "n_head")
@@ -114,7 +112,7 @@ UNKNOWN = re.compile(
     r"is_encoder_decoder|linear_attn_config|linear_num_value_heads|compress_ratios|o_lora_rank|"
     r"mamba_d_state|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
     r"block_configs|conv_L_cache|parallel_attn_mlp_res|residual_moe|enable_moe_block|"
-    r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config"
+    r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config|laurel_rank"
 )
 # Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
 UNKNOWN_KINDS = ("jetmoe", "qwen")
@@ -133,7 +131,7 @@ NO_SIZES = re.compile(
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
-READ = {*(name for names in NAMES.values() for name in names), *SHARED_WIDTH, *LEFT_OUT, *WINDOWS}
+READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDOWS}
 # For a model that reads more tokens than anybody trains with.
 OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
@@ -194,7 +192,8 @@ class _Model:
             self.own, self.inside = {**outer, **inner}, (TEXT,)
         self.kind = str(self.own.get("model_type") or "")
         self.values: dict[str, Any] = {**DEFAULTS.get(self.kind, {}), **self.own}
-        self.found = {key: self._first(names) for key, names in NAMES.items()}
+        layers = self._first(NAMES["layers"])
+        self.found = {key: _one_of(self._first(names), layers) for key, names in NAMES.items()}
         self.is_gpt = self._first(OF_GPT) is not None
         self.is_gelu_gated = self.kind.startswith(GELU_GATED)
         self.activation = self._first(ACTIVATION)
@@ -205,6 +204,10 @@ class _Model:
     def _first(self, names: Sequence[str]) -> Any:
         """The first value that has one of these names."""
         return next((v for name in names if (v := self.values.get(name)) is not None), None)
+
+    def _has(self, key: str) -> bool:
+        """Whether the file has a part, by its number; a value of another kind is refused later."""
+        return self.found[key] not in (None, 0)
 
     @cached_property
     def keys(self) -> dict[str, str]:
@@ -297,14 +300,14 @@ class _Model:
         required = {key: "" for key in REQUIRED if key not in given}
         if "n_embd" in self.values or self.kind in FOUR_TIMES:
             required.pop("feed_forward", None)
-        if self.found["moe.experts"]:
+        if self._has("moe.experts"):
             required["moe.top_k"] = " with experts"
         if not any(name in self.values for name in NAMES["moe.experts"]):
             # A key that only a model with experts has, in a file that does not say how many.
             of_experts = (k for k, v in self.values.items() if v and OF_EXPERTS.search(str(k)))
             if key := next(of_experts, None):
                 required["moe.experts"] = f" with {key}"
-        if ranks := [k for k in ("latent.key_value_rank", "latent.query_rank") if self.found[k]]:
+        if ranks := [k for k in ("latent.key_value_rank", "latent.query_rank") if self._has(k)]:
             rank = f" with {self.keys[ranks[0]]}"
             required |= {key: rank for key in NAMES if key.startswith("latent.")}
         return required
@@ -324,9 +327,9 @@ class _Model:
             "tied": self.tied,
             "fused_attention": True,
         }
-        if self.found["latent.key_value_rank"]:
+        if self._has("latent.key_value_rank"):
             found["latent"] = {"query_rank": 0, **self._section("latent.")}
-        if self.found["moe.experts"]:
+        if self._has("moe.experts"):
             found["moe"] = self._section("moe.") | self._experts()
         return {key: value for key, value in found.items() if value is not None}
 
@@ -344,6 +347,12 @@ class _Model:
         elif self.shared and self.one:
             changed["shared_experts"] = self.shared // self.one
         return changed
+
+
+def _one_of(value: Any, layers: Any) -> Any:
+    """The number that a list has for each of the layers; any other value as it is."""
+    is_one = isinstance(value, list) and value and len(value) == layers == value.count(value[0])
+    return value[0] if is_one and isinstance(value[0], int) else value
 
 
 def _is_unread_size(key: str, value: object) -> bool:

@@ -295,6 +295,35 @@ HUNYUAN = {
     "tie_word_embeddings": True,
     "vocab_size": 128512,
 }
+HUNYUAN_LISTS = {
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 32768,
+    "model_type": "hunyuan_v1_moe",
+    "moe_intermediate_size": [3072] * 32,
+    "moe_topk": [8] * 32,
+    "num_attention_heads": 32,
+    "num_experts": 64,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_shared_expert": [1] * 32,
+    "tie_word_embeddings": True,
+    "vocab_size": 128167,
+}
+GROK = {
+    "hidden_act": "gelu",
+    "hidden_size": 6144,
+    "intermediate_size": 32768,
+    "max_position_embeddings": 8192,
+    "model_type": "grok-1",
+    "num_attention_heads": 48,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 131072,
+}
 # Of DeepSeek-V3, as transformers says it since version 5.
 LAYERS = ["dense"] * 3 + ["sparse"] * 58
 QWEN_2 = {
@@ -331,6 +360,8 @@ QWEN_2 = {
         (MINIMAX, (228.7, 11.0)),
         (ERNIE, (300, 47.7)),
         (HUNYUAN, (389, 52)),
+        (HUNYUAN_LISTS, (80.4, 12.75)),
+        (GROK, (314, 84)),
         (DEEPSEEK | {"first_k_dense_replace": None, "mlp_layer_types": LAYERS}, (671, 37.6)),
         ({"text_config": GEMMA_3}, (3.88, 3.88)),
     ],
@@ -371,6 +402,13 @@ def test_sizes_that_families_say_by_keys_of_their_own(
             {"n_experts": 4, "moe_topk": 1, "shared_intermediate_size": 2000},
             "shared_intermediate_size: must be a multiple of an expert's width, 14336, got 2000",
         ),
+        (
+            {"n_experts": 4, "moe_topk": 1, "shared_intermediate_size": "2000"},
+            "shared_intermediate_size: must be a whole number, got '2000'",
+        ),
+        ({"n_experts": {}, "moe_topk": 1}, "n_experts: must be a whole number, got {}"),
+        ({"n_experts": 4, "moe_topk": [1, 1]}, "moe_topk: must be a whole number, got [1, 1]"),
+        ({"laurel_rank": 64}, "laurel_rank: names a part of a model that is not modeled"),
         ({"intermediate_size": None}, "intermediate_size: is required"),
         ({"max_position_embeddings": None}, "is required (give the tokens of a sequence"),
         ({"layer_types": ["full_attention", "conv"]}, "layers that are not modeled: conv"),
