@@ -528,6 +528,15 @@ def test_an_own_file_without_a_strategy_is_searched(
     assert "strategy: tensor" in capsys.readouterr().out
 
 
+def test_an_option_adds_to_what_a_file_has_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text((SHIPPED / "gpt-1.7b.yaml").read_text() + "weigh: [overlap]\n")
+    train(own, weigh=[Freedom.OFFLOAD])
+    assert "overlap" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
