@@ -28,7 +28,7 @@ NAMES = {
     for key, names in {
         "layers": "num_hidden_layers num_layers n_layer num_blocks",
         "hidden": "hidden_size n_embd n_embed hidden",
-        "heads": "num_attention_heads n_head attn_heads head_num",
+        "heads": "num_attention_heads n_head attn_heads head_num num_heads",
         "sequence": "max_position_embeddings n_positions seq_size seq_length",
         "vocabulary": "vocab_size padded_vocab_size",
         "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num "
@@ -68,7 +68,7 @@ DENSE_WIDTH = "intermediate_size_mlp"
 OF_GPT = ("attn_heads", "n_head")
 LEARNED_POSITIONS = ("bert", "gpt2", "gpt_bigcode", "gpt_neo", "opt")
 # Models as wide as GPT-2, four times the hidden state, if they say nothing else.
-FOUR_TIMES = ("falcon", "bloom")
+FOUR_TIMES = ("falcon", "bloom", "gpt_neo")
 # Models whose embeddings are tied, or not, if they say nothing else: the defaults of the classes
 # in `transformers/models/*/configuration_*.py`, version 5.24; `deepseek`, `kimi_k2`, `arctic`,
 # `internlm2` and `baichuan`: of the code beside their files.
@@ -140,7 +140,7 @@ ASKED = {
     "gpus": "the number of GPUs",
     "platform": "the platform, such as dgx-h100",
 }
-TEXT = "text_config"
+TEXT, TIES = "text_config", "tie_word_embeddings"
 IN_YAML = "describe what is modeled of it in a YAML file: docs/reference/training.md"
 WORD = re.compile(r"[\w.]+")
 
@@ -187,7 +187,7 @@ class _Model:
         self.inside: Place = ()
         self.own: Mapping[str, Any] = document.values
         if isinstance(inner := document.values.get(TEXT), Mapping):
-            shared = ("model_type", "tie_word_embeddings")
+            shared = ("model_type", TIES)
             outer = {key: document.values[key] for key in shared if key in document.values}
             self.own, self.inside = {**outer, **inner}, (TEXT,)
         self.kind = str(self.own.get("model_type") or "")
@@ -217,14 +217,16 @@ class _Model:
             for key, names in NAMES.items()
         }
         inner = {key.partition(".")[2]: name for key, name in keys.items() if "." in key}
-        return {**inner, **keys, "moe": keys["moe.experts"], "tied": "tie_word_embeddings"}
+        return {**inner, **keys, "moe": keys["moe.experts"], "tied": TIES}
 
     @property
     def said_tied(self) -> Any:
         """Whether embeddings are tied, by the file or by its class; `None` if neither is known."""
-        said = self.values.get("tie_word_embeddings")
+        said, untied = map(self.values.get, (TIES, "untie_embeddings_and_output_weights"))
         if said is not None:
             return said
+        if isinstance(untied, bool):
+            return not untied
         if UNTIED.fullmatch(self.kind):
             return False
         return True if TIED.fullmatch(self.kind) or (not self.kind and self.is_gpt) else None
@@ -249,7 +251,7 @@ class _Model:
             yield f"{lacking}: {', '.join(assumed)}"
         if self.said_tied is None:
             tied = "tied" if self.tied else "untied"
-            yield f"{tied} embeddings are assumed, as {name} has no tie_word_embeddings"
+            yield f"{tied} embeddings are assumed, as {name} has no {TIES}"
         if unread := [key for key, value in self.values.items() if _is_unread_size(key, value)]:
             yield f"keys of {name} look like sizes, but are unknown and unused: {', '.join(unread)}"
 

@@ -311,6 +311,16 @@ HUNYUAN_LISTS = {
     "tie_word_embeddings": True,
     "vocab_size": 128167,
 }
+GPT_NEO = {
+    "activation_function": "gelu_new",
+    "hidden_size": 2560,
+    "intermediate_size": None,
+    "max_position_embeddings": 2048,
+    "model_type": "gpt_neo",
+    "num_heads": 20,
+    "num_layers": 32,
+    "vocab_size": 50257,
+}
 GROK = {
     "hidden_act": "gelu",
     "hidden_size": 6144,
@@ -356,11 +366,13 @@ QWEN_2 = {
         (JAIS, (13.0, 13.0)),
         (MODERN_BERT, (0.149, 0.149)),
         (MEGATRON, (8.03, 8.03)),
+        ({**MEGATRON, "untie_embeddings_and_output_weights": False}, (7.5, 7.5)),
         ({**MEGATRON, "num_query_groups": 1, "group_query_attention": False}, (8.84, 8.84)),
         (MINIMAX, (228.7, 11.0)),
         (ERNIE, (300, 47.7)),
         (HUNYUAN, (389, 52)),
         (HUNYUAN_LISTS, (80.4, 12.75)),
+        (GPT_NEO, (2.651, 2.651)),
         (GROK, (314, 84)),
         (DEEPSEEK | {"first_k_dense_replace": None, "mlp_layer_types": LAYERS}, (671, 37.6)),
         ({"text_config": GEMMA_3}, (3.88, 3.88)),
