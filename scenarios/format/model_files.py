@@ -37,8 +37,8 @@ NAMES = {
         # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
         "feed_forward": "intermediate_size_mlp intermediate_size n_inner feedforward "
         "ffn_hidden_size ffn_dim",
-        "latent.query_rank": "q_lora_rank d_q_c",
         "latent.key_value_rank": "kv_lora_rank d_kv_c",
+        "latent.query_rank": "q_lora_rank d_q_c",
         "latent.plain_size": "qk_nope_head_dim d_q",
         "latent.rotary_size": "qk_rope_head_dim d_r",
         "latent.value_size": "v_head_dim d_kv",
@@ -62,6 +62,9 @@ NAMES = {
 # The name that is asked for, where it is not the first one.
 ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}
 REQUIRED = ("layers", "hidden", "heads", "sequence", "vocabulary", "feed_forward")
+LATENT = [key for key in NAMES if key.startswith("latent.")]
+# Alone, it is the size of values in attention that is not latent.
+VALUES = "latent.value_size"
 SHARED_WIDTH = NAMES["moe.shared_experts"][-3:]
 DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases; and kinds with learned positions.
@@ -194,6 +197,7 @@ class _Model:
         self.values: dict[str, Any] = {**DEFAULTS.get(self.kind, {}), **self.own}
         layers = self._first(NAMES["layers"])
         self.found = {key: _one_of(self._first(names), layers) for key, names in NAMES.items()}
+        self.latent = [key for key in LATENT if self._has(key)]
         self.is_gpt = self._first(OF_GPT) is not None
         self.is_gelu_gated = self.kind.startswith(GELU_GATED)
         self.activation = self._first(ACTIVATION)
@@ -267,6 +271,8 @@ class _Model:
             if isinstance(kinds, list) and (others := [str(k) for k in kinds if k not in known]):
                 what = f"has layers that are not modeled: {', '.join(dict.fromkeys(others))}"
                 yield self._problem(key, what)
+        if self.latent == [VALUES]:
+            yield self._problem(self.keys[VALUES], "names a part of a model that is not modeled")
         if self.shared and self.one and self.shared % self.one:
             name = next(name for name in SHARED_WIDTH if self.values.get(name))
             what = f"must be a multiple of an expert's width, {self.one}, got {self.shared}"
@@ -309,9 +315,8 @@ class _Model:
             of_experts = (k for k, v in self.values.items() if v and OF_EXPERTS.search(str(k)))
             if key := next(of_experts, None):
                 required["moe.experts"] = f" with {key}"
-        if ranks := [k for k in ("latent.key_value_rank", "latent.query_rank") if self._has(k)]:
-            rank = f" with {self.keys[ranks[0]]}"
-            required |= {key: rank for key in NAMES if key.startswith("latent.")}
+        if self.latent:
+            required |= dict.fromkeys(LATENT, f" with {self.keys[self.latent[0]]}")
         return required
 
     def configuration(self) -> dict[str, Any]:

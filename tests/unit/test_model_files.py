@@ -432,6 +432,8 @@ def test_sizes_that_families_say_by_keys_of_their_own(
         ({"attn_type_list": [0, 1]}, "attn_type_list: has layers that are not modeled: 0"),
         ({"model_type": "jetmoe"}, "model_type: names a model that is not modeled, jetmoe"),
         ({"q_lora_rank": 8, "kv_lora_rank": None}, "kv_lora_rank: is required with q_lora_rank"),
+        ({"qk_nope_head_dim": 8}, "kv_lora_rank: is required with qk_nope_head_dim"),
+        ({"v_head_dim": 64}, "v_head_dim: names a part of a model that is not modeled"),
         ({"max_position_embeddings": 10485760}, "got 10485760 (give the tokens of a sequence"),
     ],
 )
