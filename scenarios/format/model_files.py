@@ -62,6 +62,12 @@ NAMES = {
 # The name that is asked for, where it is not the first one.
 ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}
 REQUIRED = ("layers", "hidden", "heads", "sequence", "vocabulary", "feed_forward")
+# In files with one of these keys, experts have a width of their own.
+WITH_OWN_WIDTH = (
+    *("n_routed_experts", "num_routed_experts", "moe_num_experts"),
+    *("decoder_sparse_step", "first_k_dense_replace"),
+)
+OWN_WIDTH = NAMES["moe.width"][:3]
 LATENT = [key for key in NAMES if key.startswith("latent.")]
 # Alone, it is the size of values in attention that is not latent.
 VALUES = "latent.value_size"
@@ -197,6 +203,8 @@ class _Model:
         self.values: dict[str, Any] = {**DEFAULTS.get(self.kind, {}), **self.own}
         layers = self._first(NAMES["layers"])
         self.found = {key: _one_of(self._first(names), layers) for key, names in NAMES.items()}
+        if self._first(WITH_OWN_WIDTH) is not None:
+            self.found["moe.width"] = _one_of(self._first(OWN_WIDTH), layers)
         self.latent = [key for key in LATENT if self._has(key)]
         self.is_gpt = self._first(OF_GPT) is not None
         self.is_gelu_gated = self.kind.startswith(GELU_GATED)
@@ -309,7 +317,7 @@ class _Model:
         if "n_embd" in self.values or self.kind in FOUR_TIMES:
             required.pop("feed_forward", None)
         if self._has("moe.experts"):
-            required["moe.top_k"] = " with experts"
+            required |= {"moe.top_k": " with experts", "moe.width": " with experts"}
         if not any(name in self.values for name in NAMES["moe.experts"]):
             # A key that only a model with experts has, in a file that does not say how many.
             of_experts = (k for k, v in self.values.items() if v and OF_EXPERTS.search(str(k)))

@@ -463,10 +463,20 @@ def test_what_a_file_lacks_is_asked_for_by_its_name(tmp_path: Path) -> None:
     ]
 
 
-def test_experts_need_to_know_how_many_a_token_visits(tmp_path: Path) -> None:
-    values = {key: value for key, value in MIXTRAL.items() if key != "num_experts_per_tok"}
-    with pytest.raises(InputError, match="num_experts_per_tok: is required with experts"):
-        model_of(tmp_path, values)
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        (MIXTRAL, "num_experts_per_tok"),
+        (DEEPSEEK, "moe_intermediate_size"),
+        (QWEN_2, "moe_intermediate_size"),
+        (ERNIE, "moe_intermediate_size"),
+    ],
+)
+def test_experts_need_their_width_and_how_many_a_token_visits(
+    tmp_path: Path, values: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(InputError, match=f"{key}: is required with experts"):
+        model_of(tmp_path, {name: value for name, value in values.items() if name != key})
 
 
 def test_what_is_left_out_of_a_model_is_named(
