@@ -1,5 +1,6 @@
 """The command `train`, and its options, of which other commands have some, too."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,8 +54,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Print the modeled time of a configuration with these changes."""
-    changes = checked_changes(gpus, batch, domain_size, platform, sequence, weigh)
-    name, best = evaluation(config, changes, search)
+    changes = checked_changes(gpus, batch, domain_size, platform, sequence)
+    name, best = evaluation(config, changes, search, weigh or [])
     result = _train_object(name, best) | {"left_out": training.model_remarks(config)}
     print_result(result, as_json, train_sections)
 
@@ -89,9 +90,12 @@ def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
     }
 
 
-def evaluation(config: Path, changes: dict[str, Any], search: bool) -> tuple[str, Evaluation]:
-    """The name of a configuration, and the iteration of the configuration with its changes."""
+def evaluation(
+    config: Path, changes: dict[str, Any], search: bool, weigh: Iterable[Freedom] = ()
+) -> tuple[str, Evaluation]:
+    """The name of a configuration, and its iteration with changes and further choices."""
     configuration = training.load_configuration(config, changes)
+    configuration = configuration.model_copy(update={"weigh": (*configuration.weigh, *weigh)})
     size = changes.get("domain_size")
     if size is not None and size > configuration.gpus:
         what = f"must be at most {configuration.gpus}, the number of GPUs, got {size}"
@@ -106,7 +110,6 @@ def checked_changes(
     domain_size: int | None,
     platform: str | None,
     sequence: int | None = None,
-    weigh: list[Freedom] | None = None,
 ) -> dict[str, Any]:
     """The keys that options change; raises `InputError` with every value that is wrong."""
     sizes = {"gpus": gpus, "batch": batch, "sequence": sequence, "domain_size": domain_size}
@@ -124,5 +127,5 @@ def checked_changes(
             problems.append(Problem("--platform", str(error)))
     if problems:
         raise InputError(*problems)
-    given = {**sizes, "platform": platform, "weigh": weigh or None}
+    given = {**sizes, "platform": platform}
     return {key: value for key, value in given.items() if value is not None}

@@ -259,8 +259,15 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
     nics = replace(design.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)
-    name = configuration_name(path) + ("" if model.search else ", the file's strategy")
+    name = _name(file, path) + ("" if model.search else ", the file's strategy")
     return Training(name, evaluation, lost, model_remarks(path))
+
+
+def _name(file: ClusterFile, path: Path) -> str:
+    """A configuration's name, with its folder if another file has the same name."""
+    others = {Path(model.configuration) for model in file.models} - {path}
+    name = configuration_name(path)
+    return f"{path.parent.name}/{name}" if name in map(configuration_name, others) else name
 
 
 def losses(

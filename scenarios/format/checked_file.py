@@ -27,9 +27,11 @@ SENTENCES = {
     "float_type": "must be a number, got {given!r}",
     "float_parsing": "must be a number, got {given!r}",
     "finite_number": "must be a finite number, got {given}",
-    "literal_error": "must be a number or {expected}, got {given!r}",
+    "literal_error": "must be {expected}, got {given!r}",
+    "number_or_literal": "must be a number or {expected}, got {given!r}",
     "whole_or_literal": "must be a whole number or {expected}, got {given!r}",
     "bool_type": "must be true or false, got {given!r}",
+    "bool_parsing": "must be true or false, got {given!r}",
     "string_type": "must be text, got {given!r}",
     "string_too_long": "must have at most {max_length} characters, got {given!r}",
     "string_unicode": "must be text, but has a character that Unicode reserves (a lone surrogate)",
@@ -79,7 +81,9 @@ def _one_a_place(error: ValidationError) -> list[Any]:
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
         if kind == "literal_error" and place in last and last[place]["type"] in NOT_WHOLE:
             last[place] = {**details, "type": "whole_or_literal"}
-        elif not (kind == "too_short" and given) and not (kind == "literal_error" and is_number):
+        elif kind == "literal_error" and place in last:
+            last[place] = last[place] if is_number else {**details, "type": "number_or_literal"}
+        elif not (kind == "too_short" and given):
             last[place] = details
     return list(last.values())
 

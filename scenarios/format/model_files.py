@@ -21,14 +21,14 @@ GATES = ("silu", "swish", *GATES_OF_GPT)
 WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
 # In these models a GELU is a gate.
-GELU_GATED = ("gemma", "modernbert")
+GELU_GATED = ("gemma", "grok", "modernbert")
 # The names of a configuration's key in any of these files; the first one there is used.
 NAMES = {
     key: names.split()
     for key, names in {
         "layers": "num_hidden_layers num_layers n_layer num_blocks",
         "hidden": "hidden_size n_embd n_embed hidden",
-        "heads": "num_attention_heads n_head attn_heads head_num",
+        "heads": "num_attention_heads n_head attn_heads head_num num_heads",
         "sequence": "max_position_embeddings n_positions seq_size seq_length",
         "vocabulary": "vocab_size padded_vocab_size",
         "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num "
@@ -37,8 +37,8 @@ NAMES = {
         # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
         "feed_forward": "intermediate_size_mlp intermediate_size n_inner feedforward "
         "ffn_hidden_size ffn_dim",
-        "latent.query_rank": "q_lora_rank d_q_c",
         "latent.key_value_rank": "kv_lora_rank d_kv_c",
+        "latent.query_rank": "q_lora_rank d_q_c",
         "latent.plain_size": "qk_nope_head_dim d_q",
         "latent.rotary_size": "qk_rope_head_dim d_r",
         "latent.value_size": "v_head_dim d_kv",
@@ -49,8 +49,10 @@ NAMES = {
         "experts_per_token moe_k",
         "moe.width": "moe_intermediate_size moe_ffn_hidden_size expert_dim intermediate_size "
         "ffn_hidden_size",
+        # The last ones are widths of all shared experts together, from which their number follows.
         "moe.shared_experts": "n_shared_experts num_shared_experts shared_experts "
-        "num_shared_expert moe_num_shared_experts",
+        "num_shared_expert moe_num_shared_experts shared_expert_intermediate_size "
+        "shared_intermediate_size moe_shared_expert_intermediate_size",
         "moe.dense_layers": "first_k_dense_replace num_dense_layers dense_layer "
         "moe_layer_start_index mlp_layer_types mlp_only_layers",
         "moe.every": "decoder_sparse_step moe_layer_freq interleave_moe_layer_step "
@@ -60,17 +62,22 @@ NAMES = {
 # The name that is asked for, where it is not the first one.
 ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}
 REQUIRED = ("layers", "hidden", "heads", "sequence", "vocabulary", "feed_forward")
-SHARED_WIDTH = (
-    "shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "moe_shared_expert_intermediate_size",
+# In files with one of these keys, experts have a width of their own.
+WITH_OWN_WIDTH = (
+    *("n_routed_experts", "num_routed_experts", "moe_num_experts"),
+    *("decoder_sparse_step", "first_k_dense_replace"),
 )
+OWN_WIDTH = NAMES["moe.width"][:3]
+LATENT = [key for key in NAMES if key.startswith("latent.")]
+# Alone, it is the size of values in attention that is not latent.
+VALUES = "latent.value_size"
+SHARED_WIDTH = NAMES["moe.shared_experts"][-3:]
 DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases; and kinds with learned positions.
 OF_GPT = ("attn_heads", "n_head")
 LEARNED_POSITIONS = ("bert", "gpt2", "gpt_bigcode", "gpt_neo", "opt")
 # Models as wide as GPT-2, four times the hidden state, if they say nothing else.
-FOUR_TIMES = ("falcon", "bloom")
+FOUR_TIMES = ("falcon", "bloom", "gpt_neo")
 # Models whose embeddings are tied, or not, if they say nothing else: the defaults of the classes
 # in `transformers/models/*/configuration_*.py`, version 5.24; `deepseek`, `kimi_k2`, `arctic`,
 # `internlm2` and `baichuan`: of the code beside their files.
@@ -114,7 +121,7 @@ UNKNOWN = re.compile(
     r"is_encoder_decoder|linear_attn_config|linear_num_value_heads|compress_ratios|o_lora_rank|"
     r"mamba_d_state|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
     r"block_configs|conv_L_cache|parallel_attn_mlp_res|residual_moe|enable_moe_block|"
-    r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config"
+    r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config|laurel_rank"
 )
 # Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
 UNKNOWN_KINDS = ("jetmoe", "qwen")
@@ -133,7 +140,7 @@ NO_SIZES = re.compile(
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
-READ = {*(name for names in NAMES.values() for name in names), *SHARED_WIDTH, *LEFT_OUT, *WINDOWS}
+READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDOWS}
 # For a model that reads more tokens than anybody trains with.
 OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
@@ -142,7 +149,7 @@ ASKED = {
     "gpus": "the number of GPUs",
     "platform": "the platform, such as dgx-h100",
 }
-TEXT = "text_config"
+TEXT, TIES = "text_config", "tie_word_embeddings"
 IN_YAML = "describe what is modeled of it in a YAML file: docs/reference/training.md"
 WORD = re.compile(r"[\w.]+")
 
@@ -189,12 +196,16 @@ class _Model:
         self.inside: Place = ()
         self.own: Mapping[str, Any] = document.values
         if isinstance(inner := document.values.get(TEXT), Mapping):
-            shared = ("model_type", "tie_word_embeddings")
+            shared = ("model_type", TIES)
             outer = {key: document.values[key] for key in shared if key in document.values}
             self.own, self.inside = {**outer, **inner}, (TEXT,)
         self.kind = str(self.own.get("model_type") or "")
         self.values: dict[str, Any] = {**DEFAULTS.get(self.kind, {}), **self.own}
-        self.found = {key: self._first(names) for key, names in NAMES.items()}
+        layers = self._first(NAMES["layers"])
+        self.found = {key: _one_of(self._first(names), layers) for key, names in NAMES.items()}
+        if self._first(WITH_OWN_WIDTH) is not None:
+            self.found["moe.width"] = _one_of(self._first(OWN_WIDTH), layers)
+        self.latent = [key for key in LATENT if self._has(key)]
         self.is_gpt = self._first(OF_GPT) is not None
         self.is_gelu_gated = self.kind.startswith(GELU_GATED)
         self.activation = self._first(ACTIVATION)
@@ -206,6 +217,10 @@ class _Model:
         """The first value that has one of these names."""
         return next((v for name in names if (v := self.values.get(name)) is not None), None)
 
+    def _has(self, key: str) -> bool:
+        """Whether the file has a part, by its number; a value of another kind is refused later."""
+        return self.found[key] not in (None, 0)
+
     @cached_property
     def keys(self) -> dict[str, str]:
         """The file's keys by those of a configuration, with and without their section."""
@@ -214,14 +229,16 @@ class _Model:
             for key, names in NAMES.items()
         }
         inner = {key.partition(".")[2]: name for key, name in keys.items() if "." in key}
-        return {**inner, **keys, "moe": keys["moe.experts"], "tied": "tie_word_embeddings"}
+        return {**inner, **keys, "moe": keys["moe.experts"], "tied": TIES}
 
     @property
     def said_tied(self) -> Any:
         """Whether embeddings are tied, by the file or by its class; `None` if neither is known."""
-        said = self.values.get("tie_word_embeddings")
+        said, untied = map(self.values.get, (TIES, "untie_embeddings_and_output_weights"))
         if said is not None:
             return said
+        if isinstance(untied, bool):
+            return not untied
         if UNTIED.fullmatch(self.kind):
             return False
         return True if TIED.fullmatch(self.kind) or (not self.kind and self.is_gpt) else None
@@ -246,7 +263,7 @@ class _Model:
             yield f"{lacking}: {', '.join(assumed)}"
         if self.said_tied is None:
             tied = "tied" if self.tied else "untied"
-            yield f"{tied} embeddings are assumed, as {name} has no tie_word_embeddings"
+            yield f"{tied} embeddings are assumed, as {name} has no {TIES}"
         if unread := [key for key, value in self.values.items() if _is_unread_size(key, value)]:
             yield f"keys of {name} look like sizes, but are unknown and unused: {', '.join(unread)}"
 
@@ -262,6 +279,8 @@ class _Model:
             if isinstance(kinds, list) and (others := [str(k) for k in kinds if k not in known]):
                 what = f"has layers that are not modeled: {', '.join(dict.fromkeys(others))}"
                 yield self._problem(key, what)
+        if self.latent == [VALUES]:
+            yield self._problem(self.keys[VALUES], "names a part of a model that is not modeled")
         if self.shared and self.one and self.shared % self.one:
             name = next(name for name in SHARED_WIDTH if self.values.get(name))
             what = f"must be a multiple of an expert's width, {self.one}, got {self.shared}"
@@ -297,16 +316,15 @@ class _Model:
         required = {key: "" for key in REQUIRED if key not in given}
         if "n_embd" in self.values or self.kind in FOUR_TIMES:
             required.pop("feed_forward", None)
-        if self.found["moe.experts"]:
-            required["moe.top_k"] = " with experts"
+        if self._has("moe.experts"):
+            required |= {"moe.top_k": " with experts", "moe.width": " with experts"}
         if not any(name in self.values for name in NAMES["moe.experts"]):
             # A key that only a model with experts has, in a file that does not say how many.
             of_experts = (k for k, v in self.values.items() if v and OF_EXPERTS.search(str(k)))
             if key := next(of_experts, None):
                 required["moe.experts"] = f" with {key}"
-        if ranks := [k for k in ("latent.key_value_rank", "latent.query_rank") if self.found[k]]:
-            rank = f" with {self.keys[ranks[0]]}"
-            required |= {key: rank for key in NAMES if key.startswith("latent.")}
+        if self.latent:
+            required |= dict.fromkeys(LATENT, f" with {self.keys[self.latent[0]]}")
         return required
 
     def configuration(self) -> dict[str, Any]:
@@ -324,9 +342,9 @@ class _Model:
             "tied": self.tied,
             "fused_attention": True,
         }
-        if self.found["latent.key_value_rank"]:
+        if self._has("latent.key_value_rank"):
             found["latent"] = {"query_rank": 0, **self._section("latent.")}
-        if self.found["moe.experts"]:
+        if self._has("moe.experts"):
             found["moe"] = self._section("moe.") | self._experts()
         return {key: value for key, value in found.items() if value is not None}
 
@@ -344,6 +362,12 @@ class _Model:
         elif self.shared and self.one:
             changed["shared_experts"] = self.shared // self.one
         return changed
+
+
+def _one_of(value: Any, layers: Any) -> Any:
+    """The number that a list has for each of the layers; any other value as it is."""
+    is_one = isinstance(value, list) and value and len(value) == layers == value.count(value[0])
+    return value[0] if is_one and isinstance(value[0], int) else value
 
 
 def _is_unread_size(key: str, value: object) -> bool:

@@ -62,7 +62,9 @@ class GivenExperts(Strict):
     shared_experts: Whole = 0
     top_k: Count
     width: Count | None = None
-    capacity: Annotated[float, Field(gt=0, strict=True)] | Literal["dropless"] = "dropless"
+    capacity: Annotated[float, Field(gt=0, le=MOST_COUNT, strict=True)] | Literal["dropless"] = (
+        "dropless"
+    )
     expert_parallel: Count | None = None
 
     @model_validator(mode="after")
@@ -266,6 +268,10 @@ def _reason(configuration: Configuration, wish: Wish) -> str:
     what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
     if given.get("expert", 1) > 1:
         what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"
+    if given.get("context", 1) > 1:
+        what += f", with tensor and context that divide {job.transformer.sequence} tokens"
+    if job.transformer.experts and not job.sequence_parallel and given.get("tensor", 1) > 1:
+        what += ", with sequence_parallel, as experts with tensor parallelism need"
     if given.get("interleave", 1) > 1:
         what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
     return what

@@ -30,6 +30,7 @@ from model.routing.paths import Routing
 from model.training.strategy import used_of_domain
 from results.sections.modeled import decision_sections
 from scenarios.format.prices import DEFAULT, load_prices
+from scenarios.format.training import SHIPPED
 from studies.decision import decide_object, load_cluster, routed_shares
 from tests.unit.fabrics import spec
 
@@ -412,6 +413,17 @@ models: [{configuration: gpt-1.7b, batch: 512}]
         "Of networks with HB domains of 8 GPUs, none costs less for a trained token than "
         "rail-optimized, K = 8. Equal in cost: rail-only, K = 8."
     )
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    models = []
+    for folder in ("small", "large"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.yaml").write_text((SHIPPED / "gpt-1.7b.yaml").read_text())
+        models.append(f"{{configuration: {folder}/own.yaml, batch: 64}}")
+    cluster = f"{{gpus: 64, platform: dgx-h100, radix: 64, models: [{', '.join(models)}]}}"
+    found = cluster_of(tmp_path, cluster)["designs"][0]["models"]
+    assert [one["configuration"] for one in found] == ["small/own", "large/own"]
 
 
 def test_a_difference_of_nothing_is_as_fast(tmp_path: Path) -> None:

@@ -295,6 +295,45 @@ HUNYUAN = {
     "tie_word_embeddings": True,
     "vocab_size": 128512,
 }
+HUNYUAN_LISTS = {
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 32768,
+    "model_type": "hunyuan_v1_moe",
+    "moe_intermediate_size": [3072] * 32,
+    "moe_topk": [8] * 32,
+    "num_attention_heads": 32,
+    "num_experts": 64,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_shared_expert": [1] * 32,
+    "tie_word_embeddings": True,
+    "vocab_size": 128167,
+}
+GPT_NEO = {
+    "activation_function": "gelu_new",
+    "hidden_size": 2560,
+    "intermediate_size": None,
+    "max_position_embeddings": 2048,
+    "model_type": "gpt_neo",
+    "num_heads": 20,
+    "num_layers": 32,
+    "vocab_size": 50257,
+}
+GROK = {
+    "hidden_act": "gelu",
+    "hidden_size": 6144,
+    "intermediate_size": 32768,
+    "max_position_embeddings": 8192,
+    "model_type": "grok-1",
+    "num_attention_heads": 48,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 131072,
+}
 # Of DeepSeek-V3, as transformers says it since version 5.
 LAYERS = ["dense"] * 3 + ["sparse"] * 58
 QWEN_2 = {
@@ -327,10 +366,14 @@ QWEN_2 = {
         (JAIS, (13.0, 13.0)),
         (MODERN_BERT, (0.149, 0.149)),
         (MEGATRON, (8.03, 8.03)),
+        ({**MEGATRON, "untie_embeddings_and_output_weights": False}, (7.5, 7.5)),
         ({**MEGATRON, "num_query_groups": 1, "group_query_attention": False}, (8.84, 8.84)),
         (MINIMAX, (228.7, 11.0)),
         (ERNIE, (300, 47.7)),
         (HUNYUAN, (389, 52)),
+        (HUNYUAN_LISTS, (80.4, 12.75)),
+        (GPT_NEO, (2.651, 2.651)),
+        (GROK, (314, 84)),
         (DEEPSEEK | {"first_k_dense_replace": None, "mlp_layer_types": LAYERS}, (671, 37.6)),
         ({"text_config": GEMMA_3}, (3.88, 3.88)),
     ],
@@ -371,6 +414,13 @@ def test_sizes_that_families_say_by_keys_of_their_own(
             {"n_experts": 4, "moe_topk": 1, "shared_intermediate_size": 2000},
             "shared_intermediate_size: must be a multiple of an expert's width, 14336, got 2000",
         ),
+        (
+            {"n_experts": 4, "moe_topk": 1, "shared_intermediate_size": "2000"},
+            "shared_intermediate_size: must be a whole number, got '2000'",
+        ),
+        ({"n_experts": {}, "moe_topk": 1}, "n_experts: must be a whole number, got {}"),
+        ({"n_experts": 4, "moe_topk": [1, 1]}, "moe_topk: must be a whole number, got [1, 1]"),
+        ({"laurel_rank": 64}, "laurel_rank: names a part of a model that is not modeled"),
         ({"intermediate_size": None}, "intermediate_size: is required"),
         ({"max_position_embeddings": None}, "is required (give the tokens of a sequence"),
         ({"layer_types": ["full_attention", "conv"]}, "layers that are not modeled: conv"),
@@ -382,6 +432,8 @@ def test_sizes_that_families_say_by_keys_of_their_own(
         ({"attn_type_list": [0, 1]}, "attn_type_list: has layers that are not modeled: 0"),
         ({"model_type": "jetmoe"}, "model_type: names a model that is not modeled, jetmoe"),
         ({"q_lora_rank": 8, "kv_lora_rank": None}, "kv_lora_rank: is required with q_lora_rank"),
+        ({"qk_nope_head_dim": 8}, "kv_lora_rank: is required with qk_nope_head_dim"),
+        ({"v_head_dim": 64}, "v_head_dim: names a part of a model that is not modeled"),
         ({"max_position_embeddings": 10485760}, "got 10485760 (give the tokens of a sequence"),
     ],
 )
@@ -411,10 +463,20 @@ def test_what_a_file_lacks_is_asked_for_by_its_name(tmp_path: Path) -> None:
     ]
 
 
-def test_experts_need_to_know_how_many_a_token_visits(tmp_path: Path) -> None:
-    values = {key: value for key, value in MIXTRAL.items() if key != "num_experts_per_tok"}
-    with pytest.raises(InputError, match="num_experts_per_tok: is required with experts"):
-        model_of(tmp_path, values)
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        (MIXTRAL, "num_experts_per_tok"),
+        (DEEPSEEK, "moe_intermediate_size"),
+        (QWEN_2, "moe_intermediate_size"),
+        (ERNIE, "moe_intermediate_size"),
+    ],
+)
+def test_experts_need_their_width_and_how_many_a_token_visits(
+    tmp_path: Path, values: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(InputError, match=f"{key}: is required with experts"):
+        model_of(tmp_path, {name: value for name, value in values.items() if name != key})
 
 
 def test_what_is_left_out_of_a_model_is_named(

@@ -528,6 +528,15 @@ def test_an_own_file_without_a_strategy_is_searched(
     assert "strategy: tensor" in capsys.readouterr().out
 
 
+def test_an_option_adds_to_what_a_file_has_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text((SHIPPED / "gpt-1.7b.yaml").read_text() + "weigh: [overlap]\n")
+    train(own, weigh=[Freedom.OFFLOAD])
+    assert "overlap" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
@@ -555,6 +564,10 @@ def test_an_own_file_without_a_strategy_is_searched(
         ("moe-1.3b", "experts: 128", "experts: 192", "experts must be a multiple of"),
         ("moe-1.3b", "every: 2", "dense_layers: 24", "moe.every and moe.dense_layers must be"),
         ("moe-1.3b", "every: 2", "every: 100", "moe.every must be at most layers, 24, got 100"),
+        ("moe-1.3b", "capacity: 1.0", "capacity: 1.0e+308", "capacity: must be at most 1000000"),
+        ("gpt-1.7b", "layers:", "sharding: 4\nlayers:", "sharding: must be 1, 2 or 3, got 4"),
+        ("gpt-1.7b", "layers:", "precision: fp4\nlayers:", "must be 'bf16' or 'fp8', got 'fp4'"),
+        ("gpt-1.7b", "layers:", "tied: maybe\nlayers:", "must be true or false, got 'maybe'"),
     ],
 )
 def test_a_mistake_in_a_file_is_said_with_its_line(
@@ -600,6 +613,21 @@ def test_a_job_that_cannot_be_is_a_sentence(options: dict[str, object], expected
     with pytest.raises(InputError) as error:
         train(Path("gpt-1t"), **options)  # type: ignore[arg-type]
     assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("tensor: 1", "context: 3, tensor: 1", "with tensor and context that divide 2048 tokens"),
+        ("tensor: 1", "tensor: 2", "with sequence_parallel, as experts with tensor parallelism"),
+    ],
+)
+def test_what_a_strategy_misses_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    own = tmp_path / "own.yaml"
+    text = (SHIPPED / "moe-1.3b.yaml").read_text() + "sequence_parallel: false\n"
+    own.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=expected):
+        train(own)
 
 
 def test_an_unknown_name_has_a_hint() -> None:
