@@ -211,7 +211,7 @@ def _usage_or_bug(error: Exception) -> str:
 def _end(message: str, exit_code: int) -> NoReturn:
     from commands.output import err
 
-    with suppress(OSError):  # the terminal may be gone
+    with suppress(OSError, SystemExit):  # the terminal may be gone, or who reads a pipe (Rich's)
         err.print(f"railbed: {message}", style="red", soft_wrap=True)
     sys.exit(exit_code)
 

@@ -59,12 +59,12 @@ def report(
     with writing(target):
         make_folder(target.absolute().parent)
         write_record(target, render(articles))
-        out.print(target, soft_wrap=True)
+        files = [target]
         for article in articles if formats else ():
             folder = target.with_name(f"{target.stem}-figures") / article.name
-            for picture in article.pictures:
-                for file in picture.save(folder, formats):
-                    out.print(file, soft_wrap=True)
+            files += (file for one in article.pictures for file in one.save(folder, formats))
+    for file in files:
+        out.print(file, soft_wrap=True)
 
 
 def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator[Article]:

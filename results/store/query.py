@@ -5,14 +5,14 @@ write, and opens no other file.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linux.machine.resources import memory_limited
 from model.errors import InputError, Problem
 from results.store import tables
-from results.store.records import read_json, reading
+from results.store.records import HIDDEN, read_json, reading
 from results.store.runs import (
     clock_of,
     number_of,
@@ -49,7 +49,7 @@ class Answer:
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
-    unread: tuple[str, ...]
+    unread: tuple[str, ...] = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True)

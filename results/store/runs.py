@@ -66,6 +66,13 @@ def new_run_id(scenario: str) -> str:
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
 
 
+def require_store(store: Path) -> None:
+    """Raise `InputError` unless a store is a folder; the default one may not be there yet."""
+    # Unlike `Path.is_dir`, this is false for a name that is too long.
+    if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
+        raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
+
+
 def scenario_of(run_id: str) -> str | None:
     """Return the scenario's name in a run id; `None` if a user has named the run's folder."""
     parts = RUN_ID.fullmatch(run_id)
