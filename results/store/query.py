@@ -142,7 +142,7 @@ def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
     result = read_result(run)
     with reading(run):
         machine = result.get("machine", {})
-        row |= {**_scalars(machine), **_scalars(result), "run": run.name, "folder": str(run)}
+        row |= {**_scalars(machine), **_scalars(result), "run": run.name}
         row["clock"] = clock_of(result)
         judged = tables.judged_rows(result)
     for name, rows in judged.items():

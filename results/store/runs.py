@@ -322,7 +322,7 @@ def read_result(run: Path) -> dict[str, Any]:
     """Return the JSON object of a run.
 
     Raises `InputError` if the run is not complete, or has another schema.
-    The run's id is the name of its folder, whatever the file says: files are named by it.
+    The run's folder and id are those read, whatever the file says: a store may have been moved.
     """
     state = read_state(run)
     if state["state"] != "complete":
@@ -334,4 +334,4 @@ def read_result(run: Path) -> dict[str, Any]:
     if result.get("schema") != SCHEMA:
         what = f"schema {result.get('schema')}; this version reads {SCHEMA}: run it again"
         raise InputError(Problem(str(run), what))
-    return {**result, "run_id": run.name}
+    return {**result, "run_id": run.name, "folder": str(run.resolve())}
