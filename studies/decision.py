@@ -260,7 +260,14 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     nics = replace(design.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)
     name = configuration_name(path) + ("" if model.search else ", the file's strategy")
+    if sum(_alike(model) == _alike(one) for one in file.models) > 1:
+        name += f", {job.batch} x {job.transformer.sequence} tokens"
     return Training(name, evaluation, lost, model_remarks(path))
+
+
+def _alike(model: TrainedModel) -> tuple[str, bool]:
+    """What models have in common that differ in the batch or the sequence alone."""
+    return model.configuration, model.search
 
 
 def losses(
