@@ -499,7 +499,10 @@ def test_models_that_differ_in_their_batch_alone_have_names_of_their_own(tmp_pat
 gpus: 128
 platform: dgx-a100
 radix: 64
-models: [{configuration: moe-1.3b, batch: 256}, {configuration: moe-1.3b}, {configuration: gpt-7.5b}]
+models:
+  - {configuration: moe-1.3b, batch: 256}
+  - {configuration: moe-1.3b}
+  - {configuration: gpt-7.5b}
 """,
     )
     assert [one["configuration"] for one in found["designs"][0]["models"]] == [
