@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from commands.compare import compared
-from commands.options import Store
+from commands.options import Store, run_names
 from commands.output import err, out, writing
 from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
@@ -32,7 +32,8 @@ COMPARED = 2
 
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN...", help="ids or their beginnings")
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="ids or their beginnings", autocompletion=run_names),
     ] = None,
     to: Annotated[
         Path | None,

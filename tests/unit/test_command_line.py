@@ -330,6 +330,9 @@ def test_a_word_behind_an_option_that_takes_none_is_refused(
     [
         ("railbed ve", {"verify"}),
         ("railbed run nic-link-f", {"nic-link-flaps"}),
+        ("railbed report la", {"latest"}),
+        ("railbed traffic --run la", {"latest"}),
+        ("railbed bench thr", {"throughput"}),
     ],
 )
 def test_a_shell_completes_commands_and_names(words: str, expected: set[str]) -> None:
