@@ -68,7 +68,7 @@ def test_what_yaml_cannot_say(file: Path, text: str, message: str) -> None:
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: true"),
-            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got True",
+            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got true",
         ),
         (
             ("platform: dgx-h100", "hb_rate: 360\n  nic_rate: 40 Gbit/s"),
@@ -86,6 +86,10 @@ def test_what_yaml_cannot_say(file: Path, text: str, message: str) -> None:
             "or a published size: " + ", ".join(PUBLISHED_SIZES),
         ),
         (("12 MB", "[1]"), "x.yaml:9 workloads.0.size: must be text, got [1]"),
+        (
+            ("bandwidth_scale: 20000", "bandwidth_scale:"),
+            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got null",
+        ),
     ],
 )
 def test_numbers_and_quantities(file: Path, change: tuple[str, str], message: str) -> None:
