@@ -48,6 +48,11 @@ def problems(file: Path, text: str, *overrides: str) -> list[str]:
             "x.yaml:1: is out of bounds: a number must have at most 100 characters, got 5000",
         ),
         ("[" * 5000, "x.yaml:1: is out of bounds: it is nested more than 20 deep"),
+        (
+            "---\n" + GOOD + "---\n",
+            "x.yaml:12: is not YAML: expected a single document in the stream, "
+            "but found another document",
+        ),
         (GOOD + "# \0", "x.yaml:11: is not YAML: the character U+0000 is not allowed"),
     ],
 )
