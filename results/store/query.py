@@ -18,6 +18,7 @@ from results.store.runs import (
     number_of,
     read_result,
     read_state,
+    require_utf8,
     scenario_of,
     stored_runs,
 )
@@ -66,6 +67,7 @@ def query(store: Path, sql: str) -> Answer:
     import duckdb
 
     store = store.resolve()
+    require_utf8(store, sql)
     try:
         _require_select(sql)
         runs = _read(store)

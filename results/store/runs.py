@@ -73,6 +73,15 @@ def require_store(store: Path) -> None:
         raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
 
 
+def require_utf8(*names: object) -> None:
+    """Raise `InputError` for a name that is not UTF-8, which DuckDB takes alone."""
+    for name in names:
+        try:
+            str(name).encode()
+        except UnicodeEncodeError:
+            raise InputError(Problem(str(name), "must be UTF-8", "use another name")) from None
+
+
 def scenario_of(run_id: str) -> str | None:
     """Return the scenario's name in a run id; `None` if a user has named the run's folder."""
     parts = RUN_ID.fullmatch(run_id)
@@ -197,6 +206,7 @@ class RunFolder:
 @contextmanager
 def storing(things: str, store: Path) -> Iterator[None]:
     """Raise `InputError` if a store cannot be written."""
+    require_utf8(store.absolute())
     try:
         yield
     except OSError as error:

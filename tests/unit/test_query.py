@@ -231,3 +231,12 @@ def test_an_answer_is_json_with_numbers_as_numbers(
 def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder of runs"):
         query_command("SELECT 1", store=tmp_path / "missing")
+
+
+def test_names_that_duckdb_cannot_take_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must be UTF-8"):
+        query(store, "SELECT \udcff")
+    with pytest.raises(InputError, match="must be UTF-8"):
+        export_tables(store / "sealed", tmp_path / "\udcff", "csv")
+    with pytest.raises(InputError, match="must be UTF-8"):
+        begun_run(tmp_path / "\udcff", "20260101-000000-a-0000", "", {})
