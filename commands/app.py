@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from select import POLLERR, poll
 from types import FrameType
@@ -179,14 +178,17 @@ def _require_alone(arguments: Sequence[str]) -> None:
 def plugins_first(arguments: Sequence[str]) -> list[str]:
     """Put `--plugin` before the command, where Typer has the options of all commands.
 
-    Words after `--` belong to a user's own command.
+    Words after `--` belong to a user's own command. Raises `InputError` for one without its file.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     moved, left = list[str](), list[str]()
     words: Iterator[str] = iter(arguments[:end])
     for word in words:
         if word == OPTION:
-            moved += [word, *islice(words, 1)]
+            file = next(words, None)
+            if file is None:  # the command would be taken for it
+                raise InputError(Problem(OPTION, "needs a file"))
+            moved += [word, file]
         else:
             (moved if word.startswith(f"{OPTION}=") else left).append(word)
     return [*moved, *left, *arguments[end:]]
@@ -211,7 +213,7 @@ def _usage_or_bug(error: Exception) -> str:
 def _end(message: str, exit_code: int) -> NoReturn:
     from commands.output import err
 
-    with suppress(OSError):  # the terminal may be gone
+    with suppress(OSError, SystemExit):  # the terminal may be gone, or who reads a pipe (Rich's)
         err.print(f"railbed: {message}", style="red", soft_wrap=True)
     sys.exit(exit_code)
 

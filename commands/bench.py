@@ -24,7 +24,9 @@ MOST_MINUTES = 7 * 24 * 60
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help=", ".join(BENCHMARKS))],
+    name: Annotated[
+        str, typer.Argument(help=", ".join(BENCHMARKS), autocompletion=lambda: list(BENCHMARKS))
+    ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
     minutes: Annotated[

@@ -79,8 +79,4 @@ def _not_startable(name: str) -> RailbedError:
 def print_line(rank: int, is_error: bool, line: bytes, *, all_on_error: bool) -> None:
     """Print a rank's line on the output that it was written to, after the rank's number."""
     output = sys.stderr if is_error or all_on_error else sys.stdout
-    try:
-        print(f"[{rank}] {line.decode(errors='backslashreplace')}", file=output, flush=True)
-    except BrokenPipeError:  # nobody reads any more, as behind `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
-        raise KeyboardInterrupt from None
+    print(f"[{rank}] {line.decode(errors='backslashreplace')}", file=output, flush=True)

@@ -1,27 +1,21 @@
 """The command `list`."""
 
-import os
 from pathlib import Path
 
 from rich.text import Text
 
 from commands.options import Store
 from commands.output import out
-from model.errors import InputError, Problem
-from results.store.runs import DEFAULT_STORE, read_result, read_state, stored_runs
+from model.errors import InputError
+from results.store.runs import DEFAULT_STORE, read_result, read_state, require_store, stored_runs
 from results.store.tables import case_folders
 from scenarios.format.document import value_of
 from scenarios.library_files import library
 
 
 def list_all(store: Store = DEFAULT_STORE) -> None:
-    """Print the scenarios of the library, and the runs of a store with their verdicts or states.
-
-    Raises `InputError` unless the store is a folder; the default one may not be there yet.
-    """
-    # Unlike `Path.is_dir`, this is false for a name that is too long.
-    if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
-        raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
+    """Print the scenarios of the library, and the runs of a store with their verdicts or states."""
+    require_store(store)
     out.print(Text.assemble(("Scenarios", "bold"), " (railbed run NAME)"))
     scenarios = library()
     width = max(len(path.stem) for path in scenarios)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from numbers import Number
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from results.render.terminal import print_whole
 from results.sections.section import Cell, Marked, Section
 from results.store.query import TABLES, Answer
 from results.store.query import query as answered
-from results.store.runs import DEFAULT_STORE
+from results.store.records import plain
+from results.store.runs import DEFAULT_STORE, require_store
 
 SCHEMA = "railbed.query/1"
 
@@ -27,12 +29,12 @@ def query(
         tables = {name: list(columns) for name, columns in TABLES.items()}
         print_result({"schema": SCHEMA, "tables": tables}, as_json, _tables)
         return
+    require_store(store)
     answer = answered(store, sql)
     for line in answer.unread:
         err.print(f"not read: {line}", soft_wrap=True)
     if as_json:
-        whole = {"schema": SCHEMA, "columns": answer.columns, "rows": answer.rows}
-        print(json.dumps(whole, default=str))
+        print(json.dumps({"schema": SCHEMA, **plain(answer)}, default=str))
     else:
         print_whole(answer_section(answer), out)
 
@@ -53,5 +55,5 @@ def _cells(values: Sequence[object]) -> Sequence[Cell]:
         f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
         for value in values
     ]
-    numbers = (isinstance(one, int | float | None) and not isinstance(one, bool) for one in values)
+    numbers = (isinstance(one, Number | None) and not isinstance(one, bool) for one in values)
     return texts if all(numbers) else [Marked(text) for text in texts]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from commands.compare import compared
-from commands.options import Store
+from commands.options import Store, run_names
 from commands.output import err, out, writing
 from linux.files.user_files import Unreadable, make_folder, read_text
 from model.errors import InputError, Problem
@@ -32,7 +32,8 @@ COMPARED = 2
 
 def report(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN...", help="ids or their beginnings")
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="ids or their beginnings", autocompletion=run_names),
     ] = None,
     to: Annotated[
         Path | None,
@@ -59,12 +60,12 @@ def report(
     with writing(target):
         make_folder(target.absolute().parent)
         write_record(target, render(articles))
-        out.print(target, soft_wrap=True)
+        files = [target]
         for article in articles if formats else ():
             folder = target.with_name(f"{target.stem}-figures") / article.name
-            for picture in article.pictures:
-                for file in picture.save(folder, formats):
-                    out.print(file, soft_wrap=True)
+            files += (file for one in article.pictures for file in one.save(folder, formats))
+    for file in files:
+        out.print(file, soft_wrap=True)
 
 
 def articles_about(store: Path, names: Sequence[str], sweep: str | None) -> Iterator[Article]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from commands import train
-from commands.options import AsJson, Figure, Store, configuration_names
+from commands.options import AsJson, Figure, Store, configuration_names, run_names
 from commands.output import draw_figure, print_result
 from model.errors import InputError, Problem
 from model.training.traffic import Dimension, Traffic
@@ -37,7 +37,12 @@ def traffic(
     search: train.Search = False,
     figure: Figure = None,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="count what a stored run's iteration sent")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="count what a stored run's iteration sent",
+            autocompletion=run_names,
+        ),
     ] = None,
     case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,
     store: Store = DEFAULT_STORE,

@@ -260,6 +260,8 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
     nics = replace(design.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)
     name = _name(file, path) + ("" if model.search else ", the file's strategy")
+    if sum(_alike(model) == _alike(one) for one in file.models) > 1:
+        name += f", {job.batch} x {job.transformer.sequence} tokens"
     return Training(name, evaluation, lost, model_remarks(path))
 
 
@@ -268,6 +270,11 @@ def _name(file: ClusterFile, path: Path) -> str:
     others = {Path(model.configuration) for model in file.models} - {path}
     name = configuration_name(path)
     return f"{path.parent.name}/{name}" if name in map(configuration_name, others) else name
+
+
+def _alike(model: TrainedModel) -> tuple[str, bool]:
+    """What models have in common that differ in the batch or the sequence alone."""
+    return model.configuration, model.search
 
 
 def losses(

@@ -19,7 +19,7 @@ python=/usr/bin/python3
 stamp=$root/.venv/railbed-lock
 image_name_file=$root/.venv/railbed-proxy-image
 log=/var/log/railbed-provision.log
-((EUID == 0)) || log=${XDG_CACHE_HOME:-$HOME/.cache}/railbed/provision.log
+((EUID == 0)) || log=${XDG_CACHE_HOME:-~/.cache}/railbed/provision.log # that of the account without HOME
 dockerd_log=/var/log/railbed-dockerd.log
 lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800

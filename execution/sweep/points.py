@@ -205,7 +205,8 @@ def _values_first(points: Sequence[Point]) -> list[Point]:
 def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     """Add the affected points to a problem, unless all points have it; name the sweep's option."""
     keys = (setting.key for setting in having[0].settings)
-    if any(f"{problem.where}.".startswith(f"--set {key}.") for key in keys):
+    where = f"{problem.where.partition('=')[0]}."
+    if any(where.startswith(f"--set {key}.") for key in keys):
         problem = replace(problem, where=problem.where.replace("--set", "--over", 1))
     if len(having) == of > 1:
         return problem

@@ -55,7 +55,7 @@ def _tables(section: Section, width: int) -> Iterator[Table | Text]:
     """Yield the headings with the rows of no group, then the heading and the rows of each group."""
     groups = [(Text(), list[Row]())]
     for row in section.rows:
-        if is_heading(row):
+        if is_heading(row, section):
             groups.append((Text(str(row[0]), "bold"), []))
         else:
             groups[-1][1].append(row if len(groups) == 1 else (f" {row[0]}", *row[1:]))
@@ -68,7 +68,7 @@ def _tables(section: Section, width: int) -> Iterator[Table | Text]:
 
 def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bool = True) -> Table:
     """Some rows of a section in columns; those of all its groups have the same widths."""
-    widths = _widths(section)
+    widths, grouped = _widths(section), is_grouped(section)
     gap = 2 if _total(widths, 2) <= width else 1
     if _total(widths, gap) > width:
         widths = _widths(section, lambda heading: max(heading.split() or [""], key=cell_len))
@@ -83,16 +83,14 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     left = max(1, min(widths[0], width - _total(widths, gap) + widths[0]))
     for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
         if number < section.names:
-            table.add_column(
-                Text(heading), overflow="fold", width=left if is_grouped(section) else None
-            )
+            table.add_column(Text(heading), overflow="fold", width=left if grouped else None)
         else:
-            cells = (row[number] for row in section.rows if not is_heading(row))
+            cells = (row[number] for row in section.rows if not is_heading(row, section))
             has_words = any(isinstance(cell, Marked) for cell in cells)
             justify: JustifyMethod = "left" if has_words else "right"
             table.add_column(Text(heading), justify=justify, width=least)
     for name, *figures in rows:
-        whole = _in_lines(name, left) if is_grouped(section) and isinstance(name, str) else name
+        whole = _in_lines(name, left) if grouped and isinstance(name, str) else name
         table.add_row(*map(_text, (whole, *figures)))
     return table
 
@@ -111,12 +109,12 @@ def _in_lines(name: str, width: int) -> str:
 
 def is_grouped(section: Section) -> bool:
     """Whether some rows are headings of others."""
-    return any(map(is_heading, section.rows))
+    return any(is_heading(row, section) for row in section.rows)
 
 
-def is_heading(row: Row) -> bool:
-    """Whether a row is the heading of those below it."""
-    return len(row) == 1
+def is_heading(row: Row, section: Section) -> bool:
+    """Whether a row of a section is the heading of those below it."""
+    return len(row) < len(section.columns)
 
 
 def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
@@ -125,7 +123,7 @@ def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
     `heading` returns what must fit of a column's heading.
     """
     columns = [heading(column) for column in section.columns]
-    rows = [columns, *(row for row in section.rows if not is_heading(row))]
+    rows = [columns, *(row for row in section.rows if not is_heading(row, section))]
     first, *others = (
         max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)
     )

@@ -5,19 +5,20 @@ write, and opens no other file.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linux.machine.resources import memory_limited
 from model.errors import InputError, Problem
 from results.store import tables
-from results.store.records import read_json, reading
+from results.store.records import HIDDEN, read_json, reading
 from results.store.runs import (
     clock_of,
     number_of,
     read_result,
     read_state,
+    require_utf8,
     scenario_of,
     stored_runs,
 )
@@ -49,7 +50,7 @@ class Answer:
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
-    unread: tuple[str, ...]
+    unread: tuple[str, ...] = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def query(store: Path, sql: str) -> Answer:
     import duckdb
 
     store = store.resolve()
+    require_utf8(store, sql)
     try:
         _require_select(sql)
         runs = _read(store)
@@ -142,7 +144,7 @@ def _add(runs: _Runs, run: Path, row: dict[str, Any]) -> None:
     result = read_result(run)
     with reading(run):
         machine = result.get("machine", {})
-        row |= {**_scalars(machine), **_scalars(result), "run": run.name, "folder": str(run)}
+        row |= {**_scalars(machine), **_scalars(result), "run": run.name}
         row["clock"] = clock_of(result)
         judged = tables.judged_rows(result)
     for name, rows in judged.items():

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from pathlib import Path
@@ -44,12 +45,12 @@ def _value(value: Any) -> Any:
     match value:
         case Enum():
             return value.value
-        case float():
-            return value if isfinite(value) else None
+        case float() | Decimal():
+            return float(value) if isfinite(value) else None
         case Path():
             return str(value)
         case Mapping():
-            return {key: _value(one) for key, one in value.items()}
+            return {str(key): _value(one) for key, one in value.items()}
         case list() | tuple():
             return [_value(one) for one in value]
     return plain(value) if is_dataclass(value) else value

@@ -66,6 +66,22 @@ def new_run_id(scenario: str) -> str:
     return f"{moment}-{scenario}-{secrets.token_hex(2)}"
 
 
+def require_store(store: Path) -> None:
+    """Raise `InputError` unless a store is a folder; the default one may not be there yet."""
+    # Unlike `Path.is_dir`, this is false for a name that is too long.
+    if not os.path.isdir(store) and (store != DEFAULT_STORE or store.exists()):
+        raise InputError(Problem(str(store), "is not a folder of runs", "name another --store"))
+
+
+def require_utf8(*names: object) -> None:
+    """Raise `InputError` for a name that is not UTF-8, which DuckDB takes alone."""
+    for name in names:
+        try:
+            str(name).encode()
+        except UnicodeEncodeError:
+            raise InputError(Problem(str(name), "must be UTF-8", "use another name")) from None
+
+
 def scenario_of(run_id: str) -> str | None:
     """Return the scenario's name in a run id; `None` if a user has named the run's folder."""
     parts = RUN_ID.fullmatch(run_id)
@@ -190,6 +206,7 @@ class RunFolder:
 @contextmanager
 def storing(things: str, store: Path) -> Iterator[None]:
     """Raise `InputError` if a store cannot be written."""
+    require_utf8(store.absolute())
     try:
         yield
     except OSError as error:
@@ -315,7 +332,7 @@ def read_result(run: Path) -> dict[str, Any]:
     """Return the JSON object of a run.
 
     Raises `InputError` if the run is not complete, or has another schema.
-    The run's id is the name of its folder, whatever the file says: files are named by it.
+    The run's folder and id are those read, whatever the file says: a store may have been moved.
     """
     state = read_state(run)
     if state["state"] != "complete":
@@ -327,4 +344,4 @@ def read_result(run: Path) -> dict[str, Any]:
     if result.get("schema") != SCHEMA:
         what = f"schema {result.get('schema')}; this version reads {SCHEMA}: run it again"
         raise InputError(Problem(str(run), what))
-    return {**result, "run_id": run.name}
+    return {**result, "run_id": run.name, "folder": str(run.resolve())}

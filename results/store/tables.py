@@ -22,7 +22,7 @@ from model.measurement.cpu_windows import Window
 from model.measurement.pauses import Pause
 from model.measurement.records import LinkSample, QueuePairSample, QueueSample, TransferRecord
 from results.store.records import HINT, read_json, read_record, reading
-from results.store.runs import PHASES, folder_name, read_result
+from results.store.runs import PHASES, folder_name, read_result, require_utf8
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -346,6 +346,7 @@ def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
     Raises `InputError` if the run is not complete, or damaged, and `OSError` if a file cannot be
     written.
     """
+    require_utf8(run, folder.absolute())
     with reading(run):
         judged = judged_rows(read_result(run))
     with in_memory() as memory:

@@ -1,5 +1,6 @@
 """Values of a YAML file checked against a model: all mistakes at once, each in plain words."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -43,6 +44,13 @@ SENTENCES = {
     "value_error": "{error}",
 }
 NOT_WHOLE = ("int_type", "int_parsing", "int_from_float")
+
+
+class _Word(str):
+    """A word of YAML that is no text: null, true, false."""
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class Strict(BaseModel):
@@ -99,6 +107,8 @@ def _place(details: Any) -> Place:
 def _problem(document: Document, details: Any, model: type[BaseModel]) -> Problem:
     """The problem of an error of pydantic: the value required, the value given, and a hint."""
     place, given, context = _place(details), details["input"], details.get("ctx", {})
+    if given is None or isinstance(given, bool):
+        given = _Word(json.dumps(given))
     # A validator's `Refused` has a hint.
     hint = str(getattr(context.get("error"), "hint", ""))
     match details["type"]:

@@ -336,7 +336,9 @@ def unreadable(error: Exception, form: str = "YAML") -> str:
         case OutOfBounds():
             return f"is out of bounds: {error.problem}"
         case MarkedYAMLError():
-            return f"is not {form}: {error.problem}"
+            problem = str(error.problem)
+            begun = f"{error.context}, " if problem.startswith("but ") else ""
+            return f"is not {form}: {begun}{problem}"
         case ValueError():
             return f"is not {form}: {str(error).partition(';')[0]}"
         case _:

@@ -10,7 +10,7 @@ from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 
 DEFAULT = Path(__file__).parent / "prices.yaml"
-PRICES = FileKind("price", f"{DEFAULT} is an example", "docs/guides/training.md")
+PRICES = FileKind("price list", f"{DEFAULT} is an example", "docs/guides/training.md")
 
 
 class Quote(Strict):

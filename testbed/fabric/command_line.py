@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import getdoc
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mininet.cli import CLI
 from mininet.log import lg, output
@@ -199,21 +199,29 @@ def open_command_line(network: Mininet, greeting: str, commands: Sequence[Comman
 def _own_signals() -> Iterator[None]:
     """Let Ctrl-C interrupt a command, and other signals end the command line; print to stdout.
 
-    Signals that nohup(1) ignores stay ignored.
+    Signals that nohup(1) ignores stay ignored. Output that nobody can read ends the command line:
+    logging would print a traceback for each line of it.
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, _interrupt) for number in numbers}
     (printer,) = lg.handlers
-    stream = printer.stream
+    stream, handle_error = printer.stream, printer.handleError
     printer.setStream(sys.stdout)
+    printer.handleError = _raise_again
     try:
         yield
     finally:
-        printer.setStream(stream)
+        # `setStream` would flush the old one, which may be what failed.
+        printer.stream, printer.handleError = stream, handle_error
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _raise_again(_record: object) -> NoReturn:
+    """Raise what is being handled."""
+    raise
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -137,11 +137,11 @@ class OpenVSwitch:
 
     def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
         """Remove interfaces from their bridges; add ports: (bridge, port number, interface)."""
-        words = [word for interface in removed for word in ("--", "del-port", interface)]
-        with closing_together(self.process_id):  # all other switches would stop for 0.1 s
+        if words := [word for interface in removed for word in ("--", "del-port", interface)]:
+            with closing_together(self.process_id):  # all other switches would stop for 0.1 s
+                self.command(*words[1:])
+        if words := [word for port in added for word in self._port_words(*port)]:
             self.command(*words[1:])
-        words = [word for port in added for word in self._port_words(*port)]
-        self.command(*words[1:])
 
     def _port_words(self, bridge: str, number: int, interface: str) -> list[str]:
         add = ["--", "add-port", bridge, interface]

@@ -35,10 +35,18 @@ LOCK_DEADLINE_S = 1800.0
 
 
 def cache_folder() -> Path:
-    """The cache: of the machine for root, else the user's (XDG Base Directory Specification)."""
-    own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "railbed")
+    """The cache: of the machine for root, else the user's (XDG Base Directory Specification).
+
+    Raises `NotReady` for an account without a home.
+    """
+    named = os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else "")
+    if not named:
+        own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if own.startswith("~"):  # as it was
+            raise NotReady(f"cache: no home folder; name a folder: `export {VARIABLE}=FOLDER`")
+        named = Path(own, "railbed")
     # The build of an image changes its folder: a relative path would mean another place there.
-    return Path(os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else own)).absolute()
+    return Path(named).absolute()
 
 
 def make_cache(folder: Path) -> None:

@@ -98,6 +98,18 @@ def test_without_a_reader_it_dies_of_sigpipe(arguments: str) -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
+def test_an_error_that_nobody_reads_keeps_its_exit_code() -> None:
+    """Rich ends with 1 then."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = [sys.executable, "-P", "-m", "commands", "check", "not-there"]
+    done = subprocess.run(
+        program, stderr=writer, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    os.close(writer)
+    assert done.returncode == 2
+
+
 def test_help_imports_no_command() -> None:
     modules = [f"commands.{name}" for name in COMMANDS]
     ask = f"""
@@ -318,6 +330,9 @@ def test_a_word_behind_an_option_that_takes_none_is_refused(
     [
         ("railbed ve", {"verify"}),
         ("railbed run nic-link-f", {"nic-link-flaps"}),
+        ("railbed report la", {"latest"}),
+        ("railbed traffic --run la", {"latest"}),
+        ("railbed bench thr", {"throughput"}),
     ],
 )
 def test_a_shell_completes_commands_and_names(words: str, expected: set[str]) -> None:

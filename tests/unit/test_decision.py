@@ -502,3 +502,23 @@ def test_a_configuration_is_searched_from_the_cluster_s_folder(cluster: Path) ->
         load_cluster(cluster)
     (cluster.parent / "own.yaml").touch()
     assert load_cluster(cluster).models[0].configuration == str(cluster.parent / "own.yaml")
+
+
+def test_models_that_differ_in_their_batch_alone_have_names_of_their_own(tmp_path: Path) -> None:
+    found = cluster_of(
+        tmp_path,
+        """\
+gpus: 128
+platform: dgx-a100
+radix: 64
+models:
+  - {configuration: moe-1.3b, batch: 256}
+  - {configuration: moe-1.3b}
+  - {configuration: gpt-7.5b}
+""",
+    )
+    assert [one["configuration"] for one in found["designs"][0]["models"]] == [
+        "moe-1.3b, 256 x 2048 tokens",
+        "moe-1.3b, 512 x 2048 tokens",
+        "gpt-7.5b",
+    ]

@@ -1,11 +1,15 @@
 """What the commands of `up` understand and say; nothing is brought up."""
 
 import re
+import signal
+from errno import ENOSPC
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from mininet.log import lg
 
 from execution.session.command_line import greeting
 from execution.session.commands import (
@@ -29,6 +33,7 @@ from model.job.probing import probed_pairs
 from model.measurement.records import Trace
 from model.routing.paths import Routing
 from results.verdicts.fault_impact import FaultTimes
+from testbed.fabric.command_line import open_command_line
 from tests.unit.fabrics import spec
 from traffic_gen.probes.blackout import Blackout
 
@@ -199,3 +204,14 @@ def test_pairs_of_earlier_faults_are_not_probed_again() -> None:
     assert affected == []
     assert probed_pairs(home, [first], 100)[0] != []
     assert probed_pairs(broken, [first, second], 100)[1] != []
+
+
+def test_output_that_nobody_can_read_ends_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = Mock(write=Mock(side_effect=OSError(ENOSPC, "full")), flush=Mock(side_effect=OSError))
+    monkeypatch.setattr("sys.stdout", full)
+    before = signal.getsignal(signal.SIGINT), lg.handlers[0].stream
+    with pytest.raises(OSError, match="full"):
+        open_command_line(Mock(), "welcome", ())
+    assert (signal.getsignal(signal.SIGINT), lg.handlers[0].stream) == before

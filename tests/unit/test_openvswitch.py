@@ -47,6 +47,11 @@ def test_moved_ports_are_closed_together(switch: OpenVSwitch, done: list[str]) -
     assert [words.split()[0] for words in done[3:]] == ["add-port"]
 
 
+def test_where_no_port_moves_no_command_is_given(switch: OpenVSwitch, done: list[str]) -> None:
+    switch.move_ports([], [])
+    assert done == []
+
+
 def test_ports_of_a_removed_bridge_are_closed_together(
     switch: OpenVSwitch, done: list[str]
 ) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from commands.paper import Part, paper
 from results.figures.paper import Curves
+from results.sections.modeled import paper_sections
 from studies.paper import numbers, published
-from studies.paper.claims import POINTS, STUDY, paper_object
+from studies.paper.claims import ABOUT, HFU_POINTS, POINTS, SHARE, STUDY, paper_object
 from studies.paper.figures import HEAT_MAPS, PANELS
 from studies.paper.study import DEFAULT, iteration
 from studies.paper.values import TABLES
@@ -55,6 +56,12 @@ def test_a_value_out_of_its_range_differs(found: dict[str, Any]) -> None:
     port = claim(found, "table2-power-port")
     assert (port["verdict"], port["paper"]) == ("differs", [16.5, 17.7])
     assert port["difference"] == pytest.approx([port["ours"] - 16.5, port["ours"] - 17.7])
+
+
+def test_the_table_says_what_is_met(found: dict[str, Any]) -> None:
+    said = paper_sections(found)[0].text
+    for limit in (f"{POINTS:g} points", f"by {HFU_POINTS:g}", f"{SHARE:.0%}", f"{ABOUT:.0%}"):
+        assert limit.replace("%", " %") in said
 
 
 def test_sensitivities_change_one_assumption(found: dict[str, Any]) -> None:

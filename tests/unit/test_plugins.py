@@ -186,10 +186,14 @@ def test_what_is_no_python_file_is_bad_input(tmp_path: Path, name: str) -> None:
         ("run x --plugin a.py --json", "--plugin a.py run x --json"),
         ("run x --plugin=a.py --plugin b.py", "--plugin=a.py --plugin b.py run x"),
         ("exec x -- mine --plugin a.py", "exec x -- mine --plugin a.py"),
-        ("run x --plugin", "--plugin run x"),
     ],
 )
 def test_the_option_may_stand_anywhere_before_a_command_of_the_users(
     given: str, moved: str
 ) -> None:
     assert plugins_first(given.split()) == moved.split()
+
+
+def test_the_option_needs_a_file() -> None:
+    with pytest.raises(InputError, match="--plugin: needs a file"):
+        plugins_first(["check", "quickstart", "--plugin"])

@@ -93,3 +93,15 @@ def test_a_lock_that_another_holds_is_not_waited_for_without_end(tmp_path: Path)
         f"exec 8>{tmp_path}/provision.lock; flock 8; provision_environment_alone"
     )
     assert said[0].startswith(f"another provisioning has held {tmp_path}/provision.lock for 0 s.")
+
+
+def test_without_home_the_log_is_in_that_of_the_account() -> None:
+    as_user = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*as_user, "bash", "-c", f". {SCRIPT}; echo $log"],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("/.cache/railbed/provision.log\n")

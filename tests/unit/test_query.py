@@ -3,6 +3,7 @@
 import io
 import json
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from commands.query import answer_section
+from commands.query import query as query_command
 from model.errors import InputError
 from results.render.terminal import print_whole
 from results.store.query import TABLES, Answer, query
@@ -198,3 +200,43 @@ def test_an_answer_has_whole_values(width: int, is_terminal: bool, lines: int) -
     told = Text.from_ansi(out.getvalue()).plain
     assert told.count(ROW[0]) == told.count(ROW[1]) == 2
     assert len(told.strip().splitlines()) == lines
+
+
+def test_an_answer_of_one_column_has_whole_values() -> None:
+    out = io.StringIO()
+    print_whole(answer_section(Answer(("run",), [ROW[:1]], ())), Console(file=out, width=80))
+    assert out.getvalue().split() == ["run", ROW[0]]
+
+
+def test_many_rows_are_printed_in_time_that_grows_with_their_number() -> None:
+    began_s = time.process_time()
+    answer = Answer(("a", "b"), [(n, n) for n in range(10_000)], ())
+    print_whole(answer_section(answer), Console(file=io.StringIO(), width=80))
+    assert time.process_time() - began_s < 10
+
+
+def test_an_answer_is_json_with_numbers_as_numbers(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = "SELECT 1.5 AS a, [0.5, 'inf'::DOUBLE] AS b, MAP {DATE '2026-01-01': 'nan'::DOUBLE} AS c"
+    query_command(sql, as_json=True, store=store)
+    printed = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert printed == {
+        "schema": "railbed.query/1",
+        "columns": ["a", "b", "c"],
+        "rows": [[1.5, [0.5, None], {"2026-01-01": None}]],
+    }
+
+
+def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder of runs"):
+        query_command("SELECT 1", store=tmp_path / "missing")
+
+
+def test_names_that_duckdb_cannot_take_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must be UTF-8"):
+        query(store, "SELECT \udcff")
+    with pytest.raises(InputError, match="must be UTF-8"):
+        export_tables(store / "sealed", tmp_path / "\udcff", "csv")
+    with pytest.raises(InputError, match="must be UTF-8"):
+        begun_run(tmp_path / "\udcff", "20260101-000000-a-0000", "", {})

@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from errno import ENOSPC
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -170,7 +172,7 @@ def test_all_sections_of_an_intact_run_are_there(page: Article) -> None:
 def test_each_case_has_its_chunks_and_overlap(run: RunData, page: Article) -> None:
     (section,) = (one for one in sections_of(page) if one.title.startswith("Chunks"))
     assert section.columns == ("case", "chunks", "overlap")
-    shown = [row for row in section.rows if not is_heading(row)]
+    shown = [row for row in section.rows if not is_heading(row, section)]
     assert shown == [
         (without_fabric(case["case"]), str(case["chunks"]), f"{case['overlap']:.1%}")
         for case in run.result["cases"]
@@ -296,6 +298,14 @@ def test_a_run_that_is_not_there_is_said_once(
     with pytest.raises(InputError, match="nonexist"):
         report([name, "nonexist"], None, "", None, tmp_path)
     assert capsys.readouterr().err == ""
+
+
+def test_a_full_standard_output_is_not_taken_for_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commands.report.out.print", Mock(side_effect=OSError(ENOSPC, "full")))
+    with pytest.raises(OSError, match="full"):
+        report([stored_run(tmp_path).name], tmp_path / "r.html", "", None, tmp_path)
 
 
 def test_two_runs_are_compared_first(tmp_path: Path) -> None:

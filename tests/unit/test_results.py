@@ -287,7 +287,7 @@ def test_a_run_folder_keeps_everything(tmp_path: Path) -> None:
         read_result(folder.path)
     with pytest.raises(InputError, match="the run is ended: its process is gone"):
         read_result(folder.path)
-    kept = {"schema": SCHEMA, "run_id": run_id}
+    kept = {"schema": SCHEMA, "run_id": run_id, "folder": str(folder.path)}
     folder.complete(kept)
     assert read_result(find_run(tmp_path, "latest")) == kept
     assert read_result(find_run(tmp_path, run_id[:-1])) == kept

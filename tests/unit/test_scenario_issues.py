@@ -48,6 +48,11 @@ def problems(file: Path, text: str, *overrides: str) -> list[str]:
             "x.yaml:1: is out of bounds: a number must have at most 100 characters, got 5000",
         ),
         ("[" * 5000, "x.yaml:1: is out of bounds: it is nested more than 20 deep"),
+        (
+            "---\n" + GOOD + "---\n",
+            "x.yaml:12: is not YAML: expected a single document in the stream, "
+            "but found another document",
+        ),
         (GOOD + "# \0", "x.yaml:11: is not YAML: the character U+0000 is not allowed"),
     ],
 )
@@ -68,7 +73,7 @@ def test_what_yaml_cannot_say(file: Path, text: str, message: str) -> None:
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: true"),
-            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got True",
+            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got true",
         ),
         (
             ("platform: dgx-h100", "hb_rate: 360\n  nic_rate: 40 Gbit/s"),
@@ -86,6 +91,10 @@ def test_what_yaml_cannot_say(file: Path, text: str, message: str) -> None:
             "or a published size: " + ", ".join(PUBLISHED_SIZES),
         ),
         (("12 MB", "[1]"), "x.yaml:9 workloads.0.size: must be text, got [1]"),
+        (
+            ("bandwidth_scale: 20000", "bandwidth_scale:"),
+            "x.yaml:5 fabric.bandwidth_scale: must be a number or 'auto', got null",
+        ),
     ],
 )
 def test_numbers_and_quantities(file: Path, change: tuple[str, str], message: str) -> None:

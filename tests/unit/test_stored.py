@@ -248,10 +248,12 @@ def test_after_a_damaged_number_runs_have_numbers(tmp_path: Path, number: str) -
     assert number_of(folder.path) == folder.number == 1
 
 
-def test_a_run_has_the_id_of_its_folder_whatever_its_file_says(tmp_path: Path) -> None:
+def test_a_run_has_the_place_and_id_of_its_folder_whatever_its_file_says(tmp_path: Path) -> None:
     run = complete(tmp_path, "20260101-000000-a-0000")
-    (run / "result.json").write_text(json.dumps({**RESULT, "run_id": "../../x"}))
-    assert read_result(run)["run_id"] == run.name
+    moved = {**RESULT, "run_id": "../../x", "folder": "/work/runs/x"}
+    (run / "result.json").write_text(json.dumps(moved))
+    read = read_result(run)
+    assert (read["run_id"], read["folder"]) == (run.name, str(run))
 
 
 def test_a_run_that_is_the_current_folder_has_its_name(

@@ -123,6 +123,11 @@ def test_the_problems_of_all_points_are_said_at_once(scenario: Path) -> None:
     ]
 
 
+def test_a_key_that_leads_nowhere_is_named_with_the_option_of_the_sweep(scenario: Path) -> None:
+    (problem,) = problems(scenario, "workloads.5.size=8 MB")
+    assert ": --over workloads.5.size=8 MB: the list has 1 entry, number 0, got 5" in problem
+
+
 def test_what_all_points_have_is_the_scenarios_own_problem(scenario: Path) -> None:
     scenario.write_text(GOOD.replace("12 MB", "12 furlongs"))
     (problem,) = problems(scenario, "repeats=1,2,3")

@@ -116,6 +116,19 @@ def test_an_image_that_cannot_be_built_leaves_nothing(
     assert "building the virtual machine's system from Debian packages" in capfd.readouterr().err
 
 
+def test_without_a_home_the_cache_must_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    with pytest.raises(NotReady, match=cache.VARIABLE):
+        cache.cache_folder()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    assert cache.cache_folder() == tmp_path
+
+
 def test_a_cache_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
