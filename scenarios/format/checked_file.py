@@ -27,7 +27,8 @@ SENTENCES = {
     "float_type": "must be a number, got {given!r}",
     "float_parsing": "must be a number, got {given!r}",
     "finite_number": "must be a finite number, got {given}",
-    "literal_error": "must be a number or {expected}, got {given!r}",
+    "literal_error": "must be {expected}, got {given!r}",
+    "number_or_literal": "must be a number or {expected}, got {given!r}",
     "whole_or_literal": "must be a whole number or {expected}, got {given!r}",
     "bool_type": "must be true or false, got {given!r}",
     "string_type": "must be text, got {given!r}",
@@ -71,15 +72,18 @@ def _one_a_place(error: ValidationError) -> list[Any]:
     """Return one error per place: the last, where a value fits no type of a union.
 
     Drops `too_short` of a list that only has wrong entries, which have errors of their own, and
-    `literal_error` of a number out of bounds, which has another error.
+    `literal_error` of a number out of bounds, which a union gives another error.
     """
     last: dict[Place, Any] = {}
     for details in error.errors():
         place, kind, given = _place(details), details["type"], details["input"]
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if kind == "literal_error" and place in last and last[place]["type"] in NOT_WHOLE:
-            last[place] = {**details, "type": "whole_or_literal"}
-        elif not (kind == "too_short" and given) and not (kind == "literal_error" and is_number):
+        if kind == "literal_error" and place in last:
+            if last[place]["type"] in NOT_WHOLE:
+                last[place] = {**details, "type": "whole_or_literal"}
+            elif not is_number:
+                last[place] = {**details, "type": "number_or_literal"}
+        elif not (kind == "too_short" and given):
             last[place] = details
     return list(last.values())
 
