@@ -322,11 +322,14 @@ def test_the_rounds_of_the_trees_keep_every_node_busy(nodes: int, slices: int) -
 
 
 @pytest.mark.parametrize("named", sorted(ALGORITHMS), ids="-".join)
-def test_a_grid_is_accepted_before_its_chunks_are_numbered(named: tuple[Collective, str]) -> None:
+@pytest.mark.parametrize("shape", [(512, 8), (1, 4096)])
+def test_a_grid_is_accepted_before_its_chunks_are_numbered(
+    named: tuple[Collective, str], shape: tuple[int, int]
+) -> None:
     """Each of 4096 GPUs has half of 4096 chunks for its first partner by halving: 64 MiB."""
     tracemalloc.start()
     try:
-        SizedCollective(*named, (512, 8), 1).require_accepted()
+        SizedCollective(*named, shape, 1).require_accepted()
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
