@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -337,6 +338,13 @@ def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: 
 def test_wrong_options_are_refused(options: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         app(["predict", "quickstart", *options], standalone_mode=False)
+
+
+def test_a_communicator_in_each_of_many_domains_is_checked_in_little_time() -> None:
+    """Each of 8192 communicators listed all 65 536 GPUs: four minutes."""
+    begun_s = process_time()
+    cases("fabric.domains=8192", "fabric.domain_size=8", f"{RING[:-2]}, communicator: domains}}]")
+    assert process_time() - begun_s < 20
 
 
 def test_only_collectives_have_columns_of_nccl_tests() -> None:
