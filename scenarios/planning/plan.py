@@ -22,6 +22,7 @@ from model.prediction.fluid import arrivals_s, predict
 from model.prediction.load import (
     CPU_BUDGET,
     REFUSED_ABOVE,
+    SHORTEST_S,
     THREAD_BUDGET,
     Load,
     Need,
@@ -150,8 +151,9 @@ def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profil
     pair, net = healthy_network(schedule.transfers, topology)
     latency_s = dict.fromkeys(net.classes, path_s)
     arrival_s = predict(schedule, topology, latency_s).arrival_s
+    ends = schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {}
     told = {
-        "jobs_s": schedule.ends(arrival_s) if isinstance(schedule, ConcurrentJobs) else {},
+        "jobs_s": {job: max(SHORTEST_S, end_s) for job, end_s in ends.items()},
         "chunks": schedule.chunks if isinstance(schedule, Schedule) else None,
         "overlap": overlap(schedule.transfers, pair, net, np.array(arrival_s)),
     }

@@ -41,6 +41,7 @@ DOMAINS, SIZE = 4, 4
 GRID = JobGrid(DOMAINS, SIZE)
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
 TOP = "{name: top, domains: 0-1, collective: all-to-all, algorithm: pairwise, size: 8 MB}"
+ALL_TO_ALL = "collective: all-to-all, algorithm: direct"
 BOTTOM = "{name: bottom, domains: 2-3, collective: all-gather, algorithm: ring, size: 1 MB}"
 
 
@@ -293,6 +294,12 @@ def test_check_and_plan_say_what_the_jobs_are_and_how_they_interfere() -> None:
     ):
         after = text[text.rindex(case) :]
         assert f", {slower}" in after.splitlines()[2], after
+
+
+def test_a_job_that_bursts_alone_carry_has_a_time(file: Path) -> None:
+    tiny = [f"{{name: j{n}, domains: {n}, {ALL_TO_ALL}, size: 8 kB}}" for n in (0, 1)]
+    plans = plan(loaded(file, *tiny, more="allow_overload: true\n"), None)
+    assert "1.00 times as long as alone" in str(plan_section(plans, None))
 
 
 def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseResult:

@@ -219,9 +219,10 @@ def test_simai_rails_of_several_leaves() -> None:
     assert read_simai(simai(4, 2))["kinds"] == "custom"
 
 
-def test_a_rate_of_simai_is_the_same_in_both_units() -> None:
+@pytest.mark.parametrize("rate", ["4100Gbps", "4100000Mbps"])
+def test_a_rate_of_simai_is_the_same_in_any_unit(rate: str) -> None:
     text = simai(4, 1).replace(" 100Gbps", " 4.1Tbps")
-    mixed = text.replace(" 4.1Tbps", " 4100Gbps", 3)
+    mixed = text.replace(" 4.1Tbps", f" {rate}", 3)
     assert mixed != text
     assert read_simai(mixed) == read_simai(text)
 

@@ -339,6 +339,14 @@ def test_wrong_options_are_refused(options: list[str], said: str) -> None:
         app(["predict", "quickstart", *options], standalone_mode=False)
 
 
+def test_a_communicator_in_each_of_many_domains_is_predicted_within_a_test_s_time() -> None:
+    """Each of 8192 communicators listed all 65 536 GPUs: four minutes."""
+    (of_domains, *_) = cases(
+        "fabric.domains=8192", "fabric.domain_size=8", f"{RING[:-2]}, communicator: domains}}]"
+    )
+    assert of_domains.completion_s > of_domains.latency_s > 0
+
+
 def test_only_collectives_have_columns_of_nccl_tests() -> None:
     options = ["--like", "nccl-tests"]
     with pytest.raises(InputError, match="needs a scenario with a collective"):

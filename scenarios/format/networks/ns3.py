@@ -27,9 +27,9 @@ from scenarios.format.units import MOST_IN_NETWORK, rate_text
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 # Of ASTRA-sim's first line.
 NUMBERS, MOST_DIGITS = 3, 9
-LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([GT])bps(?:\s+\S+){0,2}\s*")
+LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([MGT])bps(?:\s+\S+){0,2}\s*")
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
-BPS = {"G": 1e9, "T": 1e12}
+BPS = {"M": 1e6, "G": 1e9, "T": 1e12}
 FIRST_LINK = 3
 # What SimAI calls the switches that NICs lead to, those above and those above these.
 TIERS = ("asw", "psw", "dsw")
@@ -168,7 +168,7 @@ def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
             raise Unmapped(number, f"{what}, got {line.strip()[:60]!r}")
         if other in links[one]:
             raise Unmapped(number, f"duplicate link of {one} and {other}")
-        # Whole, so that one rate is the same in both units.
+        # Whole, so that one rate is the same in all units.
         rate_bps = round(float(link[3]) * BPS[link[4]]) if RATE.fullmatch(link[3]) else 0
         if not rate_bps:
             raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")

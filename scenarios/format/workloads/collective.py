@@ -227,7 +227,7 @@ class CollectiveJob(CollectiveWork, JobPlace):
 
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
-    matrix, gpus, is_regular = task.matrix, task.job_grid.gpus, task.is_regular
+    matrix, grid, is_regular = task.matrix, task.job_grid, task.is_regular
     try:
         groups = task.groups
     except ValueError as error:
@@ -236,15 +236,15 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     flat = FLAT_OF.get(task.algorithm.removesuffix("-pipelined"))
     if flat and task.collective in (Collective.GATHER, Collective.SCATTER):
         flat = "direct"
-    uneven = [group for group in groups if group.is_uneven(task.job_grid)]
+    uneven = [group for group in groups if group.is_uneven(grid)]
     if flat is not None and uneven:
         what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"
         order = f"domain after domain; of these {len(uneven[0].ranks)} GPUs it would be {flat}"
         yield "algorithm", f"{what}, {order}"
     pairs = sum(len(group.ranks) ** 2 for group in groups)
-    if not is_regular and gpus > MOST_FOLLOWED_GPUS:
+    if not is_regular and grid.gpus > MOST_FOLLOWED_GPUS:
         key = "communicator" if matrix is None else "matrix"
-        yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {gpus}"
+        yield key, f"supports at most {MOST_FOLLOWED_GPUS} GPUs, got {grid.gpus}"
     elif not is_regular and (parts := pairs * task.chunk_slices * task.phases) > MOST_PARTS:
         key = "communicator" if matrix is None else "slices"
         yield key, f"must make at most {MOST_PARTS} parts for pairs of GPUs, got {parts}"
