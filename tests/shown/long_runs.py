@@ -16,8 +16,8 @@ from tests.shown.checks import How, checks
 from tests.shown.pages import OWN, ROOT, TABLE
 
 RECORDS = ROOT / "docs" / "reference" / "long_runs.csv"
-HEADER = f"{TABLE} min:s | commit | date | machine |"
-RULE = "|---|---|---|---|---|---|"
+HEADER = f"{TABLE} min:s | commit, date, machine |"
+RULE = "|---|---|---|---|"
 CHANGED = "code changed since"
 NOT_YET = "Not executed yet:"
 
@@ -123,7 +123,7 @@ def table() -> list[str]:
     executed = [run for run in runs if run.command in records]
     machines = [records[run.command].machine for run in executed]
     rows = [
-        _row(run, records[run.command], "" if machine == above else machine)
+        _row(run, records[run.command], () if machine == above else (machine,))
         for run, machine, above in zip(executed, machines, ["", *machines], strict=False)
     ]
     missing = list(by_subcommand(run.command for run in runs if run.command not in records))
@@ -145,14 +145,15 @@ def _code(run: LongRun) -> str:
     return f"`{run.command}`"
 
 
-def _row(run: LongRun, record: Record, machine: str) -> str:
+def _row(run: LongRun, record: Record, machine: tuple[str, ...]) -> str:
     command = _code(run).replace("|", "\\|")
     outcome = record.outcome
     if record.digest != run.digest:
         outcome += f"; {CHANGED}"
     minutes, seconds = divmod(round(float(record.duration_s)), 60)
     time = f"{minutes}:{seconds:02d}"
-    cells = (command, outcome, time, f"`{record.commit}`", record.date, machine)
+    code = ", ".join((f"`{record.commit}`", record.date, *machine))
+    cells = (command, outcome, time, code)
     return f"| {' | '.join(cells)} |"
 
 
