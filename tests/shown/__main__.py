@@ -62,6 +62,7 @@ def execute(run: LongRun, logs: Path, *, record: bool) -> Record:
     recording = " --record" if record and run.command.startswith("railbed bench ") else ""
     begun_s = time.monotonic()
     with TemporaryDirectory(prefix="railbed-shown-") as name:
+        Path(name).chmod(0o755)  # ranks in containers are nobody
         code = exit_code(f"{run.command}{recording}", Path(name), log)
     duration_s = time.monotonic() - begun_s
     ended = Record(
