@@ -18,7 +18,7 @@ from tests.shown.pages import OWN, ROOT, TABLE
 RECORDS = ROOT / "docs" / "reference" / "long_runs.csv"
 HEADER = f"{TABLE} min:s | commit, date, machine |"
 RULE = "|---|---|---|---|"
-CHANGED = "code changed since"
+CHANGED = "older code"
 NOT_YET = "Not executed yet:"
 
 
