@@ -213,8 +213,12 @@ def _usage_or_bug(error: Exception) -> str:
 def _end(message: str, exit_code: int) -> NoReturn:
     from commands.output import err
 
-    with suppress(OSError, SystemExit):  # the terminal may be gone, or who reads a pipe (Rich's)
+    try:
         err.print(f"railbed: {message}", style="red", soft_wrap=True)
+    except (OSError, SystemExit):
+        # The terminal is gone, or who reads a pipe, at which Rich ends. What is left of the message
+        # must not fail at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(exit_code)
 
 

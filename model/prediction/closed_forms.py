@@ -158,15 +158,19 @@ def _direct_s(kind: FabricKind, grid: Grid, size: float) -> float:
 def _direct_scatter_s(kind: FabricKind, grid: Grid, size: float) -> float:
     """As a gather; on rail-only, the NICs of the root's domain share the data, its HB link has it.
 
-    The longer of (y-1)D/(n C_S) and (x-1)D/(x C_F); most of the latter is forwarded.
+    The longer of (y-1)D/(n C_S) and (x-1)D/(x C_F); most of the latter is forwarded. Where the HB
+    link is the slower one, its flows have equal shares until those within the domain end; the
+    headers of the others are left then.
     """
-    if kind is not FabricKind.RAIL_ONLY:
+    if kind is not FabricKind.RAIL_ONLY or grid.x == 1 or grid.y == 1:
         return _direct_gather_s(kind, grid, size)
-    if grid.y > 1:
-        grid = replace(grid, hb_s=grid.across_s)
     shard = size / grid.n
     along = grid.framed(shard, grid.y - 1)
-    return _at_once_s(grid, along, (grid.x - 1) * (shard + along))
+    nic, hb = grid.nic / (grid.y - 1), grid.hb / (grid.x - 1)
+    if nic <= hb / grid.y:
+        return along / grid.nic + grid.across_s
+    headers = along / (grid.y - 1) - shard
+    return shard * grid.y / hb + headers / min(nic, hb / (grid.y - 1)) + grid.across_s
 
 
 def _direct_gather_s(_kind: FabricKind, grid: Grid, size: float) -> float:

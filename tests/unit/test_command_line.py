@@ -98,14 +98,14 @@ def test_without_a_reader_it_dies_of_sigpipe(arguments: str) -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-def test_an_error_that_nobody_reads_keeps_its_exit_code() -> None:
-    """Rich ends with 1 then."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_error_that_nobody_reads_keeps_its_exit_code(unbuffered: str) -> None:
+    """Rich ends with 1 then, and Python with 120, as it writes what is left in a buffer."""
     reader, writer = os.pipe()
     os.close(reader)
     program = [sys.executable, "-P", "-m", "commands", "check", "not-there"]
-    done = subprocess.run(
-        program, stderr=writer, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(program, stderr=writer, cwd=ROOT, env=environment)
     os.close(writer)
     assert done.returncode == 2
 
