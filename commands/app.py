@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -213,12 +214,16 @@ def _usage_or_bug(error: Exception) -> str:
 def _end(message: str, exit_code: int) -> NoReturn:
     from commands.output import err
 
-    try:
-        err.print(f"railbed: {message}", style="red", soft_wrap=True)
-    except (OSError, SystemExit):
-        # The terminal is gone, or who reads a pipe, at which Rich ends. What is left of the message
-        # must not fail at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    for stream, write in (
+        (sys.stderr, partial(err.print, f"railbed: {message}", style="red", soft_wrap=True)),
+        (sys.stdout, partial(print, end="", flush=True)),
+    ):
+        try:
+            write()
+        except (OSError, SystemExit):
+            # The terminal is gone, the device full, or nobody reads a pipe, at which Rich ends.
+            # What is left of the output must not fail at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(exit_code)
 
 

@@ -18,7 +18,7 @@ def drain(topology: Topology, seen: Health) -> Health:
 
     The tier of a NIC link is the NIC links of its GPU; of a GPU that has one, those of its domain,
     of GPUs with both links live, or of its leaf HB switch if the trunk has failed. That of an
-    uplink is the uplinks of its rail switch. HB links and trunks are never drained: no other link
+    uplink is the uplinks of its lower switch. HB links and trunks are never drained: no other link
     is as fast.
     """
     slow = {name: bps for name, bps in seen.rates_bps.items() if name not in seen.failed}
@@ -88,8 +88,10 @@ class _Draining:
             if place is not None and nics:
                 tiers[LinkKind.NIC, place] += nics.values()
         for switch in self._topology.rail_switches:
-            if hops := self._live.uplinks[switch]:
-                tiers[LinkKind.UPLINK, switch] = [hop.link for hop in hops]
+            links = [hop.link for hop in self._live.uplinks[switch]]
+            # A link of two rail switches is of the lower one alone: tiers are independent.
+            if own := [link for link in links if link.lower.node == switch]:
+                tiers[LinkKind.UPLINK, switch] = own
         return tiers
 
     # A link can only be drained if everything reached over it is also reached over another.

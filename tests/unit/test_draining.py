@@ -38,7 +38,7 @@ def slow_fabrics(draw: st.DrawFn, max_size: int = 4) -> Case:
 def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
     """Return a link and its alternatives, computed from the topology without `drain`."""
     if link.kind is LinkKind.UPLINK:
-        near = topology.links_of(link.lower.node)
+        near = [o for o in topology.links_of(link.lower.node) if o.lower.node == link.lower.node]
         return [other for other in near if other.kind is LinkKind.UPLINK and health.is_live(other)]
     if link.kind is LinkKind.HB_TRUNK:
         return [link]
