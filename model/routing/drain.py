@@ -18,8 +18,8 @@ def drain(topology: Topology, seen: Health) -> Health:
 
     The tier of a NIC link is the NIC links of its GPU; of a GPU that has one, those of its domain,
     of GPUs with both links live, or of its leaf HB switch if the trunk has failed. That of an
-    uplink is the uplinks of its lower switch. HB links and trunks are never drained: no other link
-    is as fast.
+    uplink is the uplinks of its rail switch. HB links and trunks are never drained: no other link
+    is as fast; nor are links of two rail switches, which are in the tiers of both.
     """
     slow = {name: bps for name, bps in seen.rates_bps.items() if name not in seen.failed}
     if not slow:
@@ -69,13 +69,17 @@ class _Draining:
         yield kept
         for link in sorted(kept, key=lambda link: (self._share(link), link.name)):
             left = [other for other in kept if other is not link]
-            if self._share(link) < 1 and left and all(p & self._places(left) for p in needed):
+            may_go = self._share(link) < 1 and not self._is_in_two_tiers(link)
+            if may_go and left and all(p & self._places(left) for p in needed):
                 kept = left
                 yield kept
 
     def _share(self, link: Link) -> float:
         """The rate of a link as a fraction of its nominal rate."""
         return self._slow.get(link.name, link.rate_bps) / link.rate_bps
+
+    def _is_in_two_tiers(self, link: Link) -> bool:
+        return link.kind is LinkKind.UPLINK and link.upper.node in self._topology.rail_switches
 
     def _is_live(self, link: Link) -> bool:
         return link.name not in self._broken and link.name not in self.drained
@@ -88,10 +92,8 @@ class _Draining:
             if place is not None and nics:
                 tiers[LinkKind.NIC, place] += nics.values()
         for switch in self._topology.rail_switches:
-            links = [hop.link for hop in self._live.uplinks[switch]]
-            # A link of two rail switches is of the lower one alone: tiers are independent.
-            if own := [link for link in links if link.lower.node == switch]:
-                tiers[LinkKind.UPLINK, switch] = own
+            if hops := self._live.uplinks[switch]:
+                tiers[LinkKind.UPLINK, switch] = [hop.link for hop in hops]
         return tiers
 
     # A link can only be drained if everything reached over it is also reached over another.

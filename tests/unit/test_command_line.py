@@ -110,6 +110,15 @@ def test_an_error_that_nobody_reads_keeps_its_exit_code(unbuffered: str) -> None
     assert done.returncode == 2
 
 
+def test_output_that_fills_a_device_keeps_the_exit_code_of_its_error() -> None:
+    """Python ends with 120, as it writes what is left in a buffer."""
+    end = "import sys; sys.stdout.write('left'); from commands.app import _end; _end('full', 4)"
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-P", "-c", end]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+        assert subprocess.run(program, stdout=full, cwd=ROOT, env=environment).returncode == 4
+
+
 def test_help_imports_no_command() -> None:
     modules = [f"commands.{name}" for name in COMMANDS]
     ask = f"""

@@ -11,10 +11,11 @@ from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health, without
 from model.fabric.spec import COMPARED, FabricKind
 from model.fabric.topology import Gpu, Link, LinkKind, Topology
+from model.fabric.wiring import Wire
 from model.faults import Component, Fault, FaultMode, health_under
 from model.routing.drain import drain
 from model.routing.paths import LiveLinks, Routing, Unreachable
-from tests.unit.fabrics import fabrics_with_failures, spec
+from tests.unit.fabrics import fabrics_with_failures, spec, wired
 from tests.unit.test_update_plan import assert_nobody_is_lost, some_switches
 
 Case = tuple[Topology, Health]
@@ -38,7 +39,7 @@ def slow_fabrics(draw: st.DrawFn, max_size: int = 4) -> Case:
 def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
     """Return a link and its alternatives, computed from the topology without `drain`."""
     if link.kind is LinkKind.UPLINK:
-        near = [o for o in topology.links_of(link.lower.node) if o.lower.node == link.lower.node]
+        near = topology.links_of(link.lower.node)
         return [other for other in near if other.kind is LinkKind.UPLINK and health.is_live(other)]
     if link.kind is LinkKind.HB_TRUNK:
         return [link]
@@ -144,6 +145,16 @@ def test_the_slowest_tier_goes_first_where_not_all_can() -> None:
     topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
     seen = slowed(topology, {"d0g0--rail0": 0.4, "d1g1--rail1": 0.3})
     assert drain(topology, seen).drained == {"d1g1--rail1"}
+
+
+def test_a_link_of_two_rail_switches_stays() -> None:
+    """Leaf 1 has no other one; leaf 2 has, but its link is in the tier of leaf 0, too."""
+    of_gpus = [(gpu, f"leaf{gpu[-1]}") for gpu in spec(FabricKind.RAIL_ONLY, 2, 3).gpu_names]
+    ends = [*of_gpus, ("leaf0", "leaf1"), ("leaf0", "leaf2"), ("leaf0", "agg"), ("leaf2", "agg")]
+    fabric = wired(spec(FabricKind.RAIL_ONLY, 2, 3), [Wire(*pair, 4 * 10**11) for pair in ends])
+    shares = {"leaf0--leaf1": 0.1, "leaf0--leaf2": 0.1}
+    topology = build_topology(fabric)
+    assert not drain(topology, slowed(topology, shares)).drained
 
 
 @given(slow_fabrics())

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -311,10 +310,9 @@ def test_both_trees_reach_every_node_and_one_node_at_most_is_inside_both(nodes: 
     assert len(set(trees[0]) & set(trees[1]) - {NOBODY}) <= 1
 
 
-def test_trees_over_many_nodes_take_no_time_for_each_pair_of_them() -> None:
-    begun_s = time.process_time()
-    parents(2**15)
-    assert time.process_time() - begun_s < 2
+def test_trees_over_many_nodes_are_made_within_a_test_s_time() -> None:
+    """A search for each pair of nodes would take minutes."""
+    assert [tree.count(NOBODY) for tree in parents(2**17)] == [1, 1]
 
 
 @given(st.integers(2, 40), st.integers(1, 24))
