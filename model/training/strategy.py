@@ -1,7 +1,7 @@
 """Parallel strategies: degrees, and how much of each lies inside an HB domain."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from itertools import product
 from math import gcd
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from model.training.job import Job, Numbers
+from model.training.job import Cluster, Job, Numbers
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,13 @@ class Strategy:
         """Ranks in a domain that have the same experts."""
         return self.tensor_inside * self.data_inside // self.expert_inside
 
+    def take(self, which: Any) -> "Strategy":
+        """Some strategies of many."""
+        return Strategy(*(getattr(self, field.name)[which] for field in fields(self)))
+
     def at(self, index: int) -> "Strategy":
         """One strategy of many."""
-        return Strategy(*(int(getattr(self, field.name)[index]) for field in fields(self)))
+        return Strategy(*map(int, vars(self.take(index)).values()))
 
 
 @dataclass(frozen=True)
@@ -99,17 +103,33 @@ def stage_layers(layers: int, pipeline: Numbers) -> Numbers:
     return -(-layers // pipeline)
 
 
-@lru_cache(maxsize=32)
 def strategies(job: Job, wish: Wish = ANY) -> Strategy:
     """All strategies that a job can have, as arrays; empty if there is none."""
-    used = used_of_domain(job.cluster.gpus, job.cluster.domain_size)
-    rows = [
-        (*degrees, *inside, *others)
-        for *degrees, others in _degrees(job, wish)
-        for inside in insides(*degrees[:3], used)
-    ]
+    return placed(within_one_domain(job, wish), job.cluster)
+
+
+@lru_cache(maxsize=32)
+def within_one_domain(job: Job, wish: Wish = ANY) -> Strategy:
+    """All degrees that a job can have, as strategies in an HB domain of all GPUs."""
+    rows = [(*degrees, *degrees[:3], *others) for *degrees, others in _degrees(job, wish)]
     table = np.array(rows, dtype=float).reshape(-1, len(fields(Strategy)))
-    return Strategy(*table.T)
+    return Strategy(*table.T.copy())
+
+
+def placed(whole: Strategy, cluster: Cluster) -> Strategy:
+    """Strategies with every split of their degrees into parts inside and across HB domains."""
+    used = used_of_domain(cluster.gpus, cluster.domain_size)
+    keys = whole.tensor * (cluster.gpus + 1) + whole.pipeline
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    parts = [insides(one.tensor, one.pipeline, one.data, used) for one in map(whole.at, first)]
+    sizes = np.array(list(map(len, parts)), dtype=int)
+    of_row = sizes[group]
+    rows = np.repeat(np.arange(len(group)), of_row)
+    number = np.arange(len(rows)) - np.repeat(np.cumsum(of_row) - of_row, of_row)
+    table = np.array([inside for part in parts for inside in part], dtype=float).reshape(-1, 3)
+    columns = table[(np.cumsum(sizes) - sizes)[group[rows]] + number].T
+    names = ("tensor_inside", "pipeline_inside", "data_inside")
+    return replace(whole.take(rows), **dict(zip(names, columns, strict=True)))
 
 
 def _degrees(job: Job, wish: Wish) -> Iterator[tuple[Any, ...]]:

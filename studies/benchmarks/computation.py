@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ from model.prediction.network import ALL, PathClass, Terms
 from model.training.iteration import evaluate
 from model.training.job import Job, cluster_of
 from model.training.search import Freedom, best, ways
-from model.training.strategy import ANY, divisors, insides, strategies
+from model.training.strategy import ANY, divisors, insides, strategies, within_one_domain
 from model.training.traffic import Dimension, traffic
 from model.training.transformer import Recomputation
 from model.workload.transfers.collective import Collective
@@ -167,17 +167,17 @@ def training(_store: Path) -> Iterator[Row]:
     yield searched | {"strategies": len(strategies(large).tensor)}
     context = replace(ANY, context=None)
     count = sum(len(strategies(one, context).tensor) for one in ways(large, Freedom))
-    weighed = _training_row("search of everything", large, lambda: best(large, freedoms=Freedom))
+    weighed = _training_row("search of everything", large, lambda: _searched(large, Freedom))
     yield weighed | {"strategies": count}
     yield _training_row(
         "traffic", given, lambda: traffic(given, strategy).pairs_with_traffic(*Dimension)
     )
 
 
-def _searched(job: Job) -> None:
-    divisors.cache_clear()
-    insides.cache_clear()
-    best(job)
+def _searched(job: Job, freedoms: Iterable[Freedom] = ()) -> None:
+    for kept in (divisors, insides, within_one_domain):
+        kept.cache_clear()
+    best(job, freedoms=freedoms)
 
 
 def _training_row(what: str, job: Job, task: Callable[[], object]) -> Row:

@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import fields, replace
+from itertools import product
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from commands.train import train
 from model.errors import InputError
 from model.fabric.spec import PLATFORMS, FabricKind
-from model.training.iteration import evaluate, gather_s, iteration, optimizer_s
+from model.training import search
+from model.training.iteration import Terms, evaluate, gather_s, iteration, optimizer_s
 from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.layer import (
     again_s,
@@ -48,6 +51,14 @@ from studies.paper import published
 
 SMALL = Transformer(layers=8, hidden=1024, heads=16, sequence=1024, vocabulary=50000)
 MIXTURE = replace(SMALL, experts=Experts(every=2, count=4, top_k=1))
+ALL_CHOICES: dict[str, tuple[Any, ...]] = {
+    "recomputation": tuple(Recomputation),
+    "sequence_parallel": (False, True),
+    "sharding": (1, 2, 3),
+    "overlap": (False, True),
+    "overlap_experts": (False, True),
+    "offload": (False, True),
+}
 PUBLISHED = {row["model"]: row for row in published("selective_recompute")}
 MEGATRON = published("megatron_configs")
 TRANSFORMERS = st.builds(
@@ -412,6 +423,53 @@ def test_the_best_strategy_is_the_fastest_that_fits(job: Job) -> None:
     times = np.where(fits, iteration(job, every).total, inf)
     fastest = times.min(initial=inf)
     assert (inf if found is None else found.iteration_s) == pytest.approx(fastest)
+
+
+@given(
+    JOBS,
+    st.sampled_from([None, Experts(every=1, count=8, top_k=2)]),
+    st.sampled_from(FabricKind),
+    st.sampled_from([1e-3, 0.1, 1.0, inf]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_search_finds_the_fastest_of_all(
+    job: Job, experts: Experts | None, kind: FabricKind, memory: float, fused: bool
+) -> None:
+    """Every choice with every strategy, also those that the search leaves out; in less memory."""
+    gpu = job.cluster.accelerator
+    gpu = replace(gpu, memory_bytes=memory * gpu.memory_bytes)
+    cluster = replace(job.cluster, accelerator=gpu, kind=kind)
+    model = replace(job.transformer, experts=experts)
+    job = replace(job, transformer=model, cluster=cluster, fused_attention=fused)
+    fastest = inf
+    for chosen in product(*ALL_CHOICES.values()):
+        way = replace(job, **dict(zip(ALL_CHOICES, chosen, strict=True)))
+        every = strategies(way, replace(ANY, context=None))
+        fits = memory_bytes(way, every) <= gpu.memory_bytes
+        fastest = np.where(fits, iteration(way, every).total, inf).min(initial=fastest)
+    found = best(job, freedoms=Freedom)
+    assert (inf if found is None else found.iteration_s) == pytest.approx(fastest, rel=1e-6)
+
+
+def test_a_host_steps_more_slowly_than_its_gpu() -> None:
+    """So that the search offloads only what does not fit."""
+    for gpu in ACCELERATORS.values():
+        assert gpu.host_memory_bandwidth < gpu.streaming_bandwidth
+
+
+def test_few_of_the_strategies_are_placed_in_domains(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def counted(job: Job, strategy: Strategy) -> Terms:
+        tried.append(np.size(strategy.tensor))
+        return iteration(job, strategy)
+
+    monkeypatch.setattr(search, "iteration", counted)
+    job = configured("qwen-3-235b-a22b")
+    assert best(job, freedoms=Freedom) is not None
+    count = len(strategies(job, replace(ANY, context=None)).tensor)
+    assert sum(tried) < 144 * count / 10
 
 
 @given(JOBS)
