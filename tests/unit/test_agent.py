@@ -136,6 +136,22 @@ def test_a_sender_is_offered_a_window_for_all_that_its_buffer_holds() -> None:
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == HEADER.size
 
 
+@pytest.mark.parametrize("begun", [b"", b"\0\0"])
+def test_a_peer_that_stops_before_its_rank_ends_the_execution_with_its_reason(
+    begun: bytes,
+) -> None:
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller:
+            with socket.create_connection(listener.getsockname()) as peer:
+                peer.sendall(begun)
+            agent.poll(None)
+            assert (agent.aborted, agent.incoming) == (True, {})
+            assert agent.failures == ["a peer closed its connection before it sent its rank"]
+            assert listener.fileno() in agent.handlers
+
+
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1), st.booleans())
 def test_compute_and_sends_that_could_overtake_wait_until_a_transfer_is_confirmed(
     steps: list[tuple[int, bool]], may_be_overtaken: bool

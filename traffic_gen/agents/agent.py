@@ -80,7 +80,7 @@ class Agent:
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, Incoming] = {}
         self.roce: Endpoint | None = None
-        # Why an execution ended early: queue pairs that broke.
+        # Why an execution ended early: queue pairs that broke, peers that stopped at once.
         self.failures: list[str] = []
         # The shortest transfer from each peer. Peers may connect before our program is loaded.
         self.shortest_bytes: dict[int, int] = {}
@@ -145,7 +145,13 @@ class Agent:
         sock, _address = self.listener.accept()
         sock.setsockopt(*AT_ONCE)
         sock.settimeout(CONNECTED_WITHIN_S)  # a peer may stop before its rank
-        rank = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))[0]
+        try:
+            (rank,) = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))
+        except (ConnectionError, struct.error):
+            sock.close()
+            self.failures.append("a peer closed its connection before it sent its rank")
+            self.aborted = True
+            return
         sock.setblocking(False)
         # The kernel enlarges the receive buffer for it, and keeps it (tcp_set_rcvlowat).
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, RECEIVE_WINDOW_BYTES)
