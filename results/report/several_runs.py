@@ -9,7 +9,13 @@ from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth, case_rows, draw_measured, write_beside
 from results.sections.run import timed
 from results.sections.section import Result, Section, range_of, without_fabric
-from results.sections.several_runs import NAMES, comparison_sections, effect_in_words, sweep_section
+from results.sections.several_runs import (
+    NAMES,
+    comparison_sections,
+    effect_in_words,
+    in_words,
+    sweep_section,
+)
 from results.verdicts.run import SAME_SIZE
 from results.verdicts.several_runs import Difference
 
@@ -18,6 +24,7 @@ ROW = 0.5
 MOST_LINES = 6
 # Values whose extremes differ by this factor have a logarithmic axis.
 DECADES = 20
+APART = Difference.OTHER_WORK, Difference.BROKEN
 
 
 def comparison_article(result: Result) -> Article:
@@ -31,12 +38,13 @@ def comparison_article(result: Result) -> Article:
 def _compared_answer(cases: Sequence[Result]) -> str:
     different = [case for case in cases if case["difference"] == Difference.LARGER.value]
     effects = "; ".join(f"{case['case']}: B is {effect_in_words(case)}" for case in different)
-    comparable = [case for case in cases if not case["other_work"]]
+    comparable = [case for case in cases if case["difference"] not in APART]
     others = len(cases) - len(comparable)
+    why = ", ".join(dict.fromkeys(in_words(one) for one in cases if one["difference"] in APART))
     if not comparable:
-        return f"0 of {others} cases can be compared (other work)."
+        return f"0 of {others} cases can be compared ({why})."
     counted = f"{len(different)} of {len(comparable)} cases differ by more than their executions do"
-    not_compared = f"; {others} cannot be compared (other work)" if others else ""
+    not_compared = f"; {others} cannot be compared ({why})" if others else ""
     return f"{counted}{': ' if effects else ''}{effects}{not_compared}."
 
 

@@ -42,8 +42,8 @@ def comparison_sections(result: Result) -> list[Section]:
         result["cases"],
         "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
         "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; no repeats: "
-        "with faults, they are not stored; other work: not compared; checked: what arrived was "
-        "checked meanwhile, and the times mean nothing. The spread of a run's repeats does not "
+        "with faults, they are not stored; other work: not compared; broke off: no time; "
+        "checked: what arrived was checked meanwhile, and the times mean nothing. The spread of a run's repeats does not "
         "show the differences between two set-ups.",
         _reasons(result["cases"]),
     )
@@ -80,6 +80,8 @@ def in_words(case: Result) -> str:
             return "few repeats" if repeated else "no repeats"
         case Difference.OTHER_WORK:
             return "other work"
+        case Difference.BROKEN:
+            return "broke off"
         case Difference.NOT_TIMED:
             return "checked"
         case Difference.LARGER:

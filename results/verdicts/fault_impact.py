@@ -238,6 +238,7 @@ class FaultResult:
     degraded_s: float | None = None
     modeled_degraded_s: float | None = None
     ratio: float | None = None
+    incomplete: bool = field(default=False, metadata=OPTIONAL)
     modeled_replay_s: float | None = None
     replay_ratio: float | None = None
     replay_verdict: Verdict | None = None
@@ -284,6 +285,7 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         degraded_s=degraded.measured_s.median if degraded else None,
         modeled_degraded_s=degraded.modeled_s if degraded else None,
         ratio=degraded.ratio if degraded else None,
+        incomplete=bool(degraded and degraded.incomplete),
         modeled_replay_s=replay.modeled_s if replay else None,
         replay_ratio=replay.ratio if replay else None,
         replay_verdict=replay.verdict if replay else None,

@@ -15,7 +15,7 @@ from model.prediction.network import networks_of, overlap
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
-from results.store.records import FLAT, HIDDEN, OPTIONAL
+from results.store.records import FLAT, OPTIONAL
 from results.verdicts.breakdown import (
     Breakdown,
     Contention,
@@ -124,7 +124,7 @@ class CaseResult:
     time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
     `ratio` is the median over the modeled time. Bandwidths are those of nccl-tests
     (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring; `None`
-    without a collective, or if no repeat was `complete`. Disturbed executions are among the
+    without a collective, or if all are `incomplete`. Disturbed executions are among the
     measured ones only if `disturbed_counted`: too few others were left.
     `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
     between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
@@ -156,12 +156,12 @@ class CaseResult:
     contention: Contention | None = field(default=None, metadata=OPTIONAL)
     notes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     doubts: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
-    complete: bool = field(default=True, metadata=HIDDEN)
+    incomplete: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def times_count(self) -> bool:
         """Whether its times are held against others: complete, and no data was checked."""
-        return self.complete and times_count(self.data_is_right)
+        return not self.incomplete and times_count(self.data_is_right)
 
 
 def busbw_factor(collective: Collective, gpus: int) -> float:
@@ -221,7 +221,7 @@ def compare(
         contention=shared,
         notes=judgement.notes,
         doubts=judgement.doubts,
-        complete=bool(complete_s),
+        incomplete=not complete_s,
     )
 
 

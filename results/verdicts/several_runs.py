@@ -87,6 +87,9 @@ def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
 def _outcome(judged: Mapping[str, Any], **facts: Any) -> CaseOutcome:
     told = {key: judged[key] for key in ("ratio", "data_is_right", "verdict", "reasons")}
     if_any = {key: judged.get(key, ()) for key in ("notes", "doubts")}
+    if judged.get("incomplete"):  # what broke off has no time
+        facts |= {"measured_s": None, "values": ()}
+        told["ratio"] = None
     return CaseOutcome(**facts, **told, **if_any)
 
 
@@ -111,6 +114,7 @@ class Difference(StrEnum):
     WITHIN = "within the spread"
     UNKNOWN = "too few repeats to tell"
     OTHER_WORK = "not the same work"
+    BROKEN = "an execution broke off"
     NOT_TIMED = "data checked meanwhile"
 
 
@@ -191,6 +195,8 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
     if not other_work and not all(times_count(case.data_is_right) for case in both):
         differ = Difference.NOT_TIMED
+    if not other_work and None in (one_s, other_s):
+        differ = Difference.BROKEN
     return {
         "case": first.name,
         "difference": differ.value,

@@ -140,6 +140,15 @@ def test_times_that_mean_nothing_show_no_difference() -> None:
     assert (case["difference"], in_words(case)) == ("data checked meanwhile", "checked")
 
 
+def test_what_broke_off_has_no_time_to_compare() -> None:
+    broken = [result(0.1, complete=False)]
+    first, second = stored("a"), stored("b", result=run_object("b", "quick", Path("/b"), broken))
+    case, *_ = comparison_object(first, second)["cases"]
+    assert (in_words(case), case["ratio"], case["verdicts"][1]) == ("broke off", None, "fail")
+    assert case["measured_s"][1] == {"median": None, "min": None, "max": None, "repeats": 0}
+    assert case["ratio_to_model"][1] is None
+
+
 TREES = st.recursive(
     st.integers(0, 3),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner) | st.lists(inner, max_size=2),
