@@ -43,8 +43,8 @@ def comparison_sections(result: Result) -> list[Section]:
         "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
         "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; no repeats: "
         "with faults, they are not stored; other work: not compared; broke off: no time; "
-        "checked: what arrived was checked meanwhile, and the times mean nothing. The spread of a run's repeats does not "
-        "show the differences between two set-ups.",
+        "checked: what arrived was checked meanwhile, and the times mean nothing. The spread of a "
+        "run's repeats does not show the differences between two set-ups.",
         _reasons(result["cases"]),
     )
     warnings = [Marked(f"warning: {line}", "warn") for line in _differences(result)]
