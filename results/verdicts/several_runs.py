@@ -45,6 +45,7 @@ class CaseOutcome:
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
     doubts: tuple[str, ...]
+    incomplete: bool = False
 
     @property
     def sentence(self) -> str:
@@ -88,7 +89,7 @@ def _outcome(judged: Mapping[str, Any], **facts: Any) -> CaseOutcome:
     told = {key: judged[key] for key in ("ratio", "data_is_right", "verdict", "reasons")}
     if_any = {key: judged.get(key, ()) for key in ("notes", "doubts")}
     if judged.get("incomplete"):  # what broke off has no time
-        facts |= {"measured_s": None, "values": ()}
+        facts |= {"incomplete": True, "measured_s": None, "values": ()}
         told["ratio"] = None
     return CaseOutcome(**facts, **told, **if_any)
 
@@ -195,7 +196,7 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
     differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
     if not other_work and not all(times_count(case.data_is_right) for case in both):
         differ = Difference.NOT_TIMED
-    if not other_work and None in (one_s, other_s):
+    if not other_work and any(case.incomplete for case in both):
         differ = Difference.BROKEN
     return {
         "case": first.name,

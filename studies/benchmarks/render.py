@@ -202,7 +202,7 @@ def _cell(key: str, value: object) -> str:
     if RATIOS.fullmatch(name):
         return f"{value:.3f}"
     if SHARES.fullmatch(name):
-        return f"{round(float(f'{100 * value:.3g}'), 2):g} %"
+        return f"{round(float(f'{100 * value:.3g}'), 2) + 0.0:g} %"  # no negative zero
     return f"{value:.4g}"
 
 
@@ -210,7 +210,7 @@ def _by_verdict(rows: Sequence[Row]) -> Iterator[Row]:
     """Summarize the self-check: cases and errors of each verdict under each noise."""
     for asked in dict.fromkeys(row["asked"] for row in rows):
         for verdict in ("pass", "warn", "fail"):
-            mine = [r for r in rows if (r["asked"], r["observed"]) == (asked, verdict)]
+            mine = [r for r in rows if (r["asked"], r.get("observed")) == (asked, verdict)]
             errors = [abs(row["ratio"] - 1) for row in mine]
             yield {
                 "asked": asked,
@@ -281,7 +281,7 @@ CASES = (Table("case measured_s modeled_s ratio"),)
 TABLES: Mapping[str, tuple[Table, ...]] = {
     "fidelity": (
         Table("scenario case measured_s modeled_s ratio"),
-        Table("scenario measured modeled"),
+        Table("scenario case measured modeled"),
     ),
     "matrix": (Table("collective algorithm ratio", across="fabric size"),),
     "ports": BY_FABRIC,
@@ -345,7 +345,10 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         ),
     ),
     "schedules": (
-        Table("collective algorithm transfers schedule_and_proof_s prediction_s", of=_most("gpus")),
+        Table(
+            "collective algorithm fabric transfers schedule_and_proof_s prediction_s",
+            of=_most("gpus"),
+        ),
     ),
     "published": (Table("against gpus size algorithm published on_paper deviation"),),
     "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),

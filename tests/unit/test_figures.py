@@ -118,7 +118,7 @@ def test_a_table_whose_code_has_changed_since_its_commit_is_marked(
 
     monkeypatch.setattr("studies.benchmarks.render.first_line", git)
     recorded = read("fidelity")
-    old = Figure(recorded.command, "unknown", recorded.date, recorded.machine, recorded.rows)
+    old = Figure(recorded.command, UNKNOWN, recorded.date, recorded.machine, recorded.rows)
     assert CHANGED not in rendered("fidelity", old)
     assert not asked
     known = Figure(old.command, "0123abc-dirty", old.date, old.machine, old.rows)
