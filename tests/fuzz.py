@@ -22,6 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,6 +59,8 @@ MOST_S = 2.0
 COMMAND = ".venv/bin/python -m tests.fuzz"
 # Inputs that hypothesis draws, shrinks and reports together.
 CHUNK = 1000
+# Hypothesis keeps what it drew, some 60 MB a chunk.
+CHUNKS_PER_PROCESS = 4
 # Values that are wrong in most places, as YAML.
 ODD = (
     *("0", "-1", "1e308", "1e-308", "5e-324", ".inf", "-.inf", ".nan", "0.4", "1e15", "1e12"),
@@ -447,7 +450,12 @@ def main() -> None:
     name, command = ("fuzz-files", f"{COMMAND} --files") if asked.files else ("fuzz", COMMAND)
     with (
         recording(name, rows, record=asked.record, command=command),
-        ProcessPoolExecutor(asked.at_once, initializer=_begin_worker) as pool,
+        ProcessPoolExecutor(
+            asked.at_once,
+            get_context("spawn"),
+            initializer=_begin_worker,
+            max_tasks_per_child=CHUNKS_PER_PROCESS,
+        ) as pool,
     ):
         try:
             for tried in pool.map(partial(_chunk, files=asked.files, most_s=asked.most_s), chunks):

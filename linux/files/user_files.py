@@ -33,17 +33,16 @@ def read_bytes(place: Path, most_bytes: int) -> bytes:
     """Return the content of a regular file; raise `Unreadable` for any other file.
 
     The open file itself is asked for its kind and size, so a FIFO, a device or a file that is too
-    large is never read.
+    large is never read, and a small one takes little memory. Of a file that grows meanwhile, what
+    it had when opened is read.
     """
     try:
         with open(place, "rb", opener=_without_waiting) as file:
-            is_too_large = _size_of_regular(file) > most_bytes
-            content = b"" if is_too_large else file.read(most_bytes + 1)
+            if (size_bytes := _size_of_regular(file)) > most_bytes:
+                raise Unreadable(f"is larger than {most_bytes / 2**20:g} MiB")
+            return file.read(size_bytes)
     except (OSError, ValueError) as error:
         raise Unreadable(_why(error)) from None
-    if is_too_large or len(content) > most_bytes:
-        raise Unreadable(f"is larger than {most_bytes / 2**20:g} MiB")
-    return content
 
 
 def _without_waiting(place: str, flags: int) -> int:

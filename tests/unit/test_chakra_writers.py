@@ -38,6 +38,7 @@ from tests.unit.chakra_bytes import (
     number,
     symbolic_json,
 )
+from traffic_gen.traces import replay
 from traffic_gen.traces.formats import chakra_json
 from traffic_gen.traces.formats.chakra import is_chakra
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
@@ -297,7 +298,9 @@ def test_check_times_flops_by_the_platform(tmp_path: Path) -> None:
     ):
         fabric = f"fabric: {{domains: 2, domain_size: 2, {platform}, bandwidth_scale: 20000}}\n"
         path.write_text(f"{fabric}workloads:\n  - {{trace: ., size_scale: 1}}\n")
-        details = load(path).cases[0].task.details
+        with patch.object(replay, "Replayed", wraps=replay.Replayed) as built:
+            details = load(path).cases[0].task.details
+        assert built.call_count == 1
         assert any(line.startswith(said) for line in details), details
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from linux.machine.resources import memory_limited
 from model.errors import InputError
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
@@ -28,7 +29,12 @@ from traffic_gen.traces.formats import chakra, nodes, protobuf
 from traffic_gen.traces.formats.chakra_writing import chakra_files
 from traffic_gen.traces.formats.nodes import NO_DEFAULTS, Defaults, Malformed
 from traffic_gen.traces.rank_placement import PlacementRule, placed
-from traffic_gen.traces.reading import garbage_collection_disabled, read_trace, trace_in
+from traffic_gen.traces.reading import (
+    files_of,
+    garbage_collection_disabled,
+    read_trace,
+    trace_in,
+)
 from traffic_gen.traces.replay import Replay, Replayed
 from traffic_gen.workloads import task
 
@@ -281,6 +287,31 @@ def test_the_files_of_all_ranks_are_one_trace(tmp_path: Path) -> None:
         read_trace(tmp_path)
     (tmp_path / "pass.1.et").unlink()
     with pytest.raises(InputError, match="file of rank 1 not found"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["pass.{}.et", "pass_rank{}.et", "pass-{}.et.gz", "pass_{}.json"])
+def test_the_name_before_the_ranks_names_all_files(tmp_path: Path, form: str) -> None:
+    files = [tmp_path / form.format(rank) for rank in range(3)]
+    for other in (*files, tmp_path / "passes.0.et", tmp_path / "pass_x0.et"):
+        other.touch()
+    assert files_of(tmp_path / "pass") == files
+    assert files_of(tmp_path / form[:5]) == files
+
+
+def test_a_name_of_two_traces_is_refused(tmp_path: Path) -> None:
+    for name in ("pass.0.et", "pass_rank0.et"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match="of one trace, got 2 traces"):
+        files_of(tmp_path / "pass")
+
+
+def test_small_files_of_a_trace_take_little_memory(tmp_path: Path) -> None:
+    """Much less than the limit of the files of a trace."""
+    for rank, content in enumerate(chakra_files(trace_in([GOAL.encode()]))):
+        (tmp_path / f"pass.{rank}.et").write_bytes(content if rank else gzip.compress(content))
+    read_trace(tmp_path)
+    with memory_limited(reading.MOST_BYTES // 4):
         read_trace(tmp_path)
 
 

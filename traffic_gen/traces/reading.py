@@ -44,6 +44,9 @@ MOST_LINES = 20_000_000
 # Limit of all files of a trace, decompressed, too; one of a million nodes has 30 to 100 MB.
 MOST_BYTES = 2**29
 GZIP = b"\x1f\x8b"
+PIECE_BYTES = 2**20
+Sets = dict[tuple[str, str], dict[int, Path]]
+"""The files of each name and form, by rank."""
 Reader = Callable[[str, Defaults], Trace]
 TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     "GOAL": (goal.is_goal, goal.read_goal),
@@ -67,6 +70,8 @@ PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
 )
+# What may stand between a trace's name and a rank.
+SEPARATOR = re.compile(r"[._-]?(?:rank)?")
 
 
 def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
@@ -113,30 +118,43 @@ def files_of(path: Path) -> list[Path]:
     Other tools have files in JSON, too: one that is no member of a whole set is a trace alone.
     """
     if os.path.isdir(path):
-        sets = _sets(path)
-        if not sets and (profiles := _profiles(path)):
+        if not (sets := _sets(path)) and (profiles := _profiles(path)):
             return profiles
-        binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
-        if len(chosen := binary or sets) != 1:
-            what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
-            raise InputError(Problem(str(path), what, "name a file of one of them" * bool(chosen)))
-        return _in_order(path, *chosen.values())
+        return _only(path, path, sets)
     named, exists = OF_A_RANK.fullmatch(path.name), os.path.lexists(path)
     if exists and PROFILE.fullmatch(path.name):
         return _profiles(path.parent)
     if (exists and named is None) or not os.path.isdir(path.parent):
         return [path]
-    # What is no file may be what the names of all files begin with.
-    key = (named["name"], named["form"]) if exists and named else (f"{path.name}.", "et")
-    ranks = _sets(path.parent).get(key, {})
-    if not ranks or (key[1] == "json" and set(ranks) != set(range(len(ranks)))):
+    sets = _sets(path.parent)
+    if not exists:
+        # What is no file may be what the names of all files begin with.
+        called = {key: ranks for key, ranks in sets.items() if _begins(path.name, key[0])}
+        return _only(path, path.parent, called) if called else [path]
+    assert named
+    ranks = sets.get((named["name"], named["form"]), {})
+    if named["form"] == "json" and set(ranks) != set(range(len(ranks))):
         return [path]
     return _in_order(path.parent, ranks)
 
 
-def _sets(folder: Path) -> dict[tuple[str, str], dict[int, Path]]:
+def _begins(name: str, before_rank: str) -> bool:
+    """Whether only a separator stands between a name and the rank."""
+    return before_rank.startswith(name) and bool(SEPARATOR.fullmatch(before_rank, len(name)))
+
+
+def _only(path: Path, folder: Path, sets: Sets) -> list[Path]:
+    """Return the files of the only set, or the only one of binary files; raise `InputError`."""
+    binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
+    if len(chosen := binary or sets) != 1:
+        what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
+        raise InputError(Problem(str(path), what, "name a file of one of them" * bool(chosen)))
+    return _in_order(folder, *chosen.values())
+
+
+def _sets(folder: Path) -> Sets:
     """Return the files of each name and form in a folder, by rank."""
-    sets: dict[tuple[str, str], dict[int, Path]] = {}
+    sets: Sets = {}
     for file in _files_in(folder):
         if named := OF_A_RANK.fullmatch(file.name):
             ranks = sets.setdefault((named["name"], named["form"]), {})
@@ -176,9 +194,7 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
     for file, content in enumerate(contents):
         with of_file(file):
             try:
-                # A byte more than the limit is enough to refuse it.
-                packed = gzip.GzipFile(fileobj=BytesIO(content))
-                plain.append(packed.read(left + 1) if content.startswith(GZIP) else content)
+                plain.append(_decompressed(content, left) if content.startswith(GZIP) else content)
             except EOFError:
                 raise Malformed(": byte 0", "compressed data ends early") from None
             except (gzip.BadGzipFile, zlib.error) as error:
@@ -188,6 +204,15 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)
     return plain
+
+
+def _decompressed(content: bytes, most_bytes: int) -> bytes:
+    """Return what a gzipped file contains; of more than `most_bytes`, only some bytes more."""
+    plain = BytesIO()
+    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+        while plain.tell() <= most_bytes and (piece := packed.read(PIECE_BYTES)):
+            plain.write(piece)
+    return plain.getvalue()
 
 
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:

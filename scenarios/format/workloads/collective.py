@@ -185,7 +185,7 @@ class CollectiveWork(Work):
             hint = f"use railbed predict, or another algorithm: {others}"
             yield Issue((*place, "algorithm"), f"{what}{why}", hint)
 
-    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
         task = self.on_grid(grid)
         wrong = list(_wrong_groups(task))

@@ -67,7 +67,7 @@ class InferenceWorkload(Work):
         """Return the load on a fabric; raises `InputError` for a wrong configuration."""
         return self._load(spec.job_grid)
 
-    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield issues of a request load that does not fit the domains, or is too large."""
         if grid.missing:
             yield whole_grid_needed(place, self.key)

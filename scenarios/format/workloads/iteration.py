@@ -72,7 +72,7 @@ class IterationWork(Work):
         reduced, remarks = self._reduced(spec.job_grid), tuple(model_remarks(path))
         return Iteration(configuration_name(path), reduced, spec.kind, self.zero, remarks)
 
-    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield an issue of an iteration that cannot be reduced to its grid."""
         from model.training.reduction import NoReduction
 

@@ -65,10 +65,10 @@ class JobsWork(Work):
         """Return all jobs on a fabric."""
         return Jobs(spec.job_grid, tuple(_placed(job, spec) for job in self.jobs))
 
-    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield the issues of the jobs."""
         for which, job in enumerate(self.jobs):
-            yield from job.issues((*place, "jobs", which), job.partition(grid).of(grid))
+            yield from job.issues((*place, "jobs", which), job.partition(grid).of(grid), platform)
 
     def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
         """Yield the tasks of the jobs whose sizes are in the file."""

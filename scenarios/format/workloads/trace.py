@@ -55,7 +55,7 @@ class TraceWork(Work):
         del task
         return self.placement.value if isinstance(self.placement, PlacementRule) else "listed"
 
-    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
+    def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield issues of a trace that does not fit its grid; raises `InputError` if damaged."""
         from traffic_gen.traces.formats import byte_matrix, chakra_trace, msccl, mscclpp
 
@@ -70,7 +70,7 @@ class TraceWork(Work):
             yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")
             return
         try:
-            replay = self._replay(grid)
+            replay = self._replay(grid, platform)
         except ValueError as error:
             yield Issue((*place, "placement"), str(error))
             return
@@ -86,7 +86,7 @@ class TraceWork(Work):
 
         return files_of(path)
 
-    def _replay(self, grid: JobGrid, platform: str = "") -> "Replay":
+    def _replay(self, grid: JobGrid, platform: str) -> "Replay":
         trace, name = self._read(grid), Path(self.trace).name
         timed = _timed(trace, platform) if trace.modeled else trace
         return _placed(timed, name, self.placement, grid)

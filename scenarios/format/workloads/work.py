@@ -37,8 +37,11 @@ class Work(Strict):
         """Return the work on a fabric, in its real size."""
 
     @abstractmethod
-    def issues(self, place: Place, grid: JobGrid) -> Iterator[Issue]:
-        """Yield the issues of the work on a grid of GPUs, a wrong schedule included."""
+    def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
+        """Yield the issues of the work on a grid of GPUs, a wrong schedule included.
+
+        The `platform` tells how fast they compute; `own` for rates without one.
+        """
 
     def early_issues(
         self, place: Place, grid: JobGrid, platform: str | None, nics: int
