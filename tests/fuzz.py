@@ -18,11 +18,10 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,7 +59,7 @@ COMMAND = ".venv/bin/python -m tests.fuzz"
 # Inputs that hypothesis draws, shrinks and reports together.
 CHUNK = 1000
 # Hypothesis keeps what it drew, some 60 MB a chunk.
-CHUNKS_PER_PROCESS = 4
+CHUNKS_PER_PROCESS = 2
 # Values that are wrong in most places, as YAML.
 ODD = (
     *("0", "-1", "1e308", "1e-308", "5e-324", ".inf", "-.inf", ".nan", "0.4", "1e15", "1e12"),
@@ -448,17 +447,10 @@ def main() -> None:
     rows: list[Row] = []
     wrong, slow, longest_s, begun_s = 0, 0, 0.0, time.monotonic()
     name, command = ("fuzz-files", f"{COMMAND} --files") if asked.files else ("fuzz", COMMAND)
-    with (
-        recording(name, rows, record=asked.record, command=command),
-        ProcessPoolExecutor(
-            asked.at_once,
-            get_context("spawn"),
-            initializer=_begin_worker,
-            max_tasks_per_child=CHUNKS_PER_PROCESS,
-        ) as pool,
-    ):
+    try_chunk = partial(_chunk, files=asked.files, most_s=asked.most_s)
+    with recording(name, rows, record=asked.record, command=command):
         try:
-            for tried in pool.map(partial(_chunk, files=asked.files, most_s=asked.most_s), chunks):
+            for tried in _tried(try_chunk, chunks, asked.at_once):
                 ends += tried.ends
                 wrong += bool(tried.wrong)
                 slow, longest_s = slow + tried.slow, max(longest_s, tried.longest_s)
@@ -473,6 +465,16 @@ def main() -> None:
     print(f"{slow} took more than {asked.most_s:g} s of processor time, one {longest_s:.1f} s")
     print(f"{wrong} of {len(chunks)} chunks had a wrong end; at most {most_bytes / 1e6:.0f} MB")
     sys.exit(exit_code(wrong, most_bytes))
+
+
+def _tried(
+    try_chunk: Callable[[int], Tried], chunks: Sequence[int], at_once: int
+) -> Iterator[Tried]:
+    """Yield what became of each chunk, in order; processes are replaced after some chunks."""
+    step = at_once * CHUNKS_PER_PROCESS
+    for first in range(0, len(chunks), step):
+        with ProcessPoolExecutor(at_once, initializer=_begin_worker) as pool:
+            yield from pool.map(try_chunk, chunks[first : first + step])
 
 
 def exit_code(wrong: int, most_bytes: int) -> int:

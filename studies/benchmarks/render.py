@@ -359,6 +359,7 @@ TABLES: Mapping[str, tuple[Table, ...]] = {
         Table("checked nodes steps check_s"),
     ),
     "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
+    "fuzz-files": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
     "datapaths": (
         Table("fabric up_s", across="datapath"),
         Table("fabric cpu_s_per_gbyte", across="datapath"),

@@ -27,6 +27,9 @@ from tests.shown.pages import ROOT
 
 MOST_S = 4 * 3600
 
+# Commands that write a figure when asked to.
+RECORDING = ("railbed bench ", ".venv/bin/python -m tests.fuzz")
+
 
 def main() -> None:
     """Execute what the arguments ask for; exit code 1 if a command did not pass."""
@@ -59,7 +62,7 @@ def execute(run: LongRun, logs: Path, *, record: bool) -> Record:
     """Execute a long run in a folder of its own, and keep how it ended; `record` keeps figures."""
     log = logs / f"{re.sub(r'[^a-z0-9]+', '-', run.command.lower())[:80].strip('-')}.log"
     print(f"{run.command}: ", end="", flush=True)
-    recording = " --record" if record and run.command.startswith("railbed bench ") else ""
+    recording = " --record" if record and run.command.startswith(RECORDING) else ""
     begun_s = time.monotonic()
     with TemporaryDirectory(prefix="railbed-shown-") as name:
         Path(name).chmod(0o755)  # ranks in containers are nobody
