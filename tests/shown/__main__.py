@@ -26,7 +26,6 @@ from tests.shown.long_runs import LongRun, Record, is_current, keep, long_runs, 
 from tests.shown.pages import ROOT
 
 MOST_S = 4 * 3600
-
 # Commands that write a figure when asked to.
 RECORDING = ("railbed bench ", ".venv/bin/python -m tests.fuzz")
 

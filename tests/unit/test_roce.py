@@ -302,6 +302,20 @@ def test_the_goodput_of_go_back_n_is_that_of_the_closed_form(loss: float) -> Non
     assert count / ends.now_ns == pytest.approx(closed_form, rel=0.1)
 
 
+def test_packets_that_arrived_out_of_order_count_for_the_window() -> None:
+    """The packets between the next and the last acknowledged one (IRN, section 3.2)."""
+    path, under_way = unreliable(random.Random(7), 0.3, 1), set[int]()
+    ends = pair(path, lambda: 3, selective=True, control=Window(12))
+    ends.sender.post(Message(0, memoryview(bytes(200 * 16))))
+
+    def is_done() -> bool:
+        under_way.add(ends.sender.next - ends.sender.oldest)
+        return ends.done == [0]
+
+    ends.run(is_done)
+    assert max(under_way) == 12
+
+
 def test_selective_repeat_costs_little_more_than_what_is_lost() -> None:
     chance, count = random.Random(7), 5000
     ends = pair(

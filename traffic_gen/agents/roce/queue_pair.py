@@ -108,11 +108,12 @@ class Sender:
     def _choice(self) -> int | None:
         """Return the PSN to send next, if the window allows one.
 
-        A window that has shrunk lets one more pass, if no packet under way is to be acknowledged.
+        Packets that arrived out of order count, as in IRN (section 3.2). A window that has shrunk
+        lets one more pass, if no packet under way is to be acknowledged.
         """
         if self.recovery > self.oldest and (missing := self._missing()) is not None:
             return missing
-        under_way = self.next - self.oldest - len(self.arrived)
+        under_way = self.next - self.oldest
         may_leave = under_way <= self.control.window - 1 or self.asked < self.oldest
         return self.next if self.next < self.end and may_leave else None
 
