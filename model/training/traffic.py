@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from model.arrays import Bools, Floats, Ints
+from model.arrays import Bools, Floats, Ints, distinct
 from model.training import layer
 from model.training.job import Job
 from model.training.strategy import Strategy
@@ -62,7 +62,7 @@ class Traffic:
         """The number of ordered pairs with traffic of any of these dimensions."""
         flows = joined(*(self.flows[one] for one in dimensions))
         used = flows.bytes > 0
-        return len(np.unique(flows.source[used] * self.gpus + flows.destination[used]))
+        return len(distinct(flows.source[used] * self.gpus + flows.destination[used]))
 
     def hb_bytes(self) -> float:
         """Bytes between GPUs of the same domain."""

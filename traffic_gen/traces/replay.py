@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from model.arrays import Bools, Ints
+from model.arrays import Bools, Ints, distinct
 from model.fabric.job_grid import JobGrid
 from model.workload.schedule import WorkSteps
 from model.workload.trace import Deliveries, NodeKind, Operation, Trace
@@ -223,8 +223,8 @@ class _Emission:
         """Return the ranks of an operation by their places, and its pattern."""
         ranks, grid = arranged(operation.ranks, self.replay.gpu_of, self.replay.grid)
         _, same = np.unique(self.replay.gpu_of[ranks], return_inverse=True)
-        distinct = len(set(same.tolist())) == len(ranks)
-        shared = tuple(range(len(ranks)) if distinct else same.tolist())
+        are_apart = len(set(same.tolist())) == len(ranks)
+        shared = tuple(range(len(ranks)) if are_apart else same.tolist())
         size_bytes = max(1, round(operation.size_bytes / self.size_scale))
         return ranks, pattern(operation.collective, grid, size_bytes, shared)
 
@@ -349,9 +349,8 @@ class _Emission:
             steps.append((self.first[chosen] + begins.row).ravel())
             nodes.append(chosen.ravel())
         waits = self.waits.picked(np.concatenate(nodes))
-        pairs = np.sort(np.concatenate(steps)[waits.row] * self.count + waits.values)
-        distinct = pairs[np.diff(pairs, prepend=-1) != 0]
-        later, earlier = np.divmod(distinct, max(1, self.count))
+        pairs = distinct(np.concatenate(steps)[waits.row] * self.count + waits.values)
+        later, earlier = np.divmod(pairs, max(1, self.count))
         return Rows(earlier, starts_of(np.bincount(later, minlength=self.count)))
 
     def _after(self) -> Rows:

@@ -5,10 +5,11 @@ from enum import Enum
 
 import numpy as np
 
-from model.arrays import Bools, Ints
+from model.arrays import Bools, Ints, distinct
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 
 Pairs = tuple[Ints, Ints]
+HALF = 32  # bits
 
 
 class Lane(Enum):
@@ -26,8 +27,9 @@ class StepColumns:
         self._columns: list[tuple[Ints, ...]] = []
         # Of each lane a row for each rank, padded with `NONE`.
         self._fronts = {lane: np.full((ranks, 1), NONE) for lane in Lane}
-        self._waits: list[Pairs] = []
-        self._uses: list[Pairs] = []
+        # Pairs of steps as codes, of which there are millions: the later one in the upper half.
+        self._waits: list[Ints] = []
+        self._uses: list[Ints] = []
 
     def add(
         self,
@@ -48,7 +50,7 @@ class StepColumns:
 
     def wait(self, later: Ints, earlier: Ints) -> None:
         """Let each of these steps wait for an earlier one."""
-        self._waits.append((later, earlier))
+        self._waits.append(later << HALF | earlier)
 
     def follow(
         self, numbers: Ints, ranks: Ints, waiting: Bools | None = None, lane: Lane = Lane.PASSES
@@ -56,10 +58,9 @@ class StepColumns:
         """Let each step use its rank's front, and wait for it; given `waiting`, only these wait."""
         front = self._fronts[lane][ranks]
         row, column = np.nonzero(front != NONE)
-        later, earlier = numbers[row], front[row, column]
-        self._uses.append((later, earlier))
-        waits = slice(None) if waiting is None else waiting[row]
-        self.wait(later[waits], earlier[waits])
+        codes = numbers[row] << HALF | front[row, column]
+        self._uses.append(codes)
+        self._waits.append(codes if waiting is None else codes[waiting[row]])
 
     def extend(self, ranks: Ints, table: Ints) -> None:
         """Add a row of steps to the front of each rank; `NONE` stands for none."""
@@ -78,7 +79,7 @@ class StepColumns:
     def transfers(self) -> Transfers:
         """All steps."""
         source, destination, size_bytes, ready, compute_ns, _ = self._whole_columns()
-        later, earlier = self._in_order(self._waits)
+        later, earlier = _in_order(self._waits)
         return Transfers(
             source=source,
             destination=destination,
@@ -101,11 +102,12 @@ class StepColumns:
     @property
     def uses(self) -> Pairs:
         """Steps, and for each an earlier one whose result it uses."""
-        return self._in_order(self._uses)
+        return _in_order(self._uses)
 
     def _whole_columns(self) -> list[Ints]:
         return [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
 
-    def _in_order(self, pairs: Sequence[Pairs]) -> Pairs:
-        later, earlier = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        return np.divmod(np.unique(later * self.count + earlier), self.count)
+
+def _in_order(codes: Sequence[Ints]) -> Pairs:
+    ordered = distinct(np.concatenate(codes))
+    return ordered >> HALF, ordered & (1 << HALF) - 1

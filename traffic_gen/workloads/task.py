@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from model.arrays import Ints
+from model.arrays import Ints, distinct
 from model.fabric.build import build_topology
 from model.fabric.job_grid import JobGrid
 from model.fabric.shaping import SEGMENT_PACKETS
@@ -206,7 +206,7 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     # As if no flows shared a link, and no steps a processor, those may need longer.
     shared_s = lower_bound_s(sent, pair, net), Processors(sent).least_s
     least_s = max(profiled.completion_s, *shared_s)
-    codes = np.unique((sent.source * spec.gpus + sent.destination)[~sent.is_compute])
+    codes = distinct((sent.source * spec.gpus + sent.destination)[~sent.is_compute])
     return Followed(replace(profiled, completion_s=least_s), np.stack(np.divmod(codes, spec.gpus)))
 
 

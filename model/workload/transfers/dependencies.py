@@ -8,6 +8,8 @@ from model.arrays import Bools, Floats, Ints
 from model.workload.transfers.columns import NONE, Transfers, occurrences
 
 Pair = tuple[int, int]
+# Pairs that are looked up at once: there may be millions.
+AT_ONCE = 2**20
 
 
 def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | None:
@@ -16,36 +18,51 @@ def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | 
     All of `earlier` were delivered to the sender of `later`. Most often the transfer depends on
     the delivery directly, or one before it on the same chain does; other pairs are searched.
     """
-    direct = transfers.after.have(later, earlier)
-    later, earlier = later[~direct], earlier[~direct]
-    if not len(later):
-        return None
-    known = _follows_on_chain(transfers, later, earlier)
-    return min(_searched(transfers, later[~known], earlier[~known]), default=None)
+    chains, unordered = None, list[Pair]()
+    for begin in range(0, len(later), AT_ONCE):
+        after, before = later[begin : begin + AT_ONCE], earlier[begin : begin + AT_ONCE]
+        direct = transfers.after.have(after, before)
+        after, before = after[~direct], before[~direct]
+        if not len(after):
+            continue
+        chains = chains or _Deliveries(transfers)
+        known = chains.are_awaited(after, before)
+        unordered += _searched(transfers, after[~known], before[~known])
+    return min(unordered, default=None)
 
 
-def _follows_on_chain(transfers: Transfers, later: Ints, earlier: Ints) -> Bools:
-    """Whether each transfer, or one before it on its chain, depends on the delivery directly.
+class _Deliveries:
+    """What each transfer, or one before it on its chain, awaits of the deliveries to its sender.
 
-    A chain: transfers of one sender, each of which depends on the one before.
+    A chain: transfers of one sender, each of which depends on the one before. Of those that wait
+    for a delivery, the first decides.
     """
-    chain, place = _chains(transfers)
-    # The number of each transfer's chain among those of its sender, from 0.
-    heads, number = np.flatnonzero(chain == np.arange(len(chain))), np.zeros_like(chain)
-    number[heads] = occurrences(transfers.source[heads])
-    number = number[chain]
-    after, count = transfers.after, len(transfers)
-    received = transfers.destination[after.values] == transfers.source[after.row]
-    waiting, delivery = after.row[received], after.values[received]
-    if not len(waiting):
-        return np.zeros(len(later), bool)
-    # Of the transfers of a chain that wait for a delivery, the first decides.
-    keys, places = number[waiting] * count + delivery, place[waiting]
-    order = np.lexsort((places, keys))
-    wanted = number[later] * count + earlier
-    first = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
-    known: Bools = (keys[first] == wanted) & (places[first] <= place[later])
-    return known
+
+    def __init__(self, transfers: Transfers) -> None:
+        chain, self._place = _chains(transfers)
+        # The number of each transfer's chain among those of its sender, from 0.
+        heads, number = np.flatnonzero(chain == np.arange(len(chain))), np.zeros_like(chain)
+        number[heads] = occurrences(transfers.source[heads])
+        self._number = number[chain]
+        after = transfers.after
+        received = transfers.destination[after.values] == transfers.source[after.row]
+        waiting, delivery = after.row[received], after.values[received]
+        keys, places = self._keys(waiting, delivery), self._place[waiting]
+        order = np.lexsort((places, keys))
+        self._awaited, self._places = keys[order], places[order]
+
+    def _keys(self, transfers: Ints, deliveries: Ints) -> Ints:
+        return self._number[transfers] * len(self._number) + deliveries
+
+    def are_awaited(self, later: Ints, earlier: Ints) -> Bools:
+        """Whether each transfer's chain awaits the delivery, so far."""
+        if not len(self._awaited):
+            return np.zeros(len(later), bool)
+        wanted = self._keys(later, earlier)
+        first = np.minimum(np.searchsorted(self._awaited, wanted), len(self._awaited) - 1)
+        are_awaited: Bools = self._awaited[first] == wanted
+        are_awaited &= self._places[first] <= self._place[later]
+        return are_awaited
 
 
 def _chains(transfers: Transfers) -> tuple[Ints, Ints]:
