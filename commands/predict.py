@@ -128,7 +128,7 @@ def _loaded(
     path: Path, overrides: list[str], changes: dict[str, Any], fabric: Fabric | None
 ) -> Scenario:
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
-    if os.path.exists(path) and path.suffix not in (".yaml", ".yml"):
+    if _is_trace(path):
         kinds = COMPARED if fabric is None else (fabric,)
         return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
     if changes or fabric:
@@ -137,9 +137,18 @@ def _loaded(
     return load(path, overrides, on_paper=True)
 
 
+def _is_trace(path: Path) -> bool:
+    """Whether a path is no scenario's, but a file, a folder, or what a trace's files begin with."""
+    # Formats of traces are imported only where there may be one.
+    from traffic_gen.traces.reading import files_of
+
+    if path.suffix in (".yaml", ".yml"):
+        return False
+    return os.path.exists(path) or files_of(path) != [path]
+
+
 def _grid(path: Path, changes: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
     """Return the platform and the HB domains of a trace: by default, as many as its ranks fill."""
-    # Formats of traces are imported only where there is one.
     from traffic_gen.traces.formats.nodes import Defaults
     from traffic_gen.traces.reading import files_of, read_trace
 

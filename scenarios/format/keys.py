@@ -261,8 +261,15 @@ class Fabric(Strict):
         if network.get("domains") == 1 == given.get("domain_size"):
             # One switch without HB domains: each of its GPUs is a domain.
             network["domains"] = network["domain_size"]
+        elif "domains" not in given and _differ(network, given, "domain_size"):
+            what = f"domain_size of {name} is {network['domain_size']}, got {given['domain_size']}"
+            raise ValueError(f"{what}: give domains as well to change the network")
         left_out = RATES if "platform" in given else ()
         return {key: value for key, value in network.items() if key not in left_out} | given
+
+
+def _differ(network: dict[str, Any], given: dict[str, Any], key: str) -> bool:
+    return key in network and key in given and network[key] != given[key]
 
 
 def _with_sizes(given: Any) -> Any:

@@ -333,10 +333,16 @@ def test_dimensions_of_the_network(
     assert groups(read(*everywhere(one))) == expected
 
 
-@pytest.mark.parametrize("given", [NO_DEFAULTS, Defaults(ranks=3, domain_size=3)])
-def test_dimensions_that_the_network_does_not_have_are_refused(given: Defaults) -> None:
+@pytest.mark.parametrize(
+    ("given", "needs"),
+    [
+        (NO_DEFAULTS, "a network has two: the ranks of a domain"),
+        (Defaults(ranks=3, domain_size=3), "its ranks must be a multiple of domain_size, 3"),
+    ],
+)
+def test_dimensions_that_the_network_does_not_have_are_refused(given: Defaults, needs: str) -> None:
     one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", [True, False]))
-    with pytest.raises(Malformed, match="involved_dim has 2 dimensions for 4 ranks"):
+    with pytest.raises(Malformed, match=f"has 2 dimensions for 4 ranks; {needs}"):
         read(*everywhere(one), given=given)
 
 

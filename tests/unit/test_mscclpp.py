@@ -272,7 +272,9 @@ def test_a_key_that_stands_twice_is_refused() -> None:
 
 
 def test_what_of_a_plan_is_left_out_is_told() -> None:
-    text = json.dumps({**plan("allreduce", reduced), "buffer_alignment": 16, "nvls": 1})
+    text = json.dumps(
+        {**plan("allreduce", reduced), "buffer_alignment": 16, "reduce_op": 1, "nvls": 1}
+    )
     trace = trace_in([text.encode()], Defaults(4, SIZE))
     alignment = "buffer_alignment: chunks are as long as their bytes"
     assert trace.left_out == (alignment, "key 'nvls', 1 times")

@@ -58,6 +58,16 @@ def test_one_dimension_of_astra_sim_is_one_hb_domain(tmp_path: Path) -> None:
         assert spec.emulated_nic_bps == spec.emulated_hb_bps == 450 * 8 * 2**30 / 20000
 
 
+def test_other_domains_of_a_network_need_their_number(tmp_path: Path) -> None:
+    """Half of its NPUs would be lost in silence."""
+    path, keys = tmp_path / "x.yaml", f"topology: {OURS}/one-dimension.yml, bandwidth_scale: 20000"
+    path.write_text(f"fabric: {{{keys}, domain_size: 4}}\n{WORKLOAD}")
+    with pytest.raises(InputError, match=r"domain_size of .* is 8, got 4: give domains as well"):
+        load(path)
+    path.write_text(f"fabric: {{{keys}, domain_size: 4, domains: 2}}\n{WORKLOAD}")
+    assert load(path).fabrics[0].gpus == 8
+
+
 def test_a_ring_of_two_hosts_is_a_switch() -> None:
     text = ASTRA_SIM.read_text().replace("[ Switch, Switch ]", "[ Switch, Ring ]")
     assert astra_sim(text)["domains"] == 2
@@ -105,7 +115,7 @@ def test_a_scenario_names_a_network(tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
     copy.write_text(scenario.text)
     assert "topology" not in scenario.text
-    told = f"not emulated: latencies and error rates of links in {SIMAI}"
+    told = f"not emulated: latencies and error rates of links, if {SIMAI} has any"
     assert told in notes(scenario)
     assert load(copy).fabrics == scenario.fabrics
 
@@ -153,7 +163,7 @@ def test_what_of_astra_sim_is_no_fabric_is_refused(
             SIMAI,
             ("0 8 3600Gbps", "0 8 200Gbps"),
             3,
-            "all NVLinks must have one rate, got 200, 3600",
+            "all links within servers must have one rate, got 200, 3600",
         ),
         (SIMAI, ("10 14 200Gbps", "0 14 200Gbps"), 3, "all GPUs must have equally many NIC ports"),
         (SIMAI, ("10 14 200Gbps", "10 14 0.0Gbps"), 19, "must have a rate above 0, got '0.0'"),

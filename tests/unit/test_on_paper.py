@@ -1,6 +1,7 @@
 """The platform's time on paper: closed forms, published framing, the command `predict`."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,17 @@ def test_the_ranks_of_a_trace_are_counted_with_the_size_that_it_is_given(
         assert case["fabric"]["domains"] * case["fabric"]["domain_size"] == 3
 
 
+def test_a_trace_is_named_by_what_its_files_begin_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (LIBRARY / "traces" / "layer").iterdir():
+        shutil.copy(file, tmp_path)
+    one, other = (
+        predicted(capsys, str(tmp_path / name))["cases"][0] for name in ("layer", "layer.2.et")
+    )
+    assert one["completion_s"] == other["completion_s"]
+
+
 def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: Path) -> None:
     trace = tmp_path / "large.matrix"
     trace.write_text(f"0 {2**40}\n{2**40} 0\n")
@@ -411,7 +423,7 @@ def test_what_files_say_and_paper_has_not_is_named(
     network = LIBRARY / "networks" / "two-hosts.yml"
     fabric = ["--set", f"fabric={{topology: {network}}}", "--set", RING]
     (what,) = predicted(capsys, "quickstart", *fabric)["left_out"]
-    assert what.startswith("latencies and error rates of links in ")
+    assert what.startswith("latencies and error rates of links, if ")
     trace = tmp_path / "own.matrix"
     trace.write_text("8 8\n8 0\n")
     assert predicted(capsys, str(trace))["left_out"] == [

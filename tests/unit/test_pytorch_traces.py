@@ -218,6 +218,15 @@ def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
         assert len(trace.after_lists[second]) == expected
 
 
+def test_a_kernel_names_its_peer() -> None:
+    """As PyTorch writes it where the call on the CPU is not recorded."""
+    send = communication(5, 9, "send", 8, **{"Dst Rank": 1})
+    receive = communication(5, 9, "recv", 8, **{"Src Rank": 0})
+    trace = trace_in([kineto(0, kernel(0, 5), send), kineto(1, kernel(0, 5), receive)])
+    sends = trace.kind == NodeKind.SEND
+    assert (trace.peer[sends].tolist(), trace.size_bytes[sends].tolist()) == ([1], [32])
+
+
 @pytest.mark.parametrize(
     ("content", "place", "what"),
     [

@@ -128,6 +128,11 @@ def test_an_htsim_trigger_starts_connections_at_the_ends_of_others() -> None:
         fired("id 1 barrier count 2", source=0)
 
 
+def test_a_word_that_htsim_makes_nothing_of() -> None:
+    marked = CONNECTIONS.replace("prio 2", "addon prio 2 addon")
+    assert same(trace_in([marked.encode()]), trace_in([CONNECTIONS.encode()]))
+
+
 @pytest.mark.parametrize(
     ("text", "place", "what"),
     [
@@ -146,7 +151,7 @@ def test_an_htsim_trigger_starts_connections_at_the_ends_of_others() -> None:
         ("Nodes 9\n" + CONNECTIONS, ":3", "duplicate Nodes"),
         ("Connections 1\n0->1 start 0 size 1\n", ":2", "needs Nodes before the first"),
         (CONNECTIONS.replace("prio 2", "prio"), ":4", "unknown line '0->1"),
-        (CONNECTIONS.replace("Connections 3", "Connections 4"), ":1", "must have 4 Connections"),
+        (CONNECTIONS.replace("Connections 3", "Connections 4"), ":3", "must have 4 Connections"),
         ("rank 0 {\n}\n", ":1", "needs num_ranks before the first rank"),
         ("TRANSFORMER\n1\nx\n", ":1", "unknown strategy 'TRANSFORMER'"),
         ("HYBRID all_gpus: 2\nx\n", ":1", "unknown strategy 'HYBRID'"),
@@ -234,7 +239,8 @@ def test_the_last_stage_of_aicb_computes_one_microbatch_in_turn() -> None:
 def test_aicb_microbatches_without_a_name_have_all_layers() -> None:
     trace = pipelined(2, 3, 4, named=False)
     assert trace.left_out[0] == (
-        "interleaving (vpp): 3 microbatches (ga) are no multiple of 2 stages"
+        "interleaving (vpp): 3 microbatches (ga) are no multiple of 2 stages; "
+        "its 4 messages of a pass are one"
     )
     assert trace.left_out[1].startswith("division of the layers among 3 microbatches (ga)")
     assert np.allclose(np.bincount(trace.rank, trace.seconds), 2e-6 * 3 * 4)

@@ -210,7 +210,7 @@ def _hb_rate(network: Graph) -> float:
             raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
     if len(rates) != 1:
         got = ", ".join(f"{rate / 1e9:g}" for rate in sorted(rates)[:5])
-        raise Unmapped(FIRST_LINK, f"all NVLinks must have one rate, got {got} Gbit/s")
+        raise Unmapped(FIRST_LINK, f"all links within servers must have one rate, got {got} Gbit/s")
     return rates.pop()
 
 

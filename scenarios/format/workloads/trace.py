@@ -23,6 +23,9 @@ from traffic_gen.workloads.task import Task
 if TYPE_CHECKING:
     from traffic_gen.traces.replay import Replay
 
+# Of what is left out, the first ones may explain why nothing is sent.
+MOST_REASONS = 3
+
 
 class TraceWork(Work):
     """A trace of another tool, and the GPUs of its ranks.
@@ -77,7 +80,8 @@ class TraceWork(Work):
         try:
             replay.steps()
         except ScheduleError as error:
-            yield Issue((*place, "trace"), f"cannot be replayed: {error}")
+            left_out = "; ".join(f"not replayed: {what}" for what in trace.left_out[:MOST_REASONS])
+            yield Issue((*place, "trace"), f"cannot be replayed: {error}", left_out)
 
     @classmethod
     def files(cls, path: Path) -> list[Path]:

@@ -39,14 +39,16 @@ def is_byte_matrix(text: str) -> bool:
 def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     """Read a matrix, whose numbers the default size multiplies; raise `Malformed` otherwise."""
     scale = 1 if defaults.size_bytes is None else defaults.size_bytes
-    rows = list[tuple[int, list[int]]]()
-    for place, row in numbers_in(text):
+    given, rows = numbers_in(text), list[tuple[int, list[int]]]()
+    for place, row in given:
         try:
             rows.append((place, [require_bytes(scaled(one, scale), place) for one in row]))
         except ValueError as error:
             raise Malformed(place, str(error)) from None
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
+    if defaults.size_bytes is None and (cut := sum(one % 1 > 0 for _, row in given for one in row)):
+        nodes.left_out.append(f"parts of bytes of {cut} numbers; `size` multiplies fractions")
     if own := sum(row[rank] for rank, (_, row) in enumerate(rows)):
         nodes.left_out.append(f"{own} bytes of ranks to themselves")
     for rank, (place, sizes) in enumerate(rows):

@@ -93,7 +93,10 @@ class Groups:
             return group
         if not along:
             what = f"involved_dim has {len(involved)} dimensions for {len(self.everyone)} ranks"
-            raise self.at(node, f"{what}; a network has two: the GPUs of a domain, and the domains")
+            needs = "a network has two: the ranks of a domain, and the domains"
+            if self.domain_size and len(involved) > 1:
+                needs = f"its ranks must be a multiple of domain_size, {self.domain_size}"
+            raise self.at(node, f"{what}; {needs}")
         return Group("", along)
 
     def _process_group(self, node: int, rank: int, name: str) -> Group:
@@ -111,7 +114,8 @@ class Groups:
     def _along(self, rank: int, involved: tuple[bool, ...]) -> Ranks:
         """Return the ranks that differ in the involved dimensions of the network alone.
 
-        The first dimension is the GPUs of an HB domain, the second the domains; others have one.
+        The first dimension is as many ranks in a row as a domain has GPUs, the second such rows;
+        others have one. A placement does not change them.
         Return no ranks for dimensions that the network does not have.
         """
         size, count = self.domain_size, len(self.everyone)

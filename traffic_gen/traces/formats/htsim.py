@@ -27,7 +27,7 @@ from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, r
 COUNTED = r"(Nodes|Connections|Triggers|Failures)\s"
 BEGIN = re.compile(rf"(?:\s*#[^\n]*\n|\s)*{COUNTED}")
 COUNT = re.compile(rf"{COUNTED}+([0-9]{{1,18}})")
-CONNECTION = re.compile(r"([0-9]{1,9})->([0-9]{1,9})((?:\s+[a-z_]+\s+[0-9.]{1,40})*)")
+CONNECTION = re.compile(r"([0-9]{1,9})->([0-9]{1,9})((?:\s+addon|\s+[a-z_]+\s+[0-9.]{1,40})*)")
 TRIGGER = re.compile(r"trigger(?:\s+(?:id|count)\s+[0-9]{1,9}|\s+(?:oneshot|multishot|barrier))+")
 KINDS = ("oneshot", "multishot", "barrier")
 MULTISHOT, BARRIER = KINDS[1:]
@@ -73,7 +73,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self.nodes = Nodes(ranks=0)
-        self.announced: dict[str, int] = {}
+        # The number of each, and the line that has it.
+        self.announced: dict[str, tuple[int, int]] = {}
         self.counts = Counter[str]()
         self.triggers: dict[int, _Trigger] = defaultdict(_Trigger)
 
@@ -82,9 +83,9 @@ class _Reader:
         for place, line in enumerate(StringIO(text), start=1):
             if written := line.partition("#")[0].strip():
                 self._line(written, place)
-        for key, count in self.announced.items():
+        for key, (count, place) in self.announced.items():
             if key != "Nodes" and self.counts[key] != count:
-                raise Malformed(1, f"must have {count} {key}, got {self.counts[key]}")
+                raise Malformed(place, f"must have {count} {key}, got {self.counts[key]}")
         for number, trigger in self.triggers.items():
             self._fire(number, trigger)
         for key, what in (("Failures", "failures of links"), ("prio", "priorities of connections")):
@@ -95,7 +96,7 @@ class _Reader:
         if matched := COUNT.fullmatch(written):
             if matched[1] in self.announced:
                 raise Malformed(place, f"duplicate {matched[1]}", "leave one of them out")
-            self.announced[matched[1]] = int(matched[2])
+            self.announced[matched[1]] = int(matched[2]), place
             if matched[1] == "Nodes":
                 self.nodes.ranks = require_ranks(int(matched[2]), place)
         elif matched := CONNECTION.fullmatch(written):
@@ -112,7 +113,9 @@ class _Reader:
 
     def _connect(self, matched: re.Match[str], place: int) -> None:
         """Add the nodes of a connection."""
-        source, to, words = int(matched[1]), int(matched[2]), matched[3].split()
+        source, to = int(matched[1]), int(matched[2])
+        # htsim itself reads `addon`, and makes nothing of it.
+        words = [word for word in matched[3].split() if word != "addon"]
         given = dict(zip(words[::2], words[1::2], strict=True))
         if len(given) < len(words) // 2:
             raise Malformed(place, "has a key twice", "leave one of them out")

@@ -23,6 +23,9 @@ NAMES = {
     "process_group_name": "pg_name",
     "group_size": "pg_size",
     "process_group_ranks": "ranks",
+    # The peer of a send or a receive, in its group; calls on the CPU have it as their rank.
+    "dst_rank": "rank",
+    "src_rank": "rank",
 }
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "external_id"
@@ -78,7 +81,7 @@ class _Timeline:
                 executed.add(link)
                 whole = Item({**of_cpu.value, **call.value}, event.place)
                 if not whole.has("collective_name"):
-                    hint = "record with PyTorch 2.4 or later"
+                    hint = "record with PyTorch 2.4 or later; batched and coalesced calls have none"
                     event.refuse("kernel of NCCL without 'Collective name'", hint)
                 self.calls[begin].append((max(end, begin + 1), whole))
             else:

@@ -74,7 +74,7 @@ KEYS = (
     "channel_type channel_ids connected_to rank type access_channel_types init_value ops",
     "remote_buffer_refs access_channel_type remote_buffer_ids",
     "src_buff dst_buff buffer_id index size tbg_info tb_id tbg_size",
-    "barrier_id num_threadblocks semaphore_ids",
+    "barrier_id num_threadblocks semaphore_ids reduce_op",
 )
 KNOWN = {key for line in KEYS for key in line.split()}
 UNKNOWN = {
