@@ -2,7 +2,7 @@
 
 `python -m tests.fuzz --inputs 100000` tries as many inputs, with `--files` traces and networks
 alone, and prints those that end with an exit code that the documentation does not name, with a
-traceback, or take more than 500 MB, 20 seconds of processor time, or two (`--most-s`) if they are
+traceback, or take more than a GB, 20 seconds of processor time, or two (`--most-s`) if they are
 refused: what is accepted takes as long as its work. Another `--seed` tries others; `--at-once` is
 the number of processes, in which the commands run. None brings a fabric up.
 """

@@ -28,7 +28,8 @@ from tests.unit.run_folders import begun_run
 DOCUMENTED = (0, 1, 2)
 # Seconds of processor time that may be used on a machine of any speed: more is a hang.
 HANGS_S = 20.0
-MOST_BYTES = 500_000_000
+# A gzipped trace may have 512 MiB.
+MOST_BYTES = 1_000_000_000
 # Seconds of processor time that a process of Railbed has used when a command begins.
 START_S = 0.7
 # A command that waits uses no processor time; on a busy machine, one that works may take long.
