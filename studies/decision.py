@@ -18,15 +18,14 @@ from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Pri
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import cluster_of
-from model.training.search import best
-from model.training.strategy import ANY, used_of_domain
+from model.training.strategy import used_of_domain
 from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT, load_prices
-from scenarios.format.training import load_configuration, model_remarks, names
+from scenarios.format.training import evaluated, load_configuration, model_remarks, names
 from scenarios.format.units import Platform, Tokens
 
 # Commands that measure a modeled figure on an emulated twin.
@@ -178,7 +177,8 @@ class Design:
 class Training:
     """A model trained on a design: its best strategy, and the loss when a part fails.
 
-    `losses` are those of the function of this name, `left_out` the remarks on a model's own file.
+    `losses` are those of the function of this name, `left_out` the remarks on a model's own file,
+    and on memory that is too small.
     """
 
     name: str
@@ -214,7 +214,8 @@ def designs(file: ClusterFile) -> Iterator[Design]:
     shapes += [(FabricKind.RAIL_ONLY, size, 1.0) for size in (own, *file.domain_sizes)]
     for (kind, size, ratio), shared, ports in product(shapes, file.gpus_per_nic, file.nic_ports):
         nics, used = Nics(shared, ports, file.planes), used_of_domain(file.gpus, size)
-        split = replace(nics, ports=ceil(ports / count))
+        # The GPUs in use are spread evenly over their NICs.
+        split = Nics(ceil(used / nics.rails(used)), ceil(ports / count), file.planes)
         asked = Network(kind, file.gpus, file.radix, used, ratio, split)
         # the nearest that its switches can have
         built = replace(asked, oversubscription=asked.built_oversubscription)
@@ -249,20 +250,20 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         cluster,
         kind=network.kind,
         oversubscription=network.oversubscription,
-        nic=cluster.nic / design.nics.gpus_per_nic,
+        nic=cluster.nic / network.nics.gpus_per_nic,
     )
-    wish = ANY if model.search else configuration.wish
     job = replace(configuration.job, cluster=cluster)
-    evaluation = best(job, wish, freedoms=configuration.freedoms)
-    if evaluation is None:
-        what = f"no strategy fits {file.gpus} GPUs of {file.platform} with a batch of {job.batch}"
-        raise InputError(Problem(model.configuration, what, "use another batch, or more GPUs"))
-    nics = replace(design.nics, ports=max(design.nics.ports, design.networks))
+    evaluation = evaluated(model.configuration, configuration, search=model.search, job=job)
+    left_out, limit = model_remarks(path), cluster.accelerator.memory_bytes
+    if evaluation.memory_bytes > limit:
+        needs = f"{evaluation.memory_bytes / 1e9:.0f} GB a GPU"
+        left_out = [*left_out, f"memory {needs}: more than the {limit / 1e9:g} GB that it has"]
+    nics = replace(network.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)
     name = _name(file, path) + ("" if model.search else ", the file's strategy")
     if sum(_alike(model) == _alike(one) for one in file.models) > 1:
         name += f", {job.batch} x {job.transformer.sequence} tokens"
-    return Training(name, evaluation, lost, model_remarks(path))
+    return Training(name, evaluation, lost, left_out)
 
 
 def _name(file: ClusterFile, path: Path) -> str:

@@ -87,18 +87,16 @@ def _ports_up(radix: int, oversubscription: float) -> int:
 def oversubscribed_clos(endpoints: int, radix: int, oversubscription: float) -> Equipment:
     """A Clos network whose lowest switches have fewer ports up than down.
 
-    Every port up leads into a Clos network of its own, which joins all lowest switches. It has the
-    oversubscription of `built_oversubscription`.
+    Every port up leads into a Clos network of its own, which joins all lowest switches; they share
+    switches, so that each tier is rounded up once. It has the oversubscription of
+    `built_oversubscription`.
     """
     if built_oversubscription(endpoints, radix, oversubscription) == 1:
         return folded_clos(endpoints, radix)
     up = _ports_up(radix, oversubscription)
     lowest = ceil(endpoints / (radix - up))
-    plane = folded_clos(lowest, radix)
-    switches = lowest + up * plane.switches
-    if plane.switches == 1:
-        switches = lowest + ceil(up / (radix // lowest))
-    return Equipment(radix, switches, 2 * endpoints + up * plane.transceivers)
+    above = folded_clos(up * lowest, radix, tiers(lowest, radix))
+    return Equipment(radix, lowest + above.switches, 2 * endpoints + above.transceivers)
 
 
 @dataclass(frozen=True)

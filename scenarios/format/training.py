@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -234,28 +235,35 @@ def reduced_iteration(
     return reduced(found.job, found.strategy, *shape, wanted)
 
 
-def evaluated(name: str, configuration: Configuration, *, search: bool = False) -> Evaluation:
+def evaluated(
+    name: str, configuration: Configuration, *, search: bool = False, job: Job | None = None
+) -> Evaluation:
     """Evaluate the given strategy, its missing degrees searched; with `search`, the best of all.
 
-    A strategy that is given whole need not fit the memory. Raises `InputError` if there is none.
+    Sequences are long in a file with `context`: a search keeps it, unless it weighs it. A strategy
+    that is given whole need not fit the memory. The configuration's job may be on another cluster.
+    Raises `InputError` if there is none.
     """
-    job, wish = configuration.job, ANY if search else configuration.wish
-    freedoms = configuration.freedoms
+    job, wish, freedoms = job or configuration.job, configuration.wish, configuration.freedoms
+    if search:
+        wish = replace(ANY, context=wish.context)
     evaluation = best(job, wish, freedoms=freedoms)
     is_whole = None not in vars(wish).values() and not freedoms
     if evaluation is None and is_whole:
         evaluation = best(job, wish, must_fit=False)
     if evaluation is None:
         hint = "use other GPUs, another batch, or another strategy"
-        raise InputError(Problem(name, _reason(configuration, wish), hint))
+        raise InputError(Problem(name, _reason(configuration, job, wish), hint))
     return evaluation
 
 
-def _reason(configuration: Configuration, wish: Wish) -> str:
-    job = configuration.job
+def _reason(configuration: Configuration, job: Job, wish: Wish) -> str:
+    """Say why there is no strategy."""
     if best(job, wish, must_fit=False, freedoms=configuration.freedoms) is not None:
         size = job.cluster.accelerator.memory_bytes / 1e9
         return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
+    if (stages := wish.pipeline or 1) > job.transformer.layers:
+        return f"pipeline must be at most the {job.transformer.layers} layers, got {stages}"
     split = f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers"
     split += f", {job.transformer.heads} heads"
     given = {key: value for key, value in vars(wish).items() if value is not None}

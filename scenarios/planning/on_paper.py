@@ -228,7 +228,13 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
     task, spec = real.task, real.spec
     assert isinstance(task, SizedCollective)
     plain = task.grid(spec)
-    bare = replace(plain, on_wire=lambda each: framing.transfer_bytes(_whole(each), spec.roce))
+
+    def on_wire(each: float) -> float:
+        """Return what takes a NIC as long as a transfer's part on each lane, or a small one."""
+        part = each / spec.lanes if each >= spec.lanes else each
+        return spec.lanes * float(framing.transfer_bytes(_whole(part), spec.roce))
+
+    bare = replace(plain, on_wire=on_wire)
     delayed = replace(
         bare,
         hb_s=2 * latencies[LinkKind.HB],

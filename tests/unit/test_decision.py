@@ -34,6 +34,18 @@ from scenarios.format.training import SHIPPED
 from studies.decision import decide_object, load_cluster, routed_shares
 from tests.unit.fabrics import spec
 
+LARGE = """
+layers: 32
+hidden: 8192
+heads: 64
+sequence: 2048
+vocabulary: 32000
+recomputation: none
+batch: 64
+gpus: 64
+platform: dgx-h100
+strategy: {tensor: 1, pipeline: 1, interleave: 1, microbatch: 1}
+"""
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "decision.md"
 
 
@@ -231,6 +243,28 @@ def test_rails_that_fit_on_a_switch_are_lost_with_it(
     assert network.at_risk["gpus_cut_off"] == hit
 
 
+@pytest.mark.parametrize(
+    ("gpus", "ratio", "switches"),
+    [
+        (1536, 1.2, 46 + 22),  # 46 of 34 NICs with 30 ports up; 1380 ports above
+        (1536, 2, 37 + 13),
+        (4096, 2, 98 + 68 + 34),  # 98 need two tiers above
+    ],
+)
+def test_each_tier_of_spines_is_rounded_up_once(gpus: int, ratio: float, switches: int) -> None:
+    assert oversubscribed_clos(gpus, 64, ratio).switches == switches
+
+
+@given(
+    st.integers(1, 10**5),
+    st.integers(2, 128).map(lambda half: 2 * half),
+    st.floats(1, 8, exclude_min=True),
+)
+def test_oversubscribed_spines_are_no_dearer(endpoints: int, radix: int, ratio: float) -> None:
+    full, less = folded_clos(endpoints, radix), oversubscribed_clos(endpoints, radix, ratio)
+    assert less.switches <= full.switches
+
+
 @given(st.integers(1, 10**5), st.integers(2, 128).map(lambda half: 2 * half), st.integers(1, 8))
 def test_oversubscription_needs_no_more_ports(endpoints: int, radix: int, ratio: int) -> None:
     full, less = folded_clos(endpoints, radix), oversubscribed_clos(endpoints, radix, ratio)
@@ -254,7 +288,7 @@ def test_the_command_prints_one_object_and_draws(
         ("radix: 64", "radix: 63", "radix: must be an even number, got 63"),
         ("[64, 256]", "[64, 8192]", "domain_sizes: must be at most the 4096 GPUs of the cluster"),
         ("gpt-146b", "gpt-147b", "did you mean 'gpt-146b'?"),
-        ("batch: 2048", "batch: 7", "no strategy fits 4096 GPUs"),
+        ("batch: 2048", "batch: 7", "no strategy divides 4096 GPUs"),
         ("lifetime_years: 5", "lifetime_years: 1.0e306", "lifetime_years: must be at most 100"),
         ("models:", "nic_ports: 2\nmodels:", "nic_ports: must be a list, got 2"),
         ("models:", "nic_ports: [3]\nmodels:", "nic_ports.0: must be 1 or 2, got 3"),
@@ -303,6 +337,34 @@ models: [{configuration: gpt-146b, batch: 2048}]
     decide(tmp_path / "own.yaml")
     said = " ".join(capsys.readouterr().out.split())
     assert "fill 64 of a domain's 72 GPUs; computed with domains of 64." in said
+
+
+def test_gpus_in_use_share_the_nics_that_are_there(tmp_path: Path) -> None:
+    """Four of a domain's eight GPUs are in use: with four or eight on a NIC, they share one."""
+    text = """
+gpus: 20
+platform: dgx-h100
+radix: 4
+gpus_per_nic: [4, 8]
+models: [{configuration: gpt-1.7b, batch: 20}]
+"""
+    found = cluster_of(tmp_path, text)
+    names = [one["design"] for one in found["designs"]]
+    assert "rail-only, K = 8, 4 GPUs a NIC" in names
+    assert "rail-only, K = 8, 8 GPUs a NIC" not in names
+
+
+def test_a_strategy_that_is_given_whole_need_not_fit(tmp_path: Path) -> None:
+    """As `train` has it; the memory that it needs is told."""
+    text = """
+gpus: 64
+platform: dgx-h100
+radix: 64
+models: [{configuration: large.yaml, batch: 64, search: false}]
+"""
+    (tmp_path / "large.yaml").write_text(LARGE)
+    (model, *_) = cluster_of(tmp_path, text)["designs"][0]["models"]
+    assert model["left_out"] == ["memory 223 GB a GPU: more than the 80 GB that it has"]
 
 
 def test_rails_are_as_long_as_the_domains_in_use(tmp_path: Path) -> None:

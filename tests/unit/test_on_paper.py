@@ -19,6 +19,7 @@ from model.fabric.topology import LinkKind
 from model.fabric.transport import Roce, Transport
 from model.prediction.platform_time import FRAMINGS, platform_time
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.lanes import spread
 from scenarios.library_files import LIBRARY, scenario_file
 from scenarios.load import load, load_trace
 from scenarios.planning import on_paper
@@ -57,6 +58,7 @@ def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -
     pxn=st.booleans(),
     queue_pairs=st.sampled_from([1, 16]),
     size_bytes=st.sampled_from([1, 1000, 2**16, 10**6, SIZE]),
+    ports=st.sampled_from([1, 2]),
 )
 def test_a_closed_form_is_the_time_of_all_transfers_followed(
     named: tuple[Collective, str],
@@ -68,17 +70,19 @@ def test_a_closed_form_is_the_time_of_all_transfers_followed(
     pxn: bool,
     queue_pairs: int,
     size_bytes: int,
+    ports: int,
 ) -> None:
     assume(domains * size > 1)
     assume_accepted(named, domains, size)
     at_once = peers if ALGORITHMS[named].takes_peers else 1
     task = SizedCollective(*named, (domains, size), size_bytes, peers=at_once)
-    on = spec(kind, domains, size, spines=domains, pxn=pxn)
+    on = spec(kind, domains, size, spines=domains, pxn=pxn and ports == 1, ports=ports)
     roce = Roce(queue_pairs=queue_pairs, split=queue_pairs > 1)
     real = real_task(task, replace(on, transport=Transport.ROCE, roce=roce))
     latencies, framing = dict.fromkeys(LinkKind, link_s), FRAMINGS["roce"](4096)
     topology = build_topology(real.spec)
-    followed = platform_time(real.task.transfers(), topology, latencies, framing)
+    sent = spread(real.task.transfers(), real.spec)
+    followed = platform_time(sent, topology, latencies, framing)
     closed = closed_time(real, latencies, framing)
     assert closed.completion_s == pytest.approx(followed.completion_s, rel=1e-4)
     assert closed.latency_s == pytest.approx(followed.latency_s, rel=1e-4, abs=1e-9)

@@ -42,6 +42,7 @@ from model.training.strategy import (
 from model.training.transformer import Experts, Recomputation, Transformer
 from scenarios.format.training import (
     SHIPPED,
+    GivenStrategy,
     evaluated,
     load_configuration,
     names,
@@ -536,6 +537,27 @@ def test_a_search_may_beat_the_given_strategy() -> None:
     configuration = load_configuration(Path("gpt-146b"))
     given_s = evaluated("gpt-146b", configuration).iteration_s
     assert evaluated("gpt-146b", configuration, search=True).iteration_s < given_s
+
+
+def test_a_search_keeps_the_parts_of_long_sequences(tmp_path: Path) -> None:
+    """Without context, no strategy divides a batch of four over so many GPUs."""
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        "{layers: 8, hidden: 4096, heads: 8, sequence: 131072, vocabulary: 32000, batch: 4, "
+        "gpus: 512, platform: dgx-h100, fused_attention: true, strategy: {context: 16}}"
+    )
+    configuration = load_configuration(path)
+    assert evaluated("long", configuration, search=True).strategy.context == 16
+    weighs = configuration.model_copy(update={"weigh": (Freedom.CONTEXT,)})
+    found = evaluated("long", weighs, search=True)
+    assert found.iteration_s <= evaluated("long", configuration, search=True).iteration_s
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    strategy = GivenStrategy(pipeline=128)
+    configuration = load_configuration(Path("gpt-146b")).model_copy(update={"strategy": strategy})
+    with pytest.raises(InputError, match="pipeline must be at most the 80 layers, got 128"):
+        evaluated("gpt-146b", configuration)
 
 
 def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,9 +145,7 @@ ALGORITHMS: dict[Named, Algorithm] = {
 # AllReduces in which switches reduce, as NVLink SHARP and SHARP do: no GPU sends to another one.
 MODELED: dict[Named, Algorithm] = {
     (Collective.ALL_REDUCE, "nvls"): Algorithm(no_transfers, closed.NVLS, TREE_SLICES),
-    (Collective.ALL_REDUCE, "nvls-sharp"): Algorithm(
-        no_transfers, closed.NVLS_SHARP, DEFAULT_SLICES
-    ),
+    (Collective.ALL_REDUCE, "nvls-sharp"): Algorithm(no_transfers, closed.NVLS_SHARP, TREE_SLICES),
 }
 # NCCL's own choice of an AllReduce, and our names of its algorithms.
 NCCL = "nccl"
