@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
-from itertools import product
+from itertools import islice, product
 from math import gcd
 from typing import Any
 
 import numpy as np
 
+from model.errors import InputError, Problem
 from model.training.job import Cluster, Job, Numbers
 
 
@@ -84,6 +85,8 @@ class Wish:
 
 
 ANY = Wish()
+# DeepSeek-V3 on 65 536 GPUs has 106 560, with those of its context.
+MOST_DEGREES = 1_000_000
 
 
 @cache
@@ -110,8 +113,17 @@ def strategies(job: Job, wish: Wish = ANY) -> Strategy:
 
 @lru_cache(maxsize=32)
 def within_one_domain(job: Job, wish: Wish = ANY) -> Strategy:
-    """All degrees that a job can have, as strategies in an HB domain of all GPUs."""
-    rows = [(*degrees, *degrees[:3], *others) for *degrees, others in _degrees(job, wish)]
+    """All degrees that a job can have, as strategies in an HB domain of all GPUs.
+
+    Raises `InputError` for more than memory holds.
+    """
+    rows = [
+        (*degrees, *degrees[:3], *others)
+        for *degrees, others in islice(_degrees(job, wish), MOST_DEGREES + 1)
+    ]
+    if len(rows) > MOST_DEGREES:
+        what = f"can have more than {MOST_DEGREES} combinations of degrees"
+        raise InputError(Problem("strategy", what, "give some of them, or other numbers"))
     table = np.array(rows, dtype=float).reshape(-1, len(fields(Strategy)))
     return Strategy(*table.T.copy())
 

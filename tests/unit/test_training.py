@@ -6,6 +6,7 @@ from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -551,6 +552,14 @@ def test_a_search_keeps_the_parts_of_long_sequences(tmp_path: Path) -> None:
     weighs = configuration.model_copy(update={"weigh": (Freedom.CONTEXT,)})
     found = evaluated("long", weighs, search=True)
     assert found.iteration_s <= evaluated("long", configuration, search=True).iteration_s
+
+
+def test_more_degrees_than_memory_holds_are_refused() -> None:
+    with (
+        patch("model.training.strategy.MOST_DEGREES", 5),
+        pytest.raises(InputError, match="more than 5"),
+    ):
+        within_one_domain(load_configuration(Path("gpt-1t")).job, Wish(microbatch=2))
 
 
 def test_more_stages_than_layers_are_refused() -> None:
