@@ -559,7 +559,7 @@ def test_more_degrees_than_memory_holds_are_refused() -> None:
         patch("model.training.strategy.MOST_DEGREES", 5),
         pytest.raises(InputError, match="more than 5"),
     ):
-        within_one_domain(load_configuration(Path("gpt-1t")).job, Wish(microbatch=2))
+        strategies(load_configuration(Path("gpt-1t")).job, Wish(microbatch=2))
 
 
 def test_more_stages_than_layers_are_refused() -> None:
