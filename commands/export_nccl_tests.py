@@ -75,6 +75,9 @@ def _name(case: Case) -> str:
 def _row(case: Case) -> dict[str, Any]:
     """Return a result under the names of nccl-tests."""
     size, collective = round(case["bytes"] * case["size_scale"]), Collective(case["collective"])
+    # Elements are counted for one rank's part; a size is a whole number of them.
+    parts = case["gpus"] if collective.has_shards else 1
+    count = size // ELEMENT_BYTES // parts
     timed = {
         "time": case["real_s"] * 1e6,
         "alg_bw": case["algbw_gbyte_per_s"],
@@ -82,11 +85,11 @@ def _row(case: Case) -> dict[str, Any]:
         "nwrong": "N/A",
     }
     return {
-        "size": size,
-        # Elements are counted for one rank's part.
-        "count": size // ELEMENT_BYTES // (case["gpus"] if collective.has_shards else 1),
+        "size": count * ELEMENT_BYTES * parts,
+        "count": count,
         "type": "float",
-        "redop": "sum" if collective.reduces else "none",
+        # sendrecv.cu names the default operation, although it reduces nothing.
+        "redop": "sum" if collective.reduces or collective is Collective.SEND_RECV else "none",
         "root": str(ROOT) if collective.has_root else "-1",
         "out_of_place": timed,
         "in_place": timed,

@@ -88,7 +88,7 @@ def domain_name(domain: int) -> str:
 def components(topology: Topology, component: Component) -> tuple[str, ...]:
     """Return the names of all components of a kind that a job may use.
 
-    Spare GPUs and domains are left out, with their links; spare rail switches are not.
+    Spares are left out, with their links.
     """
     job = {gpu.name for gpu in topology.job_gpus}
     match component:
@@ -99,7 +99,8 @@ def components(topology: Topology, component: Component) -> tuple[str, ...]:
             return tuple(k.name for k in links if k.lower.node in used or kind is LinkKind.UPLINK)
         case Component.RAIL_SWITCH | Component.SPINE_SWITCH:
             kinds = NodeKind(component.value)
-            return tuple(s.name for s in topology.switches if s.kind is kinds)
+            switches = (s.name for s in topology.switches if s.kind is kinds)
+            return tuple(name for name in switches if topology.links_of(name))
         case Component.HB_SWITCH:
             return _hb_switches(topology)
         case Component.GPU:

@@ -234,7 +234,10 @@ class FabricSpec:
         """
         if self.roce.timeout_s is not None:
             return self.roce.timeout_s
-        slowest_bps = min(self.emulated_rates_bps.values())
+        return self.queues_last_s(min(self.emulated_rates_bps.values()))
+
+    def queues_last_s(self, slowest_bps: float) -> float:
+        """Emulated seconds for which full windows of all other GPUs fill a link of this rate."""
         waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
         others = self.domains * self.domain_size - 1
         return max(USUAL_TIMEOUT_S, others * waiting_bytes * 8 / slowest_bps)

@@ -7,6 +7,7 @@ annex A17 (RoCEv2).
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from math import ceil
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, Sizes
 
@@ -82,13 +83,18 @@ class Roce:
     @property
     def mean_packet_bytes(self) -> float:
         """Bytes of a mean packet of a long message, acknowledgements included."""
-        answered = ACKNOWLEDGED_EVERY * self.frame_bytes + ANSWER_BYTES
-        return answered / (ACKNOWLEDGED_EVERY + 1)
+        answered = self.acknowledged_packets * self.frame_bytes + ANSWER_BYTES
+        return answered / (self.acknowledged_packets + 1)
 
     @property
     def acknowledgement_share(self) -> float:
         """Bytes of acknowledgements for each byte of full packets."""
-        return ANSWER_BYTES / (ACKNOWLEDGED_EVERY * self.frame_bytes)
+        return ANSWER_BYTES / (self.acknowledged_packets * self.frame_bytes)
+
+    @property
+    def acknowledged_packets(self) -> float:
+        """The mean packets that an acknowledgement is for: eight, fewer if they fill the window."""
+        return ACKNOWLEDGED_EVERY / ceil(ACKNOWLEDGED_EVERY / self.window)
 
     def parts(self, size_bytes: Sizes) -> list[Sizes]:
         """Return the sizes of the messages of each transfer; 0 where there is none."""

@@ -377,7 +377,8 @@ def _spread(
         if spec.ways == 1:
             spread = paths = walked
         else:
-            more = (_ways(by_pair.directions.hops, spec.ways)[walked] > 1) & mine[:, None]
+            # TCP's one path has all of its ways over the uplinks.
+            more = _ways(by_pair.directions.hops, spec.ways)[walked] > 1
             spread = np.hstack([spread, np.where(more, walked, PADDING)])
     return spread
 

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator
 
 from model.fabric.health import Health
 from model.fabric.topology import Link, LinkKind, Topology
-from model.routing.paths import LiveLinks
+from model.routing.paths import LiveLinks, Routing
 
 
 def drain(topology: Topology, seen: Health) -> Health:
     """Drain the slow links whose traffic is faster on the other links of their tier.
 
-    Of m equal links that share their traffic evenly, the slowest sets the pace. Without one of
-    them, the others carry m/(m-1) of their load; with it, all take nominal/rate times as long.
-    So one slow link is drained below (m-1)/m of its nominal rate; of several, the number drained
-    is the one that maximizes the number of links left times the lowest rate among them.
+    Of m links that share their traffic evenly, the slowest sets the pace. Without one of them, the
+    others carry m/(m-1) of their load; with it, equal ones take nominal/rate times as long. So one
+    slow link of equal ones is drained below (m-1)/m of its nominal rate; of several, the number
+    drained is the one that maximizes the number of links left times the lowest rate among them.
 
     The tier of a NIC link is the NIC links of its GPU; of a GPU that has one, those of its domain,
     of GPUs with both links live, or of its leaf HB switch if the trunk has failed. That of an
@@ -59,24 +59,45 @@ class _Draining:
     def decide(self, tier: Tier) -> None:
         """Drain the best number of a tier's slowest links; if several are equal, the fewest."""
         links = self._tiers[tier]
-        best = max(self._options(tier), key=lambda kept: len(kept) * min(map(self._share, kept)))
-        self.drained |= {link.name for link in links if link not in best}
+        best = max(self._options(tier), key=lambda kept: len(kept) * min(map(self._rate_bps, kept)))
+        drained = {link.name for link in links if link not in best}
+        if not self._topology.spec.nic.links or self._reaches_all(self.drained | drained):
+            self.drained |= drained
 
     def _options(self, tier: Tier) -> Iterator[list[Link]]:
         """Yield candidate link sets: all, then without one more, the slowest that no peer needs."""
         kept = self._tiers[tier]
         needed = [places for places in self._partners(tier) if places & self._places(kept)]
         yield kept
-        for link in sorted(kept, key=lambda link: (self._share(link), link.name)):
+        for link in sorted(kept, key=lambda link: (self._rate_bps(link), link.name)):
             left = [other for other in kept if other is not link]
             may_go = self._share(link) < 1 and not self._is_in_two_tiers(link)
             if may_go and left and all(p & self._places(left) for p in needed):
                 kept = left
                 yield kept
 
+    def _rate_bps(self, link: Link) -> float:
+        return self._slow.get(link.name, link.rate_bps)
+
     def _share(self, link: Link) -> float:
         """The rate of a link as a fraction of its nominal rate."""
-        return self._slow.get(link.name, link.rate_bps) / link.rate_bps
+        return self._rate_bps(link) / link.rate_bps
+
+    def _reaches_all(self, drained: set[str]) -> bool:
+        """Whether each GPU reaches the next one without these links if it does with them.
+
+        The tiers of a custom fabric may be joined by more switches than `_partners` knows.
+        """
+        gpus = self._topology.job_gpus
+        before, after = (
+            [
+                routing.path_if_any(*pair) is not None
+                for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True)
+            ]
+            for broken in (self._broken, self._broken | drained)
+            for routing in [Routing(self._topology, Health(broken))]
+        )
+        return before == after
 
     def _is_in_two_tiers(self, link: Link) -> bool:
         return link.kind is LinkKind.UPLINK and link.upper.node in self._topology.rail_switches

@@ -413,12 +413,12 @@ class Routing:
         return peers or [gpu for gpus in at_switch.values() for gpu in gpus]
 
 
-def require_connected(topology: Topology, health: Health) -> None:
-    """Raise `Unreachable` if a GPU of the job has no path to another one.
+def require_connected(topology: Topology, health: Health, job: Sequence[Gpu] = ()) -> None:
+    """Raise `Unreachable` if a GPU of a job, by default the fabric's, has no path to another one.
 
     Links fail in both directions, so a path from each GPU to the next one is enough.
     """
-    routing, gpus = Routing(topology, health), topology.job_gpus
+    routing, gpus = Routing(topology, health), tuple(job or topology.job_gpus)
     for pair in zip(gpus, (*gpus[1:], gpus[0]), strict=True):
         routing.path(*pair)
 

@@ -214,6 +214,10 @@ def _same_bytes(size: float, full: int, fewer: int) -> float:
 
 def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> Strategy:
     """The degrees that divide all dimensions the most evenly."""
+    for key in ("tensor", "pipeline", "expert"):
+        wish, most = getattr(wanted, key), int(getattr(full, key))
+        if wish is not None and wish > most:
+            raise NoReduction(f"{key} must be at most the configuration's {most}, got {wish}")
     possible = list(_possible(full, domains * domain_size, domain_size, wanted))
     if possible:
         return min(possible, key=lambda one: _unevenness(full, one))

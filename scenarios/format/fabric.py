@@ -1,6 +1,7 @@
 """Check the fabric of a scenario file, and build its specification for one kind of fabric."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from math import ceil, floor, log2
 
@@ -265,7 +266,7 @@ def fabric_spec(
     hb_bps = platform.hb_rate_bps if platform else fabric.hb_rate or 0.0
     nic_bps = platform.nic_rate_bps if platform else fabric.nic_rate or 0.0
     is_default = fabric.datapath is DatapathChoice.AUTO
-    return FabricSpec(
+    spec = FabricSpec(
         kind=kind,
         domains=fabric.domains + fabric.spare_domains,
         domain_size=fabric.domain_size + fabric.spare_gpus,
@@ -288,6 +289,17 @@ def fabric_spec(
         roce=_roce(fabric.roce or RoceKeys(), scale),
         missing=missing_slots(fabric),
     )
+    left_bps = [entry.rate / scale / fabric.nic_ports for entry in file.faults if entry.rate]
+    return _patient(spec, left_bps) if left_bps else spec
+
+
+def _patient(spec: FabricSpec, left_bps: Sequence[float]) -> FabricSpec:
+    """Lengthen the default timeout of queue pairs for links that faults leave slower."""
+    if spec.transport is Transport.TCP or spec.roce.timeout_s is not None:
+        return spec
+    slowest_bps = min(*left_bps, *spec.emulated_rates_bps.values())
+    timeout_s = min(MOST_S, spec.queues_last_s(slowest_bps))
+    return replace(spec, roce=replace(spec.roce, timeout_s=timeout_s))
 
 
 def _roce(keys: RoceKeys, scale: float) -> Roce:

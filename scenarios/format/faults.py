@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from model.fabric.build import build_topology
-from model.fabric.spec import FabricKind, FabricSpec
+from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Topology
 from model.faults import (
     POSSIBLE,
@@ -16,7 +16,7 @@ from model.faults import (
     health_under,
     rates_left,
 )
-from model.job.placement import RecoveryStrategy
+from model.job.placement import RecoveryStrategy, job_placement, placement_after
 from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue, did_you_mean
 from scenarios.format.keys import FaultEntry, Job, ScenarioFile
@@ -58,6 +58,7 @@ def fault_issues(file: ScenarioFile) -> Iterator[Issue]:
         for key, what in _wrong(entry):
             yield Issue(("faults", number, key), what)
     yield from _nobody_reroutes(file.faults)
+    yield from _two_ports_at_once(file)
     yield from _recovery_issues(file)
 
 
@@ -98,6 +99,19 @@ def idle_keys(file: ScenarioFile) -> Iterator[str]:
     given += ["probed_pairs"] * ("probed_pairs" in file.model_fields_set)
     if given:
         yield f"{', '.join(given)}: there are no faults"
+
+
+def _two_ports_at_once(file: ScenarioFile) -> Iterator[Issue]:
+    """Issues of lost uplinks, where packets of one flow may then end on both ports of a NIC."""
+    fabric, roce = file.fabric, file.fabric.roce
+    is_spread = fabric.spine_selection is SpineSelection.SPRAY or (roce and roce.split_data)
+    if fabric.lanes == 1 or not is_spread:
+        return
+    for number, entry in enumerate(file.faults):
+        if entry.what in (Component.UPLINK, Component.SPINE_SWITCH):
+            what = f"cannot be modeled of a {entry.what}: a flow may end on both ports of a NIC"
+            hint = "use nic_ports: 1, or leave out spray and split_data"
+            yield Issue(("faults", number, "what"), what, hint)
 
 
 def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
@@ -143,14 +157,26 @@ def faults_on(file: ScenarioFile, spec: FabricSpec) -> tuple[tuple[Fault, ...], 
                 what = f"{whole[0]} on the {spec.kind} fabric"
                 issues.append(Issue(("faults", number, "rate"), what))
             faults += begun
-    if file.job.strategy in WITHOUT_MOVE:
-        try:
-            require_connected(topology, health_under(topology, faults))
-        except Unreachable as error:
-            what = f"on the {spec.kind} fabric {error}: no execution would complete"
-            hint = "break less, or let the job move to spares"
-            issues.append(Issue(("faults",), what, hint))
+    if not issues:
+        issues += _unreachable(file, topology, faults)
     return tuple(faults), issues
+
+
+def _unreachable(
+    file: ScenarioFile, topology: Topology, faults: Sequence[Fault]
+) -> Iterator[Issue]:
+    """Yield an issue of a job whose GPUs, those that it moves to included, lack a path."""
+    strategy, spec, hint = file.job.strategy, topology.spec, "break less, or elsewhere"
+    try:
+        if strategy in WITHOUT_MOVE:
+            hint = "break less, or let the job move to spares"
+            require_connected(topology, health_under(topology, faults))
+        elif len(faults) == 1:
+            after = placement_after(job_placement(spec), faults[0], strategy, file.job.group_size)
+            require_connected(after.topology, health_under(after.topology, faults), after.gpus)
+    except Unreachable as error:
+        what = f"on the {spec.kind} fabric {error}: no execution would complete"
+        yield Issue(("faults",), what, hint)
 
 
 def rate_problem(topology: Topology, fault: Fault) -> str:
@@ -205,6 +231,10 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     if job.strategy in WITHOUT_MOVE:
         yield from _nobody_instead(file)
     if job.strategy is RecoveryStrategy.REROUTE:
+        return
+    if file.faults and all(entry.what is Component.CONTROLLER for entry in file.faults):
+        what = f"{job.strategy} needs a failure of the fabric: a killed controller stops no job"
+        yield Issue(("job", "strategy"), what)
         return
     for number, entry in enumerate(file.faults):
         if entry.for_ is not None or entry.how is FaultMode.FLAP:

@@ -144,7 +144,7 @@ def _entry_issues(entry: LinkEntry, gpus: Mapping[str, int]) -> Iterator[str]:
         elif GPU.fullmatch(name) and name not in gpus:
             yield f"{name} is none of the {len(gpus)} GPUs, d0g0 to {[*gpus][-1]}"
         elif name in gpus and name in entry.to:
-            yield f"{name} is a GPU, which forwards no other's packets: links lead to switches"
+            yield f"{name} is a GPU: links lead to switches"
         elif TAKEN.fullmatch(name):
             yield f"{name} cannot be a switch: Railbed or Linux has this name for something else"
         elif not NAME.fullmatch(name):

@@ -25,7 +25,7 @@ def test_requests_take_as_long_as_modeled() -> None:
 
     A busy machine only delays: the execution that is nearest to the model counts.
     """
-    steps = RequestLoad("some", Arrivals(8, 8.0, 100, 0.3, 1), 6000, 2, 2, 2).steps()
+    steps = RequestLoad("some", Arrivals(8, 8.0, 100, 0.3, 1), 6000, 2, 2, 2, 2).steps()
     spec = slowed_down(replace(small_spec(FabricKind.RAIL_ONLY), bucket_depth_s=0.001))
     with fabric_up(spec, ProxyKind.PROCESS) as fabric:
         prediction = fabric.predict(steps)

@@ -54,9 +54,8 @@ def tier_of(topology: Topology, health: Health, link: Link) -> list[Link]:
 
 
 def pace(health: Health, links: list[Link]) -> float:
-    """Rate of a tier whose links share evenly: number of links times the slowest link's share."""
-    shares = [health.rates_bps.get(link.name, link.rate_bps) / link.rate_bps for link in links]
-    return len(links) * min(shares)
+    """Rate of a tier whose links share evenly: number of links times the slowest link's rate."""
+    return len(links) * min(health.rates_bps.get(link.name, link.rate_bps) for link in links)
 
 
 def reaches(topology: Topology, health: Health) -> set[tuple[Gpu, Gpu]]:
@@ -157,6 +156,24 @@ def test_a_link_of_two_rail_switches_stays() -> None:
     assert not drain(topology, slowed(topology, shares)).drained
 
 
+def test_a_link_that_is_still_the_fastest_stays() -> None:
+    """Half of the traffic is on a link of 100 Gbit/s anyway."""
+    ends = [(f"d{d}g{g}", f"s{g}", (400 - 300 * g) * 10**9) for d in range(3) for g in range(2)]
+    fabric = wired(spec(FabricKind.RAIL_ONLY, 3, 2), [Wire(*wire) for wire in ends])
+    topology = build_topology(fabric)
+    assert not drain(topology, slowed(topology, {"d0g0--s0": 0.375})).drained
+    assert drain(topology, slowed(topology, {"d0g0--s0": 0.1})).drained == {"d0g0--s0"}
+
+
+def test_the_only_way_through_several_tiers_stays() -> None:
+    """The other uplink leads to a switch that has none."""
+    gpus = [("d0g0", "e0"), ("d1g0", "e0"), ("d2g0", "e1"), ("d3g0", "e1")]
+    ends = [*gpus, ("e0", "a0"), ("e0", "a1"), ("e1", "b0"), ("a0", "c0"), ("b0", "c0")]
+    fabric = wired(spec(FabricKind.RAIL_ONLY, 4, 1), [Wire(*pair, 4 * 10**11) for pair in ends])
+    topology = build_topology(fabric)
+    assert not drain(topology, slowed(topology, {"e0--a0": 0.25})).drained
+
+
 @given(slow_fabrics())
 def test_draining_is_never_worse_than_keeping(case: Case) -> None:
     topology, seen = case
@@ -179,7 +196,9 @@ def test_a_single_slow_link_goes_by_the_two_costs(case: Case, data: st.DataObjec
     assume(name not in seen.failed)
     link = topology.link_by_name[name]
     seen = Health(seen.failed, {name: seen.rates_bps[name]})
-    found, m = drain(topology, seen), len(tier_of(topology, seen, link))
+    tier = tier_of(topology, seen, link)
+    assume(len({other.rate_bps for other in tier}) == 1)
+    found, m = drain(topology, seen), len(tier)
     keeping = link.rate_bps / seen.rates_bps[name]
     if found.drained:
         assert m > 1

@@ -218,6 +218,7 @@ def test_each_generator_has_a_table_but_of_cases_whose_data_was_checked(
         ("all-gather", 500_000),
         ("reduce-scatter", 500_000),
         ("all-to-all", 500_000),
+        ("send-recv", 2_000_000),
     ],
 )
 def test_the_count_of_a_table_is_as_nccl_tests_print_it(

@@ -196,6 +196,30 @@ def test_wrong_names_and_algorithms_are_refused_together(scale: str) -> None:
             "spare_gpus: 2",
             "job.group_size: must divide domain_size, 4, got 3",
         ),
+        (
+            "[{what: controller, how: kill}]",
+            "{strategy: abort-and-restart}",
+            "",
+            "abort-and-restart needs a failure of the fabric: a killed controller stops no job",
+        ),
+        (
+            "[{what: rail-switch, where: [rail4]}]",
+            "{strategy: spare-rail-switch}",
+            "spare_rail_switches: 1",
+            "has no rail-switch 'rail4'",
+        ),
+        (
+            "[{what: gpu, where: [d0g0]}]",
+            "{strategy: remote-gpu}",
+            "nics_per_domain: 1\n  spare_domains: 1",
+            "has no path to d0g1: no execution would complete",
+        ),
+        (
+            "[{what: spine-switch}]",
+            "{}",
+            "kinds: rail-optimized\n  nic_ports: 2\n  transport: roce\n  spine_selection: spray",
+            "cannot be modeled of a spine-switch: a flow may end on both ports of a NIC",
+        ),
     ],
 )
 def test_what_a_recovery_strategy_needs(
@@ -364,3 +388,14 @@ def test_the_library_has_an_experiment_for_every_component_mode_and_strategy() -
     assert {component for kind, component, _ in faults if kind is FabricKind.RAIL_OPTIMIZED} == set(
         Component
     )
+
+
+def test_queue_pairs_wait_for_a_link_that_is_slowed_down(file: Path) -> None:
+    """A full window takes longer there, and would be repeated before it has left."""
+    slow = "[{what: nic-link, how: degrade, rate: 50 Gbit/s}]"
+    (of_fault, *_), (plain, *_) = (
+        loaded(file, faults, extra="transport: roce").fabrics for faults in (slow, "[]")
+    )
+    assert of_fault.retransmission_timeout_s == 8 * plain.retransmission_timeout_s
+    given = "transport: roce\n  roce: {timeout_seconds: 3}"
+    assert loaded(file, slow, extra=given).fabrics[0].retransmission_timeout_s == 3

@@ -50,7 +50,7 @@ def loads(draw: st.DrawFn) -> RequestLoad:
         seed=draw(st.integers(0, 100)),
     )
     domains = draw(st.integers(2, 4))
-    return RequestLoad("some", arrivals, 1e4, tensor, domains, tensor * replicas)
+    return RequestLoad("some", arrivals, 1e4, tensor, tensor, domains, tensor * replicas)
 
 
 @given(loads())
@@ -89,7 +89,7 @@ def test_bytes_and_arrivals_are_the_real_ones_by_their_scales(
 
 def test_a_seed_draws_the_same_load_and_another_one_another() -> None:
     arrivals = Arrivals(30, 10.0, 1000, 0.5, 1)
-    load = RequestLoad("some", arrivals, 1e4, 2, 3, 2)
+    load = RequestLoad("some", arrivals, 1e4, 2, 2, 3, 2)
     assert load.steps().digest == replace(load).steps().digest
     other = replace(load, arrivals=replace(arrivals, seed=2))
     assert load.steps().digest != other.steps().digest
@@ -113,7 +113,7 @@ def predicted(steps: Steps, topology: Topology) -> Prediction:
 
 def load_of_four(rate: float) -> RequestSteps:
     """Return two requests of each of two domains, with shards of 1 MB."""
-    return RequestLoad("some", Arrivals(4, rate, 100, 0.0, 0), 2e4, 2, 2, 2).steps()
+    return RequestLoad("some", Arrivals(4, rate, 100, 0.0, 0), 2e4, 2, 2, 2, 2).steps()
 
 
 def test_a_wrong_load_cannot_be_built() -> None:
@@ -271,3 +271,35 @@ def test_the_load_of_the_library_takes_half_of_the_nics_rate() -> None:
     assert isinstance(steps, RequestSteps)
     found = request_result(steps, topology, (), predicted(steps, topology))
     assert found.offered_load == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "shards"),
+    [
+        ("gpt-146b", 8, 8),
+        ("qwen-3-235b-a22b", 2, 2),
+        ("qwen-3-235b-a22b", 8, 4),
+        ("deepseek-v3", 8, 1),
+    ],
+)
+def test_a_gpu_sends_its_heads_whole(tmp_path: Path, model: str, tensor: int, shards: int) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 2, domain_size: 8, platform: dgx-h100, bandwidth_scale: 20000}\n"
+        f"workloads: [{{inference: {model}, requests: 1, rate: 1, time_dilation: 20000, "
+        f"tensor: {tensor}}}]\n"
+    )
+    task = load(path).cases[0].task
+    assert isinstance(task, RequestLoad)
+    assert task.largest_bytes == pytest.approx(1024 * task.token_bytes / shards)
+    assert task.size_bytes == pytest.approx(tensor * task.largest_bytes)
+
+
+def test_a_replica_has_equally_many_heads_on_each_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 2, domain_size: 10, platform: dgx-h100, bandwidth_scale: 20000}\n"
+        "workloads: [{inference: gpt-18.4b, rate: 1, time_dilation: 20000, tensor: 5}]\n"
+    )
+    with pytest.raises(InputError, match=r"tensor: must divide the 48 heads of gpt-18\.4b, got 5"):
+        load(path)

@@ -127,7 +127,7 @@ def test_every_size_of_a_range_has_its_own_choice(capsys: pytest.CaptureFixture[
         ([CHOSEN % "1 MB", "fabric.nics_per_domain=2"], "needs one NIC for each GPU, got 2 for 4"),
         ([CHOSEN % "1 MB", "fabric.nics_per_domain=8"], "needs one NIC for each GPU, got 8 for 4"),
         ([CHOSEN % "1 MB, communicator: rails"], "nccl needs all GPUs"),
-        ([JOB], "algorithm must be ring or"),
+        ([JOB], "algorithm of a job must be ring or"),
     ],
 )
 def test_what_cannot_be_executed_or_chosen_is_refused(overrides: list[str], said: str) -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Epoch, Health
-from model.fabric.spec import SpineSelection
+from model.fabric.spec import FabricKind, SpineSelection
 from model.fabric.topology import Hop, LinkKind, Topology
 from model.fabric.transport import Transport
 from model.prediction.network import FIRST_LINK, PADDING, Directions, PairPaths, networks
 from model.routing.paths import Routing
-from tests.unit.fabrics import by_roce, fabrics_with_failures, topologies
+from tests.unit.fabrics import by_roce, fabrics_with_failures, spec, topologies
 
 
 @given(
@@ -74,3 +74,21 @@ def test_pairs_of_different_domains_send_by_roce(topology: Topology) -> None:
     (net,) = networks([Epoch(fabric)], gpus, (one, other, np.zeros_like(one), np.zeros_like(one)))
     crosses = [gpus[a].domain != gpus[b].domain for a, b in zip(one, other, strict=True)]
     assert net.by_roce.tolist() == crosses
+
+
+def test_tcp_over_spines_has_one_path_and_all_of_its_ways() -> None:
+    """GPUs of one domain without their HB switch send by TCP, whose packets have one path."""
+    plain = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 2, 2, spines=2))
+    fabric = build_topology(by_roce(plain, 1, SpineSelection.SPRAY).spec)
+    hb = [link.name for link in fabric.links if link.kind is LinkKind.HB]
+    (net,) = networks(
+        [Epoch(fabric, Health(frozenset(hb)))],
+        fabric.gpus,
+        (np.array([0]), np.array([1]), np.zeros(1, int), np.zeros(1, int)),
+    )
+    assert fabric.spec.ways == 2
+    shares = np.broadcast_to(net.share, net.links)
+    found = Counter(number for number in net.paths[0].tolist() if number != PADDING)
+    assert {number: count * shares[number] for number, count in found.items()} == dict.fromkeys(
+        found, 1
+    )

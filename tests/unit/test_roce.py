@@ -477,6 +477,15 @@ def test_packets_that_leave_far_apart_are_not_taken_for_lost(
     assert ends.sender.repeated == 0
 
 
+@pytest.mark.parametrize("window", [1, 2, 4, 8, 16, 32])
+def test_the_model_knows_how_often_packets_are_acknowledged(window: int) -> None:
+    answers, count = iter(range(10**6)), 800
+    ends = pair(lambda: 1, lambda: 1 + 0 * next(answers), selective=False, control=Window(window))
+    ends.sender.post(Message(0, memoryview(bytes(count * 16))))
+    ends.run(lambda: ends.done == [0])
+    assert count / next(answers) == Roce(window=window).acknowledged_packets
+
+
 @given(
     st.integers(1, 60_000),
     st.sampled_from(MTUS),

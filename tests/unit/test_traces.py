@@ -380,6 +380,13 @@ def test_the_content_of_all_chakra_files_is_bounded(pack: Callable[[bytes], byte
             trace_in(files)
 
 
+def test_a_text_takes_a_bounded_part_of_memory() -> None:
+    with patch.object(reading, "MOST_TEXT_BYTES", len(GOAL)):
+        assert trace_in([GOAL.encode()]).ranks == 3
+        with pytest.raises(Malformed, match=f"text must have at most {len(GOAL)} bytes"):
+            trace_in([GOAL.encode() + b" "])
+
+
 def test_too_many_chakra_nodes_are_refused_in_the_file_that_has_them() -> None:
     files = chakra_files(trace_in([GOAL.encode()]))
     with patch.object(nodes, "MOST_NODES", 4), pytest.raises(Malformed) as refused:

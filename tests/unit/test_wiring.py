@@ -128,7 +128,7 @@ def test_a_long_path_of_slow_links_is_within_the_bound_of_an_execution(tmp_path:
         (("to: edge0", "to: d7"), "d7 cannot be a switch"),
         (("to: edge0", "to: hb0"), "hb0 is an HB switch, whose links follow from hb_rate"),
         (('from: "d3g[0-1]"', 'from: "d4g[0-1]"'), "d4g0 is none of the 8 GPUs, d0g0 to d3g1"),
-        (("to: edge0", "to: d1g0"), "d1g0 is a GPU, which forwards no other's packets"),
+        (("to: edge0", "to: d1g0"), "d1g0 is a GPU: links lead to switches"),
         (("to: edge0", "to: my-edge"), "'my-edge' must be a letter and at most 9 more"),
         (('from: "d3g[0-1]"', "from: d3g0"), "d3g1 must have 1 NIC links, got 0"),
         (("to: edge0", "to: [edge0, edge1]"), "d0g0 must have 1 NIC links, got 2"),

@@ -43,6 +43,8 @@ from traffic_gen.traces.formats.nodes import (
 MOST_LINES = 20_000_000
 # Limit of all files of a trace, decompressed, too; one of a million nodes has 30 to 100 MB.
 MOST_BYTES = 2**29
+# Text takes up to four bytes a character, beside those of the file.
+MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
 PIECE_BYTES = 2**20
 Sets = dict[tuple[str, str], dict[int, Path]]
@@ -225,6 +227,8 @@ def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Tra
     for is_one_of, read_all in JSON_FORMATS:
         if is_one_of(contents[0]):
             return read_all(contents, defaults)
+    if len(contents[0]) > MOST_TEXT_BYTES:
+        raise Malformed("", f"text must have at most {MOST_TEXT_BYTES} bytes")
     try:
         text = contents[0].decode()
     except UnicodeDecodeError as error:

@@ -3,7 +3,8 @@
 Every HB domain serves. Its GPUs hold replicas of the model, each on `tensor` neighbouring rails
 (tensor parallelism). A request's prompt is computed by one replica, and its answer by another one,
 which needs the KV cache (prefill and decoding apart: arXiv 2311.18677). Each GPU sends its shard of
-it along its own rail, so the rails carry equally much.
+it along its own rail, so the rails carry equally much: that of its heads of keys and values, which
+several GPUs may share, or a whole latent state.
 """
 
 from collections.abc import Iterator
@@ -46,8 +47,9 @@ class Arrivals:
 class RequestLoad(Task):
     """Requests on the GPUs of a job, which are numbered domain after domain.
 
-    `algorithm` is the name of the model that is served, `token_bytes` the KV cache of a token over
-    all `tensor` GPUs of a replica. `remarks` are on the model's own file.
+    `algorithm` is the name of the model that is served, `token_bytes` the KV cache of a token in
+    `shards` that differ; where the `tensor` GPUs of a replica are more, several have the same.
+    `remarks` are on the model's own file.
     """
 
     key = "inference"
@@ -55,6 +57,7 @@ class RequestLoad(Task):
     arrivals: Arrivals
     token_bytes: float
     tensor: int
+    shards: int
     domains: int
     domain_size: int
     remarks: tuple[str, ...] = ()
@@ -78,12 +81,12 @@ class RequestLoad(Task):
     @property
     def size_bytes(self) -> float:
         """Real bytes of all requests."""
-        return float(self._requests[1].sum())
+        return self.tensor * float(self._requests[1].sum()) / self.shards
 
     @property
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
-        return float(self._requests[1].max()) / self.tensor
+        return float(self._requests[1].max()) / self.shards
 
     @property
     def last_arrival_s(self) -> float:
@@ -94,7 +97,7 @@ class RequestLoad(Task):
         """Build and prove the steps: bytes divided by a scale, times multiplied by a dilation."""
         arrival_s, real_bytes, _ = self._requests
         arrival_ns = np.maximum(1, np.rint(arrival_s * time_dilation * 1e9)).astype(np.int64)
-        shards = np.maximum(1, np.ceil(real_bytes / self.tensor / size_scale)).astype(np.int64)
+        shards = np.maximum(1, np.ceil(real_bytes / self.shards / size_scale)).astype(np.int64)
         transfers = Transfers.of(self._steps(arrival_ns, shards))
         return RequestSteps(
             algorithm=self.algorithm,

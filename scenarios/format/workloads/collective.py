@@ -221,7 +221,9 @@ class CollectiveJob(CollectiveWork, JobPlace):
     @model_validator(mode="after")
     def _has_transfers(self) -> Self:
         if self.is_chosen or self._how.is_modeled:
-            raise ValueError(f"algorithm must be {' or '.join(algorithms_of(self.collective))}")
+            known = " or ".join(algorithms_of(self.collective))
+            what = f"algorithm of a job must be {known}, got {self.algorithm}"
+            raise ValueError(f"{what}: jobs have no closed form")
         return self
 
 

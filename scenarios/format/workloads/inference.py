@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -23,6 +23,9 @@ from scenarios.format.units import (
 )
 from scenarios.format.workloads.work import Excludes, OnFabrics, Work, no_result, whole_grid_needed
 from traffic_gen.workloads.inference import Arrivals, RequestLoad
+
+if TYPE_CHECKING:
+    from model.training.transformer import Transformer
 
 # Requests of a load, how many in a second, tokens of a prompt, and their variation.
 MOST_REQUESTS, MOST_REQUEST_RATE, MOST_TOKENS, MOST_VARIATION = 10_000, 1e9, 10**7, 10.0
@@ -80,6 +83,9 @@ class InferenceWorkload(Work):
         if grid.size % load.tensor:
             what = f"must divide domain_size, {grid.size}, got {load.tensor}"
             yield Issue((*place, "tensor"), what, f"use a divisor of {grid.size}")
+        elif (heads := self._model().heads) % load.tensor:
+            what = f"must divide the {heads} heads of {load.algorithm}, got {load.tensor}"
+            yield Issue((*place, "tensor"), what)
         if (count := self.requests * load.tensor) > MOST_TRANSFERS:
             what = f"must make at most {MOST_TRANSFERS} transfers, got {count}"
             of = f"{self.requests} requests of {load.tensor} GPUs"
@@ -91,20 +97,26 @@ class InferenceWorkload(Work):
             what = f"last request must arrive within a day, got {last_s:.3g} s"
             yield Issue((*place, "rate"), what, "use a higher one, or fewer requests")
 
-    def _load(self, grid: JobGrid) -> RequestLoad:
+    def _model(self) -> "Transformer":
         # The model of training is imported only where there is a request load.
-        from scenarios.format.training import load_configuration, model_remarks
+        from scenarios.format.training import load_configuration
 
-        path, token = Path(self.inference), self.token_size
         # Nobody trains it: a model's own file needs no more.
         untrained = {"batch": 1, "gpus": 1, "platform": "dgx-h100", "sequence": 1}
-        model = load_configuration(path, untrained).transformer
+        return load_configuration(Path(self.inference), untrained).transformer
+
+    def _load(self, grid: JobGrid) -> RequestLoad:
+        from scenarios.format.training import model_remarks
+
+        path, token, model = Path(self.inference), self.token_size, self._model()
+        tensor = self.tensor or grid.size
         arrivals = self.requests, self.rate, self.prompt, self.prompt_variation, self.seed
         return RequestLoad(
             algorithm=configuration_name(path),
             arrivals=Arrivals(*arrivals),
             token_bytes=model.cache_bytes if token is None else size_in_bytes(token),
-            tensor=self.tensor or grid.size,
+            tensor=tensor,
+            shards=1 if model.latent else min(tensor, model.key_value_heads or model.heads),
             domains=grid.domains,
             domain_size=grid.size,
             remarks=tuple(model_remarks(path)),
