@@ -84,7 +84,7 @@ class End:
     def is_right(self) -> bool:
         """Whether the command ended as the documentation says."""
         ended = self.exit_code in DOCUMENTED and "Traceback" not in self.output
-        return ended and (self.exit_code != 2 or bool(re.search(r"railbed: .*\S", self.output)))
+        return ended and (self.exit_code != 2 or bool(re.search(r"railbed:\s+\S", self.output)))
 
 
 def execute(arguments: tuple[str, ...]) -> End:
