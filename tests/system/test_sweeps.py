@@ -139,7 +139,7 @@ def test_an_interrupted_a_failed_and_a_killed_sweep_go_on(started: Started) -> N
     wait_until_begun(2, 1)
     process.send_signal(signal.SIGTERM)
     assert_interrupted(process)
-    assert machine_state().processes <= before
+    wait_until(lambda: machine_state().processes <= before, "its point is gone")
 
     process = started()
     wait_until_begun(2, 2)

@@ -18,15 +18,15 @@ def first_unordered(transfers: Transfers, later: Ints, earlier: Ints) -> Pair | 
     All of `earlier` were delivered to the sender of `later`. Most often the transfer depends on
     the delivery directly, or one before it on the same chain does; other pairs are searched.
     """
-    chains, unordered = None, list[Pair]()
+    deliveries, unordered = None, list[Pair]()
     for begin in range(0, len(later), AT_ONCE):
         after, before = later[begin : begin + AT_ONCE], earlier[begin : begin + AT_ONCE]
         direct = transfers.after.have(after, before)
         after, before = after[~direct], before[~direct]
         if not len(after):
             continue
-        chains = chains or _Deliveries(transfers)
-        known = chains.are_awaited(after, before)
+        deliveries = deliveries or _Deliveries(transfers)
+        known = deliveries.are_awaited(after, before)
         unordered += _searched(transfers, after[~known], before[~known])
     return min(unordered, default=None)
 
