@@ -49,8 +49,9 @@ def test_a_stopped_engine_is_neither_asked_nor_started() -> None:
     """The program names it if it needs one; the answer would be awaited for a minute."""
     asleep = "sleep 60 & pidof() { echo $!; }; docker() { echo asked; }"
     ready = "docker_ready && echo ready; kill -CONT $!"
+    stopped = "until grep -q '^State:.T' /proc/$!/status; do :; done"
     ends = "kill $!; wait"
-    assert said_by(f"{asleep}; kill -STOP $!; {ready}; {ends}") == ["ready"]
+    assert said_by(f"{asleep}; kill -STOP $!; {stopped}; {ready}; {ends}") == ["ready"]
 
 
 def test_installed_docker_does_not_start_by_itself() -> None:
