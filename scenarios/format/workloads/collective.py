@@ -79,7 +79,7 @@ class CollectiveWork(Work):
         default=None,
         le=MOST_SLICES,
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
-        f"{DEFAULT_SLICES}, for `double-binary-tree` and `nvls` {TREE_SLICES}, for `chain` "
+        f"{DEFAULT_SLICES}, for `double-binary-tree`, `nvls`, `nvls-sharp` {TREE_SLICES}, for `chain` "
         f"{MICROBATCHES}; cases that differ in it have it in their names",
     )
 
