@@ -79,8 +79,8 @@ class CollectiveWork(Work):
         default=None,
         le=MOST_SLICES,
         description="pipelined algorithms: into how many slices each chunk is cut; default: "
-        f"{DEFAULT_SLICES}, for `double-binary-tree`, `nvls`, `nvls-sharp` {TREE_SLICES}, for `chain` "
-        f"{MICROBATCHES}; cases that differ in it have it in their names",
+        f"{DEFAULT_SLICES}, for `double-binary-tree`, `nvls`, `nvls-sharp` {TREE_SLICES}, "
+        f"for `chain` {MICROBATCHES}; cases that differ in it have it in their names",
     )
 
     peers: PeersAtOnce | None = Field(
