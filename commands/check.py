@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from commands.options import Overrides, ScenarioPath, load_scenario, require_possible
 from model.fabric.spec import PLATFORMS
+from model.sentences import counted
 from scenarios.planning.plan import notes
 from scenarios.scenario import Scenario
 
@@ -25,8 +26,8 @@ def described(scenario: Scenario) -> Iterator[str]:
         rates = (
             f"HB {spec.emulated_hb_bps / 1e6:g} Mbit/s, NIC {spec.emulated_nic_bps / 1e6:g} Mbit/s"
         )
-        domains = f"{spec.domains} domain{'s' * (spec.domains != 1)}"
-        shape = f"{domains} x {spec.domain_size} GPU{'s' * (spec.domain_size != 1)}{spec.remarks}"
+        gpus = counted(spec.domain_size, "GPU")
+        shape = f"{counted(spec.domains, 'domain')} x {gpus}{spec.remarks}"
         platform = spec.platform if spec.platform in PLATFORMS else "own rates"
         yield f"{spec.kind}: {shape}, {platform}, {rates}"
     for case in scenario.cases:

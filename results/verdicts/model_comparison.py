@@ -12,6 +12,7 @@ from model.fabric.transport import Transport
 from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks_of, overlap
+from model.sentences import counted
 from model.workload.generator import FRAMINGS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
@@ -320,15 +321,11 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
         yield Verdict.PASS, note
     if again := measured.executions.retransmits:
         is_tcp = measured.topology.spec.transport is Transport.TCP
-        what = (
-            f"TCP retransmitted {again} segment"
-            if is_tcp
-            else f"RoCE and TCP retransmitted {again} packet"
-        )
-        yield Verdict.PASS, what + "s" * (again != 1)
+        who, what = ("TCP", "segment") if is_tcp else ("RoCE and TCP", "packet")
+        yield Verdict.PASS, f"{who} retransmitted {counted(again, what)}"
     if measured.dropped_packets:
         kind = Verdict.PASS if measured.topology.spec.nic.queue else Verdict.WARN
-        yield kind, f"queues dropped {measured.dropped_packets} packets"
+        yield kind, f"queues dropped {counted(measured.dropped_packets, 'packet')}"
     yield from _cut_rates(measured)
 
 

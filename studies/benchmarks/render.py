@@ -23,6 +23,7 @@ from linux.files.user_files import write_text
 from linux.machine.processor import model_name, stolen_s
 from linux.processes.lifetime import first_line
 from model.measurement.link_quality import Outcome
+from model.sentences import counted
 from results.render.markdown import table
 from studies.benchmarks import BENCHMARKS, code_of
 from studies.benchmarks.rows import Row
@@ -388,7 +389,7 @@ def _origin(name: str, figure: Figure) -> str:
     if figure.date[:1].isdigit():
         parts.append(figure.date)
     if size != (2, 24) or not machine["kernel"].startswith("6.18"):
-        cores = f"{machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+        cores = counted(machine["cores"], "core")
         parts.append(f"{cores}, {machine['memory_gib']} GiB, {machine['kernel']}")
     if isinstance(machine["steal"], float) and machine["steal"] >= MUCH_STEAL:
         parts.append(f"steal {_cell('steal', machine['steal'])}")

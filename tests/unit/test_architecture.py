@@ -33,8 +33,8 @@ LIBRARY_ROOMS = {
 # Parts of each room (top-level package), bottom to top: a part may import itself and earlier ones.
 PARTS = {
     "linux": "files machine processes network",
-    "model": "arrays errors sweep fabric routing faults workload measurement job prediction "
-    "training",
+    "model": "sentences arrays errors sweep fabric routing faults workload measurement job "
+    "prediction training",
     "testbed": "virtual_machine nodes fabric testbed programs faults instruments host",
     "controller": "journal planner southbound detection rollout reconciler app __main__",
     "traffic_gen": "workloads traces agents probes iperf3 generators",

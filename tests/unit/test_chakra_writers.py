@@ -100,7 +100,7 @@ def test_all_ranks_of_a_group_have_the_same_root() -> None:
     assert scattered(2, 2, 2, 2).operations == (Operation(Collective.SCATTER, 64, (2, 3, 0, 1)),)
     with pytest.raises(Malformed, match="differs from the collective operation of rank 0"):
         scattered(2, 2, 2, 3)
-    told = ("roots of 1 operations, which the files lack: the first ranks of their groups",)
+    told = ("roots of 1 operation, which the files lack: the first ranks",)
     assert read(*everywhere(collective(1, SCATTER, 64))).left_out == told
 
 
@@ -108,7 +108,7 @@ def test_memory_of_the_generator_of_mlcommons_is_told() -> None:
     store = node(1, 3, ON_GPU, attribute("tensor_size", 1024, "uint64"))
     timed = node(2, 2, ON_GPU, attribute("tensor_size", 1024, "uint64"), micros=7)
     trace = read(*everywhere(store, timed))
-    assert trace.left_out == ("4 loads and stores of memory, 4096 bytes, which have no duration",)
+    assert trace.left_out == ("4 memory operations, 4096 bytes, without a duration",)
     assert seconds(trace) == [7e-6] * RANKS
 
 
@@ -195,7 +195,7 @@ def test_the_pytorch_converter_of_mlcommons() -> None:
     assert seconds(trace) == [42e-6] * RANKS
     assert trace.left_out == (
         "8 control dependencies on nodes that the file does not have",
-        "4 communications on the CPU without a type or a peer; they take time",
+        "4 communications on the CPU without a type or a peer, but for their time",
     )
 
 
@@ -373,7 +373,7 @@ def test_a_process_group_of_some_ranks_overrules_dimensions() -> None:
         ]
 
     listed = pytorch_groups(("0", [0, 1]), ("1", [2, 3]))
-    what = "involved_dim of 4 operations, whose process groups have other ranks here"
+    what = "involved_dim of 4 operations, whose groups have other ranks here"
     for given_groups in ((), (listed,)):
         for dims, network, told in (
             ([True, False], FABRIC, ()),
@@ -427,7 +427,7 @@ def test_the_msccl_converter_of_astra_sim(size: tuple[bytes, ...], given: Defaul
     trace = read(*(msccl_rank(rank, *size) for rank in range(RANKS)), given=given)
     assert (trace.total_bytes, trace.operations) == (RANKS * 2 * 256, ())
     assert trace.left_out == (
-        "compute of 4 nodes with no duration, and no num_ops of a GPU",
+        "compute of 4 nodes without a duration and without num_ops of a GPU",
         "attribute 'tb_id' of 16 nodes",
     )
 
@@ -583,7 +583,7 @@ def test_attributes_that_are_not_read_are_told() -> None:
     )
     assert read(*everywhere(*nodes)).left_out[1:] == (
         "durations of 4 communications, which the network decides",
-        "tags of 4 collective operations, which are in the order of their group",
+        "tags of 4 collective operations, in the order of their group",
         "attribute 'chunks' of 4 nodes",
         "attribute 'start_time_micros' of 8 nodes",
         "attribute 'tensor_loc' of 4 nodes",

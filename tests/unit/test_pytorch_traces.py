@@ -110,7 +110,7 @@ def test_what_a_kernel_lacks_its_call_on_the_cpu_has() -> None:
     assert trace.left_out == (LACKS_ORDER, said)
     rootless = recorded(kernel_)
     assert rootless.operations[0].ranks == BOTH
-    assert rootless.left_out[1].startswith("roots of 1 operations, which the files lack")
+    assert rootless.left_out[1].startswith("roots of 1 operation, which the files lack")
 
 
 def test_groups_of_kineto_are_listed_shortened_or_in_steps() -> None:

@@ -264,7 +264,7 @@ def test_what_of_aicb_is_left_out_is_named() -> None:
     assert trace_in([text.encode()]).left_out == (
         "header key 'batch', which is unknown",
         "update times of 3 layers (column 12)",
-        "dependencies of 1 layers (column 2)",
+        "dependencies of 1 layer (column 2)",
         "16 all-reduce operations of tensor-parallel groups of one rank",
         "4 all-reduce operations of no bytes",
     )

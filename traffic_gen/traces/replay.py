@@ -15,6 +15,7 @@ import numpy as np
 
 from model.arrays import Bools, Ints, distinct
 from model.fabric.job_grid import JobGrid
+from model.sentences import counted
 from model.workload.schedule import WorkSteps
 from model.workload.trace import Deliveries, NodeKind, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
@@ -73,7 +74,7 @@ class Replay(Task):
     def origin(self) -> str:
         """The trace: its format and size."""
         trace = self.trace
-        size = f"{trace.ranks} ranks, {len(trace)} nodes, {trace.total_bytes} bytes"
+        size = f"{trace.ranks} ranks, {counted(len(trace), 'node')}, {trace.total_bytes} bytes"
         return f"of a trace: {trace.format}, {size}"
 
     @property
@@ -133,21 +134,21 @@ def _description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
 
     `gpu_of` has the GPU of each rank; GPUs are numbered domain after domain.
     """
-    yield f"ranks: {trace.ranks} on {len(np.unique(gpu_of))} GPUs"
+    yield f"ranks: {trace.ranks} on {counted(len(np.unique(gpu_of)), 'GPU')}"
     groups = Counter(
         (len(group), _place(gpu_of[list(group)], grid, len(group) == trace.ranks))
         for group in {frozenset(one.ranks) for one in trace.operations}
     )
     if groups:
-        counted = (
+        listed = (
             f"{count} of {size} ranks ({place})" for (size, place), count in sorted(groups.items())
         )
-        yield f"groups: {', '.join(counted)}"
+        yield f"groups: {', '.join(listed)}"
     sizes = defaultdict[str, list[int]](list)
     for operation in trace.operations:
         sizes[operation.collective].append(operation.size_bytes)
     for collective, of_each in sorted(sizes.items()):
-        yield f"{collective}: {len(of_each)} operations, {sum(of_each)} bytes"
+        yield f"{collective}: {counted(len(of_each), 'operation')}, {sum(of_each)} bytes"
     sends = np.flatnonzero(trace.kind == NodeKind.SEND)
     if len(sends):
         within = int((gpu_of[trace.rank[sends]] == gpu_of[trace.peer[sends]]).sum())
@@ -156,7 +157,7 @@ def _description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
     if computes := int((trace.seconds > 0).sum()):
         most_s = np.bincount(trace.rank, weights=trace.seconds).max()
         modeled = f"; {trace.modeled} by FLOPs and a roofline" if trace.modeled else ""
-        yield f"compute: {computes} nodes, up to {most_s:.4g} s a rank{modeled}"
+        yield f"compute: {counted(computes, 'node')}, up to {most_s:.4g} s a rank{modeled}"
     yield from (f"not replayed: {what}" for what in trace.left_out)
 
 

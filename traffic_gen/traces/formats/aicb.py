@@ -9,6 +9,7 @@ time of an update. `aicb_iteration` says in which order the passes are executed.
 import re
 from collections.abc import Iterator
 
+from model.sentences import counted
 from model.workload.trace import Trace
 from model.workload.transfers.collective import Collective
 from traffic_gen.traces.formats.aicb_iteration import Iteration, Layer, LayerPass, Strategy
@@ -60,9 +61,9 @@ def read_aicb(text: str, defaults: Defaults) -> Trace:
     if unnamed := sum(p.size_bytes for one in layers for p in one.passes if p.collective is None):
         left_out.append(f"{unnamed} bytes of passes without an operation (NONE)")
     if updates := sum(layer.has_update for layer in layers):
-        left_out.append(f"update times of {updates} layers (column {COLUMNS})")
+        left_out.append(f"update times of {counted(updates, 'layer')} (column {COLUMNS})")
     if depend := sum(layer.depends for layer in layers):
-        left_out.append(f"dependencies of {depend} layers (column 2)")
+        left_out.append(f"dependencies of {counted(depend, 'layer')} (column 2)")
     iteration = Iteration(Nodes(strategy.ranks, left_out=left_out), strategy)
     iteration.emit_all(layers)
     return iteration.nodes.trace("AICB")

@@ -19,6 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from model.sentences import counted
 from model.training.steps import Pass, stage_order
 from model.workload.trace import NodeKind
 from model.workload.transfers.collective import Collective
@@ -121,7 +122,7 @@ class Iteration:
     beside: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     # The last message of each rank to each other one: they go one after the other.
     sent: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
-    silent: Counter[str] = field(default_factory=Counter)
+    silent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def emit_all(self, layers: Layers) -> None:
         """Add all nodes; say which operations send nothing."""
@@ -131,7 +132,7 @@ class Iteration:
             self._one_stage(layers)
         else:
             self._pipeline(layers)
-        self.nodes.left_out += [f"{count} {what}" for what, count in self.silent.items()]
+        self.nodes.left_out += [counted(count, *what) for what, count in self.silent.items()]
 
     def _one_stage(self, layers: Layers) -> None:
         """Go through all layers forward and backward; between checkpoints, forward again."""
@@ -227,7 +228,7 @@ class Iteration:
         kind, groups = self.strategy.groups(asked.suffix, number, stage)
         if not asked.size_bytes or len(groups[0]) == 1:
             why = "of no bytes" if not asked.size_bytes else f"of {kind} of one rank"
-            self.silent[f"{collective.value} operations {why}"] += len(groups)
+            self.silent[f"{collective.value} operation", why] += len(groups)
             return
         holds_up = self.strategy.is_micro or number != WEIGHT_GRADIENT
         for group in groups:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.arrays import Bools, Floats, Ints
+from model.sentences import counted
 from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
@@ -210,22 +211,26 @@ class Assembly:
         beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
         timed = (self.kind != NodeKind.COMPUTE) & (columns.microseconds > 0)
         tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
-        counts: dict[str, Bools | int] = {
-            "{} communications on the CPU without a type or a peer; they take time": self.launches,
-            f"{{}} loads and stores of memory, {moved} bytes, which have no duration": memory,
-            "compute of {} nodes with no duration, and no num_ops of a GPU": untimed,
-            "priorities of {} communications": (self.sends | collectives) & ranked,
-            "roots of {} operations, which the files lack: the first ranks of their groups": roots,
-            "involved_dim of {} operations beyond the network's two dimensions": sum(beyond),
-            "involved_dim of {} operations, whose process groups have other ranks here": overruled,
-            "durations of {} communications, which the network decides": timed,
-            "tags of {} collective operations, which are in the order of their group": tagged,
-        }
-        for what, nodes in counts.items():
+        counts: Sequence[tuple[str, str, Bools | int]] = (
+            (
+                "{} on the CPU without a type or a peer, but for their time",
+                "communication",
+                self.launches,
+            ),
+            (f"{{}}, {moved} bytes, without a duration", "memory operation", memory),
+            ("compute of {} without a duration and without num_ops of a GPU", "node", untimed),
+            ("priorities of {}", "communication", (self.sends | collectives) & ranked),
+            ("roots of {}, which the files lack: the first ranks", "operation", roots),
+            ("involved_dim of {} beyond the network's two dimensions", "operation", sum(beyond)),
+            ("involved_dim of {}, whose groups have other ranks here", "operation", overruled),
+            ("durations of {}, which the network decides", "communication", timed),
+            ("tags of {}, in the order of their group", "collective operation", tagged),
+        )
+        for what, noun, nodes in counts:
             if count := int(np.sum(nodes)):
-                yield what.format(count)
+                yield what.format(counted(count, noun))
         for name, count in sorted(columns.unread.items()):
-            yield f"attribute {name[:40]!r} of {count} nodes"
+            yield f"attribute {name[:40]!r} of {counted(count, 'node')}"
 
     def _after(self) -> tuple[Rows, Rows, int]:
         """Turn ids into numbers of nodes, each within its rank's file.
