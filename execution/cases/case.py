@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from execution.cases.emulation import Experiment, executions, seeding
@@ -43,7 +44,7 @@ def are_enough(repeats: Repeats, counted_s: Sequence[float]) -> bool:
     if not repeats.least <= len(counted_s) < repeats.most:
         return len(counted_s) >= repeats.most
     interval = median_interval(counted_s)
-    return interval is not None and interval.half_width <= repeats.precision
+    return interval is not None and interval.away(median(counted_s)) <= repeats.precision
 
 
 @dataclass

@@ -145,7 +145,9 @@ def run_several(
                 listener.step(f"{name}: {outcome.how}")
                 results[name] = outcome.cause
                 if outcome.run is not None:
-                    run = copy_into_store(outcome.run, store, outcome.run.name)
+                    run = store.resolve() / outcome.run.name
+                    with copy_into_store(outcome.run, run):
+                        pass
                     results[name] = outcome.cause or _placed(run)
     return results
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from execution.virtual_clock.machines import guest_mib
+from linux.files.user_files import complete_folder, remove_folder, work_folder
 from linux.files.user_files import digest_of as digest_of_files
-from linux.files.user_files import work_folder
 from model.errors import RailbedError
 from model.sweep import VIRTUAL
 from results.store.records import read_json, write_json, write_record
@@ -112,8 +112,8 @@ def add_result(key: str, computed: KnownResult) -> None:
     results = results_folder()
     with locked_folder(results):
         known = results / key
-        shutil.rmtree(known, ignore_errors=True)
-        shutil.copytree(computed.folder, known)
+        with complete_folder(known) as folder:
+            shutil.copytree(computed.folder, folder, dirs_exist_ok=True)
         hand_over(known)
         _drop_oldest(results, known)
 
@@ -126,7 +126,7 @@ def _drop_oldest(results: Path, newest: Path) -> None:
         if left <= MOST_BYTES or place == newest:
             return
         left -= size
-        shutil.rmtree(place)
+        remove_folder(place)
 
 
 def stored(
@@ -136,15 +136,16 @@ def stored(
 
     The digest of its records is that of the files that the machine wrote.
     """
-    folder = copied(run, store, scenario)
-    result = read_json(folder / "result.json")
-    result |= {
-        "run_id": folder.name,
-        "folder": str(folder),
-        "clock": {**clock, "records": records_digest(run)},
-    }
-    write_json(folder / "result.json", result)
-    seal(folder)
+    target = _target(run, store)
+    with _copy(run, target, scenario) as folder:
+        result = read_json(folder / "result.json")
+        result |= {
+            "run_id": target.name,
+            "folder": str(target),
+            "clock": {**clock, "records": records_digest(run)},
+        }
+        write_json(folder / "result.json", result)
+        seal(folder)
     return result
 
 
@@ -153,10 +154,21 @@ def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
 
     The copy gets the text of its `scenario` on this machine: files have other paths inside.
     """
-    folder = copy_into_store(run, store, new_run_id(scenario_of(run.name) or run.name))
-    if scenario is not None:
-        write_record(folder / "scenario.yaml", scenario)
-    return folder
+    target = _target(run, store)
+    with _copy(run, target, scenario):
+        return target
+
+
+def _target(run: Path, store: Path) -> Path:
+    return store.resolve() / new_run_id(scenario_of(run.name) or run.name)
+
+
+@contextmanager
+def _copy(run: Path, target: Path, scenario: str | None) -> Iterator[Path]:
+    with copy_into_store(run, target) as folder:
+        if scenario is not None:
+            write_record(folder / "scenario.yaml", scenario)
+        yield folder
 
 
 def records_digest(run: Path) -> str:

@@ -202,6 +202,27 @@ def work_folder(parent: Path | None = None) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def complete_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder, which gets its name when it is filled and on the disk.
+
+    It replaces a folder of that name. Whoever is killed before leaves none that is incomplete.
+    """
+    with work_folder(target.parent) as unfinished:
+        yield unfinished
+        sync(unfinished)
+        if target.exists():
+            remove_folder(target)
+        unfinished.rename(target)
+        _sync(target.parent, os.O_DIRECTORY)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, which is whole until it has lost its name."""
+    with work_folder(folder.parent) as removed:
+        folder.rename(removed / folder.name)
+
+
 def _locked_folder(above: Path) -> tuple[Path, int]:
     """Make a work folder and lock it; another one if a cleanup removes it before it is locked."""
     while True:

@@ -1,8 +1,9 @@
 """Run locks: everything that a run creates carries its id, and only that is ever removed.
 
 Each run has a folder under /run/railbed, locked (flock(2)) as long as the run lives. The lock ends
-with the process, however it ends, so a folder that can be locked belongs to a dead run. A folder
-appears and is locked under the guard, the lock of /run/railbed itself: no one else sees it between.
+with the process, however it ends, so a folder that can be locked belongs to a dead run. Folders
+appear with their locks, and go, under the guard, the lock of /run/railbed itself: no one else sees
+one between, and an id can be used again.
 """
 
 import fcntl
@@ -48,8 +49,9 @@ def run_lock(run_id: str) -> Iterator[RunLock]:
     try:
         yield lock
     finally:
-        shutil.rmtree(lock.folder, ignore_errors=True)
-        os.close(descriptor)
+        with _guarded():
+            shutil.rmtree(lock.folder, ignore_errors=True)
+            os.close(descriptor)
 
 
 @contextmanager
@@ -75,11 +77,11 @@ def remove_dead() -> int:
     """Remove all of /run/railbed except the folders of live runs; return the number of removals."""
     with _guarded():
         dead = [entry for entry in RUNS.iterdir() if not _is_alive(entry)]
-    for entry in dead:
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)  # of a link, only the link
+        for entry in dead:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)  # of a link, only the link
     return len(dead)
 
 

@@ -228,7 +228,7 @@ class LinkCalibration:
         if self.undisturbed_s < ENOUGH_UNDISTURBED * self.train.seconds:
             return Outcome.INCONCLUSIVE
         if not self.deviations:
-            return Outcome.RIGHT
+            return Outcome.INCONCLUSIVE if self.gap_error_p95 is None else Outcome.RIGHT
         if not self.can_be_filled:
             return Outcome.INCONCLUSIVE
         # Between pauses, the rate depends on the link only; arrival times on the machine, too.

@@ -24,8 +24,9 @@ from results.verdicts.verdict import Thresholds, Verdict
 
 
 def _median_within(case: Case) -> str:
-    interval = case["measured_s"]["interval"]
-    return "-" if interval is None else f"{Interval(**interval).half_width:.2%}"
+    times = case["measured_s"]
+    interval = times["interval"]
+    return "-" if interval is None else f"{Interval(**interval).away(times['median']):.2%}"
 
 
 def _longest_pause(case: Case) -> str:

@@ -30,7 +30,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linux.files.user_files import (
+    WORK_PREFIX,
     cleared,
+    complete_folder,
     give,
     is_locked,
     make_folder,
@@ -222,20 +224,22 @@ def require_writable(store: Path) -> None:
             pass
 
 
-def copy_into_store(run: Path, store: Path, run_id: str) -> Path:
-    """Copy a folder of a run into a store, as its latest run; return the copy.
+@contextmanager
+def copy_into_store(run: Path, target: Path) -> Iterator[Path]:
+    """Yield a copy of a run's folder, which becomes the latest run of the store `target` is in.
 
     Raises `InputError` if it cannot be written.
     """
-    target, number = store.resolve() / run_id, next_number(store.resolve())
-    with storing("runs", store):
+    number = next_number(target.parent)
+    with storing("runs", target.parent):
         make_folder(target.parent)
-        shutil.copytree(run, target)
-        state = target / "state.json"
-        if state.is_file():
-            write_json(state, {**read_json(state), "number": number})
-        give(target)
-    return target
+        with complete_folder(target) as copy:
+            shutil.copytree(run, copy, dirs_exist_ok=True)
+            state = copy / "state.json"
+            if state.is_file():
+                write_json(state, {**read_json(state), "number": number})
+            yield copy
+            give(copy)
 
 
 def folder_name(case: str) -> str:
@@ -258,7 +262,8 @@ def stored_runs(store: Path) -> list[Path]:
 
 def _is_run(place: Path) -> bool:
     """Whether this is the folder of a run, even if all its records are lost."""
-    return (place / "state.json").exists() or bool(RUN_ID.fullmatch(place.name) and place.is_dir())
+    is_known = (place / "state.json").exists() and not place.name.startswith(WORK_PREFIX)
+    return is_known or bool(RUN_ID.fullmatch(place.name) and place.is_dir())
 
 
 def number_of(run: Path) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import isclose
 
 import numpy as np
 
@@ -194,7 +195,7 @@ def compare(
     of_times = list(_failures(measured, prediction))
     if measured.times_count and complete_s:
         of_times += ratio_reasons(times.median, prediction.completion_s, limits)
-    of_times += _of_jobs(parts.jobs, limits)
+        of_times += _of_jobs(parts.jobs, times.median, limits)
     work = _work(measured, size_scale)
     algbw, busbw = _bandwidths(schedule, work, times.median) if complete_s else (None, None)
     fidelity = _fidelity(measured)
@@ -374,10 +375,11 @@ def ratio_reasons(measured_s: float, modeled_s: float, limits: Thresholds) -> It
         yield verdict, f"{away:.1%} away from the model, more than {limit:.1%}"
 
 
-def _of_jobs(jobs: Sequence[JobTime], limits: Thresholds) -> Iterator[Reason]:
-    """Judge the time of each job as that of a case; the case itself has the time of the last."""
-    last_s = max((job.modeled_s for job in jobs), default=0.0)
+def _of_jobs(jobs: Sequence[JobTime], last_s: float, limits: Thresholds) -> Iterator[Reason]:
+    """Judge the time of each job as that of a case; the case itself ends with the last one."""
+    modeled_last_s = max((job.modeled_s for job in jobs), default=0.0)
     for job in jobs:
-        if job.modeled_s < last_s:
-            for verdict, reason in ratio_reasons(job.measured_s.median, job.modeled_s, limits):
+        measured_s = job.measured_s.median
+        if not (isclose(measured_s, last_s) and isclose(job.modeled_s, modeled_last_s)):
+            for verdict, reason in ratio_reasons(measured_s, job.modeled_s, limits):
                 yield verdict, f"job {job.job}: {reason}"

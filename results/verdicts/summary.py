@@ -14,10 +14,9 @@ class Interval:
     high: float
     confidence: float
 
-    @property
-    def half_width(self) -> float:
-        """Half the width, relative to the midpoint."""
-        return (self.high - self.low) / (self.high + self.low)
+    def away(self, middle: float) -> float:
+        """The distance of the farther end from the median of the values, relative to it."""
+        return max(self.high - middle, middle - self.low) / middle
 
 
 @dataclass(frozen=True)

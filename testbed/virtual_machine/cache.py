@@ -9,10 +9,11 @@ from fcntl import LOCK_SH, flock
 from pathlib import Path
 
 from linux.files.user_files import (
+    complete_folder,
     give,
     is_in_work,
     make_folder,
-    sync,
+    remove_folder,
     take_lock,
     unfollowed,
     work_folder,
@@ -101,17 +102,14 @@ def cached_part(part: str, version: str, make: Callable[[Path], None]) -> Path:
     target = cache / f"{part}-{version}"
     with locked_folder(cache):
         if not target.exists():
-            with work_folder(cache) as unfinished:
+            with complete_folder(target) as unfinished:
                 make(unfinished)
-                sync(unfinished)
-                unfinished.rename(target)
-                unfinished.mkdir()
         os.utime(target)  # used last
         _hold(target)
         hand_over(target)  # with its lock
         for earlier in by_last_use(cache.glob(f"{part}-*"))[:-VERSIONS]:
             if not is_held(earlier / LOCK):
-                shutil.rmtree(earlier)
+                remove_folder(earlier)
     return target
 
 

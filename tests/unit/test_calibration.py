@@ -126,6 +126,15 @@ def test_a_token_bucket_with_a_timer_is_within_tolerance(rate_bps: int, random: 
     assert found.latency_s == LATENCIES_S[1], "the median: one probe that was late does not count"
 
 
+def test_a_link_whose_gaps_were_all_disturbed_is_not_known_to_be_right() -> None:
+    spans = [(at, at + 6_000_000) for at in range(0, SECOND_NS, 16_000_000)]
+    pauses = replace(NO_PAUSES, pauses=tuple(Pause(*span, 0) for span in spans))
+    rate_bps, depth_s = 20_000_000, 0.01
+    found = of_arrivals(rate_bps, paused(rate_bps, rate_bps, pauses, depth_s), pauses, depth_s)
+    assert (found.gap_error_p95, found.deviations) == (None, ())
+    assert found.outcome is Outcome.INCONCLUSIVE
+
+
 @given(RATES)
 def test_the_rate_of_an_exact_bucket_is_exact(rate_bps: int) -> None:
     found = measured(rate_bps, rate_bps)

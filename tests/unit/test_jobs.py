@@ -325,6 +325,19 @@ def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseRe
     return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
 
+@pytest.mark.parametrize("early", ["top", "bottom"])
+def test_a_job_that_ends_early_is_judged_though_the_case_ends_on_time(early: str) -> None:
+    scenario = load(LIBRARY / "roce-two-jobs.yaml")
+    (case,) = (
+        one for one in scenario.cases if "top+bottom" in one.name and "rail-only" in one.name
+    )
+    slower = {"top": 1.0, "bottom": 1.0}
+    assert measured(case, scenario, slower).verdict is Verdict.PASS
+    found = measured(case, scenario, slower | {early: 0.6})
+    assert found.verdict is Verdict.FAIL
+    assert found.reasons == (f"job {early}: 40.0% away from the model, more than 5.0%",)
+
+
 def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None:
     """The shorter job is judged, too, though the case ends with the longer one."""
     scenario = loaded(file, TOP, BOTTOM)

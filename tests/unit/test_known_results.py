@@ -20,6 +20,7 @@ from execution.virtual_clock.command import (
 )
 from execution.virtual_clock.machines import available_mib, fitting, machine_mib
 from linux.files.user_files import work_folder
+from results.store.runs import stored_runs
 from testbed.virtual_machine import cache
 
 
@@ -72,6 +73,42 @@ def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> 
     assert first is not None
     assert second is not None
     assert (first.output, second.output) == ("first", "second")
+
+
+def test_a_result_that_is_not_copied_to_its_end_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed removes nothing: neither is its unfinished folder a result."""
+    one = computed(tmp_path / "one", "first")
+    add_result("abc", one)
+    monkeypatch.setattr("linux.files.user_files.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("linux.files.user_files.sync", broken)
+    for key in ("abc", "new"):
+        with pytest.raises(ZeroDivisionError):
+            add_result(key, computed(tmp_path / key, "second"))
+    monkeypatch.undo()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    found = known("abc", tmp_path)
+    assert found is not None
+    assert found.output == "first"
+    assert known("new", tmp_path) is None
+
+
+def test_a_run_that_is_not_copied_to_its_end_is_not_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = computed(tmp_path / "new").runs
+    (run / "state.json").write_text('{"state": "complete", "number": 1}')
+    monkeypatch.setattr("linux.files.user_files.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("linux.files.user_files.sync", broken)
+    with pytest.raises(ZeroDivisionError):
+        stored(run, tmp_path / "store", {})
+    assert list((tmp_path / "store").iterdir())
+    assert stored_runs(tmp_path / "store") == []
+
+
+def broken(_: Path) -> None:
+    raise ZeroDivisionError
 
 
 def test_results_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

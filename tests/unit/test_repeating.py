@@ -130,6 +130,7 @@ def test_auto_goes_on_until_the_median_is_known_or_a_limit_is_reached() -> None:
     assert not are_enough(AUTO, wide[:29])
     assert are_enough(AUTO, wide[:30])
     assert are_enough(AUTO, [0.9, *[1.0] * 7, 1.2])
+    assert not are_enough(AUTO, [*[1.0] * 4, *[1.01] * 2]), "the median is an end of its interval"
 
 
 @given(st.lists(times, max_size=12), st.integers(1, 10))

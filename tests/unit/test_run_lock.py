@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -45,6 +46,31 @@ def test_a_run_that_is_just_beginning_is_not_taken_for_a_dead_one(
     with locks.run_lock("one"):
         looking.join()
     assert looked == [frozenset({"one"})]
+
+
+def test_an_id_that_is_used_again_is_not_taken_for_the_dead_one_before(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever removes what is dead holds the guard until it is gone."""
+    (runs / "one").mkdir()
+    used: list[bool] = []
+    again = threading.Thread(target=lambda: used.append(holds("one")))
+    real = shutil.rmtree
+
+    def rmtree(place: Path, *, ignore_errors: bool) -> None:
+        if not again.ident:
+            again.start()
+        real(place, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(locks.shutil, "rmtree", rmtree)
+    assert locks.remove_dead() == 1
+    again.join()
+    assert used == [True]
+
+
+def holds(run_id: str) -> bool:
+    with locks.run_lock(run_id) as lock:
+        return (lock.folder / "lock").exists()
 
 
 def test_whatever_nobody_has_locked_is_removed_and_nothing_behind_a_link(runs: Path) -> None:

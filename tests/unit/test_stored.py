@@ -236,7 +236,9 @@ def test_the_latest_run_is_the_last_even_if_the_clock_is_set_back(tmp_path: Path
     assert find_run(tmp_path, "latest") == before
     point = complete(tmp_path / "sweeps" / "night" / "001", "20240101-000000-c-0000")
     assert find_run(tmp_path, "latest") == point
-    computed = copy_into_store(before, tmp_path, "20230101-000000-d-0000")
+    computed = tmp_path / "20230101-000000-d-0000"
+    with copy_into_store(before, computed):
+        assert find_run(tmp_path, "latest") == point
     assert find_run(tmp_path, "latest") == computed
 
 
