@@ -384,8 +384,8 @@ class Planner:
             for node, came_from, _ in routing.walk(source, destination):
                 gpu = self.topology.gpu_by_name.get(node)
                 if gpu is None:
-                    rule = self._detour_rule(routing, node, came_from, destination)
-                    rules[node].append(frozenset({rule}))
+                    for switch, rule in self._detour_rules(routing, node, came_from, destination):
+                        rules[switch].append(frozenset({rule}))
                 elif not routing.live.share_crossbar(gpu, destination):
                     egress = routing.egress(gpu, destination)
                     chosen = self._selection.egress_gpu(gpu, destination, egress)
@@ -402,12 +402,18 @@ class Planner:
                 if not routing.live.share_crossbar(source, destination):
                     yield source, destination
 
-    def _detour_rule(self, routing: Routing, switch: str, came_from: str, destination: Gpu) -> Rule:
+    def _detour_rules(
+        self, routing: Routing, switch: str, came_from: str, destination: Gpu
+    ) -> Iterator[tuple[str, Rule]]:
+        """Yield the rule of a switch, and those of the switches to which its group fails over."""
         ports = routing.ports(switch, destination)
         origins = self._origins(switch, destination, ports)
         origin = next((link for link in origins if link.lower.node == came_from), None)
         next_hops = self._next_hops(switch, destination, ports, origin)
-        return self._action(next_hops, origin).rule(IPv4Network(addressing.hb_address(destination)))
+        address = IPv4Network(addressing.hb_address(destination))
+        yield switch, self._action(next_hops, origin).rule(address)
+        for (hop,) in next_hops[1:]:
+            yield from self._detour_rules(routing, hop.receiver, switch, destination)
 
 
 def _dealt(ports: Ports, domains: int) -> Iterator[int]:

@@ -172,13 +172,15 @@ class Reconciler:
 
         A switch without rules drops all packets.
         """
-        health = self.fabric.health(now_s)
         known = {name for name, switch in self._switches.items() if not switch.unreported}
         absent = self._names - known
         links = self.fabric.topology.link_by_name
         # An optical switch may have moved a link, which has another name then.
-        back = (self._health.failed - health.failed) & links.keys()
-        waiting = {n for n in back if {links[n].lower.node, links[n].upper.node} & absent}
+        unused = self._health.failed & links.keys()
+        waiting = frozenset(
+            n for n in unused if {links[n].lower.node, links[n].upper.node} & absent
+        )
+        health = self.fabric.health(now_s, waiting - self._health.drained)
         return replace(health, failed=health.failed | waiting)
 
     def _is_incomplete(self) -> bool:
@@ -212,7 +214,7 @@ class Reconciler:
         installed = {name: switch.rules for name, switch in switches.items()}
         wanted = {name: state.rules[name] for name in switches}
         self._journal_sent(switches, wanted)
-        at_once = worse or not self._begun
+        at_once = worse if self._begun else not _forward(installed, topology, health)
         if at_once:
             rounds = immediate(installed, wanted)
         else:
@@ -312,3 +314,15 @@ class Reconciler:
             self._complete = True
             self._before_ready()
             self._journal.write("ready", generation=self.generation)
+
+
+def _forward(installed: Rules, topology: Topology, health: Health) -> bool:
+    """Whether switches have rules, and all of them lead to links that work."""
+    broken = {
+        (end.node, end.number)
+        for link in topology.links
+        if link.name in health.failed
+        for end in (link.lower, link.upper)
+    }
+    used = {(name, rule.port) for name, rules in installed.items() for rule in rules}
+    return bool(used) and not used & broken

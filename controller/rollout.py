@@ -16,7 +16,7 @@ from itertools import chain
 from controller.planner import Route, Rule
 from model.fabric import addressing
 from model.fabric.topology import Gpu
-from model.routing.paths import GPU_TRANSIT, UNREACHABLE, LiveLinks
+from model.routing.paths import GPU_TRANSIT, LAST_RESORT, UNREACHABLE, LiveLinks
 
 Rules = Mapping[str, frozenset[Rule]]
 ByDestination = Mapping[IPv4Network, frozenset[Rule]]
@@ -59,7 +59,10 @@ class RuleChange:
         gpu = addressing.gpu_at(address)
         if (gpu.domain, gpu.rail) not in self.live.topology.gpu_at:
             return UNREACHABLE  # a rule for a whole lane covers the addresses of missing GPUs, too
-        return self.live.distances_to(gpu).get(self.switch, UNREACHABLE)
+        distance = self.live.distances_to(gpu).get(self.switch, UNREACHABLE)
+        # The cost of uplinks under PXN: each is a link.
+        uplinks, others = divmod(distance, LAST_RESORT)
+        return distance if distance == UNREACHABLE else uplinks + others
 
     def until(self, number: int) -> frozenset[Rule]:
         """The rule set after round `number`: hosts up to it have their new rules, the rest the old.

@@ -115,6 +115,8 @@ class ObservedFabric:
             gpu = self.topology.gpu_by_name[link.lower.node]
             self._cross_connects = exchanged(self._cross_connects, gpu, ocs_port_at(rail, number))
             self.topology = build_topology(self.topology.spec, self._cross_connects)
+            # The switch before, which sent probes over the link, sends no more.
+            self._states[link.upper.interface].misses.pop(link.upper.node, None)
 
     def interface(self, interface: str, up: bool, now_s: float) -> list[Facts]:
         """Record the state of an interface of any switch, as the kernel reports it."""
@@ -185,10 +187,13 @@ class ObservedFabric:
             how = "probes" if self._states[interface].has_gray_failure() else "carrier"
             yield {"link": self.topology.link_by_interface[interface].name, state: how}
 
-    def health(self, now_s: float) -> Health:
-        """The fabric's health, with links drained that are too slow to be worth using."""
+    def health(self, now_s: float, waiting: frozenset[str] = frozenset()) -> Health:
+        """The fabric's health, with links drained that are too slow to be worth using.
+
+        Links that are `waiting` work, and count as failed.
+        """
         links = self.topology.link_by_interface
-        failed = frozenset(links[key].name for key in self._unusable(now_s))
+        failed = frozenset(links[key].name for key in self._unusable(now_s)) | waiting
         asked = {links[key].name for key in self._drained} - failed
         health = drain(self.topology, Health(failed | asked, self._slow_bps()))
         return replace(health, drained=health.drained | asked)

@@ -112,8 +112,12 @@ def has_carrier(datapath: Any, port: Any) -> bool:
 
 
 def installed_groups(datapath: Any, entries: list[Any]) -> frozenset[Group]:
-    """Groups in a reply; groups other than fast-failover groups of ports get no buckets."""
-    return frozenset(Group(entry.group_id, _buckets(datapath, entry)) for entry in entries)
+    """Groups in a reply whose numbers encode two ports, as those of ours do.
+
+    Groups other than fast-failover groups of ports get no buckets.
+    """
+    ours = (entry for entry in entries if all(divmod(entry.group_id, 1 << BACKUP_BITS)))
+    return frozenset(Group(entry.group_id, _buckets(datapath, entry)) for entry in ours)
 
 
 def _buckets(datapath: Any, entry: Any) -> tuple[int, ...]:

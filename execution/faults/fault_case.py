@@ -22,7 +22,7 @@ from model.errors import EmulationError
 from model.fabric.health import HEALTHY, Epoch, Health
 from model.fabric.shaping import ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop
-from model.faults import FINAL, Component, Fault, FaultMode, health_under
+from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
 from model.job.probing import (
     affected_interval_s,
@@ -261,7 +261,9 @@ class FaultCase:
         placement = self._later()
         if placement.cross_connects != self.home.cross_connects:
             before, after = self.home.topology, placement.topology
-            self.injector.set_cross_connects(before, after, self.job.reconfiguration_time)
+            self.injector.set_cross_connects(
+                before, after, self.job.reconfiguration_time, nodes(before, self.faults[0])
+            )
         self._converge(placement, reached=REROUTED)
 
     def _later(self) -> Placement:

@@ -170,7 +170,7 @@ class Session:
             broken = self._undos[fault.target][0].mode
             raise InputError(Problem(fault.target, f"is already {broken}", "heal it first"))
         before = replace(self.home, health=self.health)
-        pairs, _ = probed_pairs(before, (*self.faults, fault), MOST_PROBED)
+        pairs, _ = probed_pairs(before, [fault], MOST_PROBED, lasting=self.faults)
         if not pairs:
             return self._seen(fault, self._begin(fault), [])
         bed = self.fabric.bed

@@ -23,22 +23,31 @@ PROBE_BYTES = ACKNOWLEDGEMENT_BELOW_BYTES + ETHERNET_HEADER_BYTES
 
 
 def probed_pairs(
-    placement: Placement, faults: Iterable[Fault], most: int, later: Placement | None = None
+    placement: Placement,
+    faults: Sequence[Fault],
+    most: int,
+    later: Placement | None = None,
+    lasting: Sequence[Fault] = (),
 ) -> tuple[Sequence[Pair], Sequence[Pair]]:
     """Return affected pairs that have another path, and all unaffected pairs, each by all lanes.
 
-    Affected are pairs whose paths in the placement's health cross a link that fails with `faults`.
+    Affected are pairs whose paths cross a link that fails with `faults`: those in the placement's
+    health, which has the `lasting` faults, and those to which earlier ones of `faults` lead.
 
     At most `most` affected pairs, evenly spread over all such pairs. A pair on links that an
     optical switch moves, for the placement `later`, is not unaffected.
     """
-    health = health_under(placement.topology, faults)
-    moved = _moved(placement.topology, (later or placement).topology)
-    before = Routing(placement.topology, placement.health)
-    after = Routing(placement.topology, health)
+    topology = placement.topology
+    moved = _moved(topology, (later or placement).topology)
+    *between, health = (
+        health_under(topology, [*lasting, *faults[:count]]) for count in range(1, len(faults) + 1)
+    )
+    before = [Routing(topology, state) for state in (placement.health, *between)]
+    after = Routing(topology, health)
     affected, unaffected = [], []
     for pair in _pairs(placement):
-        links = {hop.link.name for hop in before.path_if_any(*pair) or ()}
+        paths = (routing.path_if_any(*pair) or () for routing in before)
+        links = {hop.link.name for path in paths for hop in path}
         if links & health.failed:
             if after.path_if_any(*pair) is not None:
                 affected.append(pair)

@@ -58,6 +58,7 @@ def fault_issues(file: ScenarioFile) -> Iterator[Issue]:
         for key, what in _wrong(entry):
             yield Issue(("faults", number, key), what)
     yield from _nobody_reroutes(file.faults)
+    yield from _nobody_drains(file.faults)
     yield from _two_ports_at_once(file)
     yield from _recovery_issues(file)
 
@@ -124,15 +125,38 @@ def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
             yield Issue(("faults", number, "what"), what, hint)
 
 
+def _nobody_drains(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
+    """Issues of upgrades that begin while the controller is dead, or may be."""
+    kills = [entry for entry in entries if entry.what is Component.CONTROLLER]
+    for number, entry in enumerate(entries):
+        alive = (_is_before(entry, kill) or _is_over(kill, entry) for kill in kills)
+        if entry.how is FaultMode.UPGRADE and not all(alive):
+            what = "upgrade needs a controller, which drains the switch, and is killed before"
+            hint = "let it begin before, or after the controller has returned (`for`), by `at`"
+            yield Issue(("faults", number, "how"), what, hint)
+
+
+def _is_over(kill: FaultEntry, entry: FaultEntry) -> bool:
+    """Whether a killed controller is known to have returned before a fault begins."""
+    if kill.for_ is None or kill.at_step is not None or entry.at_step is not None:
+        return False
+    return start_s(kill) + kill.for_ <= start_s(entry)
+
+
 def _is_answered(entry: FaultEntry, kill: FaultEntry) -> bool:
     """Whether the controller returns, or dies after a fault that lasts has begun."""
     if kill.for_ is not None:
         return True
     if entry.for_ is not None or entry.how is FaultMode.FLAP:
         return False
-    if entry.at_step is not None and kill.at_step is not None:
-        return entry.at_step < kill.at_step
-    return entry.at_step is kill.at_step is None and start_s(entry) < start_s(kill)
+    return _is_before(entry, kill)
+
+
+def _is_before(entry: FaultEntry, other: FaultEntry) -> bool:
+    """Whether a fault is known to begin before the other."""
+    if entry.at_step is not None and other.at_step is not None:
+        return entry.at_step < other.at_step
+    return entry.at_step is other.at_step is None and start_s(entry) < start_s(other)
 
 
 def start_s(entry: FaultEntry) -> float:

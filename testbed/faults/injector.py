@@ -5,7 +5,7 @@ No fault outlives the fabric: interfaces go with its namespace, processes with t
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from math import ceil
@@ -19,7 +19,7 @@ from linux.processes.lifetime import kill, wait_for
 from model.errors import EmulationError, RailbedError
 from model.fabric.link_probes import probe_interval_s
 from model.fabric.topology import Link, LinkKind, Port, Topology
-from model.faults import FaultMode, loses_links
+from model.faults import Component, FaultMode, loses_links
 from testbed.fabric.links import LinkEndGone
 from testbed.fabric.shaping import (
     TRIAL_NAME,
@@ -35,6 +35,7 @@ from testbed.testbed import Testbed
 # Undoes a fault; harmless when called twice, or when the broken component is gone.
 Undo = Callable[[], None]
 
+CONTROLLER = Component.CONTROLLER.value
 # A link is idle that carries at most so many packets beside the controller's probes in this time.
 IDLE_S, IDLE_PACKETS, IDLE_DEADLINE_S = 0.05, 1, 10
 # Operation tried to find out whether this kernel supports a fault mode.
@@ -59,6 +60,8 @@ class FaultInjector:
         self._bed = bed
         self._link_faults = LinkFaults(bed.links)
         self._killed: Counter[str] = Counter()
+        # Interfaces of rail switches that the optical switch has moved.
+        self._moved: set[str] = set()
 
     def moment_ns(self, since_ns: int) -> int:
         """When, since `since_ns`, something was first broken or repaired: directly before it was.
@@ -107,19 +110,32 @@ class FaultInjector:
 
     def kill_controller(self) -> Undo:
         """Kill the controller (`kill -9`); the undo restarts it, and does not wait for it."""
-        return _broken(self._bed.controller.kill, self._start_controller)
+        return _broken(self._kill_controller, self._revive_controller)
 
     def set_cross_connects(
-        self, before: Topology, after: Topology, reconfiguration_s: float
+        self,
+        before: Topology,
+        after: Topology,
+        reconfiguration_s: float,
+        broken: Collection[str] = (),
     ) -> None:
         """Set the optical switch: move the NIC links whose rail switch port differs in `after`.
 
         They lose carrier for at least `reconfiguration_s`, the time that a real switch would take;
-        moving ports between Open vSwitch bridges may take longer.
+        moving ports between Open vSwitch bridges may take longer. Faults of GPUs and links go with
+        the links; those of `broken` switches do not.
         """
         begun_s, bed = time.monotonic(), self._bed
-        moved = _moved(before, after)
+        old = {link.lower.node: link for link in before.links if link.kind is LinkKind.NIC}
+        moved = _moved(old, after)
         lasting = [link for link in moved if link.lower.node not in bed.links.lost]
+        self._moved |= {link.upper.interface for link in moved}
+        for link in moved:
+            was = old[link.lower.node]
+            if was.upper.node in broken:
+                self._link_faults.leave(was)
+            else:
+                self._link_faults.follow(was, link)
         self._link_faults.set_down(lasting)
         bed.open_vswitch.move_ports(
             [link.upper.interface for link in moved],
@@ -151,10 +167,13 @@ class FaultInjector:
 
     def _revive_switch(self, name: str) -> None:
         """Restore the switch, then its shapers, which Open vSwitch wipes, then carrier."""
-        links = self._bed.topology.links_of(name)
+        here = self._bed.topology.links_of(name)
+        links = [link for link in here if link.upper.interface not in self._moved]
         self._killed[name] -= 1
         if self._killed[name] == 0:
-            self._bed.open_vswitch.add_bridges([self._bed.network[name].bridge()])
+            bridge = self._bed.network[name].bridge()
+            ports = {n: one for n, one in bridge.ports.items() if one not in self._moved}
+            self._bed.open_vswitch.add_bridges([replace(bridge, ports=ports)])
             for link in links:
                 self._link_faults.shape_again(link, link.port_of(name))
         self._link_faults.set_up(links)
@@ -206,16 +225,20 @@ class FaultInjector:
         with suppress(LinkEndGone):
             self._link_faults.set_down(links)
 
-    def _start_controller(self) -> None:
-        if self._bed.controller.is_running:
+    def _kill_controller(self) -> None:
+        self._killed[CONTROLLER] += 1
+        self._bed.controller.kill()
+
+    def _revive_controller(self) -> None:
+        self._killed[CONTROLLER] -= 1
+        if self._killed[CONTROLLER] or self._bed.controller.is_running:
             return
         with namespace_of(self._bed.watch.process_id("Open vSwitch's database")):
             self._bed.controller.start()
 
 
-def _moved(before: Topology, after: Topology) -> Sequence[Link]:
-    """NIC links of `after` whose upper end is at another port than in `before`."""
-    old = {link.lower.node: link for link in before.links if link.kind is LinkKind.NIC}
+def _moved(old: Mapping[str, Link], after: Topology) -> Sequence[Link]:
+    """NIC links of `after` whose upper end is at another port than the old one of their GPU."""
     nics = (link for link in after.links if link.kind is LinkKind.NIC)
     return [link for link in nics if link.upper != old[link.lower.node].upper]
 

@@ -90,6 +90,18 @@ class LinkFaults:
                 raise
             raise LinkEndGone(str(error)) from error
 
+    def follow(self, old: Link, new: Link) -> None:
+        """Keep the faults of a link whose upper end gets another port."""
+        for counts in (self._down, self._dropping):
+            counts[new.upper] = counts.pop(old.upper, 0)
+        self._rates[new.name] = self._rates.pop(old.name, [])
+
+    def leave(self, link: Link) -> None:
+        """End the faults of both ends of a link: those of a switch that it leaves."""
+        ends = [end for end in (link.lower, link.upper) if self._dropping.pop(end, 0)]
+        self._down.pop(link.upper, None)
+        self._change(ends, end_blackhole, "cannot send again", (*GONE, *NO_BLACKHOLE))
+
     def drain(self, links: Sequence[Link], alias: str = DRAINED) -> None:
         """Ask the controller to take links out of use; an empty alias ends it."""
         ends = [link.carrier_end for link in links]

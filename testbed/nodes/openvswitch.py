@@ -137,7 +137,9 @@ class OpenVSwitch:
 
     def move_ports(self, removed: Sequence[str], added: Sequence[tuple[str, int, str]]) -> None:
         """Remove interfaces from their bridges; add ports: (bridge, port number, interface)."""
-        if words := [word for interface in removed for word in ("--", "del-port", interface)]:
+        # A bridge that was removed has lost its ports.
+        remove = "--", "--if-exists", "del-port"
+        if words := [word for interface in removed for word in (*remove, interface)]:
             with closing_together(self.process_id):  # all other switches would stop for 0.1 s
                 self.command(*words[1:])
         if words := [word for port in added for word in self._port_words(*port)]:

@@ -4,6 +4,7 @@ import struct
 import warnings
 from ipaddress import IPv4Network
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
@@ -169,6 +170,11 @@ def test_what_does_not_carry_our_mark_is_neither_seen_nor_removed() -> None:
     there = table(foreign, openflow.removal(DATAPATH, rule))
     assert there.installed() == {}
     assert len(there.reply()) == 1
+
+
+def test_groups_whose_numbers_encode_no_two_ports_are_not_ours() -> None:
+    ours, foreign = (SimpleNamespace(group_id=n, type=0, buckets=[]) for n in (1 << 16 | 2, 7))
+    assert openflow.installed_groups(DATAPATH, [ours, foreign]) == {openflow.Group(1 << 16 | 2, ())}
 
 
 def test_a_rule_of_ours_that_someone_changed_is_replaced() -> None:

@@ -96,6 +96,10 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "faults.0.where: names d0g0--rail0 twice",
         ),
         (
+            "[{what: controller, how: kill, for: 2}, {what: spine-switch, how: upgrade, at: 1}]",
+            "faults.1.how: upgrade needs a controller, which drains the switch, and is killed",
+        ),
+        (
             "[{what: controller, how: kill}, {what: nic-link, at: 0.5}]",
             "faults.1.what: needs a controller, which is killed for good before",
         ),

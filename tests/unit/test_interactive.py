@@ -200,10 +200,10 @@ def test_pairs_of_earlier_faults_are_not_probed_again() -> None:
     second = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d1g1--rail1", rate_bps=10_000)
     health = health_under(home.topology, [first])
     broken = type(home)(home.spec, home.cross_connects, home.gpus, health)
-    affected, _ = probed_pairs(broken, [first], 100)
+    affected, _ = probed_pairs(broken, [second], 100, lasting=[first])
     assert affected == []
     assert probed_pairs(home, [first], 100)[0] != []
-    assert probed_pairs(broken, [first, second], 100)[1] != []
+    assert probed_pairs(broken, [second], 100, lasting=[first])[1] != []
 
 
 def test_output_that_nobody_can_read_ends_the_command_line(

@@ -111,6 +111,16 @@ def test_a_nic_link_that_comes_up_at_a_spare_switch_has_moved_there(
     assert fabric.topology == build_topology(SPEC, (((2, 0), (1, 0)), ((0, 1), (1, 1))))
 
 
+def test_probes_that_were_lost_before_a_link_moved_do_not_count_after(
+    fabric: ObservedFabric,
+) -> None:
+    for _ in range(LOST_PROBES):
+        fabric.probed(fabric.topology.link_by_name["d0g0--rail0"], "rail0", False, 1)
+    fabric.port("rail2", "to-d0g0", 1, True, 2)
+    fabric.probed(fabric.topology.link_by_name["d0g0--rail2"], "rail2", True, 3)
+    assert fabric.health(LATER_S) == HEALTHY
+
+
 def test_a_whole_rail_can_move_and_move_back(fabric: ObservedFabric) -> None:
     for domain in range(2):
         fabric.port("rail2", f"to-d{domain}g0", domain + 1, True, 1)

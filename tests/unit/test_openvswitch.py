@@ -41,7 +41,7 @@ def test_moved_ports_are_closed_together(switch: OpenVSwitch, done: list[str]) -
     switch.move_ports(["to-d0g0", "to-d1g0"], [("rail2", 1, "to-d0g0")])
     assert done[:3] == [
         "sockets of 7 borrowed",
-        "del-port to-d0g0 -- del-port to-d1g0",
+        "--if-exists del-port to-d0g0 -- --if-exists del-port to-d1g0",
         "sockets closed",
     ]
     assert [words.split()[0] for words in done[3:]] == ["add-port"]

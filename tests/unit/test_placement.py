@@ -134,6 +134,20 @@ def test_probed_pairs_are_affected_and_have_another_path_or_are_unaffected(
         assert {hop.link.name for hop in Routing(placement.topology).path(*pair)} & failed
 
 
+def test_a_pair_that_a_first_fault_leads_to_the_link_of_a_second_is_not_unaffected() -> None:
+    """Traffic leaves a slow link for one that fails later; all of it returns then."""
+    placement = job_placement(spec(FabricKind.RAIL_ONLY, 3, 2))
+    slow = Fault(Component.NIC_LINK, FaultMode.DEGRADE, "d0g0--rail0", rate_bps=2_000_000)
+    dead = Fault(Component.NIC_LINK, FaultMode.DOWN, "d0g1--rail1")
+    between = Routing(placement.topology, health_under(placement.topology, [slow]))
+    pair = Gpu(0, 0), Gpu(1, 0)
+    assert dead.target in {hop.link.name for hop in between.path(*pair)}
+    assert pair in probed_pairs(placement, [dead], 100)[1]
+    affected, unaffected = probed_pairs(placement, [slow, dead], 100)
+    assert pair in affected
+    assert pair not in unaffected
+
+
 @KINDS
 def test_the_probes_of_all_unaffected_pairs_keep_to_their_budget(kind: FabricKind) -> None:
     placement = job_placement(spec(kind, 3, 3, 3))

@@ -30,7 +30,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
-from tests.unit.fabrics import spec
+from tests.unit.fabrics import desired_state, spec
 
 RAIL_ONLY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 3))
 RAIL_OPTIMIZED = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, spines=2))
@@ -355,6 +355,48 @@ def test_links_of_a_revived_switch_wait_until_it_has_connected(topology: Topolog
     control.world.at(4.5, lambda: control.connect("rail0"))
     control.run_until(7.0)
     control.assert_is(HEALTHY)
+
+
+def test_a_slow_link_is_not_drained_for_links_whose_switch_has_not_connected() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
+    control = Control(topology).started()
+    slow, links = topology.link_by_name["d0g0--rail0"], topology.links_of("rail1")
+
+    def dies() -> None:
+        for link in links:
+            control.carrier(link.name, up=False)
+        control.switches["rail1"].rules = frozenset()
+        control.switches["rail1"].unreported = {"rules"}
+        del control.connected["rail1"]
+        control.reconciler.disconnected("rail1")
+
+    def slows() -> None:
+        fabric = control.reconciler.fabric
+        control.reconciler.note(fabric.rate(slow.upper.interface, slow.rate_bps // 4))
+
+    def revives() -> None:
+        for link in links:
+            control.carrier(link.name, up=True)
+
+    for moment_s, event in ((3.0, dies), (3.5, slows), (5.0, revives)):
+        control.world.at(moment_s, event)
+    control.run_until(6.0)
+    computed = [facts for _, event, facts in control.told.lines if event == "computed"]
+    assert not any(facts["drained"] or facts["cut_off"] for facts in computed)
+    control.world.at(6.0, lambda: control.connect("rail1"))
+    control.run_until(9.0)
+    control.assert_is(Health(frozenset({slow.name})))
+
+
+def test_a_link_that_returned_without_a_controller_is_used_when_switches_have_rules() -> None:
+    """A restarted controller moves traffic that works make-before-break."""
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 2, 2, spines=2))
+    failed = Health(frozenset({"rail1--spine0"}))
+    control = Control(topology, desired_state(topology, failed).rules, generation=1).started()
+    control.assert_is(HEALTHY)
+    spine, *rails = (control.switches[name] for name in ("spine0", "rail0", "rail1"))
+    first_s = min(rail.history[0][0] for rail in rails if rail.history)
+    assert spine.history[0][0] < first_s
 
 
 @pytest.mark.parametrize("pause_s", [number / 1000 for number in range(1, 20)])

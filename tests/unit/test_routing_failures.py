@@ -7,6 +7,7 @@ from itertools import pairwise, permutations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.fabric import addressing
 from model.fabric.build import build_topology
 from model.fabric.health import Health, without
 from model.fabric.spec import COMPARED, FabricKind
@@ -19,7 +20,7 @@ from model.routing.paths import (
     Routing,
     Unreachable,
 )
-from tests.unit.fabrics import fabrics_with_failures, spec
+from tests.unit.fabrics import desired_state, fabrics_with_failures, spec
 
 Case = tuple[Topology, Health]
 
@@ -105,6 +106,20 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
             assert backup[0].link != next_hop[0].link
             assert health.is_live(backup[0].link)
             assert backup in ports.next_hops
+
+
+@given(fabrics_with_failures())
+def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case: Case) -> None:
+    """So packets arrive if a group fails over while no controller is there."""
+    topology, health = case
+    rules = desired_state(topology, health).rules
+    for switch, each in rules.items():
+        behind = {k.port_of(switch).number: k.other_end(switch) for k in topology.links_of(switch)}
+        for rule in each:
+            if rule.destination.subnet_of(addressing.HB_NETWORK):
+                nodes = [behind[port] for port in (rule.port, rule.backup) if port is not None]
+                for node in rules.keys() & nodes:
+                    assert any(other.destination == rule.destination for other in rules[node])
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:

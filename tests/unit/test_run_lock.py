@@ -62,7 +62,7 @@ def test_an_id_that_is_used_again_is_not_taken_for_the_dead_one_before(
             again.start()
         real(place, ignore_errors=ignore_errors)
 
-    monkeypatch.setattr(locks.shutil, "rmtree", rmtree)
+    monkeypatch.setattr("shutil.rmtree", rmtree)
     assert locks.remove_dead() == 1
     again.join()
     assert used == [True]

@@ -141,6 +141,14 @@ def test_nobody_is_lost_where_a_port_needs_its_rule_no_more() -> None:
     assert_nobody_is_lost(topology, before, after, after, lambda: {"leaf0"})
 
 
+def test_nobody_is_lost_where_a_drained_nic_leaves_a_path_over_spines_with_pxn() -> None:
+    """Only the spine leads to d0g2 then: as a last resort, but over no transit GPU."""
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 2, 3, spines=1, pxn=True))
+    before = Health(frozenset({"d0g2--hb0"}))
+    after = Health(before.failed | {"d1g2--rail2"}, drained=frozenset({"d1g2--rail2"}))
+    assert_nobody_is_lost(topology, before, after, before)
+
+
 @settings(deadline=None)
 @given(fabrics_with_failures())
 def test_all_is_there_before_the_routes_and_nothing_else_behind(case: Case) -> None:
