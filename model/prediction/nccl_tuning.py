@@ -5,7 +5,7 @@ channels as `src/graph/search.cc` finds them on DGX. Latencies are in microsecon
 GB/s. A node is an HB domain.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, log2
 
@@ -60,6 +60,11 @@ class Platform:
     overhead_us: float
     limits: tuple[Limits, Limits, Limits]
 
+    def to_others(self, gpus: int) -> tuple[int, float]:
+        """Return the number and rate of the channels that a node of so many GPUs has to others."""
+        cut = 2 if self.between >= CUT_RATE and gpus <= CUT_CHANNELS else 1
+        return cut * gpus, self.between / cut
+
 
 OF_A100 = (Limits(87.7, 20, 20, 24), Limits(22.5, 20, 20, 23.6), Limits(19, 20, 20, 17.8))
 OF_H100 = (
@@ -87,13 +92,13 @@ class Estimate:
         return f"{self.algorithm} ({self.protocol}, {self.time_us:,.0f} us)"
 
 
-def estimates(name: str, nodes: int, gpus: int, size_bytes: float) -> list[Estimate]:
+def estimates(name: str, gpus: Sequence[int], size_bytes: float) -> list[Estimate]:
     """Return the best protocol of each algorithm on a known platform, the fastest first.
 
-    Each of the `nodes` has as many `gpus`, and `size_bytes` is that of the buffer.
+    Each node has its number of `gpus`; `size_bytes` is that of the buffer.
     """
     best: dict[str, Estimate] = {}
-    model = _Model(KNOWN[name], nodes, gpus, size_bytes)
+    model = _Model(KNOWN[name], gpus, size_bytes)
     for found in sorted(model.estimates(), key=lambda estimate: estimate.time_us):
         best.setdefault(found.algorithm, found)
     return list(best.values())
@@ -102,13 +107,16 @@ def estimates(name: str, nodes: int, gpus: int, size_bytes: float) -> list[Estim
 class _Model:
     """The tuning model for an AllReduce of a size on some nodes."""
 
-    def __init__(self, known: Platform, nodes: int, gpus: int, size_bytes: float) -> None:
-        self._known, self._nodes, self._gpus, self._size = known, nodes, gpus, size_bytes
-        self._limits, self._ranks = known.limits[min(nodes, 3) - 1], nodes * gpus
-        cut = 2 if known.between >= CUT_RATE and gpus <= CUT_CHANNELS else 1
-        between = cut * gpus, known.between / cut
-        self._channels, self._rate = known.within if nodes == 1 else between
-        self._depth = int(log2(nodes))
+    def __init__(self, known: Platform, gpus: Sequence[int], size_bytes: float) -> None:
+        self._known, self._size = known, size_bytes
+        self._nodes, self._ranks = len(gpus), sum(gpus)
+        self._least, self._most = min(gpus), max(gpus)
+        self._limits = known.limits[min(self._nodes, 3) - 1]
+        # All nodes use the fewest channels and the lowest rate that one has (`initTransportsRank`).
+        to_others = [known.to_others(count) for count in set(gpus)]
+        found = [known.within] if self._nodes == 1 else to_others
+        self._channels, self._rate = map(min, zip(*found, strict=True))
+        self._depth = int(log2(self._nodes))
         # A ring AllReduce has 2(n-1) steps, of one of n parts each.
         self._per_step = self._ranks / (2 * (self._ranks - 1))
 
@@ -118,7 +126,7 @@ class _Model:
             for name, estimate in ((RING, self._ring), (TREE, self._tree)):
                 latency_us, rate = estimate(which)
                 yield Estimate(name, protocol, latency_us + self._size / (1e3 * rate))
-        if self._limits.nvls and self._gpus >= NVLS_GPUS:
+        if self._limits.nvls and self._least >= NVLS_GPUS:
             latency_us, rate = self._nvls()
             yield Estimate(NVLS, "Simple", latency_us + self._size / (1e3 * rate))
 
@@ -126,7 +134,7 @@ class _Model:
         between, known = 2 * (self._nodes - 1), self._known
         overhead_us = known.overhead_us * (3 if which == SIMPLE else 1) * (self._nodes > 1)
         within_us = max(NVLINK_US[RING][which], overhead_us)
-        network_us = NETWORK_US[TREE if self._gpus == 1 else RING][which]
+        network_us = NETWORK_US[TREE if self._ranks == self._nodes else RING][which]
         steps_us = (2 * (self._ranks - 1) - between) * within_us + between * network_us
         latency_us = START_US[RING][which] + steps_us
         part_bytes = self._size / (self._channels * self._ranks)
@@ -138,7 +146,7 @@ class _Model:
         return latency_us, rate * self._per_step
 
     def _tree(self, which: int) -> tuple[float, float]:
-        chain_us = (self._gpus - 1) * NVLINK_US[TREE][which]
+        chain_us = (self._ranks // self._nodes - 1) * NVLINK_US[TREE][which]
         latency_us = START_US[TREE][which] + 2 * (chain_us + self._depth * NETWORK_US[TREE][which])
         channels, limits = self._channels, self._limits
         # For two nodes, the search raises the rate within a node, and it alone counts.
@@ -152,8 +160,8 @@ class _Model:
         return latency_us, rate / 2 * (*TREE_PARTS[which], 1.0)[min(power, len(TREE_PARTS[which]))]
 
     def _nvls(self) -> tuple[float, float]:
-        gpus, most = self._gpus, NVLS_RATES[0] if self._nodes == 1 else self._known.between
-        rates = (rate for rate in NVLS_RATES if rate * (gpus + 1) <= NVLINKS)
+        gpus, most = self._least, NVLS_RATES[0] if self._nodes == 1 else self._known.between
+        rates = (rate for rate in NVLS_RATES if rate * (self._most + 1) <= NVLINKS)
         within = 2 * min(most, max(rates, default=NVLS_RATES[-1])) * NVLS_PART * (gpus - 1) / gpus
         between = most * (1 + (self._nodes == 2))
         rate = gpus * min(within, between, self._limits.nvls)

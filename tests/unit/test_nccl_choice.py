@@ -32,7 +32,7 @@ RING_SIMPLE = 1.4 * (8.4 + 28 * 6 + 2 * 14) + 1024 * MIB / (192e3 * 16 / 30)
 
 
 def test_the_tuning_model_is_that_of_nccl() -> None:
-    found = estimates("dgx-h100", 16, 8, 128 * MIB)
+    found = estimates("dgx-h100", 16 * [8], 128 * MIB)
     assert [(one.algorithm, one.protocol) for one in found] == [
         ("NVLS", "Simple"),
         ("tree", "Simple"),
@@ -40,55 +40,66 @@ def test_the_tuning_model_is_that_of_nccl() -> None:
     ]
     times_us = [one.time_us for one in found]
     assert times_us == pytest.approx([NVLS_TREE, TREE_SIMPLE, RING_LL128])
-    assert estimates("dgx-h200", 16, 8, 128 * MIB) == found
-    best = estimates("dgx-a100", 2, 8, 1024 * MIB)[0]
+    assert estimates("dgx-h200", 16 * [8], 128 * MIB) == found
+    best = estimates("dgx-a100", [8, 8], 1024 * MIB)[0]
     assert (best.algorithm, best.protocol) == ("ring", "Simple")
     assert best.time_us == pytest.approx(RING_SIMPLE)
 
 
 @pytest.mark.parametrize(
-    ("platform", "nodes", "gpus", "algorithm", "time_us"),
+    ("platform", "gpus", "algorithm", "time_us"),
     [
         # 12 rings of 30: the log of an H100 node (NCCL issue 1367). Each GPU's NVLinks, 370.8, are
         # for 9 of 40; NVLS has 2 x 0.85 x 7/8 of that.
-        ("dgx-h100", 1, 8, "NVLS", 25 + 1024 * MIB / (476e3 * 8 / 14)),
-        ("dgx-h100", 1, 8, "ring", 8.4 + 14 * 3.4 + 1024 * MIB / (360e3 * 8 / 14)),
-        ("dgx-h100", 1, 8, "tree", 8.4 + 14 * 4 + 1024 * MIB / (12 * 27.6e3 / 2)),
-        ("dgx-h100", 1, 4, "NVLS", 25 + 1024 * MIB / (240e3 * 4 / 6)),
-        ("dgx-a100", 1, 8, "tree", 8.4 + 14 * 4 + 1024 * MIB / (12 * 18.4e3 / 2)),
+        ("dgx-h100", [8], "NVLS", 25 + 1024 * MIB / (476e3 * 8 / 14)),
+        ("dgx-h100", [8], "ring", 8.4 + 14 * 3.4 + 1024 * MIB / (360e3 * 8 / 14)),
+        ("dgx-h100", [8], "tree", 8.4 + 14 * 4 + 1024 * MIB / (12 * 27.6e3 / 2)),
+        ("dgx-h100", [4], "NVLS", 25 + 1024 * MIB / (240e3 * 4 / 6)),
+        ("dgx-a100", [8], "tree", 8.4 + 14 * 4 + 1024 * MIB / (12 * 18.4e3 / 2)),
         # Eight rings of 24 on four NICs: less than what LL128 allows.
         (
-            "dgx-h100", 4, 4, "ring",
+            "dgx-h100", 4 * [4], "ring",
             min(
                 14 + 24 * 1.9 + 6 * 4 + 1024 * MIB / (0.92 * 192e3 * 16 / 30),
                 1.4 * (8.4 + 24 * 3.4 + 6 * 14) + 1024 * MIB / (192e3 * 16 / 30),
             ),
         ),
-        ("dgx-a100", 2, 8, "tree", 8.4 + 2 * (7 * 4 + 14) + 1024 * MIB / (8 * 23.6e3 / 2)),
+        ("dgx-a100", [8, 8], "tree", 8.4 + 2 * (7 * 4 + 14) + 1024 * MIB / (8 * 23.6e3 / 2)),
+        # One GPU has two channels of 24 to other nodes; all of them use as many.
+        ("dgx-h100", [8, 8, 8, 1], "ring",
+            1.4 * (8.4 + 42 * 3.4 + 6 * 14) + 1024 * MIB / (48e3 * 25 / 48)),
+        # Of five channels of 48 and eight of 24, the fewest and the lowest rate.
+        ("dgx-h100", [5, 4], "ring",
+            1.4 * (8.4 + 14 * 3.4 + 2 * 14) + 1024 * MIB / (120e3 * 9 / 16)),
+        # Four channels, of which eight GPUs' NVLinks carry 40.
+        ("dgx-h100", [8, 4], "NVLS", 25 + 2 * 20.9 + 1024 * MIB / (204e3 * 12 / 22)),
     ],
 )  # fmt: skip
 def test_channels_are_those_that_nccl_finds(
-    platform: str, nodes: int, gpus: int, algorithm: str, time_us: float
+    platform: str, gpus: list[int], algorithm: str, time_us: float
 ) -> None:
-    found = {one.algorithm: one.time_us for one in estimates(platform, nodes, gpus, 1024 * MIB)}
+    found = {one.algorithm: one.time_us for one in estimates(platform, gpus, 1024 * MIB)}
     assert found[algorithm] == pytest.approx(time_us)
 
 
 @given(
-    st.sampled_from(sorted(KNOWN)), st.integers(1, 2048), st.integers(1, 8), st.integers(1, 2**40)
+    st.sampled_from(sorted(KNOWN)),
+    st.integers(1, 512),
+    st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    st.integers(1, 2**40),
 )
 def test_each_algorithm_is_estimated_once_and_nvls_where_switches_reduce(
-    platform: str, count: int, gpus: int, size: int
+    platform: str, count: int, gpus: list[int], size: int
 ) -> None:
-    assume(count * gpus > 1)
-    found = estimates(platform, count, gpus, size)
+    assume(count * sum(gpus) > 1)
+    found = estimates(platform, count * gpus, size)
     assert found == sorted(found, key=lambda one: one.time_us)
-    has_nvls = ["NVLS"] if platform != "dgx-a100" and gpus > 2 else []
+    has_nvls = ["NVLS"] if platform != "dgx-a100" and min(gpus) > 2 else []
     assert sorted(one.algorithm for one in found) == [*has_nvls, "ring", "tree"]
 
 
 def test_trees_serve_small_sizes_of_many_nodes_and_rings_large_ones() -> None:
-    best = [estimates("dgx-a100", 16, 8, size * MIB)[0].algorithm for size in (1, 16384)]
+    best = [estimates("dgx-a100", 16 * [8], size * MIB)[0].algorithm for size in (1, 16384)]
     assert best == ["tree", "ring"]
 
 

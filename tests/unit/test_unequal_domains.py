@@ -249,6 +249,16 @@ def test_nccl_chooses_among_what_serves_unequal_domains(tmp_path: Path) -> None:
     assert "nvls" not in task.choice.lower()
 
 
+def test_nccl_chooses_by_the_channels_of_the_smallest_domain(tmp_path: Path) -> None:
+    """For domains of eight GPUs each, it chooses trees."""
+    path = tmp_path / "x.yaml"
+    work = RING.replace("ring", "nccl").replace("1 MB", "4 MiB")
+    path.write_text(SIZES.format([8, 8, 8, 1]) + work)
+    assert load(path, []).cases[0].task.algorithm == "rings"
+    path.write_text(SIZES.format([8, 8, 8, 8]) + work)
+    assert load(path, []).cases[0].task.algorithm == "double-binary-tree"
+
+
 FOUR_NICS = JobGrid(2, 8, gpus_per_nic=2)
 
 

@@ -102,7 +102,7 @@ class SizedCollective(Task):
 
         For unequal domains, it chooses among those that serve them.
         """
-        told = estimates(spec.platform, *self.shape, self.size_bytes)
+        told = estimates(spec.platform, self.job_grid.sizes, self.size_bytes)
         if self.missing:
             named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
             told = [one for one in told if named[one].is_accepted] or told
