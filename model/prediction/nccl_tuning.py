@@ -29,6 +29,8 @@ NVLS_RATES, NVLINKS = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0
 CUT_RATE, CUT_CHANNELS = 25.0, 4
 # A ring of protocol Simple between nodes, once each GPU's part of a channel has 64 bytes.
 PLATEAU, PLATEAU_BYTES = 1.4, 64
+# The part of its rate that a tree has where a node has one GPU: NCCL's pattern TREE, not balanced.
+TREE_OF_ONE = 0.85
 # The part of its rate that a tree has, by protocol and size: 64 bytes, then twice as much each.
 TREE_PARTS: tuple[tuple[float, ...], ...] = (
     (*(1,) * 4, 0.9, 0.8, *(0.7,) * 4, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, *(1,) * 4),
@@ -156,6 +158,8 @@ class _Model:
         part = 7 / 9 if self._nodes == 1 else 120 / 128
         ll128 = min(part * simple, channels * limits.tree_ll128)
         rate = (min(simple / 3.8, limits.all_ll), ll128, simple)[which]
+        if self._least == 1:
+            rate *= TREE_OF_ONE
         power = int(log2(self._size / 64)) if self._size >= 64 else len(TREE_PARTS[which])
         return latency_us, rate / 2 * (*TREE_PARTS[which], 1.0)[min(power, len(TREE_PARTS[which]))]
 

@@ -68,6 +68,8 @@ def test_the_tuning_model_is_that_of_nccl() -> None:
         # One GPU has two channels of 24 to other nodes; all of them use as many.
         ("dgx-h100", [8, 8, 8, 1], "ring",
             1.4 * (8.4 + 42 * 3.4 + 6 * 14) + 1024 * MIB / (48e3 * 25 / 48)),
+        ("dgx-h100", [8, 8, 8, 1], "tree",
+            8.4 + 2 * (5 * 4 + 2 * 14) + 1024 * MIB / (0.85 * 0.92 * 48e3 / 2)),
         # Of five channels of 48 and eight of 24, the fewest and the lowest rate.
         ("dgx-h100", [5, 4], "ring",
             1.4 * (8.4 + 14 * 3.4 + 2 * 14) + 1024 * MIB / (120e3 * 9 / 16)),
@@ -80,6 +82,22 @@ def test_channels_are_those_that_nccl_finds(
 ) -> None:
     found = {one.algorithm: one.time_us for one in estimates(platform, gpus, 1024 * MIB)}
     assert found[algorithm] == pytest.approx(time_us)
+
+
+@pytest.mark.parametrize(
+    ("size", "protocol", "time_us"),
+    [
+        (MIB // 64, "LL", 6.8 + 8 * 5 + MIB / 64 / (0.85 * 0.7 * 44.16e3 / 3.8 / 2)),
+        (MIB, "LL128", 14 + 8 * 8.5 + MIB / (0.85 * 0.6 * 41.4e3 / 2)),
+        (1024 * MIB, "Simple", 8.4 + 8 * 14 + 1024 * MIB / (0.85 * 44.16e3 / 2)),
+    ],
+)
+def test_a_tree_of_nodes_with_one_gpu_has_less_of_its_rate_in_each_protocol(
+    size: int, protocol: str, time_us: float
+) -> None:
+    found = {one.algorithm: one for one in estimates("dgx-h100", 16 * [1], size)}
+    assert found["tree"].protocol == protocol
+    assert found["tree"].time_us == pytest.approx(time_us)
 
 
 @given(
