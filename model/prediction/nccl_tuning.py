@@ -21,7 +21,7 @@ NETWORK_US = {TREE: (5.0, 8.5, 14.0), RING: (2.7, 4.0, 14.0)}
 # Of NVLS within a node, and of NVLS with a tree between nodes; the part of NVLink that it uses.
 NVLS_US, NVLS_TREE_US, NVLS_PART = 25.0, 20.9, 0.85
 # GPUs of a node from which on NCCL has NVLS (`ncclNvlsInit` in src/transport/nvls.cc).
-NVLS_GPUS = 3
+NVLS_GPUS = 2
 # What the search tries for NVLS in a node (`sm90SpeedArrayIntra`), and the NVLinks of a GPU: 18 of
 # 20.6. They carry a channel for each GPU, and the GPU's own one twice (`ncclTopoSearchTryNvls`).
 NVLS_RATES, NVLINKS = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0), 370.8
