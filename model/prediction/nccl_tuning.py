@@ -13,6 +13,8 @@ VERSION = "2.30.7"
 RING, TREE, NVLS = "ring", "tree", "NVLS"
 PROTOCOLS = ("LL", "LL128", "Simple")
 SIMPLE = 2
+# The GPUs of a DGX. The model leaves out that NVLinks limit the channels of more.
+MOST_GPUS = 8
 
 # By protocol: baseLatencies, and hwLatencies of NVLink and of the network.
 START_US = {TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4)}
@@ -97,7 +99,7 @@ class Estimate:
 def estimates(name: str, gpus: Sequence[int], size_bytes: float) -> list[Estimate]:
     """Return the best protocol of each algorithm on a known platform, the fastest first.
 
-    Each node has its number of `gpus`; `size_bytes` is that of the buffer.
+    Each node has its number of `gpus`, up to `MOST_GPUS`; `size_bytes` is that of the buffer.
     """
     best: dict[str, Estimate] = {}
     model = _Model(KNOWN[name], gpus, size_bytes)
@@ -166,7 +168,7 @@ class _Model:
     def _nvls(self) -> tuple[float, float]:
         gpus, most = self._least, NVLS_RATES[0] if self._nodes == 1 else self._known.between
         rates = (rate for rate in NVLS_RATES if rate * (self._most + 1) <= NVLINKS)
-        within = 2 * min(most, max(rates, default=NVLS_RATES[-1])) * NVLS_PART * (gpus - 1) / gpus
+        within = 2 * min(most, max(rates)) * NVLS_PART * (gpus - 1) / gpus
         between = most * (1 + (self._nodes == 2))
         rate = gpus * min(within, between, self._limits.nvls)
         return NVLS_US + 2 * self._depth * NVLS_TREE_US, rate * self._per_step

@@ -156,6 +156,7 @@ def test_every_size_of_a_range_has_its_own_choice(capsys: pytest.CaptureFixture[
         ([CHOSEN % "1 MB", "fabric.platform=mi300x"], "needs platform dgx-a100 or dgx-h100"),
         ([CHOSEN % "1 MB", "fabric.nics_per_domain=2"], "needs one NIC for each GPU, got 2 for 4"),
         ([CHOSEN % "1 MB", "fabric.nics_per_domain=8"], "needs one NIC for each GPU, got 8 for 4"),
+        ([CHOSEN % "1 MB", "fabric.domain_size=9"], "needs at most 8 GPUs in a domain, got 9"),
         ([CHOSEN % "1 MB, communicator: rails"], "nccl needs all GPUs"),
         ([JOB], "algorithm of a job must be ring or"),
     ],

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from model.job.communicators import EVERYONE
-from model.prediction.nccl_tuning import KNOWN
+from model.prediction.nccl_tuning import KNOWN, MOST_GPUS
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
@@ -164,12 +164,15 @@ class CollectiveWork(Work):
     def early_issues(
         self, place: Place, grid: JobGrid, platform: str | None, nics: int
     ) -> Iterator[Issue]:
-        """Yield issues if NCCL chooses for rates, or numbers of NICs, that its tuning lacks."""
+        """Yield issues if NCCL chooses for rates, GPUs or NICs that its tuning lacks."""
         if not self.is_chosen:
             return
         if nics != grid.size:
             # NCCL then searches for channels, and no formula says which it finds.
             what = f"{NCCL} needs one NIC for each GPU, got {nics} for {grid.size} GPUs of a domain"
+            yield Issue((*place, "algorithm"), what, "name the algorithm")
+        if grid.size > MOST_GPUS:
+            what = f"{NCCL} needs at most {MOST_GPUS} GPUs in a domain, got {grid.size}"
             yield Issue((*place, "algorithm"), what, "name the algorithm")
         if platform not in KNOWN:
             what = f"{NCCL} needs platform {' or '.join(KNOWN)}, got {platform or 'other rates'}"
