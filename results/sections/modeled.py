@@ -271,8 +271,9 @@ def _modeled(model: Result) -> tuple[str, ...]:
 
 
 MET = (
-    "Met: figures 8 to 10 differ by at most 3 points, errors of HFU (figure 7) by 5, all else by "
-    "5 %, or 10 % where the paper says about."
+    "Met: figures 8 to 10 differ by at most 3 points; errors of HFU (figure 7) are at most 5 "
+    "points; 'or more' and 'or less' hold; all else differs by at most 5 %, or 10 % where the "
+    "paper says 'about'."
 )
 
 

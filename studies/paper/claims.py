@@ -17,7 +17,8 @@ from studies.paper.study import (
 from studies.paper.values import VALUES
 
 # A claim is met if figures 8 to 10 differ by at most 3 points, and other values by at most 5 %, or
-# 10 % where the paper says `about`; errors of HFU may be 5 points.
+# 10 % where the paper says `about`. Errors of HFU may be 5 points, whatever the paper's are;
+# `or more` and `or less` must hold.
 POINTS, SHARE, ABOUT, HFU_POINTS = 3.0, 0.05, 0.10, 5.0
 
 # The claims of figures 8 to 10, which depend on a setting that the paper does not give.

@@ -1,7 +1,11 @@
 """The documentation is true."""
 
 import re
+import shutil
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from linux.files.program_files import ROOMS, ROOT
 from model.fabric.spec import PLATFORMS
@@ -9,11 +13,24 @@ from model.prediction.nccl_tuning import VERSION
 from model.training.traffic import Dimension
 from model.workload.transfers.collective import Collective
 from scenarios.format.units import PUBLISHED_SIZES
+from scenarios.library_files import LIBRARY
+from scenarios.load import load
+from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.algorithms.collectives import MODELED, algorithms_of
 
 SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"
 TRAINING = ROOT / "docs" / "reference" / "training.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Scenarios that are shown, and parts of scenarios, with what completes these.
+SHOWN = [
+    pytest.param(text, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S))
+]
+DEFAULTS = {
+    "fabric": "{domains: 4, domain_size: 4, platform: dgx-h100}",
+    "workloads": "[{collective: all-reduce, algorithm: hierarchical, size: 12 MB}]",
+}
 
 
 def test_every_library_has_its_reason() -> None:
@@ -68,3 +85,15 @@ def test_links_and_named_files_and_tests_exist() -> None:
             assert "NAME" in name or (ROOT / name).exists(), (page.name, name)
         for name in re.findall(r"`(test_\w+)`", text):
             assert f"def {name}(" in tests, (page.name, name)
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_a_scenario_that_is_shown_is_valid(text: str, tmp_path: Path) -> None:
+    for name in ("traces/pipeline.goal", "networks/two-hosts.yml"):
+        shutil.copy(LIBRARY / name, tmp_path)
+    (configuration,) = re.findall(r"^```\n(layers: .*?)^```", TRAINING.read_text(), re.M | re.S)
+    (tmp_path / "mine.yaml").write_text(configuration)
+    missing = DEFAULTS.keys() - set(re.findall(r"^\w+", text, re.M))
+    scenario = tmp_path / "shown.yaml"
+    scenario.write_text(text + "".join(f"{key}: {DEFAULTS[key]}\n" for key in missing))
+    assert load(scenario, machine=TWO_CORES).cases
