@@ -10,7 +10,7 @@ from execution.cases.emulation import Experiment, executions, seeding
 from execution.cases.observer import carried, observing
 from execution.cases.progress import Listener
 from model.fabric.spec import FabricKind
-from model.fabric.topology import Hop
+from model.fabric.topology import Hop, Link
 from model.job.placement import Placement
 from model.measurement.pauses import PauseLog
 from model.measurement.records import CaseExecutions, Repeat
@@ -171,7 +171,8 @@ class Measuring:
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
         counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
-        dropped_packets = _dropped(after, fabric) - _dropped(before, fabric)
+        placement, names = fabric.placement, fabric.bed.topology.link_by_name
+        dropped_packets = dropped(after, placement, names) - dropped(before, placement, names)
         measured = Measured(
             topology=topology,
             schedule=schedule,
@@ -237,7 +238,13 @@ def _plain(reading: Reading) -> dict[str, Any]:
     return {link: asdict(values) for link, values in reading.counters.items()}
 
 
-def _dropped(reading: Reading, fabric: Experiment) -> int:
-    """Packets that queues dropped; not on links that are meant to: failed ones."""
-    meant, counters = fabric.placement.health.failed, reading.counters
-    return sum(values.dropped_packets for link, values in counters.items() if link not in meant)
+def dropped(reading: Reading, placement: Placement, links: Mapping[str, Link]) -> int:
+    """Packets that queues dropped; not on links that are meant to: failed ones.
+
+    Counters have the names of `links`, those of start-up: an optical switch may have moved upper
+    ends since.
+    """
+    failed = placement.health.failed
+    meant = {link.lower for link in placement.topology.links if link.name in failed}
+    counters = reading.counters.items()
+    return sum(one.dropped_packets for name, one in counters if links[name].lower not in meant)

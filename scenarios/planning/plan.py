@@ -135,7 +135,8 @@ def plan(scenario: Scenario, machine: Machine | None) -> Iterator[CasePlan]:
             load = forecast.busiest(WINDOW_S, lambda some: sum(some.packets.values()))
             needed = None
         else:
-            load, needed = heaviest(forecast, machine, switch_ports(spec))
+            # The profile by which a load is refused, without what full buckets carry.
+            load, needed = heaviest(estimate_of(case, spec), machine, switch_ports(spec))
         yield CasePlan(case, forecast.completion_s, exact, load, needed, **told)
 
 

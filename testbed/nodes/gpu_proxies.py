@@ -155,15 +155,17 @@ def _processes(
             yield process_ids
         finally:
             for process_id in process_ids.values():
-                ends.enter_context(_until_it_has_ended(process_id))
+                ends.enter_context(until_it_has_ended(process_id))
 
 
 @contextmanager
-def _until_it_has_ended(process_id: int) -> Iterator[None]:
+def until_it_has_ended(process_id: int) -> Iterator[None]:
     """When the context ends, wait for the exit of a process that is not a child of this one."""
-    try:
+    descriptor = None
+    with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process_id)
-    except ProcessLookupError:
+    # Not within the handler: errors in the context would have this one as theirs.
+    if descriptor is None:
         yield
         return
     ended = select.poll()

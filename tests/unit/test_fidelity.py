@@ -565,5 +565,5 @@ def test_the_table_of_executions_has_counts_and_the_interval_beside_a_long_name(
     text = io.StringIO()
     print_sections([executions_section(kept)], Console(file=text, width=80))
     one, other = (line.split() for line in text.getvalue().splitlines() if "pipelined" in line)
-    assert one[1:] == ["6", "2", "0.50%", "0.2%", "4.0", "ms"]
+    assert one[1:] == ["6", "2", "1.00%", "0.2%", "4.0", "ms"]
     assert other[1:5] == ["6", "2,", "all", "count"]

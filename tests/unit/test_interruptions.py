@@ -1,6 +1,7 @@
 """Interruptions by signals wait until a library that they would break has done its work."""
 
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ import pytest
 
 from linux.network.route_socket import RouteSocket
 from linux.processes.interruptions import interrupt, uninterrupted
+from testbed.nodes.gpu_proxies import until_it_has_ended
 from tests.unit.programs import executed
 
 INTERRUPTIONS = 50
@@ -25,6 +27,15 @@ def timer() -> Iterator[None]:
 def test_an_interruption_comes_at_once() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt(KeyboardInterrupt())
+
+
+def test_an_error_beside_a_process_that_has_ended_has_no_other_context() -> None:
+    """By its context, the command line tells an output that nobody reads."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with pytest.raises(BrokenPipeError) as raised, until_it_has_ended(ended.pid):
+        raise BrokenPipeError
+    assert raised.value.__context__ is None
 
 
 def interrupted_twice(done: list[str]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execution.cases.case import dropped
 from model.fabric.build import build_topology
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec, Spares
 from model.fabric.topology import Gpu, LinkKind
@@ -33,6 +34,7 @@ from model.job.probing import (
     probed_pairs,
 )
 from model.routing.paths import Routing
+from testbed.fabric.links import Counters, Reading
 from tests.unit.fabrics import spec
 
 KINDS = pytest.mark.parametrize("kind", COMPARED)
@@ -197,6 +199,19 @@ def test_pairs_whose_links_an_optical_switch_moves_are_not_unaffected(kind: Fabr
     moved = {pair for pair in unaffected if pair not in staying}
     assert moved
     assert all(Gpu(0, 0) in pair or Gpu(0, 1) in pair for pair in moved)
+
+
+def test_drops_of_a_broken_link_are_meant_where_an_optical_switch_has_moved_it() -> None:
+    home = job_placement(replace(spec(FabricKind.RAIL_ONLY, 2, 3), spares=Spares(gpus=1)))
+    fault = Fault(Component.GPU, FaultMode.BLACKHOLE, "d0g1")
+    later = placement_after(home, fault, RecoveryStrategy.SPARE_GPU, 1)
+    later = replace(later, health=health_under(later.topology, [fault]))
+    (lost,) = home.topology.nic_links(Gpu(0, 1))
+    assert lost.name not in later.health.failed
+    names = home.topology.link_by_name
+    counters = {name: Counters(0, 0, 0, 0, 5 if name == lost.name else 1) for name in names}
+    counted = dropped(Reading(counters, (0, 0)), later, names)
+    assert counted == len(names) - len(home.topology.links_of("d0g1"))
 
 
 def test_a_domain_is_all_links_of_its_gpus() -> None:

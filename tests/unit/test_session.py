@@ -67,7 +67,7 @@ class Faked:
 @pytest.fixture
 def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faked]:
     found = Faked(tmp_path)
-    monkeypatch.setattr(sessions, "probed_pairs", lambda *_: ([], 0))
+    monkeypatch.setattr(sessions, "probed_pairs", lambda *_, **__: ([], 0))
     monkeypatch.setattr(sessions, "break_component", lambda *_: lambda: None)
     monkeypatch.setattr(sessions, "wait_until_converged", found.wait)
     yield found

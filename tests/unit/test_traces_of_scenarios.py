@@ -82,7 +82,7 @@ def test_check_describes_groups_by_size_and_place() -> None:
         "ranks: 6 on 4 GPUs",
         "groups: 2 of 2 ranks (in one HB domain), 1 of 2 ranks (on one GPU), "
         "1 of 3 ranks (across domains and rails), 1 of 6 ranks (all)",
-        "all-gather: 1 operations, 5 bytes",
+        "all-gather: 1 operation, 5 bytes",
         "all-reduce: 6 operations, 60 bytes",
         "sends: 2, 14 bytes",
         "not replayed: 2 updates",
