@@ -14,6 +14,7 @@ from results.sections.several_runs import (
     comparison_sections,
     effect_in_words,
     in_words,
+    one_line,
     sweep_section,
 )
 from results.verdicts.run import SAME_SIZE
@@ -107,7 +108,8 @@ def _growth(cases: Sequence[Result]) -> float:
 
 def _others(point: Result, key: str) -> str:
     """The parameters of a point but one."""
-    return ", ".join(f"{one} = {value}" for one, value in point["parameters"].items() if one != key)
+    others = ((one, value) for one, value in point["parameters"].items() if one != key)
+    return ", ".join(f"{one} = {one_line(value)}" for one, value in others)
 
 
 def _swept_answer(result: Result) -> str:
@@ -127,7 +129,7 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
     lines: dict[str, list[tuple[float, Result]]] = {}
     for point in points:
         for case in (case for case in point["cases"] if case["case"] == name):
-            place = places[str(point["parameters"][key])]
+            place = places[one_line(point["parameters"][key])]
             lines.setdefault(_others(point, key), []).append((place, case))
     with drawing(2.8) as figure:
         axes = figure.add_subplot()
@@ -174,10 +176,10 @@ def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
 
 def _places(values: Sequence[object]) -> dict[str, float]:
     """Return the position of each value on the axis: numbers by value, others side by side."""
-    shown = list(dict.fromkeys(values))
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in shown):
-        return {str(value): float(str(value)) for value in shown}
-    return {str(value): float(place) for place, value in enumerate(shown)}
+    shown = list(dict.fromkeys(map(one_line, values)))
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return {value: float(value) for value in shown}
+    return {value: float(place) for place, value in enumerate(shown)}
 
 
 def _line(axes: Axes, placed: Sequence[tuple[float, Result]], others: str, index: int) -> None:

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands.compare import compared
@@ -420,6 +420,29 @@ def _longer(case: dict[str, Any], times: float) -> dict[str, Any]:
     measured = {key: times * case["measured_s"][key] for key in ("median", "min", "max")}
     sizes = {"bytes": times * case["bytes"], "modeled_s": times * case["modeled_s"]}
     return {**case, **sizes, "measured_s": {**case["measured_s"], **measured}}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["rail-only", "4 MB"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("domains"), inner),
+)
+
+
+@settings(max_examples=20)
+@given(values=st.lists(VALUES, min_size=2, max_size=3), is_first=st.booleans())
+def test_a_sweep_is_over_values_of_any_kind(
+    run: RunData, values: list[object], is_first: bool
+) -> None:
+    keys = ("fabric", "seed") if is_first else ("seed", "fabric")
+    parameters = [{key: value if key == "fabric" else 1 for key in keys} for value in values]
+    times, *_ = _swept_over(parameters, run, [1.0] * len(values)).pictures
+    (axes,) = times.figure.axes
+    shown = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == (list(dict.fromkeys(shown)) if is_first else ["1"])
+    if not is_first:
+        _, named = axes.get_legend_handles_labels()
+        assert {f"fabric = {value}" for value in shown} < set(named)
 
 
 def test_pictures_of_a_workload_are_neighbours_with_one_scale(run: RunData) -> None:
