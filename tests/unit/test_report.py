@@ -180,6 +180,42 @@ def test_each_case_has_its_chunks_and_overlap(run: RunData, page: Article) -> No
     assert [chunks for _, chunks, _ in shown] == ["4", "16"] * 2
 
 
+EXECUTION = st.tuples(*[st.booleans()] * 3)
+
+
+@given(executions=st.lists(EXECUTION, min_size=1, max_size=6), disturbed_counted=st.booleans())
+def test_executions_that_count_are_those_of_the_verdict(
+    run: RunData, executions: list[tuple[bool, bool, bool]], disturbed_counted: bool
+) -> None:
+    (case, *_), numbers = run.cases.values(), np.arange(len(executions))
+    complete, warmup, disturbed = np.array(executions).T
+    marked = {"complete": complete, "warmup": warmup, "disturbed": disturbed}
+    columns = {**marked, "number": numbers, "completion_s": numbers.astype(float)}
+    transfers = {name: np.resize(column, len(numbers)) for name, column in case.transfers.items()}
+    changed = replace(
+        case,
+        disturbed_counted=disturbed_counted,
+        executions=columns,
+        transfers={**transfers, "repeat": numbers},
+    )
+    later = [number for number in numbers if complete[number] and not warmup[number]]
+    counted = [number for number in later if disturbed_counted or not disturbed[number]]
+    wanted = counted or numbers[complete].tolist()
+    assert changed.completion_s.tolist() == changed.measured["repeat"].tolist() == wanted
+
+
+@pytest.mark.parametrize("faults", [False, True])
+def test_a_run_tells_whose_disturbed_executions_count(tmp_path: Path, faults: bool) -> None:
+    place = stored_run(tmp_path, faults=faults) / "result.json"
+    result = json.loads(place.read_text())
+    judged, *_ = result["failures" if faults else "cases"]
+    judged["disturbed_counted"] = ["degraded"] if faults else True
+    place.write_text(json.dumps(result))
+    cases = read_run(place.parent).cases
+    counted = [name for name, case in cases.items() if case.disturbed_counted]
+    assert counted == [judged["case"] + "/degraded" * faults]
+
+
 def test_steps_end_as_measured_and_as_modeled(run: RunData) -> None:
     for case in run.cases.values():
         found = steps(case)
