@@ -1,6 +1,6 @@
 """The articles about several runs: two compared, significance before ratio; a sweep's curves."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
@@ -160,8 +160,14 @@ def _times_s(points: Sequence[Result], workload: str) -> list[float]:
         for point in points
         for case in point["cases"]
         if without_fabric(case["case"]) == workload
-        for seconds in (case["measured_s"]["min"], case["measured_s"]["max"], case["modeled_s"])
+        for seconds in (case["modeled_s"], *_ends_s(case))
     ]
+
+
+def _ends_s(case: Result) -> Iterator[float]:
+    """The least and the largest measured time of a case; nothing of what broke off."""
+    if not case.get("incomplete"):
+        yield from (case["measured_s"]["min"], case["measured_s"]["max"])
 
 
 def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
@@ -183,10 +189,11 @@ def _places(values: Sequence[object]) -> dict[str, float]:
 
 
 def _line(axes: Axes, placed: Sequence[tuple[float, Result]], others: str, index: int) -> None:
-    x = [place for place, _ in placed]
-    cases = [case for _, case in placed]
-    medians = [case["measured_s"]["median"] for case in cases]
-    below = [m - case["measured_s"]["min"] for m, case in zip(medians, cases, strict=True)]
-    above = [case["measured_s"]["max"] - m for m, case in zip(medians, cases, strict=True)]
-    axes.errorbar(x, medians, (below, above), capsize=3, **look(index, label=others or "measured"))
-    axes.plot(x, [case["modeled_s"] for case in cases], color=MODELED, linewidth=0.8)
+    whole = [(x, case["measured_s"]) for x, case in placed if not case.get("incomplete")]
+    medians = [measured["median"] for _, measured in whole]
+    below = [measured["median"] - measured["min"] for _, measured in whole]
+    above = [measured["max"] - measured["median"] for _, measured in whole]
+    style = look(index, label=others or "measured")
+    axes.errorbar([x for x, _ in whole], medians, (below, above), capsize=3, **style)
+    modeled = [case["modeled_s"] for _, case in placed]
+    axes.plot([x for x, _ in placed], modeled, color=MODELED, linewidth=0.8)

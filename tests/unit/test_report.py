@@ -34,6 +34,7 @@ from results.report.run import run_article
 from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
 from results.sections.machine import fidelity_section
+from results.sections.run import cases_section
 from results.sections.section import without_fabric
 from results.store.runs import stored_runs
 from results.store.tables import EXECUTIONS, TRANSFERS, RawTable, sealed
@@ -599,6 +600,64 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
     assert not {"residuals", "bus-bandwidth"} & {picture.name for picture in page.pictures}
     swept = _swept(replace(run, result={**run.result, "cases": none}), 1, 10)
     assert "bus-bandwidth" not in {picture.name for picture in swept.pictures}
+
+
+def _broken_off(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The case if all its executions had broken off after a tenth of a second."""
+    measured = {**case["measured_s"], **dict.fromkeys(("median", "min", "max"), 0.1)}
+    changed = {"measured_s": {**measured, "values": [0.1]}, "ratio": 0.1 / case["modeled_s"]}
+    none = dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"))
+    return {**case, **none, **changed, "incomplete": True, "verdict": "fail"}
+
+
+def test_times_of_what_broke_off_are_no_measurements(run: RunData) -> None:
+    broken_off = _broken_off(run.result["cases"][0])
+    article = _answer_of(run, **broken_off)
+    assert f"Measured over modeled is {OFF:.3f}." in article.answer
+    pictures = {picture.name: picture for picture in article.pictures}
+    assert len(pictures["residuals"].figure.axes[0].get_yticks()) == len(run.result["cases"]) - 1
+    times = pictures["completion"]
+    assert times.figure.axes[0].texts[0].get_text() == "- fail"
+    drawn = [np.asarray(line.get_xdata()) for line in times.figure.axes[0].lines]
+    assert 0.1 not in np.concatenate(drawn)
+    assert "0.100 s" not in times.sentence
+    section = cases_section({**run.result, "cases": [broken_off]})
+    assert [section.rows[-1][section.columns.index(name)] for name in ("ratio", "busbw")] == [
+        "-"
+    ] * 2
+
+
+def test_a_sweeps_curves_leave_out_what_broke_off(run: RunData) -> None:
+    cases = run.result["cases"]
+    whole = {"run_id": "r", "verdict": "pass", "failures": [], "cause": "", "cases": cases}
+    broken_off = {**whole, "verdict": "fail", "cases": [_broken_off(case) for case in cases]}
+    points = [
+        {**point, "point": seed, "parameters": {"seed": seed}}
+        for seed, point in ((1, whole), (2, broken_off), (3, whole))
+    ]
+    article = sweep_article({"scenario": "q", "sweep": "s", "verdict": "fail", "points": points})
+    assert f"Measured over modeled is {OFF:.3f}." in article.answer
+    axes = article.pictures[0].figure.axes[0]
+    (measured,) = (line for line in axes.lines if line.get_marker() == "o")
+    assert np.asarray(measured.get_xdata()).tolist() == [1, 3]
+    assert axes.get_yscale() == "linear"
+    alone = {**points[1], "cause": "it broke off"}
+    only = sweep_article({"scenario": "q", "sweep": "s", "verdict": "fail", "points": [alone]})
+    assert only.answer == "1 of 1 points have a result. The verdict is fail."
+
+
+def test_a_degraded_phase_that_broke_off_has_no_slowdown(broken: RunData) -> None:
+    (failure,) = broken.result["failures"]
+    told = failure_article(broken)
+    assert "times as long" in told.answer
+    assert "in the degraded phase" in told.answer
+    changed = {**failure, "degraded_s": 0.1, "ratio": 0.05, "incomplete": True, "verdict": "fail"}
+    told = failure_article(replace(broken, result={**broken.result, "failures": [changed]}))
+    assert "times as long" not in told.answer
+    assert "in the degraded phase" not in told.answer
+    (phases,) = (picture for picture in told.pictures if picture.name == "completion")
+    shown = [text.get_text() for text in phases.figure.axes[0].texts]
+    assert [ratio.partition(" ")[0] == "-" for ratio in shown] == [False, True, False]
 
 
 def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Article) -> None:

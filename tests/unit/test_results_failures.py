@@ -138,6 +138,17 @@ def test_phases_whose_disturbed_executions_count_are_named() -> None:
     assert row["disturbed_counted"] == ["baseline", "recovered"]
 
 
+def test_the_ratio_of_what_broke_off_is_a_dash() -> None:
+    whole = failed("x", IMPACT)
+    for changes, ratio in (
+        ({}, "1.010"),
+        ({"incomplete": True}, "-"),
+        ({"data_is_right": True}, "-"),
+    ):
+        section = failures_section([{**whole, **changes}])
+        assert section.rows[-1][section.columns.index("ratio")] == ratio
+
+
 def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:
     row = failed("abort-and-restart", replace(IMPACT, **restarted(2.0)))
     assert row["during_fault_s"] == pytest.approx(2.9)
