@@ -25,7 +25,7 @@ ROW = 0.5
 MOST_LINES = 6
 # Values whose extremes differ by this factor have a logarithmic axis.
 DECADES = 20
-APART = Difference.OTHER_WORK, Difference.BROKEN
+COMPARABLE = Difference.LARGER, Difference.WITHIN
 
 
 def comparison_article(result: Result) -> Article:
@@ -39,13 +39,12 @@ def comparison_article(result: Result) -> Article:
 def _compared_answer(cases: Sequence[Result]) -> str:
     different = [case for case in cases if case["difference"] == Difference.LARGER.value]
     effects = "; ".join(f"{case['case']}: B is {effect_in_words(case)}" for case in different)
-    comparable = [case for case in cases if case["difference"] not in APART]
-    others = len(cases) - len(comparable)
-    why = ", ".join(dict.fromkeys(in_words(one) for one in cases if one["difference"] in APART))
+    others = [case for case in cases if case["difference"] not in COMPARABLE]
+    comparable, why = len(cases) - len(others), ", ".join(dict.fromkeys(map(in_words, others)))
     if not comparable:
-        return f"0 of {others} cases can be compared ({why})."
-    counted = f"{len(different)} of {len(comparable)} cases differ by more than their executions do"
-    not_compared = f"; {others} cannot be compared ({why})" if others else ""
+        return f"0 of {len(others)} cases can be compared ({why})."
+    counted = f"{len(different)} of {comparable} cases differ by more than their executions do"
+    not_compared = f"; {len(others)} cannot be compared ({why})" if others else ""
     return f"{counted}{': ' if effects else ''}{effects}{not_compared}."
 
 

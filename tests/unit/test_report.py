@@ -370,6 +370,27 @@ def test_cases_of_other_work_are_not_counted_among_those_that_differ(tmp_path: P
     assert comparison_article(result).answer == told
 
 
+@pytest.mark.parametrize(
+    ("executions", "checked", "told"),
+    [
+        (1, 0, "0 of 4 cases can be compared (few repeats)."),
+        (1, 1, "0 of 4 cases can be compared (checked, few repeats)."),
+        (5, 4, "0 of 4 cases can be compared (checked)."),
+    ],
+)
+def test_what_cannot_be_judged_is_not_said_to_be_the_same(
+    tmp_path: Path, executions: int, checked: int, told: str
+) -> None:
+    for scenario, off in (("first", 1.0), ("other", 2.0)):
+        place = stored_run(tmp_path, scenario=scenario, executions=executions, off=off)
+        result = json.loads((place / "result.json").read_text())
+        for case in result["cases"][:checked]:
+            case["data_is_right"] = True
+        (place / "result.json").write_text(json.dumps(result))
+    found = compared(tmp_path, *(folder.name for folder in stored_runs(tmp_path)))
+    assert comparison_article(found).answer == told
+
+
 def test_cases_of_other_work_have_no_ratio() -> None:
     case = {
         **{"case": "a/b", "difference": "not the same work", "ratio": None},
