@@ -12,32 +12,44 @@ from results.figures.paper import draw_pairs
 from results.report.analysis import Step, pair_bytes
 from results.report.run_data import CaseData
 from results.sections.section import Result, human_bytes, range_of, without_fabric
-from results.verdicts.verdict import times_count
+from results.verdicts.verdict import is_timed
 
 ROW, LEGEND_ROW = 0.34, 0.18
 MOST_TICKS = 7
 
 
 def completion(cases: Sequence[Result]) -> kit.Picture:
-    """Measured median with the range of the executions, beside the model, for every case."""
+    """Measured median with the range of the executions, beside the model, for every case.
+
+    What broke off has no completion time.
+    """
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
-            draw_measured(axes, case["measured_s"], row, "o", kit.MEASURED)
+            if not case.get("incomplete"):
+                draw_measured(axes, case["measured_s"], row, "o", kit.MEASURED)
             axes.plot(
                 case["modeled_s"], row, "|", color=kit.MODELED, markersize=15, markeredgewidth=2
             )
-            ratio = f"{case['ratio']:.3f}" if times_count(case["data_is_right"]) else "-"
+            ratio = f"{case['ratio']:.3f}" if is_timed(case) else "-"
             write_beside(axes, row, f"{ratio} {case['verdict']}")
         axes.plot([], [], "o", color=kit.MEASURED, label="measured, bar: all executions")
         axes.plot([], [], "|", color=kit.MODELED, markersize=11, markeredgewidth=2, label="modeled")
         axes.set_xlim(0, axes.get_xlim()[1] * 1.03)
         axes.set_xlabel("completion time (emulated s); measured / modeled")
         figure.legend(loc="outside upper left", ncols=2)
+    whole = [case for case in cases if not case.get("incomplete")]
+    return kit.Picture("completion", _completion_in_words(whole), figure)
+
+
+def _completion_in_words(cases: Sequence[Result]) -> str:
+    """Name the fastest and the slowest of some cases, if there are any."""
+    told = f"Completion times, {len(cases)} in all"
+    if not cases:
+        return f"{told}."
     fastest = min(cases, key=lambda case: float(case["measured_s"]["median"]))
     slowest = max(cases, key=lambda case: float(case["measured_s"]["median"]))
     ends = (f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest))
-    sentence = f"Completion times, {len(cases)} in all, from {' to '.join(ends)}."
-    return kit.Picture("completion", sentence, figure)
+    return f"{told}, from {' to '.join(ends)}."
 
 
 def ratios(cases: Sequence[Result]) -> kit.Picture:

@@ -24,7 +24,7 @@ from results.sections.run import (
 )
 from results.sections.section import Row, Section, human_bytes, range_of
 from results.store.runs import BASELINE, DEGRADED, DURING, PHASES, RECOVERED, clock_of
-from results.verdicts.verdict import times_count
+from results.verdicts.verdict import is_timed
 
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
 """Seconds at which probes were lost, by case and pair."""
@@ -115,7 +115,7 @@ def _because(result: Mapping[str, Any]) -> str:
 def _failed(failure: Mapping[str, Any]) -> str:
     told = sentence(failure).removesuffix(".")
     known = failure["degraded_s"] and failure["baseline_s"]
-    if known and times_count(failure["data_is_right"]):
+    if known and is_timed(failure):
         slower = failure["degraded_s"] / failure["baseline_s"]
         modeled = failure["modeled_degraded_s"] / failure["modeled_baseline_s"]
         told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
@@ -185,6 +185,7 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
                 "modeled_s": modeled_s,
                 "ratio": median_s / modeled_s,
                 "data_is_right": failure["data_is_right"],
+                "incomplete": phase == DEGRADED and failure.get("incomplete", False),
                 "verdict": failure["verdict"],
             }
 

@@ -31,11 +31,13 @@ class CaseData:
 
     Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
     links are of the execution during the fault, those of switches' queues of the whole case.
+    Disturbed executions count only if `disturbed_counted`.
     """
 
     name: str
     topology: Topology
     arrival_s: Sequence[float]
+    disturbed_counted: bool
     executions: Columns
     transfers: Columns
     counters: Columns
@@ -59,7 +61,7 @@ class CaseData:
     def _counted(self) -> Any:
         """A mask of the executions that count; of all complete ones if none counts."""
         of = self.executions
-        counted = of["complete"] & ~of["warmup"] & ~of["disturbed"]
+        counted = of["complete"] & ~of["warmup"] & (self.disturbed_counted | ~of["disturbed"])
         return counted if counted.any() else of["complete"]
 
     @cached_property
@@ -106,13 +108,14 @@ def read_run(folder: Path) -> RunData:
     tables[raw.QUEUE_PAIRS.name] = raw.read_table(folder, raw.QUEUE_PAIRS)
     with reading(folder):
         folders, cases = raw.case_folders(folder), {}
+        all_count = _disturbed_counted(result)
         for name in sorted(folders, key=raw.case_names(result).index):
             mine = {table: rows(of, of[raw.CASE] == name) for table, of in tables.items()}
             for table in FILLED:
                 if not len(mine[table][raw.CASE]):
                     what = f"no rows of {name} in table {table}"
                     raise InputError(Problem(str(folder), what, HINT))
-            cases[name] = _case(name, folders[name], mine)
+            cases[name] = _case(name, folders[name], name in all_count, mine)
     return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
 
 
@@ -136,12 +139,26 @@ def _require_figures(folder: Path, result: Mapping[str, Any]) -> None:
                     raise ValueError(f"{case['case']}: time must be a finite number, got {figure}")
 
 
-def _case(name: str, place: Path, tables: Mapping[str, Columns]) -> CaseData:
+def _disturbed_counted(result: Mapping[str, Any]) -> set[str]:
+    """The names of the cases and phases whose disturbed executions count."""
+    cases = {case["case"] for case in result["cases"] if case["disturbed_counted"]}
+    phases = (
+        f"{failure['case']}/{phase}"
+        for failure in result["failures"]
+        for phase in failure.get("disturbed_counted", ())
+    )
+    return cases.union(phases)
+
+
+def _case(
+    name: str, place: Path, disturbed_counted: bool, tables: Mapping[str, Columns]
+) -> CaseData:
     stored = read_json(place / "topology.json")
     stored.pop("digest", None)
     stored["spec"] = grouped(stored["spec"])
     arrival_s = read_json(place / "prediction.json")["arrival_s"]
-    return CaseData(name, TOPOLOGY.validate_python(stored), arrival_s, **tables)
+    topology = TOPOLOGY.validate_python(stored)
+    return CaseData(name, topology, arrival_s, disturbed_counted, **tables)
 
 
 def rows(table: Columns, chosen: Any) -> Columns:

@@ -1,6 +1,6 @@
 """The articles about several runs: two compared, significance before ratio; a sweep's curves."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
@@ -14,6 +14,7 @@ from results.sections.several_runs import (
     comparison_sections,
     effect_in_words,
     in_words,
+    one_line,
     sweep_section,
 )
 from results.verdicts.run import SAME_SIZE
@@ -24,7 +25,7 @@ ROW = 0.5
 MOST_LINES = 6
 # Values whose extremes differ by this factor have a logarithmic axis.
 DECADES = 20
-APART = Difference.OTHER_WORK, Difference.BROKEN
+COMPARABLE = Difference.LARGER, Difference.WITHIN
 
 
 def comparison_article(result: Result) -> Article:
@@ -38,13 +39,12 @@ def comparison_article(result: Result) -> Article:
 def _compared_answer(cases: Sequence[Result]) -> str:
     different = [case for case in cases if case["difference"] == Difference.LARGER.value]
     effects = "; ".join(f"{case['case']}: B is {effect_in_words(case)}" for case in different)
-    comparable = [case for case in cases if case["difference"] not in APART]
-    others = len(cases) - len(comparable)
-    why = ", ".join(dict.fromkeys(in_words(one) for one in cases if one["difference"] in APART))
+    others = [case for case in cases if case["difference"] not in COMPARABLE]
+    comparable, why = len(cases) - len(others), ", ".join(dict.fromkeys(map(in_words, others)))
     if not comparable:
-        return f"0 of {others} cases can be compared ({why})."
-    counted = f"{len(different)} of {len(comparable)} cases differ by more than their executions do"
-    not_compared = f"; {others} cannot be compared ({why})" if others else ""
+        return f"0 of {len(others)} cases can be compared ({why})."
+    counted = f"{len(different)} of {comparable} cases differ by more than their executions do"
+    not_compared = f"; {len(others)} cannot be compared ({why})" if others else ""
     return f"{counted}{': ' if effects else ''}{effects}{not_compared}."
 
 
@@ -107,7 +107,8 @@ def _growth(cases: Sequence[Result]) -> float:
 
 def _others(point: Result, key: str) -> str:
     """The parameters of a point but one."""
-    return ", ".join(f"{one} = {value}" for one, value in point["parameters"].items() if one != key)
+    others = ((one, value) for one, value in point["parameters"].items() if one != key)
+    return ", ".join(f"{one} = {one_line(value)}" for one, value in others)
 
 
 def _swept_answer(result: Result) -> str:
@@ -127,7 +128,7 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
     lines: dict[str, list[tuple[float, Result]]] = {}
     for point in points:
         for case in (case for case in point["cases"] if case["case"] == name):
-            place = places[str(point["parameters"][key])]
+            place = places[one_line(point["parameters"][key])]
             lines.setdefault(_others(point, key), []).append((place, case))
     with drawing(2.8) as figure:
         axes = figure.add_subplot()
@@ -158,8 +159,14 @@ def _times_s(points: Sequence[Result], workload: str) -> list[float]:
         for point in points
         for case in point["cases"]
         if without_fabric(case["case"]) == workload
-        for seconds in (case["measured_s"]["min"], case["measured_s"]["max"], case["modeled_s"])
+        for seconds in (case["modeled_s"], *_ends_s(case))
     ]
+
+
+def _ends_s(case: Result) -> Iterator[float]:
+    """The least and the largest measured time of a case; nothing of what broke off."""
+    if not case.get("incomplete"):
+        yield from (case["measured_s"]["min"], case["measured_s"]["max"])
 
 
 def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
@@ -174,17 +181,18 @@ def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
 
 def _places(values: Sequence[object]) -> dict[str, float]:
     """Return the position of each value on the axis: numbers by value, others side by side."""
-    shown = list(dict.fromkeys(values))
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in shown):
-        return {str(value): float(str(value)) for value in shown}
-    return {str(value): float(place) for place, value in enumerate(shown)}
+    shown = list(dict.fromkeys(map(one_line, values)))
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return {value: float(value) for value in shown}
+    return {value: float(place) for place, value in enumerate(shown)}
 
 
 def _line(axes: Axes, placed: Sequence[tuple[float, Result]], others: str, index: int) -> None:
-    x = [place for place, _ in placed]
-    cases = [case for _, case in placed]
-    medians = [case["measured_s"]["median"] for case in cases]
-    below = [m - case["measured_s"]["min"] for m, case in zip(medians, cases, strict=True)]
-    above = [case["measured_s"]["max"] - m for m, case in zip(medians, cases, strict=True)]
-    axes.errorbar(x, medians, (below, above), capsize=3, **look(index, label=others or "measured"))
-    axes.plot(x, [case["modeled_s"] for case in cases], color=MODELED, linewidth=0.8)
+    whole = [(x, case["measured_s"]) for x, case in placed if not case.get("incomplete")]
+    medians = [measured["median"] for _, measured in whole]
+    below = [measured["median"] - measured["min"] for _, measured in whole]
+    above = [measured["max"] - measured["median"] for _, measured in whole]
+    style = look(index, label=others or "measured")
+    axes.errorbar([x for x, _ in whole], medians, (below, above), capsize=3, **style)
+    modeled = [case["modeled_s"] for _, case in placed]
+    axes.plot([x for x, _ in placed], modeled, color=MODELED, linewidth=0.8)

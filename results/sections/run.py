@@ -22,7 +22,7 @@ from results.sections.section import (
     verdict,
     without_fabric,
 )
-from results.verdicts.verdict import times_count
+from results.verdicts.verdict import is_timed, times_count
 
 # Parts that are shorter are rounding errors.
 SHOWN_S = 1e-9
@@ -69,7 +69,7 @@ def work_sections(result: Result) -> Iterator[Section]:
 
 def _if_timed(cell: Callable[[Case], str]) -> Callable[[Case], str]:
     """A cell of a time held against others; a dash for a case whose times mean nothing."""
-    return lambda case: cell(case) if times_count(case["data_is_right"]) else "-"
+    return lambda case: cell(case) if is_timed(case) else "-"
 
 
 CASES: Columns = (
@@ -109,7 +109,7 @@ FAILURES: Columns = (
     ("degraded", lambda row: number_or_dash(row["degraded_s"], ".3f")),
     ("after", lambda row: number_or_dash(row["recovered_s"], ".3f")),
     ("model", lambda row: number_or_dash(row["modeled_degraded_s"], ".3f")),
-    ("ratio", lambda row: number_or_dash(row["ratio"], ".3f")),
+    ("ratio", _if_timed(lambda row: number_or_dash(row["ratio"], ".3f"))),
     ("lost", lambda row: number_or_dash(row["lost_probes_unaffected"], "d")),
     ("", verdict),
 )
@@ -218,7 +218,7 @@ def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
 
 def timed(cases: Iterable[Case]) -> list[Case]:
     """The cases or failures whose times are held against the model."""
-    return [case for case in cases if times_count(case["data_is_right"])]
+    return [case for case in cases if is_timed(case)]
 
 
 def _scales(result: Result) -> Section:

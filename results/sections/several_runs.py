@@ -138,7 +138,7 @@ def sweep_section(result: Result) -> Section:
 
 def _remarks(point: Result) -> Iterator[Marked]:
     """Yield a line for each case that warns, and for the point if it fails."""
-    label = ", ".join(f"{key}={_shown(value)}" for key, value in point["parameters"].items())
+    label = ", ".join(f"{key}={one_line(value)}" for key, value in point["parameters"].items())
     lines = [("warn", case.sentence) for case in outcomes(point) if case.verdict == "warn"]
     lines += [("fail", point["cause"])] * (point["verdict"] == "fail")
     for judged, why in lines:
@@ -156,8 +156,9 @@ def short_name(key: str, keys: Sequence[str]) -> str:
 
 
 def _rows(point: Result) -> Iterator[Row]:
-    start = (str(point["point"]), *map(_shown, point["parameters"].values()))
-    names_fabric = KINDS in point["parameters"]
+    start = (str(point["point"]), *map(one_line, point["parameters"].values()))
+    # Of a list, each case says on which of its fabrics it was.
+    names_fabric = isinstance(point["parameters"].get(KINDS), str)
     cases = outcomes(point)
     for case in cases:
         figures: list[Cell] = [
@@ -177,6 +178,6 @@ def _ratio(case: CaseOutcome) -> str:
     return ratio if times_count(case.data_is_right) else f"({ratio})"
 
 
-def _shown(value: object) -> str:
+def one_line(value: object) -> str:
     """Format a parameter's value as one line of YAML."""
     return value if isinstance(value, str) else json.dumps(value, default=str)

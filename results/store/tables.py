@@ -99,7 +99,7 @@ CASES = {
     **dict.fromkeys(("modeled_s", "lower_bound_s", "real_s", "on_paper_s"), REAL),
     "ratio": REAL,
     **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
-    "data_is_right": FLAG,
+    **dict.fromkeys(("data_is_right", "incomplete"), FLAG),
     "values_s": f"{REAL}[]",
     **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
@@ -113,7 +113,7 @@ FAILURES = {
     **dict.fromkeys(("aborted_s", "back_s", "modeled_during_fault_s"), REAL),
     **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
     **dict.fromkeys(("modeled_replay_s", "replay_ratio"), REAL),
-    "data_is_right": FLAG,
+    **dict.fromkeys(("data_is_right", "incomplete"), FLAG),
     **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
 }
 INTERFERENCE = {
@@ -303,8 +303,8 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-# Results without notes lack the key.
-NO_NOTES: Mapping[str, Any] = {"notes": ()}
+# Values of keys that results may lack.
+DEFAULTS: Mapping[str, Any] = {"notes": (), "incomplete": False}
 
 
 def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -320,13 +320,13 @@ def _case(case: Mapping[str, Any]) -> dict[str, Any]:
     measured, fabric = case["measured_s"], case["fabric"]
     named = {CASE: case["case"], "fabric": fabric["kind"]}
     values = {"median_s": measured["median"], "values_s": measured["values"]}
-    return _known({**NO_NOTES, **case, **fabric, **named, **values}, CASES)
+    return _known({**DEFAULTS, **case, **fabric, **named, **values}, CASES)
 
 
 def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
     # `where` is a word of SQL, too.
     named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**NO_NOTES, **(failure["work"] or {}), **failure, **named}, FAILURES)
+    return _known({**DEFAULTS, **(failure["work"] or {}), **failure, **named}, FAILURES)
 
 
 def _interference(job: Mapping[str, Any]) -> dict[str, Any]:

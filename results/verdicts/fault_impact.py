@@ -173,6 +173,12 @@ class FaultImpact:
         return {name: phase for name, phase in zip(PHASES, phases, strict=True) if phase}
 
     @property
+    def disturbed_counted(self) -> tuple[str, ...]:
+        """The phases whose disturbed executions count: too few others were left."""
+        cases = {name: one for name, one in self.phases.items() if isinstance(one, CaseResult)}
+        return tuple(name for name, case in cases.items() if case.disturbed_counted)
+
+    @property
     def data_is_right(self) -> bool | None:
         """Whether the data of all phases is right; `None` if it was not checked."""
         if self.during.data_is_right is None:
@@ -219,6 +225,7 @@ class FaultResult:
 
     Times are emulated seconds; those of a phase that the experiment does not have are `None`.
     `work` is that of the baseline; `data_is_right` is `None` if the results were not checked.
+    `disturbed_counted` names the phases whose disturbed executions are among the measured ones.
     """
 
     scenario: str
@@ -239,6 +246,7 @@ class FaultResult:
     modeled_degraded_s: float | None = None
     ratio: float | None = None
     incomplete: bool = field(default=False, metadata=OPTIONAL)
+    disturbed_counted: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     modeled_replay_s: float | None = None
     replay_ratio: float | None = None
     replay_verdict: Verdict | None = None
@@ -286,6 +294,7 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         modeled_degraded_s=degraded.modeled_s if degraded else None,
         ratio=degraded.ratio if degraded else None,
         incomplete=bool(degraded and degraded.incomplete),
+        disturbed_counted=impact.disturbed_counted,
         modeled_replay_s=replay.modeled_s if replay else None,
         replay_ratio=replay.ratio if replay else None,
         replay_verdict=replay.verdict if replay else None,

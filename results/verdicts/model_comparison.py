@@ -101,8 +101,9 @@ class Work:
 
     `collective` names the work, also if it is none. `gpus` are those of each communicator, `None`
     if they differ in it; `variant` names the communicators unless they are all GPUs, and the matrix
-    of an all-to-all. `chunks` are those that a schedule cuts its data into. `time_dilation` is the
-    number of emulated seconds for each second of the real platform.
+    of an all-to-all. `chunks` are those that a schedule cuts its data into, `schedule_digest` is
+    that of all steps. `time_dilation` is the number of emulated seconds for each second of the real
+    platform.
     """
 
     fabric: Fabric
@@ -113,6 +114,7 @@ class Work:
     gpus: int | None
     bytes: int
     chunks: int | None
+    schedule_digest: str
     bandwidth_scale: float
     size_scale: float
     time_dilation: float
@@ -277,6 +279,7 @@ def _work(measured: Measured, size_scale: float) -> Work:
         gpus=gpus,
         bytes=steps.size_bytes,
         chunks=chunks,
+        schedule_digest=steps.digest,
         bandwidth_scale=spec.bandwidth_scale,
         size_scale=size_scale,
         time_dilation=spec.bandwidth_scale / size_scale,

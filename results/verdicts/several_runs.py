@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass as checked
 from model.errors import InputError
 from model.sweep import Point
 from results.store.records import plain, reading
+from results.store.runs import DEGRADED, DURING
 from results.store.sweeps import SweepFolder
 from results.verdicts.verdict import Verdict, times_count, worst
 
@@ -23,6 +24,8 @@ FLEETING = ("load_average",)
 FOR_PEOPLE = ("name", "description")
 # More than these make one line.
 MOST_DIFFERENCES = 8
+# Keys of a scenario that its steps depend on, and on the files that they name.
+OF_STEPS = ("fabric", "workloads")
 OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 
@@ -45,6 +48,7 @@ class CaseOutcome:
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
     doubts: tuple[str, ...]
+    schedule_digest: str | None = None
     incomplete: bool = False
 
     @property
@@ -63,6 +67,7 @@ def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
             case,
             name=case["case"],
             work={key: case[key] for key in WORK},
+            schedule_digest=case.get("schedule_digest"),
             measured_s=case["measured_s"]["median"],
             values=case["measured_s"]["values"],
             modeled_s=case["modeled_s"],
@@ -73,13 +78,15 @@ def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
 
 
 def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
-    degraded = failure["degraded_s"] is not None
+    timed = (phase for phase in (DEGRADED, DURING) if failure[f"{phase}_s"] is not None)
+    phase = next(timed, None)
     work = failure["work"] or {}  # of an experiment that ended early, nothing is known
     return _outcome(
         failure,
         name=f"{failure['case']}, {failure['fault']} {failure['strategy']}",
-        work={**{key: work.get(key) for key in WORK}, "where": failure["where"]},
-        measured_s=failure["degraded_s"] if degraded else failure["during_fault_s"],
+        work={**{key: work.get(key) for key in WORK}, "where": failure["where"], "phase": phase},
+        schedule_digest=work.get("schedule_digest"),
+        measured_s=failure[f"{phase}_s"] if phase else None,
         values=(),
         modeled_s=failure["modeled_degraded_s"],
     )
@@ -158,11 +165,12 @@ def _leaves(node: object, key: str = "") -> Iterator[tuple[str, object]]:
 def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
     """Return the comparison of the cases in both runs; pairs of values are (first, second)."""
     one, other = first.cases, second.cases
+    alike = all(first.scenario.get(key) == second.scenario.get(key) for key in OF_STEPS)
     return {
         "schema": COMPARE_SCHEMA,
         "runs": [{key: run.result[key] for key in OF_A_RUN} for run in (first, second)],
         "warnings": list(_warnings(first, second)),
-        "cases": [_case(one[name], other[name]) for name in one if name in other],
+        "cases": [_case(one[name], other[name], alike) for name in one if name in other],
         "only_in_first": [name for name in one if name not in other],
         "only_in_second": [name for name in other if name not in one],
     }
@@ -189,9 +197,12 @@ def _told(what: str, differences: Sequence[str]) -> Iterator[str]:
     yield f"the {what} are unlike: {len(differences)} values differ, in {named}"
 
 
-def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
+def _case(first: CaseOutcome, second: CaseOutcome, alike: bool) -> dict[str, Any]:
+    """Compare a case of two runs; if the scenarios are `alike`, so must the steps be."""
     both = (first, second)
     other_work = list(differing(first.work, second.work))
+    if alike and not other_work:
+        other_work = list(_other_steps(first, second))
     one_s, other_s = first.measured_s, second.measured_s
     differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
     if not other_work and not all(times_count(case.data_is_right) for case in both):
@@ -211,6 +222,13 @@ def _case(first: CaseOutcome, second: CaseOutcome) -> dict[str, Any]:
         "notes": [list(case.notes) for case in both],
         "doubts": [list(case.doubts) for case in both],
     }
+
+
+def _other_steps(*both: CaseOutcome) -> Iterator[str]:
+    """Yield the digests of the steps if both are known and differ, as those of an edited trace."""
+    one, other = (case.schedule_digest for case in both)
+    if one and other and one != other:
+        yield f"schedule_digest: {one} against {other}"
 
 
 def _measured(case: CaseOutcome) -> dict[str, Any]:

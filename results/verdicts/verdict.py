@@ -1,6 +1,6 @@
 """Whether a result can be trusted."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
@@ -33,6 +33,14 @@ class Thresholds:
 def times_count(data_is_right: bool | None) -> bool:
     """Whether times are held against a model and each other; checking the data takes time."""
     return data_is_right is None
+
+
+def is_timed(judged: Mapping[str, Any]) -> bool:
+    """Whether the times of a case or failure, from its JSON object, are held against others.
+
+    They are not if its data was checked, or no execution was complete.
+    """
+    return times_count(judged["data_is_right"]) and not judged.get("incomplete")
 
 
 # A verdict and the sentence that says why.

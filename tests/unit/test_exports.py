@@ -46,6 +46,8 @@ workloads:
   - {{collective: all-reduce, algorithm: ring, size: 4 MB, size_scale: 4, kinds: rail-only}}
 """
 
+PLACES = "out_of_place", "in_place"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -156,6 +158,7 @@ def test_a_table_of_nccl_tests(run: Path, tmp_path: Path) -> None:
         assert row[8] == "N/A"
     found = json.loads(document.read_text())
     assert [row["size"] for row in found["results"]] == [4_000_000, 8_000_000]
+    assert {row[place]["nwrong"] for row in found["results"] for place in PLACES} == {None}
     busbw = [case["busbw_gbyte_per_s"] for case in cases.values()]
     assert found["average_bus_bandwidth"]["bandwidth"] == pytest.approx(sum(busbw) / 2)
 

@@ -255,6 +255,15 @@ def test_tables_tell_whether_data_was_checked_and_all_values_of_a_failure(tmp_pa
     assert row["bytes"] == failure["work"]["bytes"]
 
 
+def test_tables_tell_which_times_are_of_executions_that_broke_off(tmp_path: Path) -> None:
+    found = read_result(run_folder(tmp_path))
+    failure = record(fault_result("down", IMPACT))
+    for name in ("cases", "failures"):
+        whole, *_ = {**found, "failures": [failure]}[name]
+        judged = judged_rows({**found, name: [whole, {**whole, "incomplete": True}]})[name]
+        assert [row["incomplete"] for row in judged] == [False, True]
+
+
 def test_lists_in_csv_are_json(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     result = json.loads((run / "result.json").read_text())

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands.compare import compared
@@ -34,6 +34,7 @@ from results.report.run import run_article
 from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
 from results.sections.machine import fidelity_section
+from results.sections.run import cases_section
 from results.sections.section import without_fabric
 from results.store.runs import stored_runs
 from results.store.tables import EXECUTIONS, TRANSFERS, RawTable, sealed
@@ -178,6 +179,42 @@ def test_each_case_has_its_chunks_and_overlap(run: RunData, page: Article) -> No
         for case in run.result["cases"]
     ]
     assert [chunks for _, chunks, _ in shown] == ["4", "16"] * 2
+
+
+EXECUTION = st.tuples(*[st.booleans()] * 3)
+
+
+@given(executions=st.lists(EXECUTION, min_size=1, max_size=6), disturbed_counted=st.booleans())
+def test_executions_that_count_are_those_of_the_verdict(
+    run: RunData, executions: list[tuple[bool, bool, bool]], disturbed_counted: bool
+) -> None:
+    (case, *_), numbers = run.cases.values(), np.arange(len(executions))
+    complete, warmup, disturbed = np.array(executions).T
+    marked = {"complete": complete, "warmup": warmup, "disturbed": disturbed}
+    columns = {**marked, "number": numbers, "completion_s": numbers.astype(float)}
+    transfers = {name: np.resize(column, len(numbers)) for name, column in case.transfers.items()}
+    changed = replace(
+        case,
+        disturbed_counted=disturbed_counted,
+        executions=columns,
+        transfers={**transfers, "repeat": numbers},
+    )
+    later = [number for number in numbers if complete[number] and not warmup[number]]
+    counted = [number for number in later if disturbed_counted or not disturbed[number]]
+    wanted = counted or numbers[complete].tolist()
+    assert changed.completion_s.tolist() == changed.measured["repeat"].tolist() == wanted
+
+
+@pytest.mark.parametrize("faults", [False, True])
+def test_a_run_tells_whose_disturbed_executions_count(tmp_path: Path, faults: bool) -> None:
+    place = stored_run(tmp_path, faults=faults) / "result.json"
+    result = json.loads(place.read_text())
+    judged, *_ = result["failures" if faults else "cases"]
+    judged["disturbed_counted"] = ["degraded"] if faults else True
+    place.write_text(json.dumps(result))
+    cases = read_run(place.parent).cases
+    counted = [name for name, case in cases.items() if case.disturbed_counted]
+    assert counted == [judged["case"] + "/degraded" * faults]
 
 
 def test_steps_end_as_measured_and_as_modeled(run: RunData) -> None:
@@ -333,6 +370,27 @@ def test_cases_of_other_work_are_not_counted_among_those_that_differ(tmp_path: P
     assert comparison_article(result).answer == told
 
 
+@pytest.mark.parametrize(
+    ("executions", "checked", "told"),
+    [
+        (1, 0, "0 of 4 cases can be compared (few repeats)."),
+        (1, 1, "0 of 4 cases can be compared (checked, few repeats)."),
+        (5, 4, "0 of 4 cases can be compared (checked)."),
+    ],
+)
+def test_what_cannot_be_judged_is_not_said_to_be_the_same(
+    tmp_path: Path, executions: int, checked: int, told: str
+) -> None:
+    for scenario, off in (("first", 1.0), ("other", 2.0)):
+        place = stored_run(tmp_path, scenario=scenario, executions=executions, off=off)
+        result = json.loads((place / "result.json").read_text())
+        for case in result["cases"][:checked]:
+            case["data_is_right"] = True
+        (place / "result.json").write_text(json.dumps(result))
+    found = compared(tmp_path, *(folder.name for folder in stored_runs(tmp_path)))
+    assert comparison_article(found).answer == told
+
+
 def test_cases_of_other_work_have_no_ratio() -> None:
     case = {
         **{"case": "a/b", "difference": "not the same work", "ratio": None},
@@ -420,6 +478,29 @@ def _longer(case: dict[str, Any], times: float) -> dict[str, Any]:
     measured = {key: times * case["measured_s"][key] for key in ("median", "min", "max")}
     sizes = {"bytes": times * case["bytes"], "modeled_s": times * case["modeled_s"]}
     return {**case, **sizes, "measured_s": {**case["measured_s"], **measured}}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["rail-only", "4 MB"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("domains"), inner),
+)
+
+
+@settings(max_examples=20)
+@given(values=st.lists(VALUES, min_size=2, max_size=3), is_first=st.booleans())
+def test_a_sweep_is_over_values_of_any_kind(
+    run: RunData, values: list[object], is_first: bool
+) -> None:
+    keys = ("fabric", "seed") if is_first else ("seed", "fabric")
+    parameters = [{key: value if key == "fabric" else 1 for key in keys} for value in values]
+    times, *_ = _swept_over(parameters, run, [1.0] * len(values)).pictures
+    (axes,) = times.figure.axes
+    shown = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == (list(dict.fromkeys(shown)) if is_first else ["1"])
+    if not is_first:
+        _, named = axes.get_legend_handles_labels()
+        assert {f"fabric = {value}" for value in shown} < set(named)
 
 
 def test_pictures_of_a_workload_are_neighbours_with_one_scale(run: RunData) -> None:
@@ -540,6 +621,64 @@ def test_cases_that_are_not_judged_are_left_out_of_the_headline_and_the_residual
     assert not {"residuals", "bus-bandwidth"} & {picture.name for picture in page.pictures}
     swept = _swept(replace(run, result={**run.result, "cases": none}), 1, 10)
     assert "bus-bandwidth" not in {picture.name for picture in swept.pictures}
+
+
+def _broken_off(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The case if all its executions had broken off after a tenth of a second."""
+    measured = {**case["measured_s"], **dict.fromkeys(("median", "min", "max"), 0.1)}
+    changed = {"measured_s": {**measured, "values": [0.1]}, "ratio": 0.1 / case["modeled_s"]}
+    none = dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"))
+    return {**case, **none, **changed, "incomplete": True, "verdict": "fail"}
+
+
+def test_times_of_what_broke_off_are_no_measurements(run: RunData) -> None:
+    broken_off = _broken_off(run.result["cases"][0])
+    article = _answer_of(run, **broken_off)
+    assert f"Measured over modeled is {OFF:.3f}." in article.answer
+    pictures = {picture.name: picture for picture in article.pictures}
+    assert len(pictures["residuals"].figure.axes[0].get_yticks()) == len(run.result["cases"]) - 1
+    times = pictures["completion"]
+    assert times.figure.axes[0].texts[0].get_text() == "- fail"
+    drawn = [np.asarray(line.get_xdata()) for line in times.figure.axes[0].lines]
+    assert 0.1 not in np.concatenate(drawn)
+    assert "0.100 s" not in times.sentence
+    section = cases_section({**run.result, "cases": [broken_off]})
+    assert [section.rows[-1][section.columns.index(name)] for name in ("ratio", "busbw")] == [
+        "-"
+    ] * 2
+
+
+def test_a_sweeps_curves_leave_out_what_broke_off(run: RunData) -> None:
+    cases = run.result["cases"]
+    whole = {"run_id": "r", "verdict": "pass", "failures": [], "cause": "", "cases": cases}
+    broken_off = {**whole, "verdict": "fail", "cases": [_broken_off(case) for case in cases]}
+    points = [
+        {**point, "point": seed, "parameters": {"seed": seed}}
+        for seed, point in ((1, whole), (2, broken_off), (3, whole))
+    ]
+    article = sweep_article({"scenario": "q", "sweep": "s", "verdict": "fail", "points": points})
+    assert f"Measured over modeled is {OFF:.3f}." in article.answer
+    axes = article.pictures[0].figure.axes[0]
+    (measured,) = (line for line in axes.lines if line.get_marker() == "o")
+    assert np.asarray(measured.get_xdata()).tolist() == [1, 3]
+    assert axes.get_yscale() == "linear"
+    alone = {**points[1], "cause": "it broke off"}
+    only = sweep_article({"scenario": "q", "sweep": "s", "verdict": "fail", "points": [alone]})
+    assert only.answer == "1 of 1 points have a result. The verdict is fail."
+
+
+def test_a_degraded_phase_that_broke_off_has_no_slowdown(broken: RunData) -> None:
+    (failure,) = broken.result["failures"]
+    told = failure_article(broken)
+    assert "times as long" in told.answer
+    assert "in the degraded phase" in told.answer
+    changed = {**failure, "degraded_s": 0.1, "ratio": 0.05, "incomplete": True, "verdict": "fail"}
+    told = failure_article(replace(broken, result={**broken.result, "failures": [changed]}))
+    assert "times as long" not in told.answer
+    assert "in the degraded phase" not in told.answer
+    (phases,) = (picture for picture in told.pictures if picture.name == "completion")
+    shown = [text.get_text() for text in phases.figure.axes[0].texts]
+    assert [ratio.partition(" ")[0] == "-" for ratio in shown] == [False, True, False]
 
 
 def test_a_verdict_has_its_reasons(run: RunData, broken: RunData, failed: Article) -> None:

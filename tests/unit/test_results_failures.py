@@ -131,6 +131,24 @@ def test_the_object_is_json() -> None:
     assert row["times"][0]["confirmed_ms"] == 9.8
 
 
+def test_phases_whose_disturbed_executions_count_are_named() -> None:
+    assert "disturbed_counted" not in failed("x", IMPACT)
+    counted = replace(IMPACT.baseline, disturbed_counted=True)
+    row = failed("x", replace(IMPACT, baseline=counted, recovered=counted))
+    assert row["disturbed_counted"] == ["baseline", "recovered"]
+
+
+def test_the_ratio_of_what_broke_off_is_a_dash() -> None:
+    whole = failed("x", IMPACT)
+    for changes, ratio in (
+        ({}, "1.010"),
+        ({"incomplete": True}, "-"),
+        ({"data_is_right": True}, "-"),
+    ):
+        section = failures_section([{**whole, **changes}])
+        assert section.rows[-1][section.columns.index("ratio")] == ratio
+
+
 def test_the_clock_of_a_restarted_job_runs_from_its_first_start() -> None:
     row = failed("abort-and-restart", replace(IMPACT, **restarted(2.0)))
     assert row["during_fault_s"] == pytest.approx(2.9)

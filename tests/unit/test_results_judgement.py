@@ -60,6 +60,7 @@ EXTRA_KEYS = [
     "variant",
     "size_scale",
     "chunks",
+    "schedule_digest",
     "overlap",
     "real_s",
     "on_paper_s",

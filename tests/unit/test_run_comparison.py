@@ -13,6 +13,8 @@ from rich.console import Console
 
 from commands.compare import compared
 from model.errors import InputError
+from model.fabric.spec import FabricKind
+from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.sections.run import cases_section
 from results.sections.several_runs import comparison_sections, effect_in_words, in_words
@@ -26,7 +28,7 @@ from results.verdicts.several_runs import (
     differing,
 )
 from tests.unit.run_folders import begun_run
-from tests.unit.test_results import both_fabrics, result
+from tests.unit.test_results import both_fabrics, modeled, result
 from tests.unit.test_results_failures import IMPACT
 
 MACHINE = {"kernel": "6.18", "load_average": [0.1, 0.2], "libraries": {"ryu": "4.34"}}
@@ -130,6 +132,42 @@ def test_other_work_is_named_and_not_compared() -> None:
     assert found["cases"][1]["other_work"] == []
 
 
+def with_digest(digest: str | None, **changes: Any) -> StoredRun:
+    """A run whose first case executed the steps of this digest."""
+    run = stored("a", **changes)
+    case = run.result["cases"][0]
+    case.pop("schedule_digest")
+    if digest is not None:
+        case["schedule_digest"] = digest
+    return run
+
+
+@pytest.mark.parametrize(
+    ("digest", "changes", "told"),
+    [
+        ("a", {}, []),
+        ("b", {}, ["schedule_digest: a against b"]),
+        ("b", {"scenario": {**SCENARIO, "repeats": 9}}, ["schedule_digest: a against b"]),
+        ("b", {"scenario": {"fabric": {"domains": 2, "nic_ports": 2}}}, []),
+        (None, {}, []),
+    ],
+)
+def test_other_steps_of_one_scenario_are_other_work(
+    digest: str | None, changes: dict[str, Any], told: list[str]
+) -> None:
+    """A trace may have been edited; keys of the scenario that change steps are warnings."""
+    found = comparison_object(with_digest("a"), with_digest(digest, **changes))
+    case, unchanged = found["cases"]
+    assert (case["other_work"], case["ratio"]) == (told, None if told else 1)
+    assert unchanged["other_work"] == []
+
+
+def test_a_run_knows_its_steps() -> None:
+    two_step, direct = (case["schedule_digest"] for case in stored("a").result["cases"])
+    assert two_step == modeled(FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step")[1].digest
+    assert two_step != direct
+
+
 def test_times_that_mean_nothing_show_no_difference() -> None:
     """The agents check what arrives meanwhile, which takes time."""
     first, second = stored("a"), stored("b")
@@ -174,6 +212,15 @@ def test_failures_of_other_work_have_no_ratio() -> None:
     failure["work"]["fabric"]["domains"] = 4
     (case,) = comparison_object(stored("a", result=faults), stored("b", result=larger))["cases"]
     assert case["other_work"] == ["fabric.domains: 2 against 4", "bytes: 4000000 against 8000000"]
+    assert (in_words(case), case["ratio"]) == ("other work", None)
+
+
+def test_another_phase_of_a_failure_is_other_work() -> None:
+    faults = run_object("a", "down", Path("/a"), [], failures=[fault_result("down", IMPACT)])
+    other = json.loads(json.dumps(faults))
+    other["failures"][0].update(degraded_s=None, modeled_degraded_s=None, ratio=None)
+    (case,) = comparison_object(stored("a", result=faults), stored("b", result=other))["cases"]
+    assert case["other_work"] == ["phase: degraded against during_fault"]
     assert (in_words(case), case["ratio"]) == ("other work", None)
 
 

@@ -225,6 +225,21 @@ def test_ratios_that_are_not_judged_are_in_brackets(folder: SweepFolder) -> None
     assert "Ratios in brackets are not judged" in section.text
 
 
+@pytest.mark.parametrize(
+    ("kinds", "case"),
+    [
+        ("rail-only", "all-to-all/two-step"),
+        (["rail-only", "rail-optimized"], "rail-only/all-to-all/two-step"),
+    ],
+)
+def test_a_row_names_the_fabric_once(folder: SweepFolder, kinds: object, case: str) -> None:
+    run(folder, Fake())
+    result = sweep_object(folder)
+    for point in result["points"]:
+        point["parameters"] = {"fabric.kinds": kinds}
+    assert {row[2] for row in sweep_section(result).rows} == {case}
+
+
 def test_every_point_has_the_same_keys(folder: SweepFolder) -> None:
     run(folder, Fake({2: 4, 3: 3}))
     begun = sweep_object(folder)["points"]
