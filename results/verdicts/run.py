@@ -168,9 +168,9 @@ def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
 
 
 def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
-    """Yield the interference of each job that a run has both alone and among others."""
+    """Yield the interference of each job that a run has timed both alone and among others."""
     alone, among_others = dict[object, tuple[CaseResult, JobTime]](), []
-    for case in cases:
+    for case in (one for one in cases if one.times_count):
         jobs = case.breakdown.jobs
         if len(jobs) == 1:
             alone[case.work.fabric, jobs[0].digest] = case, jobs[0]

@@ -1,6 +1,7 @@
 """Several jobs at once: their partitions, steps, modeled times and interference."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -359,6 +360,10 @@ def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None
     assert [one["verdict"] for one in result["interference"]] == ["fail", "fail"]
     assert found["interference"]["measured"] == pytest.approx(1.1)
     assert found["interference"]["modeled"] == pytest.approx(1.0)
+    broken = run_object(
+        "id", "some", Path("runs/id"), [replace(cases[0], incomplete=True), *cases[1:]]
+    )
+    assert [found["job"] for found in broken["interference"]] == ["bottom"]
     out = io.StringIO()
     print_sections(run_sections(result), Console(file=out, width=120))
     assert "job bottom: 10.0% away from the model" in out.getvalue()
