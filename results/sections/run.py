@@ -1,5 +1,6 @@
 """The sections of a run, from its JSON object."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -194,8 +195,21 @@ def cases_section(result: Result) -> Section:
         CASES,
         cases,
         "Times are emulated; bandwidths are GB/s of the real platform.",
-        (*_checks(cases), *(line for case in cases for line in told(case["case"], case))),
+        (*_checks(cases), *_told(cases)),
     )
+
+
+def _told(cases: Sequence[Case]) -> Iterator[Marked]:
+    """Yield the reasons of all verdicts; then each note, once, with the cases that have it."""
+    cases_by_note = defaultdict[str, list[str]](list)
+    for case in cases:
+        yield from told(case["case"], {**case, "notes": ()})
+        for note in case.get("notes", ()):
+            cases_by_note[note].append(case["case"])
+    for note, names in cases_by_note.items():
+        is_common = 1 < len(names) == len(cases)
+        where = f"all {len(cases)} cases" if is_common else ", ".join(names)
+        yield Marked(f"note: {where}: {note}")
 
 
 def _checks(cases: Sequence[Case]) -> Iterator[Marked]:

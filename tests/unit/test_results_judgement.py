@@ -21,7 +21,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.generator import Generator
 from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
-from results.sections.run import CASES, run_sections
+from results.sections.run import CASES, cases_section, run_sections
 from results.sections.section import told
 from results.store.records import plain
 from results.store.runs import find_run
@@ -201,6 +201,15 @@ def test_each_reason_of_a_failed_case_begins_with_its_own_verdict() -> None:
     judged = Judgement.of([(Verdict.FAIL, "a"), (Verdict.WARN, "b"), (Verdict.PASS, "c")])
     lines = [str(line) for line in told("case", plain(judged))]
     assert lines == ["fail: case: a", "warn: case: b", "note: case: c"]
+
+
+def test_a_note_of_several_cases_is_told_once() -> None:
+    one, other = plain(result(repeat())), {**plain(result(repeat())), "case": "other"}
+    one, other = {**one, "notes": ["a", "b"]}, {**other, "notes": ["b"]}
+    remarks = list(map(str, cases_section({"cases": [one, other]}).remarks))
+    assert remarks == [f"note: {one['case']}: a", "note: all 2 cases: b"]
+    remarks = list(map(str, cases_section({"cases": [one, other, {**one, "notes": []}]}).remarks))
+    assert remarks[-1] == f"note: {one['case']}, other: b"
 
 
 @given(st.floats(0.9, 1.1))
