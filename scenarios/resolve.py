@@ -66,12 +66,12 @@ def resolve(
         chosen["grain"] = grain(file, machine)
         packets = round(chosen["grain"].value)
         specs = {kind: replace(spec, grain_packets=packets) for kind, spec in specs.items()}
-    for issues in (buffer_issues, timeout_issues):
-        document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
+        for issues in (buffer_issues, timeout_issues):
+            document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
     of_cases = _case_issues(file, specs, cases, machine)
     document.refuse(_repeated_cases(cases) if on_paper else of_cases)
-    document.refuse(late_faults(file, specs, cases))
+    document.refuse(() if on_paper else late_faults(file, specs, cases))
     chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
     expect, count, network = file.expect, file.repeats, file.fabric.topology
     of_network = (f"latencies and error rates of links, if {network} has any",) if network else ()

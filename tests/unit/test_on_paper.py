@@ -397,6 +397,19 @@ def test_short_packets_take_more_of_a_link() -> None:
             assert found.completion_s == pytest.approx(others * on_wire(each, 4096) / 50e9)
 
 
+@pytest.mark.parametrize(
+    "emulated",
+    [
+        ["fabric.bandwidth_scale=auto", "faults=[{what: nic-link}]"],
+        ["fabric.grain=8", "fabric.switch_queue={buffer: 20 kB}"],
+        ["fabric.transport=roce", "fabric.roce={timeout: 31}", "fabric.bandwidth_scale=100000"],
+    ],
+    ids=["late-fault", "short-buffer", "long-timeout"],
+)
+def test_what_is_emulated_alone_is_not_refused_on_paper(emulated: list[str]) -> None:
+    assert cases(*emulated) == cases()
+
+
 @pytest.mark.parametrize("framing", ["roce", "infiniband"])
 def test_an_mtu_of_ethernet_is_refused_for_packets_of_infiniband(framing: str) -> None:
     with pytest.raises(InputError, match=r"must be one of 256, .*4096, got 9000"):
