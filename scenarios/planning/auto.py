@@ -233,8 +233,11 @@ def _scale(
 
 
 def auto_size_scale(task: RealTask, bandwidth_scale: float) -> Chosen:
-    """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
-    full_s = wire_bytes(1) * task.full_s * bandwidth_scale
+    """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows.
+
+    The estimate also has the links that flows share, as oversubscribed uplinks.
+    """
+    full_s = max(wire_bytes(1) * task.full_s, estimate(task).completion_s) * bandwidth_scale
     scale = round_up(full_s / TARGET_S)
     if scale < 1:
         return Chosen(1.0, f"all of the data is sent, in less than {TARGET_S:g} s")

@@ -316,6 +316,25 @@ def test_the_value_of_an_automatic_size_scale_is_printed() -> None:
     assert printed("8 B")[0] == f"{line} 1: all of the data is sent, in less than 3 s"
 
 
+@settings(max_examples=20)
+@given(
+    ALGORITHM,
+    st.sampled_from([1, 2, 8, 50]),
+    st.sampled_from(["destination", "hash"]),
+    st.sampled_from([1, 2]),
+)
+def test_an_automatic_size_scale_knows_the_busiest_link(
+    algorithm: tuple[Collective, str], oversubscription: int, selection: str, hb_leaves: int
+) -> None:
+    collective, name = algorithm
+    work = f"{{collective: {collective}, algorithm: {name}, size: 3 GB, size_scale: auto}}"
+    fabric = f"oversubscription={oversubscription}", f"spine_selection={selection}"
+    trunks = f"hb_leaves={hb_leaves}", f"hb_oversubscription={1 if hb_leaves == 1 else 20}"
+    changes = [f"fabric.{key}" for key in ("kinds=rail-optimized", *fabric, *trunks)]
+    (planned,) = plan(load(QUICKSTART, [*changes, f"workloads=[{work}]"]), None)
+    assert 1.4 < planned.completion_s < 6
+
+
 def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:
     scenario = load(QUICKSTART, [AUTO], TWO_CORES)
     assert {planned.verdict for planned in plan(scenario, TWO_CORES)} == {"yes"}
