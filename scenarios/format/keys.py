@@ -52,6 +52,7 @@ from scenarios.format.units import (
     Seconds,
     Seed,
     ShortName,
+    Text,
     Whole,
     listed,
 )
@@ -348,7 +349,7 @@ class ScenarioFile(Strict):
 
     name: ShortName | None = None
     """default: the file's name"""
-    description: str = Field(default="", max_length=MOST_DESCRIPTION)
+    description: Text = Field(default="", max_length=MOST_DESCRIPTION)
     """for people"""
     fabric: Fabric
     workloads: tuple[AnyWorkload, ...] = Field(min_length=1, max_length=MOST_WORKLOADS)

@@ -326,6 +326,24 @@ def test_a_number_in_quotes_is_refused() -> None:
     assert [key for model, key in keys if accepts_in_quotes(model, key)] == []
 
 
+def accepts_bytes(model: type[BaseModel], key: str) -> bool:
+    """Whether a key takes some text as bytes, alone or in a list."""
+    value = TypeAdapter[object](model.model_fields[key].rebuild_annotation())
+    for text in (b"hi", b"dgx-h100", b"1 GB", b"1 Gbit/s", b"0-3"):
+        for one in (text, [text]):
+            with suppress(ValidationError):
+                value.validate_python(one, context=LIBRARY)
+                return True
+    return False
+
+
+def test_bytes_are_no_text() -> None:
+    keys = [(model, key) for model in SECTIONS for key in model.model_fields]
+    assert [key for model, key in keys if accepts_bytes(model, key)] == []
+    with pytest.raises(InputError, match=r"workloads\.0\.size: must be text, got b'hi'"):
+        load(LIBRARY / "quickstart.yaml", ["workloads.0.size=!!binary aGk="])
+
+
 def test_the_reference_of_all_keys_is_true() -> None:
     """Its texts are read from the source only here: at each start, that would take time."""
     assert ScenarioFile.model_fields["seed"].description is None

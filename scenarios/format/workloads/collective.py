@@ -19,7 +19,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
 from scenarios.format.issues import Issue, Place, did_you_mean
-from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
+from scenarios.format.units import Count, Ranks, Seed, Size, Text, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.traces.formats.byte_matrix import scaled
 from traffic_gen.workloads.algorithms.all_to_all import Given, Matrix, Preset, Skew
@@ -60,7 +60,7 @@ class CollectiveWork(Work):
 
     collective: Collective
     """the collective operation of the GPUs"""
-    algorithm: str
+    algorithm: Text
     """how: one of the collective's algorithms, listed below"""
     size: Size | None = None
     """a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of numbers, the
