@@ -251,7 +251,7 @@ def _leaves(fabric: Fabric, kind: FabricKind) -> int:
 def _spines(fabric: Fabric, kind: FabricKind) -> int:
     """Number of spine switches, of each rail if it has leaves; by default, uplinks match ports."""
     domains = fabric.domains + fabric.spare_domains
-    return fabric.spines or domains // _leaves(fabric, kind)
+    return fabric.spines or ceil(domains / _leaves(fabric, kind))
 
 
 def fabric_spec(

@@ -161,12 +161,13 @@ class Fabric(Strict):
     """real rates are divided by this; `auto`: the least that this machine carries"""
     spines: Count | None = None
     """spine switches of a rail-optimized fabric, or of each rail with leaves; default: one for each
-    domain below a rail switch, spares included"""
+    domain below a rail switch, at most, spares included"""
     spine_selection: SpineSelection = SpineSelection.DESTINATION
     """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, by
     RoCE each queue pair, by a hash, with collisions; `spray`: each packet of RoCE the next one"""
     oversubscription: Oversubscription = 1.0
-    """downlinks' rate over uplinks' rate of a rail switch"""
+    """downlinks' rate over uplinks' rate of a rail switch, of a rail's leaves of the one with most
+    domains; the others have equal uplinks"""
 
     nic_ports: Count = Field(default=1, le=2)
     """ports of a NIC, which share its rate: 1, or 2, each to its own rail switch"""
