@@ -254,8 +254,9 @@ def _size_issues(place: Place, name: str, task: Task, size_scale: float) -> Iter
         what = f"{name}: sends {1 / size_scale:.3g} times the real size"
         yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")
     elif most_bytes > MAX_TRANSFER_BYTES:
-        what = f"{name}: {most_bytes:.0f} bytes exceed the limit of a transfer"
-        yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")
+        what = f"{name}: {most_bytes:.0f} bytes, counted as one transfer, exceed its limit"
+        hint = "use a larger size_scale, or a smaller time_dilation"
+        yield Issue(place, f"{what}, {MAX_TRANSFER_BYTES}", hint)
 
 
 def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:

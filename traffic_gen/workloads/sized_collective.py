@@ -167,7 +167,10 @@ class SizedCollective(Task):
 
     @property
     def largest_bytes(self) -> float:
-        """The most real bytes that one transfer may have: all that one GPU sends, or receives."""
+        """Bound of the real bytes of one transfer: the whole size, whatever the algorithm cuts.
+
+        With a matrix, all that one GPU sends, or receives.
+        """
         if self.matrix is None:
             return self.size_bytes
         shares = [self.matrix.shares(group.grid) for group in self.groups]
