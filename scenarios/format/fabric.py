@@ -289,7 +289,7 @@ def fabric_spec(
         roce=_roce(fabric.roce or RoceKeys(), scale),
         missing=missing_slots(fabric),
     )
-    left_bps = [entry.rate / scale / fabric.nic_ports for entry in file.faults if entry.rate]
+    left_bps = [entry.rate / scale for entry in file.faults if entry.rate]
     return _patient(spec, left_bps) if left_bps else spec
 
 

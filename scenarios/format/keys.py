@@ -317,7 +317,7 @@ class FaultEntry(Strict):
     random: Count | None = None
     """instead of names: how many, chosen by `seed`"""
     rate: Rate | None = None
-    """degrade: the rate that is left, as `nic_rate` counts it"""
+    """degrade: the rate that is left of the link, on the real platform"""
     at: Seconds | None = None
     """seconds from the execution's start to the fault's; default: 0.3"""
     at_step: Whole | None = None
