@@ -242,7 +242,7 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         across_s=sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
     )
     completion_s, bare_s = (
-        task.how.closed_form.completion_s(spec.routed_as, grid, task.whole_bytes())
+        task.how.closed_form.completion_s(spec.routed_as, grid, task.emulated_bytes())
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from commands.check import described
 from model.errors import InputError, Problem
 from model.fabric.shaping import MIN_RATE_BPS
 from model.fabric.spec import PLATFORMS, FabricKind, HbNetwork, NicNetwork
@@ -238,7 +239,15 @@ def test_overrides_take_effect(
     place.write_text(GOOD)
     scenario = load(place, [f"fabric.domains={domains}", f"workloads.0.size_scale={size_scale}"])
     assert {spec.domains for spec in scenario.fabrics} == {domains}
-    assert scenario.cases[0].emulated_bytes == round(12_000_000 / size_scale)
+    (case, *_) = scenario.cases
+    assert case.task.scaled_bytes(case.size_scale) == round(12_000_000 / size_scale)
+
+
+def test_check_says_how_many_bytes_are_sent() -> None:
+    """Each of 16 GPUs has a slice of at least one element."""
+    ring = "workloads=[{collective: all-reduce, algorithm: ring, size: 1 B}]"
+    scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", ring])
+    assert "rail-only/all-reduce/ring: 128 bytes" in described(scenario)
 
 
 REPEATED = """\
