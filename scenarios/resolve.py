@@ -236,7 +236,7 @@ def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     grid, platform = job_grid(file.fabric), file.fabric.platform or "own"
     for number, workload in enumerate(file.workloads):
-        yield from workload.issues(("workloads", number), grid, platform)
+        yield from workload.placed_issues(("workloads", number), grid, platform)
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:

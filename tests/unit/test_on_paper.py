@@ -306,12 +306,13 @@ def test_a_trace_of_one_rank_says_so(tmp_path: Path) -> None:
             app(["predict", str(one), *options], standalone_mode=False)
 
 
+@pytest.mark.parametrize("size", ["8 MB", '"8 MB"', " 8 MB"])
 def test_the_ranks_of_a_trace_are_counted_with_the_size_that_it_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     matrix = tmp_path / "parts.matrix"
     matrix.write_text("0 .5 .5\n.5 0 .5\n.5 .5 0\n")
-    for case in predicted(capsys, str(matrix), "--set", "workloads.0.size=8 MB")["cases"]:
+    for case in predicted(capsys, str(matrix), "--set", f"workloads.0.size={size}")["cases"]:
         assert case["fabric"]["domains"] * case["fabric"]["domain_size"] == 3
 
 
