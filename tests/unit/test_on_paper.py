@@ -229,6 +229,16 @@ def test_keys_of_spines_take_no_closed_form_from_a_fabric_without_them(
     assert keyed.completion_s == plain.completion_s
 
 
+def test_pairs_of_which_each_has_a_path_of_its_own_are_bounded() -> None:
+    grid = ["fabric.domains=32", "fabric.domain_size=8", "fabric.kinds=rail-optimized"]
+    (ring,) = cases(*grid, "fabric.spine_selection=hash", RING)
+    assert ring.completion_s > 0
+    pairs = RING.replace("all-reduce, algorithm: ring", "all-to-all, algorithm: direct")
+    with pytest.raises(InputError, match=r"must have at most 16384 pairs .* by hash, got 65280"):
+        cases(*grid, "fabric.spine_selection=hash", pairs)
+    assert cases(*grid, pairs)
+
+
 def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     result = predicted(capsys, "nic-link-down")
     assert result["left_out"] == ["faults"]
