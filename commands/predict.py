@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from math import log2
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -19,6 +19,7 @@ from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
 from model.workload.generator import Generator
 from results.sections.modeled import prediction_sections
+from scenarios.format.document import value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace
@@ -26,6 +27,7 @@ from scenarios.planning.on_paper import left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
+Value = TypeVar("Value")
 # A custom fabric has links, which no option gives.
 Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
@@ -156,7 +158,7 @@ def _grid(path: Path, changes: dict[str, Any], overrides: list[str]) -> dict[str
     gpus = changes.get("gpus", len(files_of(path)))
     key = "workloads.0.size="
     sizes = [text.removeprefix(key) for text in overrides if text.startswith(key)]
-    size_bytes = round(_parsed("--set", sizes[-1], size_in_bytes)) if sizes else None
+    size_bytes = _parsed("--set", sizes[-1], _size_bytes) if sizes else None
     if "gpus" not in changes and gpus == 1:
         gpus = read_trace(path, Defaults(platform.domain_size, size_bytes)).ranks
     size = changes.get("domain_size", min(gpus, platform.domain_size))
@@ -164,6 +166,12 @@ def _grid(path: Path, changes: dict[str, Any], overrides: list[str]) -> dict[str
         what = f"must be a multiple of --domain-size, {size}, got {gpus}"
         raise InputError(Problem("--gpus", what))
     return {"platform": platform.name, "domains": -(-gpus // size), "domain_size": size}
+
+
+def _size_bytes(text: str) -> int | None:
+    """Parse a size in YAML, as a scenario has it; raise `ValueError` for one that is wrong."""
+    size = value_of(text)
+    return None if size is None else round(size_in_bytes(str(size)))
 
 
 def _ranged(scenario: Scenario, sizes: Sequence[float]) -> Scenario:
@@ -201,7 +209,7 @@ def _latency_s(text: str) -> float:
     return _parsed("--latency", text, bounded_quantity, TIMES, *TIME_BOUNDS)
 
 
-def _parsed(option: str, text: str, parse: Callable[..., float], *how: Any) -> float:
+def _parsed(option: str, text: str, parse: Callable[..., Value], *how: Any) -> Value:
     """Parse the value of an option; raise `InputError` for one that is wrong."""
     try:
         return parse(text, *how)

@@ -66,12 +66,12 @@ def resolve(
         chosen["grain"] = grain(file, machine)
         packets = round(chosen["grain"].value)
         specs = {kind: replace(spec, grain_packets=packets) for kind, spec in specs.items()}
-    for issues in (buffer_issues, timeout_issues):
-        document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
+        for issues in (buffer_issues, timeout_issues):
+            document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
     of_cases = _case_issues(file, specs, cases, machine)
     document.refuse(_repeated_cases(cases) if on_paper else of_cases)
-    document.refuse(late_faults(file, specs, cases))
+    document.refuse(() if on_paper else late_faults(file, specs, cases))
     chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
     expect, count, network = file.expect, file.repeats, file.fabric.topology
     of_network = (f"latencies and error rates of links, if {network} has any",) if network else ()
@@ -236,7 +236,7 @@ def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     grid, platform = job_grid(file.fabric), file.fabric.platform or "own"
     for number, workload in enumerate(file.workloads):
-        yield from workload.issues(("workloads", number), grid, platform)
+        yield from workload.placed_issues(("workloads", number), grid, platform)
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:
@@ -254,8 +254,9 @@ def _size_issues(place: Place, name: str, task: Task, size_scale: float) -> Iter
         what = f"{name}: sends {1 / size_scale:.3g} times the real size"
         yield Issue(place, what, "use a time_dilation of at most bandwidth_scale")
     elif most_bytes > MAX_TRANSFER_BYTES:
-        what = f"{name}: {most_bytes:.0f} bytes exceed the limit of a transfer"
-        yield Issue(place, what, "use a larger size_scale, or a smaller time_dilation")
+        what = f"{name}: {most_bytes:.0f} bytes, counted as one transfer, exceed its limit"
+        hint = "use a larger size_scale, or a smaller time_dilation"
+        yield Issue(place, f"{what}, {MAX_TRANSFER_BYTES}", hint)
 
 
 def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:

@@ -51,8 +51,8 @@ class Case:
 
     @property
     def emulated_bytes(self) -> int:
-        """The emulated size: the real size divided by `size_scale`, at least 1."""
-        return max(1, round(self.task.size_bytes / self.size_scale))
+        """The emulated size: the real size divided by `size_scale`, in whole slices."""
+        return self.task.emulated_bytes(self.size_scale)
 
     def schedule(self, spec: FabricSpec) -> Steps:
         """The proved steps on its fabric, over its lanes; raises `InputError` if they are wrong."""

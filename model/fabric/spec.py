@@ -101,8 +101,9 @@ class NicNetwork:
     `spines` and `oversubscription` apply where there are spine switches: the uplinks of a rail
     switch carry the sum of its NIC links, divided by `oversubscription`. With `leaves` of 2 or
     more, each rail of a rail-only fabric is a Clos network of `leaves` leaf and `spines` spine
-    switches. `spine_selection` is by destination, or by a hash of source and destination, with
-    collisions. `impairment` is that of NIC links and uplinks, `queue` that of the switches' ports.
+    switches; leaves with fewer domains have equal uplinks. `spine_selection` is by destination, or
+    by a hash of source and destination, with collisions. `impairment` is that of NIC links and
+    uplinks, `queue` that of the switches' ports.
 
     A NIC has `ports`, 1 or 2, which share its rate: port p leads to the rail's switch of plane p.
     `per_domain` is the number of NICs of a domain; `None`: one for each GPU. With `pxn`, packets
@@ -341,8 +342,11 @@ class FabricSpec:
 
     @property
     def emulated_uplink_bps(self) -> float:
-        """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s."""
-        downlinks_bps = self.domains / self.nic.leaves * self.emulated_port_bps
+        """The rate of one emulated uplink from a rail switch to a spine switch, in bit/s.
+
+        All leaves of a rail have the uplinks of the one with most domains.
+        """
+        downlinks_bps = -(-self.domains // self.nic.leaves) * self.emulated_port_bps
         return downlinks_bps / (self.nic.spines * self.nic.oversubscription)
 
     @property

@@ -251,7 +251,7 @@ def _leaves(fabric: Fabric, kind: FabricKind) -> int:
 def _spines(fabric: Fabric, kind: FabricKind) -> int:
     """Number of spine switches, of each rail if it has leaves; by default, uplinks match ports."""
     domains = fabric.domains + fabric.spare_domains
-    return fabric.spines or domains // _leaves(fabric, kind)
+    return fabric.spines or ceil(domains / _leaves(fabric, kind))
 
 
 def fabric_spec(
@@ -289,7 +289,7 @@ def fabric_spec(
         roce=_roce(fabric.roce or RoceKeys(), scale),
         missing=missing_slots(fabric),
     )
-    left_bps = [entry.rate / scale / fabric.nic_ports for entry in file.faults if entry.rate]
+    left_bps = [entry.rate / scale for entry in file.faults if entry.rate]
     return _patient(spec, left_bps) if left_bps else spec
 
 

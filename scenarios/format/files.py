@@ -16,7 +16,7 @@ from pydantic import (
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.issues import Refused, did_you_mean
-from scenarios.format.units import MOST_PAIR_BYTES
+from scenarios.format.units import MOST_PAIR_BYTES, Text
 from traffic_gen.traces.formats.byte_matrix import numbers_in
 from traffic_gen.traces.formats.nodes import Malformed
 from traffic_gen.workloads.algorithms.all_to_all import Preset
@@ -96,7 +96,7 @@ def _plain(number: float) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-PathText = Annotated[str, Field(min_length=1, max_length=MOST_PATH)]
+PathText = Annotated[Text, Field(min_length=1, max_length=MOST_PATH)]
 File = Annotated[PathText, AfterValidator(in_folder)]
 ConfigurationFile = Annotated[PathText, AfterValidator(_configuration)]
 PairBytes = Annotated[

@@ -52,6 +52,7 @@ from scenarios.format.units import (
     Seconds,
     Seed,
     ShortName,
+    Text,
     Whole,
     listed,
 )
@@ -160,12 +161,13 @@ class Fabric(Strict):
     """real rates are divided by this; `auto`: the least that this machine carries"""
     spines: Count | None = None
     """spine switches of a rail-optimized fabric, or of each rail with leaves; default: one for each
-    domain below a rail switch, spares included"""
+    domain below a rail switch, at most, spares included"""
     spine_selection: SpineSelection = SpineSelection.DESTINATION
     """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, by
     RoCE each queue pair, by a hash, with collisions; `spray`: each packet of RoCE the next one"""
     oversubscription: Oversubscription = 1.0
-    """downlinks' rate over uplinks' rate of a rail switch"""
+    """downlinks' rate over uplinks' rate of a rail switch, of a rail's leaves of the one with most
+    domains; the others have equal uplinks"""
 
     nic_ports: Count = Field(default=1, le=2)
     """ports of a NIC, which share its rate: 1, or 2, each to its own rail switch"""
@@ -315,7 +317,7 @@ class FaultEntry(Strict):
     random: Count | None = None
     """instead of names: how many, chosen by `seed`"""
     rate: Rate | None = None
-    """degrade: the rate that is left, as `nic_rate` counts it"""
+    """degrade: the rate that is left of the link, on the real platform"""
     at: Seconds | None = None
     """seconds from the execution's start to the fault's; default: 0.3"""
     at_step: Whole | None = None
@@ -348,7 +350,7 @@ class ScenarioFile(Strict):
 
     name: ShortName | None = None
     """default: the file's name"""
-    description: str = Field(default="", max_length=MOST_DESCRIPTION)
+    description: Text = Field(default="", max_length=MOST_DESCRIPTION)
     """for people"""
     fabric: Fabric
     workloads: tuple[AnyWorkload, ...] = Field(min_length=1, max_length=MOST_WORKLOADS)

@@ -157,8 +157,10 @@ def _span(value: object) -> tuple[int, int]:
 
 
 _SPAN = re.compile(r"(0|[1-9][0-9]{0,4})(?:-(0|[1-9][0-9]{0,4}))?", re.ASCII)
-Name = Annotated[str, Field(max_length=MOST_NAME)]
-ShortName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+# Bytes (`!!binary`) are no text.
+Text = Annotated[str, Field(strict=True)]
+Name = Annotated[Text, Field(max_length=MOST_NAME)]
+ShortName = Annotated[Text, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Missing = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
@@ -172,8 +174,8 @@ Bytes = Annotated[
     BeforeValidator(_whole_bytes),
     PlainSerializer(_bytes_text, when_used="json"),
 ]
-Platform = Annotated[str, AfterValidator(known_platform)]
-Size = Annotated[str, BeforeValidator(_size)]
+Platform = Annotated[Text, AfterValidator(known_platform)]
+Size = Annotated[Text, BeforeValidator(_size)]
 Delay = Annotated[float, Field(ge=0, le=MOST_DELAY_S, strict=True)]
 Loss = Annotated[float, Field(ge=0, le=MOST_LOSS, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]

@@ -55,6 +55,7 @@ MATTERS = 0.02
 
 # The fastest link whose shaped rate was checked: 0.98 to 1.00 of the nominal 450 Mbit/s.
 MAX_LINK_BPS = 450e6
+SLOWEST_LINKS = "the largest with links that can be shaped, yet too fast"
 # Shorter executions do not average out scheduler jitter: 1 to 2 s keep 16 GPUs within 1 %.
 SHORTEST_S = 1.5
 DECADES = 9
@@ -130,11 +131,11 @@ def _real_tasks(
 
 def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> Chosen:
     """Smallest two-digit scale that fits all tasks, limited by the slowest rate of links."""
-    if machine is None:
-        return _known_to_work(tasks[0].spec)
     rates = [rate_bps for task in tasks for rate_bps in task.spec.emulated_rates_bps.values()]
     by_links = round_up(max(rates) / MAX_LINK_BPS)
     largest_scale = round_down(min(rates) / MIN_RATE_BPS)
+    if machine is None:
+        return _known_to_work(tasks[0].spec, by_links, largest_scale)
     scale = smallest(
         by_links, lambda scale: all(peak(task, machine, scale).is_within_budget for task in tasks)
     )
@@ -142,21 +143,20 @@ def auto_bandwidth_scale(tasks: Sequence[RealTask], machine: Machine | None) -> 
         return Chosen(scale, f"no link above {MAX_LINK_BPS / 1e6:g} Mbit/s, the fastest measured")
     if scale > largest_scale >= by_links:
         needs = [peak(task, machine, largest_scale) for task in tasks]
-        return Chosen(
-            largest_scale,
-            f"the largest with links that can be shaped, yet too fast: {_binding(needs)}",
-        )
+        return Chosen(largest_scale, f"{SLOWEST_LINKS}: {_binding(needs)}")
     return Chosen(scale, _binding([peak(task, machine, scale) for task in tasks]))
 
 
-def _known_to_work(spec: FabricSpec) -> Chosen:
+def _known_to_work(spec: FabricSpec, by_links: float, largest_scale: float) -> Chosen:
     """Smallest two-digit scale that keeps each link and the sum of all within the limits."""
     share = min(1.0, spec.grain_packets / (2 * FINE_PACKETS))
     nic_bps = min(MAX_NIC_BPS, share * TOTAL_NIC_BPS / spec.gpus)
     hb_bps = min(MAX_HB_BPS, share * TOTAL_HB_BPS / spec.gpus)
-    by_links = max(spec.emulated_rates_bps.values()) / MAX_LINK_BPS
-    scale = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps, by_links))
-    return Chosen(scale, f"rates that two cores are known to carry; {NOT_MEASURED}")
+    by_totals = round_up(max(spec.nic.rate_bps / nic_bps, spec.hb.rate_bps / hb_bps))
+    if by_totals > largest_scale >= by_links:
+        return Chosen(largest_scale, f"{SLOWEST_LINKS} for two cores; {NOT_MEASURED}")
+    why = f"rates that two cores are known to carry; {NOT_MEASURED}"
+    return Chosen(max(by_totals, by_links), why)
 
 
 def _binding(needs: Sequence[Need]) -> str:
@@ -233,8 +233,11 @@ def _scale(
 
 
 def auto_size_scale(task: RealTask, bandwidth_scale: float) -> Chosen:
-    """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows."""
-    full_s = wire_bytes(1) * task.full_s * bandwidth_scale
+    """Two-digit size scale for an execution of about 3 s; at least 1, so data never grows.
+
+    The estimate also has the links that flows share, as oversubscribed uplinks.
+    """
+    full_s = max(wire_bytes(1) * task.full_s, estimate(task).completion_s) * bandwidth_scale
     scale = round_up(full_s / TARGET_S)
     if scale < 1:
         return Chosen(1.0, f"all of the data is sent, in less than {TARGET_S:g} s")

@@ -6,9 +6,10 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
+from model.arrays import distinct
 from model.errors import InputError, Problem
 from model.fabric.build import build_topology
-from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec
+from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
 from model.fabric.topology import Gpu, LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
@@ -32,6 +33,8 @@ from traffic_gen.workloads.task import Task
 MOST_FOLLOWED = 2**17
 # For work without one, each transfer is followed.
 MOST_GPUS = 1024
+# By hash, flows of these pairs fall out of step: 128 GPUs that all send to all take ten seconds.
+MOST_HASHED_PAIRS = 2**14
 # With more, its busiest link would take long to find, too.
 MOST_LOADED, MOST_LOADED_GPUS = 2**21, 2**12
 # Links of the two kinds of routing on a path to another rail of another domain.
@@ -219,8 +222,20 @@ def _cannot_follow(real: RealTask) -> str:
         return "it is modeled, without transfers to follow; name another algorithm"
     if real.spec.gpus > MOST_GPUS:
         return f"must have at most {MOST_GPUS} GPUs, got {real.spec.gpus}"
-    count = _counted(real)
-    return f"must have at most {MOST_LOADED} transfers, got {count}" * (count > MOST_LOADED)
+    if (count := _counted(real)) > MOST_LOADED:
+        return f"must have at most {MOST_LOADED} transfers, got {count}"
+    if (pairs := _hashed_pairs(real)) > MOST_HASHED_PAIRS:
+        return f"must have at most {MOST_HASHED_PAIRS} pairs of GPUs by hash, got {pairs}"
+    return ""
+
+
+def _hashed_pairs(real: RealTask) -> int:
+    """Return the number of pairs of GPUs that send, if a hash selects their paths, else 0."""
+    spec = real.spec
+    if spec.nic.spine_selection is not SpineSelection.HASH or not spec.has_spines:
+        return 0
+    sent = _transfers(real.task)
+    return len(distinct((sent.source * spec.gpus + sent.destination)[~sent.is_compute]))
 
 
 def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> PlatformTime:
@@ -242,7 +257,7 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         across_s=sum(latencies[kind] for kind in ACROSS[spec.routed_as]),
     )
     completion_s, bare_s = (
-        task.how.closed_form.completion_s(spec.routed_as, grid, task.whole_bytes())
+        task.how.closed_form.completion_s(spec.routed_as, grid, task.emulated_bytes())
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)

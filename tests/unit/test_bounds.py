@@ -192,9 +192,9 @@ def test_gpus_of_a_fabric_that_is_too_large_are_not_numbered(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD.replace("12 MB", "9 GB"), "4500000000 bytes exceed the limit of a transfer"),
+        (GOOD.replace("12 MB", "9 GB"), "4500000000 bytes, counted as one transfer, exceed"),
         (GOOD.replace("size_scale: 2", "time_dilation: 1e12"), "sends 5e+07 times the real"),
-        (MATRIX, "6000000000 bytes exceed the limit of a transfer"),
+        (MATRIX, "6000000000 bytes, counted as one transfer, exceed"),
         (GOOD.replace("20000", "1e-3"), "above the 10000 Gbit/s that can be shaped"),
     ],
 )
@@ -207,7 +207,11 @@ def test_what_needs_no_schedule_is_refused_before_one_is_built(
 
 
 @pytest.mark.parametrize(
-    ("dilation", "message"), [(1, "bytes exceed the limit"), (1e12, "times the real size")]
+    ("dilation", "message"),
+    [
+        (1, "bytes, counted as one transfer, exceed its limit, 4294967295"),
+        (1e12, "times the real size"),
+    ],
 )
 def test_packets_are_not_counted_of_sizes_that_are_refused(
     file: Path, dilation: float, message: str

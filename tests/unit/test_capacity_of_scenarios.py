@@ -131,6 +131,23 @@ def test_a_machine_that_was_never_measured_gets_what_is_known_to_work() -> None:
     assert "was not measured" in scenario.chosen["bandwidth_scale"].why
 
 
+def test_a_machine_that_was_never_measured_gets_links_that_can_be_shaped() -> None:
+    grid = "fabric.domains=32", "fabric.domain_size=8", "fabric.oversubscription=16"
+    scenario = load(QUICKSTART, [AUTO, *grid])
+    for spec in scenario.fabrics:
+        assert spec.bandwidth_scale == 250_000
+    assert "too fast for two cores" in scenario.chosen["bandwidth_scale"].why
+
+
+def test_no_fabric_has_links_above_those_that_were_measured() -> None:
+    """The uplinks of the second fabric, to a single spine switch, are its fastest links."""
+    grid = "fabric.domains=12", "fabric.domain_size=1", "fabric.spines=1"
+    own = "fabric.platform=null", "fabric.hb_rate=400 Gbit/s", "fabric.nic_rate=800 Gbit/s"
+    ring = "workloads=[{collective: all-reduce, algorithm: ring, size: 1 GB}]"
+    for spec in load(QUICKSTART, [AUTO, *grid, *own, ring]).fabrics:
+        assert max(spec.emulated_rates_bps.values()) <= MAX_LINK_BPS
+
+
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_the_library_can_be_run_on_two_cores(path: Path) -> None:
     chosen = {key.split()[0] for key in load(path, machine=TWO_CORES).chosen}
@@ -297,6 +314,25 @@ def test_the_value_of_an_automatic_size_scale_is_printed() -> None:
     assert printed("800 MB")[0].startswith(f"{line} ")
     assert printed("800 MB")[0].endswith(": about 3 s an execution")
     assert printed("8 B")[0] == f"{line} 1: all of the data is sent, in less than 3 s"
+
+
+@settings(max_examples=20)
+@given(
+    ALGORITHM,
+    st.sampled_from([1, 2, 8, 50]),
+    st.sampled_from(["destination", "hash"]),
+    st.sampled_from([1, 2]),
+)
+def test_an_automatic_size_scale_knows_the_busiest_link(
+    algorithm: tuple[Collective, str], oversubscription: int, selection: str, hb_leaves: int
+) -> None:
+    collective, name = algorithm
+    work = f"{{collective: {collective}, algorithm: {name}, size: 3 GB, size_scale: auto}}"
+    fabric = f"oversubscription={oversubscription}", f"spine_selection={selection}"
+    trunks = f"hb_leaves={hb_leaves}", f"hb_oversubscription={1 if hb_leaves == 1 else 20}"
+    changes = [f"fabric.{key}" for key in ("kinds=rail-optimized", *fabric, *trunks)]
+    (planned,) = plan(load(QUICKSTART, [*changes, f"workloads=[{work}]"]), None)
+    assert 1.4 < planned.completion_s < 6
 
 
 def test_the_plan_of_a_case_fits_where_auto_chose(tmp_path: Path) -> None:

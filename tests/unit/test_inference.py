@@ -167,8 +167,8 @@ ENTRY = "{inference: gpt-1.7b, requests: 5, rate: 100, time_dilation: 20"
         (
             "{inference: gpt-1.7c, rate: 100, time_dilation: 20}",
             "",
-            "gpt-1.7c: not found, and no shipped configuration of this name "
-            "(did you mean 'gpt-1.7b'?)",
+            "x.yaml:3 workloads.0.inference: gpt-1.7c: not found, and no shipped "
+            "configuration of this name (did you mean 'gpt-1.7b'?)",
         ),
         (
             "{inference: gpt-1.7b, rate: 0, time_dilation: 20}",

@@ -114,8 +114,8 @@ def test_check_says_what_is_reduced(file: Path) -> None:
         (
             "{iteration: gpt-146}",
             "",
-            "gpt-146: not found, and no shipped configuration of this name "
-            "(did you mean 'gpt-146b'?)",
+            "x.yaml:3 workloads.0.iteration: gpt-146: not found, and no shipped "
+            "configuration of this name (did you mean 'gpt-146b'?)",
         ),
         (
             "{iteration: gpt-146b, tensr: 2}",
@@ -130,9 +130,10 @@ def test_check_says_what_is_reduced(file: Path) -> None:
         (
             "{iteration: gpt-146b, batch: 100}",
             "",
-            "gpt-146b: no strategy with tensor 8, pipeline 8, interleave 1, microbatch 1 divides "
-            "1536 GPUs, 80 layers, 96 heads and a batch of 100 sequences evenly (use other "
-            "GPUs, another batch, or another strategy)",
+            "x.yaml:3 workloads.0.iteration: gpt-146b: no strategy with tensor 8, "
+            "pipeline 8, interleave 1, microbatch 1 divides 1536 GPUs, 80 layers, 96 heads "
+            "and a batch of 100 sequences evenly (use other GPUs, another "
+            "batch, or another strategy)",
         ),
         (
             "{iteration: gpt-146b, tensor: 3}",

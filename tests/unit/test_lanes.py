@@ -200,6 +200,16 @@ def test_ports_and_nics_that_do_not_fit_are_refused(file: Path, keys: str, messa
     assert message in problem
 
 
+def test_too_many_transfers_to_follow_are_refused_before_they_are(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SizedCollective, "steps", lambda *_: pytest.fail("a schedule is built"))
+    grid = "fabric.domains=128", "fabric.domain_size=8", "fabric.nics_per_domain=4"
+    rings = "workloads=[{collective: all-reduce, algorithm: rings, size: 330 MB}]"
+    (problem,) = problems(file, GOOD, *grid, rings)
+    assert "rings must have at most 2097152 transfers, got 8380416" in problem
+
+
 def test_a_generator_that_uses_one_port_is_refused(file: Path) -> None:
     (problem,) = problems(file, GOOD, "fabric.nic_ports=2", "workloads.0.generator=iperf3")
     assert "iperf3 uses one NIC port of a GPU (use generator: agent)" in problem

@@ -229,6 +229,16 @@ def test_keys_of_spines_take_no_closed_form_from_a_fabric_without_them(
     assert keyed.completion_s == plain.completion_s
 
 
+def test_pairs_of_which_each_has_a_path_of_its_own_are_bounded() -> None:
+    grid = ["fabric.domains=32", "fabric.domain_size=8", "fabric.kinds=rail-optimized"]
+    (ring,) = cases(*grid, "fabric.spine_selection=hash", RING)
+    assert ring.completion_s > 0
+    pairs = RING.replace("all-reduce, algorithm: ring", "all-to-all, algorithm: direct")
+    with pytest.raises(InputError, match=r"must have at most 16384 pairs .* by hash, got 65280"):
+        cases(*grid, "fabric.spine_selection=hash", pairs)
+    assert cases(*grid, pairs)
+
+
 def test_what_is_emulated_alone_is_said_to_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     result = predicted(capsys, "nic-link-down")
     assert result["left_out"] == ["faults"]
@@ -306,12 +316,13 @@ def test_a_trace_of_one_rank_says_so(tmp_path: Path) -> None:
             app(["predict", str(one), *options], standalone_mode=False)
 
 
+@pytest.mark.parametrize("size", ["8 MB", '"8 MB"', " 8 MB"])
 def test_the_ranks_of_a_trace_are_counted_with_the_size_that_it_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     matrix = tmp_path / "parts.matrix"
     matrix.write_text("0 .5 .5\n.5 0 .5\n.5 .5 0\n")
-    for case in predicted(capsys, str(matrix), "--set", "workloads.0.size=8 MB")["cases"]:
+    for case in predicted(capsys, str(matrix), "--set", f"workloads.0.size={size}")["cases"]:
         assert case["fabric"]["domains"] * case["fabric"]["domain_size"] == 3
 
 
@@ -395,6 +406,19 @@ def test_short_packets_take_more_of_a_link() -> None:
             others = domains // 4 * (domains - 1)
             each = int(found.bytes) // (domains * domains // 4)
             assert found.completion_s == pytest.approx(others * on_wire(each, 4096) / 50e9)
+
+
+@pytest.mark.parametrize(
+    "emulated",
+    [
+        ["fabric.bandwidth_scale=auto", "faults=[{what: nic-link}]"],
+        ["fabric.grain=8", "fabric.switch_queue={buffer: 20 kB}"],
+        ["fabric.transport=roce", "fabric.roce={timeout: 31}", "fabric.bandwidth_scale=100000"],
+    ],
+    ids=["late-fault", "short-buffer", "long-timeout"],
+)
+def test_what_is_emulated_alone_is_not_refused_on_paper(emulated: list[str]) -> None:
+    assert cases(*emulated) == cases()
 
 
 @pytest.mark.parametrize("framing", ["roce", "infiniband"])

@@ -42,6 +42,8 @@ def test_every_algorithm_reaches_its_postcondition(
     assert schedule.size_bytes >= size
     chunk_bytes = schedule.demand.chunk_bytes
     assert schedule.size_bytes - size < len(chunk_bytes) * ELEMENT_BYTES
+    own = domains * domain_size if named[0] in (Collective.ALL_TO_ALL, Collective.SEND_RECV) else 1
+    assert schedule.size_bytes * own == chunk_bytes.sum()
     assert not (chunk_bytes % ELEMENT_BYTES).any()
 
 

@@ -1,5 +1,6 @@
 """Spine switches by default, and spares, which take their part of trunks and uplinks."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, Spares
+from model.fabric.topology import LinkKind
 from model.prediction.platform_time import FRAMINGS
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
@@ -68,7 +70,31 @@ def test_by_default_an_uplink_carries_a_nic_port(
     assume(leaves <= domains + spares and 1 in (leaves, ports))
     shape = {"domains": domains, "domain_size": 1, "spare_domains": spares}
     for on in loaded({**shape, "rail_leaves": leaves, "nic_ports": ports}).fabrics:
-        assert on.emulated_uplink_bps >= on.emulated_port_bps * (1 - 1e-9)
+        assert on.emulated_uplink_bps == pytest.approx(on.emulated_port_bps)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(2, 9),
+    st.integers(1, 9),
+    st.sampled_from([None, 1, 2, 3]),
+    st.sampled_from([1.0, 4.0]),
+)
+def test_no_leaf_is_more_oversubscribed_than_asked(
+    domains: int, leaves: int, spines: int | None, oversubscription: float
+) -> None:
+    assume(1 < leaves <= domains)
+    shape = {"kinds": "rail-only", "domains": domains, "domain_size": 1, "rail_leaves": leaves}
+    above: Keys = {"spines": spines or "null", "oversubscription": oversubscription}
+    (fabric,) = loaded({**shape, **above}).fabrics
+    down, up = Counter[str](), Counter[str]()
+    for link in build_topology(fabric).links:
+        if link.kind is LinkKind.NIC:
+            down[link.upper.node] += link.rate_bps
+        elif link.kind is LinkKind.UPLINK:
+            up[link.lower.node] += link.rate_bps
+    most = max(down[leaf] / up[leaf] for leaf in down)
+    assert most == pytest.approx(oversubscription, rel=1e-3)
 
 
 @settings(max_examples=20, deadline=None)

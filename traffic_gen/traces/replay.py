@@ -116,7 +116,7 @@ class Replay(Task):
         return Replayed(
             algorithm=self.algorithm,
             gpus=self.grid.gpus,
-            size_bytes=max(1, round(self.size_bytes / size_scale)),
+            size_bytes=self.scaled_bytes(size_scale),
             transfers=emission.transfers(),
             deliveries=Deliveries(
                 trace=self.trace,

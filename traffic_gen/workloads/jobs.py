@@ -44,6 +44,10 @@ class Jobs(Task):
         """The most real bytes that one transfer may have."""
         return max(job.task.largest_bytes for job in self.jobs)
 
+    def emulated_bytes(self, size_scale: float = 1.0) -> int:
+        """Return the sum of the jobs' sizes at a scale."""
+        return sum(job.task.emulated_bytes(size_scale) for job in self.jobs)
+
     @property
     def details(self) -> tuple[str, ...]:
         """Lines about the task and partition of each job, unless there is only one."""

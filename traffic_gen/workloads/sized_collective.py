@@ -167,36 +167,34 @@ class SizedCollective(Task):
 
     @property
     def largest_bytes(self) -> float:
-        """The most real bytes that one transfer may have: all that one GPU sends, or receives."""
+        """Bound of the real bytes of one transfer: the whole size, whatever the algorithm cuts.
+
+        With a matrix, all that one GPU sends, or receives.
+        """
         if self.matrix is None:
             return self.size_bytes
         shares = [self.matrix.shares(group.grid) for group in self.groups]
         most = max(float(one.sum(axis=axis).max()) for one in shares for axis in (0, 1))
         return self.size_bytes * most
 
-    def scaled_bytes(self, size_scale: float = 1.0) -> int:
-        """Return the size at a scale: whole bytes, at least 1."""
-        return max(1, round(self.size_bytes / size_scale))
-
-    def whole_bytes(self) -> int:
-        """Return the real size, rounded up to whole elements of equal chunks, as its steps are."""
-        count, each = self._equal_chunks(self.groups[0], self.scaled_bytes())
+    def emulated_bytes(self, size_scale: float = 1.0) -> int:
+        """Return the size at a scale, rounded up to whole slices of whole elements."""
+        group, size_bytes = self.groups[0], self.scaled_bytes(size_scale)
+        if self.matrix is not None:
+            return int(self._chunk_bytes(group, size_bytes).sum()) // self._owners(group)
+        count, each = self._equal_chunks(group, size_bytes)
         return count * each
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
-        """Build and prove the schedule; a collective does not compute, so it has no seconds.
-
-        The size is rounded up to whole slices of whole elements.
-        """
+        """Build and prove the schedule; a collective does not compute, so it has no seconds."""
         transfers = self.transfers(size_scale, time_dilation)
         cuts = self._cuts(size_scale)
         demands = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
-        group, chunk_bytes = cuts[0]
         return Schedule(
             collective=self.collective,
             algorithm=self.algorithm,
             gpus=self.job_grid.gpus,
-            size_bytes=int(chunk_bytes.sum()) // self._owners(group),
+            size_bytes=self.emulated_bytes(size_scale),
             demand=Demand.joined(demands, [np.array(group.ranks) for group, _ in cuts]),
             transfers=transfers,
             members=self.members,

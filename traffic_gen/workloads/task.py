@@ -69,6 +69,14 @@ class Task(ABC):
     def largest_bytes(self) -> float:
         """The most real bytes that one transfer may have."""
 
+    def scaled_bytes(self, size_scale: float = 1.0) -> int:
+        """Return the size at a scale: whole bytes, at least 1."""
+        return max(1, round(self.size_bytes / size_scale))
+
+    def emulated_bytes(self, size_scale: float = 1.0) -> int:
+        """Return the size at a scale as its steps have it, if that is known without them."""
+        return self.scaled_bytes(size_scale)
+
     @abstractmethod
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Steps:
         """Build and prove the steps, with bytes and seconds scaled; may raise `ScheduleError`."""

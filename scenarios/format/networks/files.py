@@ -15,7 +15,7 @@ from scenarios.format.document import FileKind, parse
 from scenarios.format.issues import Unmapped
 from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
 from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
-from scenarios.format.units import Count, Delay, Loss, Platform, Rate
+from scenarios.format.units import Count, Delay, Loss, Platform, Rate, Text
 
 KIND = FileKind(
     "network", "docs/reference/scenarios.md has an example", "docs/reference/scenarios.md"
@@ -58,7 +58,7 @@ def names_of(word: str) -> Iterator[str]:
         yield first + "".join(chain(*zip(padded, others[2::3], strict=True)))
 
 
-Nodes = Annotated[tuple[str, ...], BeforeValidator(_nodes), Field(min_length=1)]
+Nodes = Annotated[tuple[Text, ...], BeforeValidator(_nodes), Field(min_length=1)]
 
 
 class LinkEntry(Strict):

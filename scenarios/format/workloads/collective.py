@@ -19,7 +19,7 @@ from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import PairSizes
 from scenarios.format.issues import Issue, Place, did_you_mean
-from scenarios.format.units import Count, Ranks, Seed, Size, listed, size_in_bytes
+from scenarios.format.units import Count, Ranks, Seed, Size, Text, listed, size_in_bytes
 from scenarios.format.workloads.work import BySize, JobPlace, Work
 from traffic_gen.traces.formats.byte_matrix import scaled
 from traffic_gen.workloads.algorithms.all_to_all import Given, Matrix, Preset, Skew
@@ -43,6 +43,8 @@ MOST_PEERS = 32
 PeersAtOnce = Annotated[int, Field(ge=1, le=MOST_PEERS, strict=True)] | Literal["all"]
 # Limit of pairs of GPUs times slices times phases: the proof of this many parts takes seconds.
 MOST_PARTS = 2_000_000
+# To follow more takes gigabytes, and half a minute.
+MOST_TRANSFERS = 2**21
 # What algorithms of domains and rails are among GPUs that form no grid.
 FLAT_OF = {
     "hierarchical": "a ring",
@@ -60,7 +62,7 @@ class CollectiveWork(Work):
 
     collective: Collective
     """the collective operation of the GPUs"""
-    algorithm: str
+    algorithm: Text
     """how: one of the collective's algorithms, listed below"""
     size: Size | None = None
     """a published size (`gpt-146b-gradients`) or bytes (`12 MB`); with a matrix of numbers, the
@@ -179,8 +181,12 @@ class CollectiveWork(Work):
             yield Issue((*place, "algorithm"), what, "name the algorithm")
 
     def modeled_issues(self, place: Place, spec: FabricSpec) -> Iterator[Issue]:
-        """Yield an issue if switches reduce."""
+        """Yield an issue if switches reduce, or if too many transfers have to be followed."""
         task = self.task(spec)
+        if (count := _followed(task, spec)) > MOST_TRANSFERS:
+            what = f"{task.algorithm} must have at most {MOST_TRANSFERS} transfers, got {count}"
+            hint = "no closed form describes such NICs: use another algorithm, or fewer GPUs"
+            yield Issue((*place, "algorithm"), what, hint)
         if task.is_modeled:
             why = f" ({task.choice})" if task.choice else ""
             what = f"{task.algorithm} is only modeled: switches reduce, which cannot be emulated"
@@ -228,6 +234,14 @@ class CollectiveJob(CollectiveWork, JobPlace):
             what = f"algorithm of a job must be {known}, got {self.algorithm}"
             raise ValueError(f"{what}: jobs have no closed form")
         return self
+
+
+def _followed(task: SizedCollective, spec: FabricSpec) -> int:
+    """Return the number of transfers on a large fabric of which each has to be followed, else 0."""
+    is_small = spec.gpus <= MOST_FOLLOWED_GPUS
+    if is_small or spec.has_whole_nics or not task.is_regular or task.is_modeled:
+        return 0
+    return len(task.loads()) if task.is_accepted else 0
 
 
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,8 @@ class JobsWork(Work):
     def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield the issues of the jobs."""
         for which, job in enumerate(self.jobs):
-            yield from job.issues((*place, "jobs", which), job.partition(grid).of(grid), platform)
+            part = job.partition(grid).of(grid)
+            yield from job.placed_issues((*place, "jobs", which), part, platform)
 
     def given_sizes(self, place: Place, grid: JobGrid) -> Iterator[tuple[Place, Task]]:
         """Yield the tasks of the jobs whose sizes are in the file."""

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from model.errors import InputError
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
 from model.job.concurrent_jobs import Partition
@@ -42,6 +43,17 @@ class Work(Strict):
 
         The `platform` tells how fast they compute; `own` for rates without one.
         """
+
+    def placed_issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
+        """Yield the same issues; problems of the whole file that a key names are at that key."""
+        try:
+            yield from self.issues(place, grid, platform)
+        except InputError as error:
+            file = getattr(self, self.key)
+            for problem in error.problems:
+                if problem.where != file:
+                    raise
+                yield Issue((*place, self.key), f"{file}: {problem.what}", problem.hint)
 
     def early_issues(
         self, place: Place, grid: JobGrid, platform: str | None, nics: int
