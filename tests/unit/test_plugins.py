@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import notebook
 from commands.app import main, plugins_first
 from commands.plugins import enter_installed, enter_plugins, require_built_in
 from model.errors import InputError
@@ -138,6 +139,14 @@ def installed(example: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (metadata / "entry_points.txt").write_text("[railbed.algorithms]\nmine = mine:ALGORITHMS\n")
     monkeypatch.syspath_prepend(example.parent)
     return metadata
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_needs_nothing_in_python(example: Path) -> None:
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO)
+    (case, *_) = notebook.load(scenario).scenario.cases
+    assert case.name.endswith("all-gather/pairwise")
 
 
 @pytest.mark.usefixtures("installed")
