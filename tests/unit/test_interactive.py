@@ -7,12 +7,12 @@ from errno import ENOSPC
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from mininet.log import lg
 
-from execution.session.command_line import greeting
+from execution.session.command_line import Audience, greeting, serve
 from execution.session.commands import (
     Commands,
     fault_lines,
@@ -238,6 +238,20 @@ def test_pairs_of_earlier_faults_are_not_probed_again() -> None:
     assert affected == []
     assert probed_pairs(home, [first], 100)[0] != []
     assert probed_pairs(broken, [second], 100, lasting=[first])[1] != []
+
+
+def test_the_audience_learns_of_the_end_before_the_workload_is_stopped(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = Mock()
+    order.Commands.return_value.workloads = {}
+    for name in ("Session", "Commands", "open_command_line"):
+        monkeypatch.setattr(f"execution.session.command_line.{name}", getattr(order, name))
+    audience = Mock(spec=Audience, follow=order.follow, ended=order.ended)
+    serve(MagicMock(topology=topology), Mock(), Mock(), audience)
+    names = [name for name, *_ in order.mock_calls]
+    last = ["follow", "Commands().all", "open_command_line", "ended", "Commands().stop"]
+    assert [name for name in names if name in last] == last
 
 
 def test_output_that_nobody_can_read_ends_the_command_line(
