@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from commands.options import ready, require_possible
+from commands.plugins import enter_plugins
 from execution.cases.progress import SILENT, Lines
 from model.errors import InputError, Problem
 from model.sweep import VIRTUAL
@@ -88,6 +89,22 @@ def _column(values: Sequence[Any]) -> NDArray[Any]:
     return np.array([np.nan if value is None else value for value in values])
 
 
+def _in_yaml(key: str, value: object) -> str:
+    """Write the value of a key; raises `InputError` for what a scenario cannot have."""
+    try:
+        # YAML has no escapes in two halves, as JSON has of some characters.
+        return json.dumps(value, ensure_ascii=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise InputError(Problem(key, f"cannot be a value of a scenario: {error}")) from None
+
+
+def _plain(value: object) -> object:
+    """Numbers and arrays of NumPy as Python's; raises `TypeError` for anything else."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__}")
+
+
 @dataclass(frozen=True)
 class Setup:
     """A scenario with changes of its keys, for one of the clocks."""
@@ -106,7 +123,7 @@ class Setup:
     @cached_property
     def scenario(self) -> Scenario:
         """The scenario with every default and `auto` filled in."""
-        overrides = [f"{key}={json.dumps(value)}" for key, value in self.changes.items()]
+        overrides = [f"{key}={_in_yaml(key, value)}" for key, value in self.changes.items()]
         return load_scenario(self.path, overrides, machine_by(self.clock))
 
     def changed(self, changes: Mapping[str, object]) -> "Setup":
@@ -137,7 +154,11 @@ class Setup:
 def load(
     scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
 ) -> Setup:
-    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`."""
+    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`.
+
+    It may have the algorithms of installed packages; raises `InputError` for wrong ones.
+    """
+    enter_plugins([])
     return Setup(scenario_file(Path(scenario)), changes or {}, clock)
 
 

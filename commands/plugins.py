@@ -7,6 +7,7 @@ imports none.
 
 import importlib.util
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,9 +54,11 @@ def _enter_file(path: Path) -> None:
     if spec is None or spec.loader is None or not path.is_file():
         raise ValueError("is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses look for their own module there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
         raise ValueError(f"raises {type(error).__name__}: {error}") from error
     if not hasattr(module, TABLE):
         raise ValueError(f"must define the dictionary {TABLE}")

@@ -43,9 +43,6 @@ def parse_address(text: str) -> Address:
         raise InputError(
             Problem("--live-at", f"unknown port {port!r}", "use ADDRESS, or ADDRESS:PORT")
         )
-    if host == ANY_ADDRESS:
-        what = f"{ANY_ADDRESS} is every address; the page needs one"
-        raise InputError(Problem("--live-at", what, "name one address of this machine"))
     return host or LOOPBACK, int(port or 0)
 
 
@@ -134,13 +131,18 @@ def live_feed(address: Address = (LOOPBACK, 0)) -> Iterator[LiveFeed]:
 
 
 def _listening(address: Address) -> socket.socket:
-    """A listening socket in the machine's own namespace."""
+    """A listening socket in the machine's own namespace, at one address."""
+    host, port = address
     try:
-        return socket.create_server(address)
+        listening = socket.create_server(address)
     except OSError as error:
-        host, port = address
         what = f"{host}:{port}: live view cannot be served: {error.strerror}"
         raise InputError(Problem("--live-at", what, "name an address of this machine")) from error
+    if listening.getsockname()[0] == ANY_ADDRESS:  # of many spellings: 0, 0x0, names
+        listening.close()
+        what = f"{host} is every address; the page needs one"
+        raise InputError(Problem("--live-at", what, "name one address of this machine"))
+    return listening
 
 
 def _start(listening: socket.socket) -> "subprocess.Popen[bytes]":
@@ -205,6 +207,9 @@ class PageAudience(Audience):
 
     def __init__(self, feed: LiveFeed) -> None:
         self._feed = feed
+        # Held while a command of the page is executed.
+        self._executing = threading.Lock()
+        self._has_ended = False
 
     def follow(self, session: Session, commands: Commands) -> None:
         """Show the fabric and its workloads, and begin to execute the page's commands."""
@@ -222,13 +227,19 @@ class PageAudience(Audience):
         def execute(words: Sequence[str]) -> None:
             name, *rest = words
             try:
-                known[name](rest)
+                with self._executing:
+                    self._require_fabric(name)
+                    known[name](rest)
             except RailbedError as error:
                 self.said(str(error))
             except Exception as error:
                 self.said(f"{name}: {type(error).__name__}: {error}")
 
         self._feed.answer(execute)
+
+    def _require_fabric(self, command: str) -> None:
+        if self._has_ended:
+            raise InputError(Problem(command, "the fabric is being taken down"))
 
     def changed(self, session: Session) -> None:
         """Show the faults that last, and the rates in bit/s of degraded links."""
@@ -244,6 +255,12 @@ class PageAudience(Audience):
         while len(json.dumps({"said": text})) >= select.PIPE_BUF:
             text = text[: len(text) * 3 // 4] + "…"
         self._feed.tell({"said": text})
+
+    def ended(self) -> None:
+        """Show the end, and refuse the page's commands after the one that is executed."""
+        self._feed.tell({"interactive": False, "step": "The fabric is being taken down."})
+        with self._executing:
+            self._has_ended = True
 
 
 def blackout_message(seen: FaultSeen) -> dict[str, Any]:

@@ -55,6 +55,8 @@ class PageState:
     blackouts: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_BLACKOUTS))
     said: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     journal: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    # The moment of the first event that was shown, from which the page counts.
+    journal_begun_ns: int | None = None
 
     def show(self, fabric: dict[str, Any] | None) -> None:
         """Show another fabric, or none."""
@@ -63,6 +65,7 @@ class PageState:
         self.broken, self.degraded, self.failed = {}, {}, []
         self.blackouts.clear()
         self.journal.clear()
+        self.journal_begun_ns = None
         self.version += 1
 
     def note(self, changes: Mapping[str, Any]) -> None:
@@ -75,13 +78,28 @@ class PageState:
         self.version += 1
 
     def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Add the journal's events that the page shows; take over the failed links."""
+        """Add the journal's events that the page shows; take over failed links, and rates."""
         for event in events:
             if event["event"] == "computed":
                 self.failed = list(event["failed"])
+            # A session tells the rates itself, without a controller, too.
+            if "rate_bps" in event and not self.interactive:
+                self._note_rate(event)
             if event["event"] in SHOWN_EVENTS:
-                self.journal.append({"ns": event["ns"], "text": event_line(event)})
-                self.version += 1
+                self._add_line(event)
+
+    def _note_rate(self, event: Mapping[str, Any]) -> None:
+        """Take over the rate of a link that is degraded, or not any more."""
+        if "degraded" in event:
+            self.degraded[event["link"]] = event["rate_bps"]
+        else:
+            self.degraded.pop(event["link"], None)
+
+    def _add_line(self, event: Mapping[str, Any]) -> None:
+        if self.journal_begun_ns is None:
+            self.journal_begun_ns = event["ns"]
+        self.journal.append({"ns": event["ns"], "text": event_line(event)})
+        self.version += 1
 
     def rates_bps(self) -> list[int]:
         """The present rate of each direction of each link."""

@@ -216,6 +216,8 @@ class LiveServer:
                         await self._updated.wait()
         finally:
             self._open_pages -= 1
+            if not self._open_pages:  # readings end: the next page would see an old one
+                self._last, self.present = None, None
 
     async def stream(self, _request: Request) -> Response:
         """Answer with server-sent events."""

@@ -28,6 +28,9 @@ class Audience:
     def saw(self, seen: FaultSeen) -> None:
         """A fault has begun, and the fabric has answered it."""
 
+    def ended(self) -> None:
+        """The command line has ended; the audience gives no further commands."""
+
 
 def serve(fabric: Experiment, scenario: Scenario, out: Console, audience: Audience) -> None:
     """Serve the command line until its user exits; lasting faults end with the fabric."""
@@ -45,6 +48,7 @@ def serve(fabric: Experiment, scenario: Scenario, out: Console, audience: Audien
         try:
             open_command_line(fabric.bed.network, welcome, commands.all())
         finally:
+            audience.ended()
             commands.stop()
 
 

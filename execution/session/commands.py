@@ -14,11 +14,12 @@ from results.sections.section import number_or_dash, without_fabric
 from results.verdicts.model_comparison import causes
 from scenarios.format.faults import LEAST_LEFT_BPS, rate_problem
 from scenarios.format.issues import did_you_mean
-from scenarios.format.units import RATES, parse_quantity
+from scenarios.format.units import parse_rate
 from scenarios.scenario import Case
 from testbed.fabric.command_line import Command
 
 USAGE = "fault NAME [MODE [RATE]]"
+SWITCHES = (Component.RAIL_SWITCH, Component.SPINE_SWITCH, Component.HB_SWITCH)
 
 
 def targets(topology: Topology) -> dict[str, Component]:
@@ -72,7 +73,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
             )
         return None
     try:
-        rate_bps = parse_quantity(" ".join(words), RATES) / topology.spec.bandwidth_scale
+        rate_bps = parse_rate(" ".join(words)) / topology.spec.bandwidth_scale
     except ValueError as error:
         raise InputError(Problem("fault", f"remaining rate {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:
@@ -233,7 +234,11 @@ class Commands:
         if len(words) != 2 or words[1] not in ("start", "stop"):
             raise InputError(Problem("switch", "needs a switch, and start or stop"))
         name, status = words
-        possible = modes(require_target(self._session.topology, name))
+        component = require_target(self._session.topology, name)
+        if component not in SWITCHES:
+            what = f"{name} is no switch"
+            raise InputError(Problem("switch", what, "`fault` and `heal` take any component"))
+        possible = modes(component)
         mode = FaultMode.KILL if FaultMode.KILL in possible else FaultMode.DOWN
         self._turn(name, status == "stop", mode)
 
@@ -245,7 +250,7 @@ class Commands:
 
     def iperf(self, words: Sequence[str]) -> None:
         """Measure the TCP throughput between two GPUs: iperf [GPU1 GPU2]."""
-        gpus = self._session.topology.gpus
+        gpus = self._session.topology.job_gpus
         pair = words or (gpus[0].name, gpus[-1].name)
         source, destination = self._pair("iperf", pair)
         bps = self._session.throughput_bps(source, destination)

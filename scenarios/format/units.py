@@ -95,7 +95,8 @@ def bounded_quantity(value: object, units: dict[str, float], least: str, most: s
     return number
 
 
-def _rate(value: object) -> float:
+def parse_rate(value: object) -> float:
+    """Parse a rate within bounds, in bit/s; raise `ValueError` with a message."""
     return bounded_quantity(value, RATES, *RATE_BOUNDS)
 
 
@@ -166,7 +167,7 @@ Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Rate = Annotated[
     float,
-    BeforeValidator(_rate),
+    BeforeValidator(parse_rate),
     PlainSerializer(rate_text, when_used="json"),
 ]
 Bytes = Annotated[

@@ -37,7 +37,8 @@ class Command:
 class RanksResult:
     """How the ranks ended: exit codes, negative for a signal, of ranks that ended by themselves.
 
-    Ranks that were ended because another one failed, or time was up, are not in `codes`.
+    Ranks that were ended because another one failed, or time was up, are not in `codes`. `seconds`
+    begin with the start of the first rank.
     """
 
     codes: Mapping[int, int]
@@ -78,6 +79,7 @@ class Ranks:
         self._namespaces, self._on_line = namespaces, on_line
         self._processes = dict[int, "subprocess.Popen[bytes]"]()
         self._selector = selectors.DefaultSelector()
+        self._begun_s = time.monotonic()
 
     def start(self, command: Command) -> None:
         """Start a rank's command."""
@@ -97,8 +99,7 @@ class Ranks:
 
     def wait(self, timeout_s: float, check: Callable[[], None]) -> RanksResult:
         """Wait until all ranks have ended, one has failed, or time is up; end the others."""
-        begun_s = time.monotonic()
-        while not self._are_over(time.monotonic() - begun_s > timeout_s):
+        while not self._are_over(self._seconds() > timeout_s):
             self._read(LOOK_EVERY_S)
             check()
         codes = {
@@ -106,13 +107,16 @@ class Ranks:
             for rank, process in self._processes.items()
             if (code := process.returncode) is not None
         }
-        seconds = time.monotonic() - begun_s
+        seconds = self._seconds()
         self.end()
         end_s = time.monotonic() + LAST_LINES_S
         while self._selector.get_map() and time.monotonic() < end_s:
             self._read(LOOK_EVERY_S)
         left = len(codes) < len(self._processes)
         return RanksResult(codes, seconds, timed_out=left and not any(codes.values()))
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begun_s
 
     def _are_over(self, time_is_up: bool) -> bool:
         codes = [process.poll() for process in self._processes.values()]

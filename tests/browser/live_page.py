@@ -66,13 +66,13 @@ class Served:
         self.loop.call_soon_threadsafe(self.live.page.note, changes)
         self._wake()
 
-    def frame(self) -> None:
+    def frame(self, carried: int = 10**6) -> None:
         """Show one busy link, with a queue at its lower end."""
         number = [link.name for link in self.topology.links].index(BUSY)
         use, queued = [0] * (2 * len(self.topology.links)), [0] * (2 * len(self.topology.links))
         use[2 * number], queued[2 * number] = 970, QUEUED_BYTES
         self.live.present = {
-            **{"use": use, "queued": queued, "carried": 10**6, "bps": 19_400_000},
+            **{"use": use, "queued": queued, "carried": carried, "bps": 19_400_000},
             **{"idle": 0.1, "stolen": 0.0, "dropped": 0, "light": "warn", "page_cpu": 0.02},
         }
         self._wake()
@@ -175,6 +175,38 @@ def test_a_degraded_link_is_used_at_the_rate_that_is_left(page: Page, served: Se
     assert page.locator("#busiest td").all_inner_texts()[1:3] == ["97 %", "4.8"]
     served.note(failed=[BUSY])  # drained
     page.wait_for_selector(".cable.failed")
+
+
+def counted(page: Page, step: str, done: int) -> None:
+    """Wait until the page has a frame after this state."""
+    expression = f"counted?.step === '{step}' && counted.done === {done}"
+    wait_until(lambda: bool(page.evaluate(expression)), expression)
+
+
+def test_a_share_is_of_an_execution_of_the_same_case(page: Page, served: Served) -> None:
+    carried, share = 0, page.locator("#within-text")
+    served.frame(carried)
+    counted(page, "", 0)
+    for before, step, size in ((0, "all-reduce/ring", 4000), (2, "all-to-all/direct", 1000)):
+        served.note(step=step, executions=4)
+        counted(page, step, before)
+        expect(page.locator("#within")).to_be_hidden()
+        expect(share).to_have_text("")
+        carried += size
+        served.frame(carried)
+        served.note(done=before + 1)
+        counted(page, step, before + 1)
+        served.frame(carried + size // 2)
+        expect(share).to_have_text("50 % of this execution")
+        carried += size
+        served.frame(carried)
+        served.note(done=before + 2)
+        counted(page, step, before + 2)
+
+
+def test_the_journal_counts_from_its_first_event(page: Page, served: Served) -> None:
+    served.note(journal=[{"ns": 6 * 10**9, "text": "confirmed"}], journal_begun_ns=10**9)
+    expect(page.locator("#journal span").first).to_have_text("5.000 s")
 
 
 def test_the_end_of_the_run_is_said(page: Page, served: Served) -> None:

@@ -2,16 +2,17 @@
 
 import re
 import signal
+from dataclasses import replace
 from errno import ENOSPC
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from mininet.log import lg
 
-from execution.session.command_line import greeting
+from execution.session.command_line import Audience, greeting, serve
 from execution.session.commands import (
     Commands,
     fault_lines,
@@ -25,7 +26,7 @@ from execution.session.session import FaultSeen, LinkLoad, PathSeen
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import HEALTHY, Health
-from model.fabric.spec import COMPARED, FabricKind
+from model.fabric.spec import COMPARED, FabricKind, Spares
 from model.fabric.topology import Hop, Topology
 from model.faults import Component, Fault, FaultMode, health_under, loses_links
 from model.job.placement import job_placement
@@ -95,12 +96,45 @@ def test_a_path_is_of_two_different_gpus(topology: Topology) -> None:
         ("rail0 down now", "down takes no further arguments, got 'now'"),
         ("d0g0--rail0 degrade", "must be a number with a unit"),
         ("d0g0--rail0 degrade 1 kbit/s", "leaves 0.05 bit/s"),
+        ("d0g0--rail0 degrade 1e400 Gbit/s", "must be 1 kbit/s to 1000 Tbit/s, got '1e400 Gbit/s'"),
+        ("d0g0--rail0 degrade 100", "needs a unit"),
         ("d0g0--rail0 degrade 400 Gbit/s", "must be less than the link's 400 Gbit/s"),
     ],
 )
 def test_a_wrong_fault_gets_a_sentence(topology: Topology, words: str, message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         parse_fault(topology, words.split())
+
+
+@pytest.mark.parametrize("status", ["stop", "start"])
+def test_only_switches_stop_and_start(
+    topology: Topology, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned: list[str] = []
+    commands = Commands(cast(Any, SimpleNamespace(topology=topology)), [], print)
+    monkeypatch.setattr(commands, "_turn", lambda name, *_: turned.append(name))
+    switches = [*topology.openflow_switches, *topology.hb_switches]
+    for name in switches:
+        commands.switch([name, status])
+    assert turned == switches
+    for name in targets(topology).keys() - set(switches):
+        with pytest.raises(InputError, match=f"switch: {name} is no switch"):
+            commands.switch([name, status])
+    assert turned == switches
+
+
+def test_iperf_measures_between_gpus_of_the_job() -> None:
+    topology = build_topology(replace(spec(RAIL_ONLY, 3, 2), spares=Spares(domains=1)))
+    measured: list[tuple[Any, Any]] = []
+
+    def throughput_bps(*pair: Any) -> float:
+        measured.append(pair)
+        return 1e6
+
+    session = SimpleNamespace(topology=topology, throughput_bps=throughput_bps)
+    Commands(cast(Any, session), [], print).iperf([])
+    assert measured == [(topology.job_gpus[0], topology.job_gpus[-1])]
+    assert topology.job_gpus[-1] != topology.gpus[-1]
 
 
 @pytest.mark.parametrize("kind", COMPARED)
@@ -204,6 +238,20 @@ def test_pairs_of_earlier_faults_are_not_probed_again() -> None:
     assert affected == []
     assert probed_pairs(home, [first], 100)[0] != []
     assert probed_pairs(broken, [second], 100, lasting=[first])[1] != []
+
+
+def test_the_audience_learns_of_the_end_before_the_workload_is_stopped(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = Mock()
+    order.Commands.return_value.workloads = {}
+    for name in ("Session", "Commands", "open_command_line"):
+        monkeypatch.setattr(f"execution.session.command_line.{name}", getattr(order, name))
+    audience = Mock(spec=Audience, follow=order.follow, ended=order.ended)
+    serve(MagicMock(topology=topology), Mock(), Mock(), audience)
+    names = [name for name, *_ in order.mock_calls]
+    last = ["follow", "Commands().all", "open_command_line", "ended", "Commands().stop"]
+    assert [name for name in names if name in last] == last
 
 
 def test_output_that_nobody_can_read_ends_the_command_line(

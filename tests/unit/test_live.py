@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
@@ -107,6 +108,40 @@ def test_counters_are_read_from_the_kernels_table() -> None:
 )
 def test_an_event_is_a_line(event: Mapping[str, Any], line: str) -> None:
     assert event_line(event).endswith(line)
+
+
+def test_a_run_shows_the_rate_that_the_controller_has_detected() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_ONLY, 2, 2))
+    link, page = topology.links[0], PageState()
+    page.show(picture(topology))
+    detected = {"ns": 1, "event": "detected", "link": link.name}
+    page.add_events([{**detected, "degraded": "rate", "rate_bps": 15_000_000}])
+    assert page.rates_bps()[:2] == [15_000_000, 15_000_000]
+    assert page.state()["degraded"] == {link.name: 15_000_000}
+    page.add_events([{**detected, "usable": "carrier"}])
+    assert page.state()["degraded"] == {link.name: 15_000_000}
+    page.add_events([{**detected, "usable": "rate", "rate_bps": link.rate_bps}])
+    assert page.state()["degraded"] == {}
+
+
+def test_a_session_tells_the_rates_itself() -> None:
+    page = PageState()
+    page.note({"interactive": True, "degraded": {"d0g0--rail0": 15_000_000}})
+    old = {"ns": 1, "event": "detected", "link": "d0g0--rail0", "usable": "rate", "rate_bps": 1}
+    page.add_events([old])
+    assert page.state()["degraded"] == {"d0g0--rail0": 15_000_000}
+
+
+@given(st.lists(st.integers(1, 30), min_size=1))
+def test_the_journals_times_stay_when_old_lines_are_dropped(counts: list[int]) -> None:
+    page, moments = PageState(), iter(range(7, 10**6))
+    page.show({"kind": "rail-only"})
+    for count in counts:
+        events = ("sent", *["confirmed"] * count)
+        page.add_events([{"ns": next(moments), "event": event} for event in events])
+        assert page.state()["journal_begun_ns"] == 8
+    page.show({"kind": "rail-only"})
+    assert page.state()["journal_begun_ns"] is None
 
 
 def test_the_page_follows_the_journal_and_forgets_it_with_the_fabric() -> None:
@@ -288,12 +323,20 @@ def test_an_address_is_read(text: str, address: Address) -> None:
         ("127.0.0.1:http", "unknown port 'http'"),
         (":70000", "unknown port '70000'"),
         ("1.2.3.4:-1", "unknown port '-1'"),
-        ("0.0.0.0:8080", "name one address of this machine"),
     ],
 )
 def test_a_wrong_address_gets_a_sentence(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         parse_address(text)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "0", "0x0", "0.0:0", "00.0.0.0"])
+def test_the_page_is_served_at_one_address(text: str) -> None:
+    with (
+        pytest.raises(InputError, match="name one address of this machine"),
+        live_feed(parse_address(text)),
+    ):
+        pass
 
 
 # The run's side
@@ -380,6 +423,42 @@ def test_a_page_that_reads_slowly_learns_it_too() -> None:
 
     found = asyncio.run(asyncio.wait_for(last(), 10))
     assert '"ended":true' in found[-1]
+
+
+def test_a_page_that_is_opened_later_gets_no_old_frame() -> None:
+    carried = iter([0, 450_000, 450_000, 450_000])
+
+    async def uses() -> list[Any]:
+        live, seconds = LiveServer(), iter(range(4))
+        live.page.show({"links": [{"name": "a", "rate_bps": 7_200_000}]})
+        read = SimpleNamespace(read=lambda: reading(next(seconds), (next(carried), 0)))
+        live._reader = cast(Any, read)
+        found = []
+        for _ in range(2):
+            events: Any = live.events()
+            await anext(events), await anext(events)
+            live._read()
+            assert live.present is None
+            live._read()
+            found.append(json.loads((await anext(events)).partition("data: ")[2])["use"])
+            await events.aclose()
+        return found
+
+    assert asyncio.run(asyncio.wait_for(uses(), 10)) == [[500, 0], [0, 0]]
+
+
+def test_after_the_end_of_its_session_a_page_gives_no_commands() -> None:
+    feed, commands = Mock(), Mock(workloads={})
+    audience = PageAudience(feed)
+    audience.follow(Mock(), commands)
+    (execute,) = feed.answer.call_args.args
+    execute(["fault", "d0g0--rail0"])
+    audience.ended()
+    feed.tell.assert_called_with({"interactive": False, "step": "The fabric is being taken down."})
+    execute(["run", "all-to-all/direct"])
+    feed.tell.assert_called_with({"said": "run: the fabric is being taken down"})
+    commands.fault.assert_called_once_with(["d0g0--rail0"])
+    commands.run.assert_not_called()
 
 
 def test_the_page_does_not_look_into_the_virtual_machine() -> None:

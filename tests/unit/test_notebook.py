@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from commands.notebook import TABLES, load, open_run
 from model.errors import InputError
+from scenarios.format.document import parser
 from tests.playground import SAMPLE
 from tests.unit.run_folders import begun_run
 
@@ -25,6 +28,33 @@ def test_changes_add_up_and_are_checked() -> None:
         load("nowhere.yaml")
     with pytest.raises(InputError, match="clock: must be real or virtual, got 'foo'"):
         load("quickstart", clock="foo")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("fabric.domains", np.int64(2), "2"),
+        ("fabric.bandwidth_scale", np.float32(20_000), "20000.0"),
+        ("check_paths", np.bool_(False), "false"),
+        ("repeats", np.array(2), "2"),
+    ],
+)
+def test_a_number_of_numpy_is_a_value(key: str, value: object, text: str) -> None:
+    changed = load("quickstart", {key: value}).scenario
+    assert changed == load("quickstart", {key: json.loads(text)}).scenario
+
+
+@settings(max_examples=20)
+@given(st.text(st.characters(exclude_categories=["C"]), max_size=20))
+def test_any_text_is_a_value(text: str) -> None:
+    changed = load("quickstart", {"description": text}).scenario
+    assert parser("safe").load(changed.text)["description"] == text
+
+
+@pytest.mark.parametrize("value", [object(), {1}, 1j, np.datetime64("2026-01-01"), [[0, Path()]]])
+def test_what_yaml_has_no_value_of_is_bad_input(value: object) -> None:
+    with pytest.raises(InputError, match=r"fabric.domains: cannot be a value of a scenario: got "):
+        load("quickstart", {"fabric.domains": value})
 
 
 def test_a_stored_run_has_its_cases_as_columns(tmp_path: Path) -> None:

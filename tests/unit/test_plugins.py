@@ -2,11 +2,13 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from commands import notebook
 from commands.app import main, plugins_first
 from commands.plugins import enter_installed, enter_plugins, require_built_in
 from model.errors import InputError
@@ -73,6 +75,14 @@ def test_the_example_is_checked_and_planned_by_the_command(
     assert "rail-only/all-gather/pairwise: 12000000 bytes" in capsys.readouterr().out
 
 
+def test_a_plugin_may_have_data_classes(example: Path) -> None:
+    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    text += example.read_text() + "\n@dataclass\nclass Order:\n    offset: int\n"
+    example.write_text(text)
+    enter_plugins([example])
+    assert NAMED in ALGORITHMS
+
+
 def test_without_the_example_its_name_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +142,14 @@ def installed(example: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("installed")
+def test_an_installed_package_needs_nothing_in_python(example: Path) -> None:
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO)
+    (case, *_) = notebook.load(scenario).scenario.cases
+    assert case.name.endswith("all-gather/pairwise")
+
+
+@pytest.mark.usefixtures("installed")
 def test_an_installed_package_needs_no_option() -> None:
     enter_installed()
     enter_installed()
@@ -171,6 +189,14 @@ def test_a_wrong_file_is_bad_input(tmp_path: Path, code: str, said: str) -> None
     with pytest.raises(InputError) as caught:
         enter_plugins([tmp_path / "mine.py"])
     assert f"{tmp_path}/mine.py: {said}" in str(caught.value)
+
+
+def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("1 / 0")
+    sys.modules.pop("plugin_mine", None)
+    with pytest.raises(InputError, match="raises ZeroDivisionError"):
+        enter_plugins([tmp_path / "mine.py"])
+    assert "plugin_mine" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["missing.py", "mine.txt", "."])

@@ -5,12 +5,14 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -31,7 +33,7 @@ from results.sections.machine import program_sections
 from results.store.records import plain
 from results.verdicts.verdict import Verdict
 from testbed.programs.environment import open_mpi_environment, rank_environment
-from testbed.programs.ranks import RanksResult
+from testbed.programs.ranks import Command, RanksResult, running_ranks
 from tests.unit.fabrics import spec, topologies
 
 
@@ -204,3 +206,22 @@ def test_an_image_needs_packages() -> None:
     done = subprocess.run([str(script)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "")
     assert "no packages: name those that the program needs" in done.stderr
+
+
+def test_the_seconds_of_ranks_begin_with_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0
+
+    @contextmanager
+    def entered_within_a_second(_process_id: int) -> Iterator[None]:
+        nonlocal now_s
+        now_s += 1
+        yield
+
+    monkeypatch.setattr("testbed.programs.ranks.namespace_of", entered_within_a_second)
+    monkeypatch.setattr("testbed.programs.ranks.time", Mock(monotonic=lambda: now_s))
+    monkeypatch.setattr("testbed.programs.ranks.processes_beside", lambda _: {})
+    commands = [Command(rank, ["true"], {}, 0) for rank in range(3)]
+    with running_ranks(commands, [], lambda *_: None) as ranks:
+        ended = ranks.wait(9, lambda: None)
+    assert ended.codes == {0: 0, 1: 0, 2: 0}
+    assert ended.seconds == 3

@@ -20,8 +20,9 @@ let cables = [];
 let nodes = new Map();
 let state = { broken: {}, degraded: {}, failed: [], blackouts: [], interactive: false, done: 0 };
 let frame = null;
-let begun = null; // bytes carried when the present execution began
-let whole = 0; // bytes of an execution
+let counted = null; // the state with the last frame
+let begun = null; // bytes carried when the present execution began, if the page saw that
+let whole = 0; // bytes of the last execution, if it was of the same case and seen whole
 
 function svg(parent, name, attributes = {}) {
   const made = document.createElementNS(SVG, name);
@@ -236,25 +237,30 @@ function light(id, verdict, text) {
   at(id).textContent = text;
 }
 
+// A step is a case; its executions carry the same bytes.
+function countWithin() {
+  const before = counted;
+  counted = state;
+  if (before === null || (before.step === state.step && before.done === state.done)) return;
+  const isSame = before.step === state.step && before.done + 1 === state.done;
+  whole = isSame && begun !== null ? frame.carried - begun : 0;
+  begun = frame.carried;
+}
+
 // Bytes since the last execution ended, as a share of those of an execution before.
 function showWithin() {
-  if (state.interactive) return;
-  if (begun === null) begun = frame.carried;
   const share = whole ? Math.min(1, (frame.carried - begun) / whole) : 0;
+  at("within").hidden = !whole;
   at("within").value = share;
   at("within-text").textContent = whole ? `${percent(share)} of this execution` : "";
 }
 
-function showState(before) {
+function showState() {
   at("step").textContent = state.ended ? "The run has ended." : state.step;
   at("progress").hidden = state.interactive || !state.executions;
   at("bar").max = state.executions || 1;
   at("bar").value = state.done;
   at("count").textContent = `${state.done} of ${state.executions} executions`;
-  if (frame !== null && state.done !== before.done) {
-    whole = begun === null ? 0 : frame.carried - begun;
-    begun = frame.carried;
-  }
   const lost = Object.keys(state.broken).filter((name) => !(name in state.degraded));
   const failed = new Set([...state.failed, ...lost]);
   cables.forEach(({ group, title, link }) => {
@@ -344,10 +350,9 @@ function showLines() {
   at("verdicts").replaceChildren(...state.verdicts.map((one) => Object.assign(
     document.createElement("li"),
     { textContent: verdictText(one), className: one.verdict })));
-  const first = state.journal.length ? state.journal[0].ns : 0;
   at("journal").replaceChildren(...[...state.journal].reverse().map((one) => {
     const entry = document.createElement("li");
-    item(entry, "span", `${((one.ns - first) / 1e9).toFixed(3)} s`);
+    item(entry, "span", `${((one.ns - state.journal_begun_ns) / 1e9).toFixed(3)} s`);
     item(entry, "span", one.text);
     return entry;
   }));
@@ -389,18 +394,19 @@ const events = new EventSource("events");
 events.addEventListener("fabric", (event) => {
   fabric = JSON.parse(event.data);
   frame = null;
+  counted = null;
   begun = null;
   whole = 0;
   draw();
 });
 events.addEventListener("state", (event) => {
-  const before = state;
   state = JSON.parse(event.data);
-  showState(before);
+  showState();
   if (state.ended) events.close();
 });
 events.addEventListener("frame", (event) => {
   frame = JSON.parse(event.data);
+  countWithin();
   requestAnimationFrame(showFrame);
 });
 events.addEventListener("open", () => { at("link").hidden = true; });
