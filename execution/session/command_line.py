@@ -9,6 +9,7 @@ from execution.cases.emulation import Experiment
 from execution.session.commands import Commands
 from execution.session.session import FaultSeen, Session
 from model.fabric.topology import LinkKind, Topology
+from model.sentences import counted
 from scenarios.scenario import Scenario
 from testbed.fabric.command_line import open_command_line
 
@@ -54,19 +55,17 @@ def serve(fabric: Experiment, scenario: Scenario, out: Console, audience: Audien
 
 def greeting(scenario: str, topology: Topology, workloads: list[str]) -> str:
     """Describe the fabric, the names of its nodes, and the first commands to try."""
-    spec, gpus = topology.spec, topology.gpus
-    far, on_rail = topology.domain(0)[-1], gpus[-1]
-    if spec.domains > 1:
-        far, on_rail = topology.domain(1)[-1], topology.domain(1)[0]
-    near = gpus[0]
+    spec, gpus, job = topology.spec, topology.gpus, topology.job_gpus
+    near, there = job[0], [gpu for gpu in job if gpu.domain == 1] or job[1:]
+    on_rail, far = there[0], there[-1]
+    shape = f"{counted(spec.domains, 'HB domain')} of {counted(spec.domain_size, 'GPU')}"
     nic = topology.link_of(near, LinkKind.NIC).name
     hb_leaves = topology.hb_leaves
     leaves = f"\n  {_span(hb_leaves):24} leaf HB switches below them" if hb_leaves else ""
     execute = f"run {workloads[0]}" if workloads else f"iperf {near.name} {far.name}"
     return f"""
-The {spec.kind} fabric of {scenario} is up: {spec.domains} HB domains of {spec.domain_size} \
-GPUs{spec.remarks}, {len(topology.rail_switches)} rail switches, \
-{len(topology.spine_switches)} spine switches.
+The {spec.kind} fabric of {scenario} is up: {shape}{spec.remarks}, \
+{len(topology.rail_switches)} rail and {len(topology.spine_switches)} spine switches.
   {_span([gpu.name for gpu in gpus]):24} GPUs: domain, and local rank, which is the rail
   {_span(topology.hb_switches):24} HB switches, one for each domain{leaves}
   {_span(topology.openflow_switches):24} rail and spine switches

@@ -167,7 +167,15 @@ def test_the_greeting_names_nodes_that_there_are(topology: Topology) -> None:
 def test_the_greeting_of_one_domain_names_two_of_its_gpus() -> None:
     text = greeting("quickstart", build_topology(spec(FabricKind.RAIL_ONLY, 1, 4)), [])
     assert "d0g0 ping -c 3 d0g3" in text
-    assert "then: paths d0g0 d0g3, heal" in text
+    assert "then: paths d0g0 d0g1, heal" in text
+    assert "1 HB domain of 4 GPUs" in text
+
+
+def test_the_greeting_names_no_spare_gpu_to_measure() -> None:
+    fabric = replace(spec(FabricKind.RAIL_ONLY, 3, 3), spares=Spares(gpus=1, domains=1))
+    text = greeting("quickstart", build_topology(fabric), [])
+    assert "d0g0 ping -c 3 d1g1" in text
+    assert "iperf d0g0 d1g1" in text
 
 
 @pytest.mark.parametrize(
