@@ -51,6 +51,15 @@ def finish_s(trace: Trace, recorded_s: float) -> float:
     return max(end for node, end in ends.items() if trace.rank[node] == 0)
 
 
+def waited_for(trace: Trace) -> dict[int, set[int]]:
+    """All that each node of rank 0 waits for, also by way of others."""
+    before: dict[int, set[int]] = {}
+    for node in np.flatnonzero(trace.rank == 0).tolist():
+        direct = set(trace.after_lists[node])
+        before[node] = direct.union(*(before[one] for one in direct))
+    return before
+
+
 def sent(trace: Trace) -> dict[tuple[int, int], int]:
     sends = np.flatnonzero(trace.kind == NodeKind.SEND).tolist()
     return {(int(trace.rank[n]), int(trace.peer[n])): int(trace.size_bytes[n]) for n in sends}
@@ -199,13 +208,25 @@ def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
         call("barrier", 0, request=[5, False], pg_name="1"),
         groups=[{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other],
     )
-    before: dict[int, set[int]] = {}
-    for node in np.flatnonzero(trace.rank == 0).tolist():
-        direct = set(trace.after_lists[node])
-        before[node] = direct.union(*(before[one] for one in direct))
+    before = waited_for(trace)
     calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE)).tolist()
     found = [[calls.index(one) for one in sorted(before[node]) if one in calls] for node in calls]
     assert found == [[], [], [0], [0, 1, 2], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("first", ["all_to_allv", "all_to_all", "allreduce"])
+@pytest.mark.parametrize("second", ["all_to_allv", "all_to_all", "allreduce"])
+def test_collectives_of_a_group_follow_each_other(first: str, second: str) -> None:
+    """An all_to_allv is a send and a receive of rank 0, the others are one operation."""
+    trace = executed(call(first, 8), call(second, 8, request=1))
+    before = waited_for(trace)
+    acts = np.isin(trace.kind, (NodeKind.SEND, NodeKind.RECEIVE, NodeKind.COLLECTIVE))
+    communications = np.flatnonzero((trace.rank == 0) & acts).tolist()
+    split = 2 if first == "all_to_allv" else 1
+    earlier, later = communications[:split], communications[split:]
+    assert len(later) == (2 if second == "all_to_allv" else 1)
+    assert not any(before[node].intersection(earlier) for node in earlier)
+    assert all(before[node].issuperset(earlier) for node in later)
 
 
 def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:

@@ -33,7 +33,8 @@ VARIANT = re.compile("into_tensor|tensor|base|oop|coalesced|[^a-z]")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 ALL_TO_ALL, ALL_TO_ALL_V = "alltoall", "alltoallv"
 SEND, RECEIVES = "send", ("recv", "recvanysource")
-KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, SEND, *RECEIVES}
+MESSAGES = (SEND, *RECEIVES)
+KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, *MESSAGES}
 # Bytes of an element of each `c10::ScalarType`.
 BYTES_OF = {
     name: size_bytes
