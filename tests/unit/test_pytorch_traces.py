@@ -240,12 +240,47 @@ def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
 
 
 def test_a_kernel_names_its_peer() -> None:
-    """As PyTorch writes it where the call on the CPU is not recorded."""
-    send = communication(5, 9, "send", 8, **{"Dst Rank": 1})
-    receive = communication(5, 9, "recv", 8, **{"Src Rank": 0})
-    trace = trace_in([kineto(0, kernel(0, 5), send), kineto(1, kernel(0, 5), receive)])
-    sends = trace.kind == NodeKind.SEND
-    assert (trace.peer[sends].tolist(), trace.size_bytes[sends].tolist()) == ([1], [32])
+    """By its own rank, as PyTorch writes it where the call on the CPU is not recorded."""
+    send = communication(5, 9, "send", 8, ranks="[0, 2]", **{"Dst Rank": 2})
+    receive = communication(5, 9, "recv", 8, ranks="[0, 2]", **{"Src Rank": 0})
+    events = (send,), (), (receive,)
+    trace = trace_in([kineto(rank, *own, ranks=3) for rank, own in enumerate(events)])
+    assert sent(trace) == {(0, 2): 32}
+
+
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=6, unique=True), st.booleans())
+def test_a_message_of_a_group_goes_to_the_rank_that_it_names(
+    ranks: list[int], has_own_rank: bool
+) -> None:
+    """The kernel, by the peer's own rank; its call on the CPU, by its number in the group."""
+    first, last = ranks[0], ranks[-1]
+    files = [list[Event]() for _ in range(8)]
+    ends = ("send", first, last, "Dst Rank"), ("recv", last, first, "Src Rank")
+    for name, own, peer, key in ends:
+        of_call = attributes(name, 8, str(ranks), **{"Rank": ranks.index(peer), "External id": 7})
+        on_cpu = {"cat": "cpu_op", "name": "record_param_comms", "args": of_call}
+        named = {key: peer} if has_own_rank else {}
+        of_gpu = communication(0, 5, name, 8, ranks=str(ranks), **named, **{"External id": 7})
+        files[own] = [on_cpu, of_gpu]
+    trace = trace_in([kineto(rank, *own, ranks=8) for rank, own in enumerate(files)])
+    assert sent(trace) == {(first, last): 32}
+
+
+@pytest.mark.parametrize(
+    ("peer", "key", "what"),
+    [
+        ({"Dst Rank": 1}, "dst_rank", "must be in the process group, [0, 2], got 1"),
+        ({"Dst Rank": -1}, "dst_rank", "must be 0 to"),
+        ({"Dst Rank": 1, "Rank": 1}, "dst_rank", "must be in the process group, [0, 2], got 1"),
+        ({"Rank": 2}, "rank", "must be 0 to 1, got '2'"),
+    ],
+)
+def test_a_peer_outside_its_group_is_refused(peer: Event, key: str, what: str) -> None:
+    send = communication(0, 5, "send", 8, ranks="[0, 2]", **peer)
+    with pytest.raises(Malformed) as refused:
+        trace_in([kineto(0, send, ranks=3), kineto(1, ranks=3), kineto(2, ranks=3)])
+    assert refused.value.place == f": traceEvents[0].{key}"
+    assert refused.value.what.startswith(what)
 
 
 @pytest.mark.parametrize(
