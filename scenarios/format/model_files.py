@@ -29,7 +29,8 @@ NAMES = {
         "layers": "num_hidden_layers num_layers n_layer num_blocks",
         "hidden": "hidden_size n_embd n_embed hidden",
         "heads": "num_attention_heads n_head attn_heads head_num num_heads",
-        "sequence": "max_position_embeddings n_positions seq_size seq_length",
+        # Megatron's files have the positions that a model could have, too.
+        "sequence": "seq_length seq_size max_position_embeddings n_positions",
         "vocabulary": "vocab_size padded_vocab_size",
         "key_value_heads": "num_key_value_heads num_kv_heads n_head_kv multi_query_group_num "
         "num_query_groups",
@@ -60,7 +61,11 @@ NAMES = {
     }.items()
 }
 # The name that is asked for, where it is not the first one.
-ASKED_AS = {"feed_forward": "intermediate_size", "moe.experts": "num_experts"}
+ASKED_AS = {
+    "sequence": "max_position_embeddings",
+    "feed_forward": "intermediate_size",
+    "moe.experts": "num_experts",
+}
 REQUIRED = ("layers", "hidden", "heads", "sequence", "vocabulary", "feed_forward")
 # In files with one of these keys, experts have a width of their own.
 WITH_OWN_WIDTH = (
@@ -71,7 +76,12 @@ OWN_WIDTH = NAMES["moe.width"][:3]
 LATENT = [key for key in NAMES if key.startswith("latent.")]
 # Alone, it is the size of values in attention that is not latent.
 VALUES = "latent.value_size"
-SHARED_WIDTH = NAMES["moe.shared_experts"][-3:]
+SHARED_NUMBER, SHARED_WIDTH = NAMES["moe.shared_experts"][:-3], NAMES["moe.shared_experts"][-3:]
+# Names that mean the same, of which the first one there is used.
+SYNONYMS = (
+    *(NAMES | {"moe.width": OWN_WIDTH, "moe.shared_experts": SHARED_NUMBER}).values(),
+    *(SHARED_WIDTH, ACTIVATION),
+)
 DENSE_WIDTH = "intermediate_size_mlp"
 # Keys of Calculon and of GPT-2, whose models have biases; and kinds with learned positions.
 OF_GPT = ("attn_heads", "n_head")
@@ -264,8 +274,22 @@ class _Model:
         if self.said_tied is None:
             tied = "tied" if self.tied else "untied"
             yield f"{tied} embeddings are assumed, as {name} has no {TIES}"
+        for unused, used in self._unused():
+            yield f"{unused} of {name} is unused, and differs from {used}"
         if unread := [key for key, value in self.values.items() if _is_unread_size(key, value)]:
             yield f"keys of {name} look like sizes, but are unknown and unused: {', '.join(unread)}"
+
+    def _unused(self) -> Iterator[tuple[str, str]]:
+        """Yield each name with another value than the one before it that means the same."""
+        layers = self.found["layers"]
+        # Llama 4 has the width of experts by the name that others have for the dense layers'.
+        of_experts = self.keys["moe.width"] if self._has("moe.experts") else None
+        for names in SYNONYMS:
+            value_of = {name: _one_of(self.values.get(name), layers) for name in names}
+            there = [name for name in names if value_of[name] is not None]
+            for name in there[1:]:
+                if value_of[name] != value_of[there[0]] and name != of_experts:
+                    yield name, there[0]
 
     def refused(self) -> Iterator[Problem]:
         """Yield a problem for each part of the model that is not modeled."""

@@ -1,6 +1,7 @@
 """Models' own files as training configurations: HuggingFace, SimAI, Calculon."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from commands.traffic import traffic
 from commands.train import train
 from model.errors import InputError
 from model.training.transformer import Transformer
+from scenarios.format.model_files import SYNONYMS
 from scenarios.format.training import load_configuration, model_remarks
 
 SCENARIO = """
@@ -506,6 +508,15 @@ def test_what_is_left_out_of_a_model_is_named(
         ),
         ({"model_type": "llama", "kv_share": 1, "moe_bias": True}, ["unused: kv_share"]),
         (
+            {"model_type": "llama", "seq_length": 4096},
+            ["max_position_embeddings of config.json is unused, and differs from seq_length"],
+        ),
+        ({"model_type": "llama", "seq_length": 8192}, []),
+        (
+            {"model_type": "llama", "padded_vocab_size": 128512, "activation": "gelu"},
+            ["padded_vocab_size of config.json is unused", "activation of config.json is unused"],
+        ),
+        (
             {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}},
             [
                 "quantization_config (fp8) of config.json is not modeled: "
@@ -519,6 +530,37 @@ def test_what_is_assumed_or_not_read_is_told(
 ) -> None:
     found = model_remarks(file_of(tmp_path, {**LLAMA, **changes}))
     assert [what in one for what, one in zip(told, found, strict=True)] == [True] * len(told)
+
+
+@pytest.mark.parametrize("key", ["seq_length", "seq_size"])
+def test_the_tokens_that_are_trained_come_before_the_most_positions(
+    tmp_path: Path, key: str
+) -> None:
+    assert model_of(tmp_path, {**LLAMA, key: 4096}).sequence == 4096
+    with pytest.raises(InputError, match=rf"config.json:\d+ {key}: must be at least 1"):
+        model_of(tmp_path, {**LLAMA, key: 0})
+
+
+PAIRS = [pair for names in SYNONYMS for pair in combinations(names, 2)]
+
+
+@pytest.mark.parametrize(("used", "unused"), PAIRS)
+def test_of_two_names_that_mean_the_same_the_unused_one_is_told(
+    tmp_path: Path, used: str, unused: str
+) -> None:
+    told = f"{unused} of config.json is unused, and differs from {used}"
+    for value, expected in ((4, [told]), (2, []), (None, [])):
+        found = model_remarks(file_of(tmp_path, {used: 2, unused: value}))
+        assert [one for one in found if "differs" in one] == expected
+
+
+@pytest.mark.parametrize(
+    "values", [MIXTRAL, QWEN, DEEPSEEK, SIMAI, LLAMA_4, ERNIE, HUNYUAN_LISTS, QWEN_2]
+)
+def test_widths_and_numbers_of_experts_are_no_other_names_of_the_same(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    assert "differs" not in str(model_remarks(file_of(tmp_path, values)))
 
 
 def test_text_that_is_not_json_is_told_as_json(tmp_path: Path) -> None:

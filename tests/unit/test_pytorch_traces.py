@@ -51,6 +51,15 @@ def finish_s(trace: Trace, recorded_s: float) -> float:
     return max(end for node, end in ends.items() if trace.rank[node] == 0)
 
 
+def waited_for(trace: Trace) -> dict[int, set[int]]:
+    """All that each node of rank 0 waits for, also by way of others."""
+    before: dict[int, set[int]] = {}
+    for node in np.flatnonzero(trace.rank == 0).tolist():
+        direct = set(trace.after_lists[node])
+        before[node] = direct.union(*(before[one] for one in direct))
+    return before
+
+
 def sent(trace: Trace) -> dict[tuple[int, int], int]:
     sends = np.flatnonzero(trace.kind == NodeKind.SEND).tolist()
     return {(int(trace.rank[n]), int(trace.peer[n])): int(trace.size_bytes[n]) for n in sends}
@@ -199,13 +208,25 @@ def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
         call("barrier", 0, request=[5, False], pg_name="1"),
         groups=[{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other],
     )
-    before: dict[int, set[int]] = {}
-    for node in np.flatnonzero(trace.rank == 0).tolist():
-        direct = set(trace.after_lists[node])
-        before[node] = direct.union(*(before[one] for one in direct))
+    before = waited_for(trace)
     calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE)).tolist()
     found = [[calls.index(one) for one in sorted(before[node]) if one in calls] for node in calls]
     assert found == [[], [], [0], [0, 1, 2], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("first", ["all_to_allv", "all_to_all", "allreduce"])
+@pytest.mark.parametrize("second", ["all_to_allv", "all_to_all", "allreduce"])
+def test_collectives_of_a_group_follow_each_other(first: str, second: str) -> None:
+    """An all_to_allv is a send and a receive of rank 0, the others are one operation."""
+    trace = executed(call(first, 8), call(second, 8, request=1))
+    before = waited_for(trace)
+    acts = np.isin(trace.kind, (NodeKind.SEND, NodeKind.RECEIVE, NodeKind.COLLECTIVE))
+    communications = np.flatnonzero((trace.rank == 0) & acts).tolist()
+    split = 2 if first == "all_to_allv" else 1
+    earlier, later = communications[:split], communications[split:]
+    assert len(later) == (2 if second == "all_to_allv" else 1)
+    assert not any(before[node].intersection(earlier) for node in earlier)
+    assert all(before[node].issuperset(earlier) for node in later)
 
 
 def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
@@ -219,12 +240,47 @@ def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
 
 
 def test_a_kernel_names_its_peer() -> None:
-    """As PyTorch writes it where the call on the CPU is not recorded."""
-    send = communication(5, 9, "send", 8, **{"Dst Rank": 1})
-    receive = communication(5, 9, "recv", 8, **{"Src Rank": 0})
-    trace = trace_in([kineto(0, kernel(0, 5), send), kineto(1, kernel(0, 5), receive)])
-    sends = trace.kind == NodeKind.SEND
-    assert (trace.peer[sends].tolist(), trace.size_bytes[sends].tolist()) == ([1], [32])
+    """By its own rank, as PyTorch writes it where the call on the CPU is not recorded."""
+    send = communication(5, 9, "send", 8, ranks="[0, 2]", **{"Dst Rank": 2})
+    receive = communication(5, 9, "recv", 8, ranks="[0, 2]", **{"Src Rank": 0})
+    events = (send,), (), (receive,)
+    trace = trace_in([kineto(rank, *own, ranks=3) for rank, own in enumerate(events)])
+    assert sent(trace) == {(0, 2): 32}
+
+
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=6, unique=True), st.booleans())
+def test_a_message_of_a_group_goes_to_the_rank_that_it_names(
+    ranks: list[int], has_own_rank: bool
+) -> None:
+    """The kernel, by the peer's own rank; its call on the CPU, by its number in the group."""
+    first, last = ranks[0], ranks[-1]
+    files = [list[Event]() for _ in range(8)]
+    ends = ("send", first, last, "Dst Rank"), ("recv", last, first, "Src Rank")
+    for name, own, peer, key in ends:
+        of_call = attributes(name, 8, str(ranks), **{"Rank": ranks.index(peer), "External id": 7})
+        on_cpu = {"cat": "cpu_op", "name": "record_param_comms", "args": of_call}
+        named = {key: peer} if has_own_rank else {}
+        of_gpu = communication(0, 5, name, 8, ranks=str(ranks), **named, **{"External id": 7})
+        files[own] = [on_cpu, of_gpu]
+    trace = trace_in([kineto(rank, *own, ranks=8) for rank, own in enumerate(files)])
+    assert sent(trace) == {(first, last): 32}
+
+
+@pytest.mark.parametrize(
+    ("peer", "key", "what"),
+    [
+        ({"Dst Rank": 1}, "dst_rank", "must be in the process group, [0, 2], got 1"),
+        ({"Dst Rank": -1}, "dst_rank", "must be 0 to"),
+        ({"Dst Rank": 1, "Rank": 1}, "dst_rank", "must be in the process group, [0, 2], got 1"),
+        ({"Rank": 2}, "rank", "must be 0 to 1, got '2'"),
+    ],
+)
+def test_a_peer_outside_its_group_is_refused(peer: Event, key: str, what: str) -> None:
+    send = communication(0, 5, "send", 8, ranks="[0, 2]", **peer)
+    with pytest.raises(Malformed) as refused:
+        trace_in([kineto(0, send, ranks=3), kineto(1, ranks=3), kineto(2, ranks=3)])
+    assert refused.value.place == f": traceEvents[0].{key}"
+    assert refused.value.what.startswith(what)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,16 @@ from collections.abc import Sequence
 from itertools import chain
 
 from model.workload.trace import Trace
-from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF
 from traffic_gen.traces.formats.json_items import Item
 from traffic_gen.traces.formats.nodes import Defaults
-from traffic_gen.traces.formats.pytorch import RankNodes, begin_of_object, called, decoded, trace_of
+from traffic_gen.traces.formats.pytorch import (
+    MESSAGES,
+    RankNodes,
+    begin_of_object,
+    called,
+    decoded,
+    trace_of,
+)
 
 FORMAT = "execution trace of PyTorch"
 OLDEST = (1, 1)
@@ -94,7 +100,7 @@ class _Order:
             ended = [self.begun.pop(one, []) for one in ([request] if known else [*self.begun])]
             self._wait(call, list(chain(*ended)))
         elif name != "init":
-            group = str(call.value.get("pg_name")) if name in COMM_TYPE_OF else ""
+            group = "" if name in MESSAGES else str(call.value.get("pg_name"))
             before = [self.last[group]] if group in self.last else []
             end = self.nodes.call(call, [*self.after, *before])
             self.requests.add(request)

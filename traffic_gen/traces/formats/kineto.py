@@ -23,9 +23,6 @@ NAMES = {
     "process_group_name": "pg_name",
     "group_size": "pg_size",
     "process_group_ranks": "ranks",
-    # The peer of a send or a receive, in its group; calls on the CPU have it as their rank.
-    "dst_rank": "rank",
-    "src_rank": "rank",
 }
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALL, OF_NCCL, LINK = "record_param_comms", "nccl", "external_id"

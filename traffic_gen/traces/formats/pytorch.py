@@ -1,8 +1,9 @@
 """What PyTorch records of communication, a file for each rank, as nodes of a Chakra trace.
 
 Kineto's traces and execution traces have calls of `ProcessGroupNCCL`, with the same attributes
-(`torch/csrc/distributed/c10d/ParamCommsUtils.hpp`): elements of the input, peers and roots by their
-number in the process group. `rank` is that of the root or the peer.
+(`torch/csrc/distributed/c10d/ParamCommsUtils.hpp`): elements of the input, and `rank`, the number
+of the root or the peer in the process group. Kineto has the peer's own rank, too, as `dst_rank` or
+`src_rank` (`saveNcclMeta` in `torch/csrc/profiler/util.cpp`).
 """
 
 import json
@@ -33,7 +34,8 @@ VARIANT = re.compile("into_tensor|tensor|base|oop|coalesced|[^a-z]")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 ALL_TO_ALL, ALL_TO_ALL_V = "alltoall", "alltoallv"
 SEND, RECEIVES = "send", ("recv", "recvanysource")
-KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, SEND, *RECEIVES}
+MESSAGES = (SEND, *RECEIVES)
+KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, *MESSAGES}
 # Bytes of an element of each `c10::ScalarType`.
 BYTES_OF = {
     name: size_bytes
@@ -99,10 +101,9 @@ class RankNodes:
             root = name in ROOTED and item.has("rank")
             of = {"commsrc": ranks[item.number("rank", 0, len(ranks) - 1)]} if root else {}
             return self.add(item, after, COLLECTIVE, commtype=name, pgname=group, **size, **of)
-        peer = ranks[item.number("rank", 0, len(ranks) - 1)]
         if name == SEND:
-            return self.add(item, after, SENDS, commdst=peer, **size)
-        return self.add(item, after, RECEIVES_FROM, commsrc=peer, **size)
+            return self.add(item, after, SENDS, commdst=_peer(item, "dst_rank", ranks), **size)
+        return self.add(item, after, RECEIVES_FROM, commsrc=_peer(item, "src_rank", ranks), **size)
 
     def _all_to_all_v(
         self, item: Item, after: Sequence[int], ranks: Sequence[int], element_bytes: int
@@ -161,6 +162,16 @@ class RankNodes:
         listed = [{"pg_name": name, "ranks": ranks} for name, ranks in sorted(known)]
         inputs = {"values": str([json.dumps(listed)])}
         self.add(Item(None, "process groups"), (), JUNCTION, inputs=inputs)
+
+
+def _peer(item: Item, key: str, ranks: Sequence[int]) -> int:
+    """Return the rank at the other end of a message, one of its group."""
+    if not item.has(key):
+        return ranks[item.number("rank", 0, len(ranks) - 1)]
+    peer = item.number(key, 0, MOST_RANKS)
+    if peer not in ranks:
+        item.of(key).refuse(f"must be in the process group, {str(ranks)[:40]}, got {peer}")
+    return peer
 
 
 def _shares(item: Item, end: str, count: int) -> list[int] | None:
