@@ -15,7 +15,8 @@ from scapy.contrib.roce import AETH, BTH, cnp
 from scapy.layers.inet import IP, UDP
 
 from model.fabric import transport
-from model.fabric.transport import MTUS, Roce
+from model.fabric.shaping import ETHERNET_HEADER_BYTES
+from model.fabric.transport import MTUS, NOTIFICATION_BYTES, Roce
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Swift, Window
 from traffic_gen.agents.roce.endpoint import Connection
@@ -78,6 +79,7 @@ def test_scapy_reads_answers_and_notifications() -> None:
     aeth = on_wire(sent(nak))[AETH]
     assert (aeth.syndrome, aeth.msn) == (packets.SEQUENCE_ERROR, 8)
     notification = on_wire(sent(Packet(packets.CONGESTION_NOTIFICATION, 9)))
+    assert ETHERNET_HEADER_BYTES + len(notification) == NOTIFICATION_BYTES
     assert bytes(notification[UDP].payload)[:-4] == bytes(cnp(9))[:-4]
     assert bytes(cnp(9))[4] == bytes(notification[BTH])[4]
 
