@@ -7,7 +7,7 @@ annex A17 (RoCEv2).
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from math import ceil
+from math import gcd
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, Sizes
 
@@ -94,9 +94,12 @@ class Roce:
         return ANSWER_BYTES / (self.acknowledged_packets * self.frame_bytes)
 
     @property
-    def acknowledged_packets(self) -> float:
-        """The mean packets that an acknowledgement is for: eight, fewer if they fill the window."""
-        return ACKNOWLEDGED_EVERY / ceil(ACKNOWLEDGED_EVERY / self.window)
+    def acknowledged_packets(self) -> int:
+        """The packets that an acknowledgement is for, the fewest while windows are full.
+
+        The packet that fills a window asks for one, too: what an answer frees, the next one is for.
+        """
+        return gcd(ACKNOWLEDGED_EVERY, self.window)
 
     def parts(self, size_bytes: Sizes) -> list[Sizes]:
         """Return the sizes of the messages of each transfer; 0 where there is none."""

@@ -332,7 +332,7 @@ def test_selective_repeat_costs_little_more_than_what_is_lost() -> None:
     assert ends.sender.repeated == pytest.approx(0.01 * count, rel=0.2)
 
 
-@pytest.mark.parametrize("window", [1, 3, 8, 20, 64])
+@pytest.mark.parametrize("window", [1, 3, 8, 15, 20, 64])
 def test_the_goodput_of_a_window_is_that_of_the_model(window: int) -> None:
     """A window in a round trip, which waits for the packets that are acknowledged at once."""
     travels, count = 100, 4000
@@ -345,8 +345,8 @@ def test_the_goodput_of_a_window_is_that_of_the_model(window: int) -> None:
     )
     ends.sender.post(Message(0, memoryview(bytes(count * 16))))
     ends.run(lambda: ends.done == [0])
-    modeled = window / (2 * travels + min(ACKNOWLEDGED_EVERY, window))
-    assert count / ends.now_ns == pytest.approx(modeled, rel=0.03)
+    modeled = window / (2 * travels + Roce(window=window).acknowledged_packets)
+    assert count / ends.now_ns == pytest.approx(modeled, rel=0.01)
 
 
 class Shrinking(Window):
@@ -486,6 +486,17 @@ def test_the_model_knows_how_often_packets_are_acknowledged(window: int) -> None
     ends.sender.post(Message(0, memoryview(bytes(count * 16))))
     ends.run(lambda: ends.done == [0])
     assert count / next(answers) == Roce(window=window).acknowledged_packets
+
+
+@pytest.mark.parametrize("window", [3, 5, 6, 12, 15, 17, 20, 40])
+def test_the_model_knows_how_often_full_windows_are_acknowledged(window: int) -> None:
+    """What an answer frees is filled again, by a packet that asks for the next one."""
+    answers, count = iter(range(10**6)), 8000
+    ends = pair(lambda: 50, lambda: 50 + 0 * next(answers), selective=False, control=Window(window))
+    ends.sender.post(Message(0, memoryview(bytes(count * 16))))
+    ends.run(lambda: ends.done == [0])
+    acknowledged = Roce(window=window).acknowledged_packets
+    assert count / next(answers) == pytest.approx(acknowledged, rel=0.05)
 
 
 @given(
