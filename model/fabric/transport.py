@@ -123,7 +123,8 @@ class Roce:
         """Return the bytes of the last frame of each transfer's largest message."""
         largest = -(-size_bytes // (self.queue_pairs if self.split else 1))
         payload = (largest - 1) % self.mtu + 1
-        return payload + ETHERNET_HEADER_BYTES + HEADERS_BYTES + IMMEDIATE_BYTES
+        extended = IMMEDIATE_BYTES + RETH_BYTES * (largest <= self.mtu)
+        return payload + -payload % WORD_BYTES + ETHERNET_HEADER_BYTES + HEADERS_BYTES + extended
 
 
 DEFAULT_ROCE = Roce()

@@ -15,9 +15,8 @@ from tests.unit.test_congestion_control import marked
 from traffic_gen.agents.roce import queue_pair
 from traffic_gen.agents.roce.congestion import Dcqcn, Window
 from traffic_gen.agents.roce.endpoint import NOTIFICATION_INTERVAL_NS, QUEUED_PACKETS
-from traffic_gen.agents.roce.packets import Packet
+from traffic_gen.agents.roce.packets import FRAME_BYTES, Packet
 from traffic_gen.agents.roce.queue_pair import (
-    FRAME_BYTES,
     Message,
     Receiver,
     Reliability,

@@ -20,9 +20,8 @@ from typing import Any, Protocol
 
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
-from traffic_gen.agents.roce.packets import Packet
+from traffic_gen.agents.roce.packets import FRAME_BYTES, Packet
 from traffic_gen.agents.roce.queue_pair import (
-    FRAME_BYTES,
     Message,
     Receiver,
     Reliability,
