@@ -7,7 +7,7 @@ annex A17 (RoCEv2).
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from math import ceil
+from math import gcd
 
 from model.fabric.shaping import ETHERNET_HEADER_BYTES, MTU_BYTES, Sizes
 
@@ -19,6 +19,8 @@ WORD_BYTES = 4
 HEADERS_BYTES = IP_HEADER_BYTES + UDP_HEADER_BYTES + BTH_BYTES + ICRC_BYTES
 MESSAGE_BYTES = RETH_BYTES + IMMEDIATE_BYTES
 ANSWER_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES + AETH_BYTES
+# A notification of congestion has 16 reserved bytes (annex A17.9.3).
+NOTIFICATION_BYTES = ETHERNET_HEADER_BYTES + HEADERS_BYTES + 16
 # A receiver answers this many packets at once, and the last one of a message.
 ACKNOWLEDGED_EVERY = 8
 MTUS = (1024, 2048, 4096)
@@ -92,9 +94,12 @@ class Roce:
         return ANSWER_BYTES / (self.acknowledged_packets * self.frame_bytes)
 
     @property
-    def acknowledged_packets(self) -> float:
-        """The mean packets that an acknowledgement is for: eight, fewer if they fill the window."""
-        return ACKNOWLEDGED_EVERY / ceil(ACKNOWLEDGED_EVERY / self.window)
+    def acknowledged_packets(self) -> int:
+        """The packets that an acknowledgement is for, the fewest while windows are full.
+
+        The packet that fills a window asks for one, too: what an answer frees, the next one is for.
+        """
+        return gcd(ACKNOWLEDGED_EVERY, self.window)
 
     def parts(self, size_bytes: Sizes) -> list[Sizes]:
         """Return the sizes of the messages of each transfer; 0 where there is none."""
@@ -118,7 +123,8 @@ class Roce:
         """Return the bytes of the last frame of each transfer's largest message."""
         largest = -(-size_bytes // (self.queue_pairs if self.split else 1))
         payload = (largest - 1) % self.mtu + 1
-        return payload + ETHERNET_HEADER_BYTES + HEADERS_BYTES + IMMEDIATE_BYTES
+        extended = IMMEDIATE_BYTES + RETH_BYTES * (largest <= self.mtu)
+        return payload + -payload % WORD_BYTES + ETHERNET_HEADER_BYTES + HEADERS_BYTES + extended
 
 
 DEFAULT_ROCE = Roce()

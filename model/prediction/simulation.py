@@ -16,7 +16,6 @@ from math import inf
 import numpy as np
 
 from model.arrays import Floats, Ints
-from model.fabric.transport import ACKNOWLEDGED_EVERY
 from model.prediction.network import (
     ALL,
     FIRST_LINK,
@@ -157,7 +156,7 @@ def windowed(fabric: Sequence[Network], latency_s: Mapping[PathClass, float]) ->
 
 def _window_rates(net: Network, latency_s: Mapping[PathClass, float]) -> Floats:
     """Return the bytes/s that windows let through of each pair; no limit for those by TCP."""
-    answered_bytes = min(ACKNOWLEDGED_EVERY, net.roce.window) * net.roce.frame_bytes
+    answered_bytes = net.roce.acknowledged_packets * net.roce.frame_bytes
     burst = net.burst[net.paths].min(axis=1)
     waiting_bytes = np.maximum(0.0, answered_bytes - burst - net.roce.frame_bytes * (burst > 0))
     waiting_s = waiting_bytes / np.maximum(LEAST_RATE, net.slowest)

@@ -17,15 +17,16 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.spec import FabricSpec
 from model.fabric.topology import Hop, RankGpus, Topology
-from model.fabric.transport import ANSWER_BYTES, Transport
-from model.measurement.records import Repeat
+from model.fabric.transport import ANSWER_BYTES, NOTIFICATION_BYTES, Transport
+from model.measurement.records import QueuePairSample, Repeat
 from model.routing.paths import Routing
 from model.workload.generator import FRAMINGS, Framing, Generator, QueuePairs
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
-# An answer of RoCE is so much shorter than TCP's header.
+# An answer of RoCE is so much shorter than TCP's header, a notification so much longer.
 SHORT_BYTES = PACKET_HEADER_BYTES - ANSWER_BYTES
+LONG_BYTES = NOTIFICATION_BYTES - PACKET_HEADER_BYTES
 
 # The ranks of source and destination, and the lane.
 Way = tuple[int, int, int]
@@ -103,10 +104,14 @@ def _differences(
 
 @dataclass(frozen=True)
 class Irregular:
-    """Segments that each rank retransmitted, and packets that it received out of order."""
+    """Segments that each rank retransmitted, and packets that it received out of order.
+
+    `notifications` are those of congestion, on the way from the receiver to the sender of data.
+    """
 
     retransmitted: Counter[int] = field(default_factory=Counter)
     out_of_order: Counter[int] = field(default_factory=Counter)
+    notifications: Counter[Way] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, executions: Iterable[Repeat]) -> "Irregular":
@@ -115,6 +120,7 @@ class Irregular:
         for repeat in executions:
             sums.retransmitted.update(dict(enumerate(repeat.retransmitted)))
             sums.out_of_order.update(dict(enumerate(repeat.out_of_order)))
+            sums.notifications.update(_notifications(repeat.queue_pairs))
         return sums
 
     def missed(self, receivers: Iterable[int]) -> int:
@@ -133,6 +139,18 @@ class Irregular:
         return each * again + min(ACKNOWLEDGED_BYTES * missed, SELECTIVE_BYTES * packets)
 
 
+def _notifications(samples: Iterable[QueuePairSample]) -> Counter[Way]:
+    """Return the notifications of congestion in an execution, on the way back to the sender."""
+    counts = defaultdict[tuple[Way, int], list[int]](list)
+    for one in samples:
+        back = one.destination, one.source, one.lane
+        counts[back, one.queue_pair].append(one.notifications)
+    sums = Counter[Way]()
+    for (back, _), values in counts.items():
+        sums[back] += max(values) - min(values)
+    return sums
+
+
 def spans(
     schedule: Steps,
     epoch: Epoch,
@@ -146,9 +164,10 @@ def spans(
 
     Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
     it a range: packets take several paths evenly but for one of a message, transfers any of several
-    queue pairs, connections may have been open before, each rank may have exchanged its irregular
-    packets with any other one, and a link may have counted a background probe before or after a
-    reading. Link probes are as long as the header that is subtracted.
+    queue pairs, notifications of congestion any path, connections may have been open before, each
+    rank may have exchanged its irregular packets with any other one, and a link may have counted a
+    background probe before or after a reading. Link probes are as long as the header that is
+    subtracted.
     """
     routing = Routing(epoch.topology, epoch.health)
     ranks = set(irregular.retransmitted + irregular.out_of_order)
@@ -170,6 +189,7 @@ def spans(
                 slack = uneven if spec.turns == 1 else abs(whole)
             sure[hop] += whole * times // spec.entropies - slack
             more[hop] += 2 * slack + executions * spare[way] + opening[way]
+            more[hop] += LONG_BYTES * irregular.notifications[way]
             if sender in ranks or receiver in ranks:
                 senders[hop].add(sender)
                 receivers[hop].add(receiver)

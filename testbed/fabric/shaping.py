@@ -58,7 +58,8 @@ TRIAL_SHAPER = Shaper(10_000_000, DEFAULT_DEPTH_S)
 NETEM = "netem"
 # The handle of netem under each class.
 HELD_UP = {DATA_CLASS: 0x2_0000, ACKNOWLEDGEMENT_CLASS: 0x3_0000}
-# Packets held for their delay, in addition to the queue of an unimpaired class.
+# Packets held for their delay, in addition to the queue of an unimpaired class. netem counts both
+# together, unless a queue below it has those that wait.
 HELD_UP_PACKETS = 10_000
 
 

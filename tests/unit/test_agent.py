@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import sys
+import time
 from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from traffic_gen.agents.agent import (
     HELLO,
     RECEIVE_BATCH_BYTES,
     RECEIVE_WINDOW_BYTES,
+    TCP_COUNTS,
     Agent,
 )
 from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
@@ -41,6 +43,7 @@ def polled(error: OSError, descriptor: int = PEER) -> tuple[bool, list[int]]:
         roce=None,
         control=SimpleNamespace(fileno=lambda: CONTROL),
     )
+    agent.lost = partial(Agent.lost, cast(Any, agent))
     Agent.poll(cast(Any, agent), 0)
     return agent.aborted, gone
 
@@ -112,6 +115,23 @@ def test_a_transfer_is_written_whole_through_a_full_buffer(size: int, rooms: lis
     assert sock.segments == [len(sock.written)]
 
 
+@pytest.mark.parametrize("number", [errno.ECONNRESET, errno.EPIPE, errno.EHOSTUNREACH])
+def test_a_peer_that_is_lost_before_the_first_byte_ends_the_execution(number: int) -> None:
+    sock = Mock(sendmsg=Mock(side_effect=OSError(number, os.strerror(number))))
+    sock.getsockopt = Mock(return_value=bytes(TCP_COUNTS.size))
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller:
+            sends = [[0, 1, 8, [], 0, [], 0, -1, 0]]
+            agent.program = {"rank": 0, "sends": sends, "receives": [], "window": 8}
+            agent.prepare()
+            agent.outgoing[1] = Outgoing(sock)
+            now_ns = time.monotonic_ns()
+            answer = agent.run({"start_ns": now_ns, "end_ns": now_ns + 10**10})
+            assert answer == {"complete": False, "broken": False}
+
+
 @given(st.lists(st.integers(1, 10**6), min_size=1))
 def test_a_receiver_is_woken_by_the_shortest_transfer_and_not_by_a_header(sizes: list[int]) -> None:
     receives: list[tuple[Any, ...]] = [
@@ -137,18 +157,21 @@ def test_a_sender_is_offered_a_window_for_all_that_its_buffer_holds() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0"])
+@pytest.mark.parametrize("closes", [True, False])
 def test_a_peer_that_stops_before_its_rank_ends_the_execution_with_its_reason(
-    begun: bytes,
+    monkeypatch: pytest.MonkeyPatch, begun: bytes, closes: bool
 ) -> None:
+    monkeypatch.setattr("traffic_gen.agents.agent.CONNECTED_WITHIN_S", 0.1)
     ours, theirs = socket.socketpair()
     with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
         agent = Agent(ours, listener)
-        with agent.poller:
-            with socket.create_connection(listener.getsockname()) as peer:
-                peer.sendall(begun)
+        with agent.poller, socket.create_connection(listener.getsockname()) as peer:
+            peer.sendall(begun)
+            if closes:
+                peer.close()
             agent.poll(None)
             assert (agent.aborted, agent.incoming) == (True, {})
-            assert agent.failures == ["a peer closed its connection before it sent its rank"]
+            assert agent.failures == ["a peer stopped before it sent its rank"]
             assert listener.fileno() in agent.handlers
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from model.fabric.topology import Hop, Topology
 from model.fabric.transport import Transport
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
-from model.measurement.records import CaseExecutions, Repeat
+from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.routing.paths import Routing
 from model.workload.schedule import Schedule
@@ -444,6 +445,29 @@ def test_more_answers_than_packets_are_explained_by_repeated_packets(
         for irregular in (Irregular(), Irregular(Counter({0: 3})))
     ]
     assert least[0] - least[1] == 4 * more_answers
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3))
+def test_notifications_of_congestion_may_come_back_on_the_way_of_acknowledgements(
+    counts: list[list[int]],
+) -> None:
+    """Each is eight bytes longer than the header that is subtracted."""
+    topology, schedule = planned(FabricKind.RAIL_OPTIMIZED)
+    samples = [
+        QueuePairSample(0, 0, 2, 0, pair, 0, 0, count, 0, None, 32.0, None)
+        for pair, growing in enumerate(counts)
+        for count in accumulate(growing)
+    ]
+    done = [executed(schedule, number, queue_pairs=tuple(samples)) for number in range(2)]
+    gpus = topology.job_gpus
+    plain, notified = (
+        spans(schedule, Epoch(topology), gpus, 2, IDLE, irregular)
+        for irregular in (Irregular(), Irregular.of(done))
+    )
+    back = Routing(topology).path(gpus[2], gpus[0])
+    sent = 2 * sum(sum(growing[1:]) for growing in counts)
+    for hop, span in plain.items():
+        assert notified[hop] == replace(span, most=span.most + 8 * sent * (hop in back))
 
 
 @pytest.mark.parametrize(("sent", "fails"), [(96, False), (1448, False), (5000, True)])

@@ -12,7 +12,7 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import Shaper
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Topology
-from model.fabric.transport import ACKNOWLEDGED_EVERY, Roce, Transport
+from model.fabric.transport import Roce, Transport
 from model.prediction.fluid import path_class, transfer_paths
 from model.prediction.network import PathClass, healthy_network, networks_of
 from model.prediction.simulation import Simulation, unshared_arrivals_s
@@ -46,12 +46,14 @@ def latencies_on(topology: Topology, latency_s: float = LATENCY_S) -> dict[PathC
     return {path_class(hops or ()): latency_s}
 
 
-@pytest.mark.parametrize(("window", "queue_pairs"), [(1, 1), (4, 1), (8, 1), (32, 1), (8, 3)])
+@pytest.mark.parametrize(
+    ("window", "queue_pairs"), [(1, 1), (4, 1), (8, 1), (15, 1), (32, 1), (8, 3)]
+)
 def test_a_window_passes_in_each_round_trip(window: int, queue_pairs: int) -> None:
     topology = fabric(window=window, queue_pairs=queue_pairs, split=queue_pairs > 1)
     roce, rate = topology.spec.roce, topology.slowest_bps / 8
     at_once = Shaper(topology.slowest_bps, topology.least_depth_s).burst_bytes + roce.frame_bytes
-    waiting_bytes = max(0, min(ACKNOWLEDGED_EVERY, window) * roce.frame_bytes - at_once)
+    waiting_bytes = max(0, roce.acknowledged_packets * roce.frame_bytes - at_once)
     round_trip_s = 2 * LATENCY_S + waiting_bytes / rate
     window_bytes = window * queue_pairs * roce.frame_bytes
     expected_s = roce.wire_bytes(SIZE) / (window_bytes / round_trip_s)

@@ -147,9 +147,9 @@ class Agent:
         sock.settimeout(CONNECTED_WITHIN_S)  # a peer may stop before its rank
         try:
             (rank,) = HELLO.unpack(sock.recv(HELLO.size, socket.MSG_WAITALL))
-        except (ConnectionError, struct.error):
+        except (ConnectionError, TimeoutError, struct.error):
             sock.close()
-            self.failures.append("a peer closed its connection before it sent its rank")
+            self.failures.append("a peer stopped before it sent its rank")
             self.aborted = True
             return
         sock.setblocking(False)
@@ -365,7 +365,10 @@ class Agent:
                 self.release(later, moment_ns)
 
     def write_one(self, connection: Outgoing, send: Send) -> bool:
-        """Write a transfer; return whether all of it is in the socket's buffer."""
+        """Write a transfer; return whether all of it is in the socket's buffer.
+
+        Nothing is written to a lost peer, which ends the execution.
+        """
         try:
             if not send.started_ns:
                 connection.header = HEADER.pack(send.id, send.size_bytes)
@@ -378,6 +381,9 @@ class Agent:
                 if count < len(payload):  # the buffer is full
                     return False
         except BlockingIOError:
+            return False
+        except OSError as error:
+            self.lost(error)
             return False
         send.payload = None
         send.sent_ns = time.monotonic_ns()
@@ -481,10 +487,14 @@ class Agent:
             except OSError as error:
                 if descriptor == self.control.fileno():  # the run died, with an answer unread
                     os._exit(0)
-                if not isinstance(error, ConnectionError) and error.errno not in UNREACHABLE:
-                    raise
+                self.lost(error)
                 self.unwatch(descriptor)
-                self.aborted = True
+
+    def lost(self, error: OSError) -> None:
+        """End the execution, as a peer is lost; raise the error if it says something else."""
+        if not isinstance(error, ConnectionError) and error.errno not in UNREACHABLE:
+            raise error
+        self.aborted = True
 
     def tcp_sockets(self) -> list[socket.socket]:
         """Return the sockets of TCP connections."""

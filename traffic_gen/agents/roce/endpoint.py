@@ -20,9 +20,8 @@ from typing import Any, Protocol
 
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
-from traffic_gen.agents.roce.packets import Packet
+from traffic_gen.agents.roce.packets import FRAME_BYTES, Packet
 from traffic_gen.agents.roce.queue_pair import (
-    FRAME_BYTES,
     Message,
     Receiver,
     Reliability,
@@ -36,7 +35,8 @@ SO_NO_CHECK, IP_MTU_DISCOVER, IP_PMTUDISC_DO = 11, 10, 2
 # Codepoints of ECN (RFC 3168, section 5), in the last two bits of the type of service.
 ECN_CAPABLE, CONGESTION_EXPERIENCED = 2, 3
 ANCILLARY_BYTES, LARGEST_BYTES, RECEIVE_BUFFER_BYTES = 64, 4200, 1 << 20
-# Packets of a queue pair in the queue of its link: some on the wire, and those that follow.
+# Packets of a queue pair in the queue of its link: some on the wire, and those that follow. A
+# socket takes one more, as its buffer has room left (sock_alloc_send_pskb in net/core/sock.c).
 QUEUED_PACKETS = 4
 # An `sk_buff` (struct sk_buff in linux/skbuff.h) of a packet counts for at most this much more.
 PACKET_OVERHEAD_BYTES = 1024

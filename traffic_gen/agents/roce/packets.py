@@ -32,6 +32,8 @@ ACKNOWLEDGED, SEQUENCE_ERROR = 0x1F, 0x60
 
 BTH, RETH, WORD = struct.Struct("!BBHII"), struct.Struct("!QII"), struct.Struct("!I")
 ICRC_BYTES, NOTIFICATION = WORD.size, bytes(16)
+# Headers of a frame in the middle of a message: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4.
+FRAME_BYTES = 58
 IP, UDP = struct.Struct("!BBHHHBBH4s4s"), struct.Struct("!HHHH")
 DONT_FRAGMENT, TIME_TO_LIVE = 0x4000, 64
 CONGESTION_BITS_AT = 4  # of the BTH: FECN, BECN
@@ -58,6 +60,13 @@ class Packet:
     syndrome: int = 0
     msn: int = 0
     payload: bytes | memoryview = b""
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the frame of data, headers and padding included."""
+        extended = RETH.size * (self.opcode in WITH_RETH)
+        extended += WORD.size * (self.opcode in WITH_IMMEDIATE)
+        return FRAME_BYTES + extended + len(self.payload) + -len(self.payload) % WORD.size
 
     def header(self) -> bytes:
         """Return all headers before the payload."""

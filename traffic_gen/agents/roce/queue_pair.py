@@ -13,13 +13,11 @@ from math import inf
 
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Window
-from traffic_gen.agents.roce.packets import Packet
+from traffic_gen.agents.roce.packets import FRAME_BYTES, Packet
 
 # An acknowledgement is requested every so many packets, and with the last one of a message; with
 # each where the rate puts so many so far apart that the timeout would come first.
 ACKNOWLEDGED_EVERY = 8
-# Headers of a frame in the middle of a message: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4.
-FRAME_BYTES = 58
 # Packets that were paced may leave so much earlier than evenly: timers of epoll have milliseconds.
 EARLY_NS = 2_000_000
 
@@ -137,7 +135,7 @@ class Sender:
         packet = self._packet(psn)
         if packet.ack_request:
             self.asked = psn
-        size_bytes = FRAME_BYTES + len(packet.payload)
+        size_bytes = packet.frame_bytes
         self.control.sent(size_bytes, now_ns)
         self.sent_bytes += size_bytes
         self.paced_ns = max(self._paced_ns(), now_ns - EARLY_NS)
