@@ -22,6 +22,7 @@ from traffic_gen.agents.agent import (
     RECEIVE_WINDOW_BYTES,
     TCP_COUNTS,
     Agent,
+    set_batch,
 )
 from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
 
@@ -154,6 +155,24 @@ def test_a_sender_is_offered_a_window_for_all_that_its_buffer_holds() -> None:
             with agent.incoming[3].sock as sock:
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= RECEIVE_WINDOW_BYTES
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == HEADER.size
+
+
+def test_a_receiver_that_replies_acknowledges_what_follows_at_once() -> None:
+    """The kernel would delay acknowledgements, as those of a dialogue (TCP_QUICKACK of tcp(7))."""
+    quick = socket.IPPROTO_TCP, socket.TCP_QUICKACK
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as peer,
+        listener.accept()[0] as sock,
+    ):
+        for _ in range(5):
+            peer.sendall(b"data")
+            sock.recv(4)
+            sock.sendall(b"reply")
+            peer.recv(5)
+        assert not sock.getsockopt(*quick)
+        set_batch(Incoming(sock))
+        assert sock.getsockopt(*quick)
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0"])

@@ -61,6 +61,9 @@ RECEIVE_BATCH_BYTES = 128 * 1024
 RECEIVE_WINDOW_BYTES = 512 * 1024
 # Without Nagle's algorithm.
 AT_ONCE = socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+# After a reply, the kernel takes a connection for a dialogue (tcp_event_data_sent), and delays
+# acknowledgements by up to 40 ms; a peer with a small send buffer waits for them. Set each time.
+ACKNOWLEDGED_AT_ONCE = socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1
 # Errors of a socket when the network gives the peer up (ip(7), tcp(7)): routes to it are gone.
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT}
 # tcpi_unacked, tcpi_total_retrans, tcpi_rcv_ooopack of struct tcp_info (linux/tcp.h, Linux 5.4).
@@ -527,11 +530,15 @@ def waited_s() -> float:
 
 
 def set_batch(connection: Incoming) -> None:
-    """Wake the receiver once a batch, or the rest of the transfer, has arrived."""
+    """Wake the receiver once a batch, or the rest of the transfer, has arrived.
+
+    What arrives until then is acknowledged at once.
+    """
     batch = min(connection.remaining or connection.least_bytes, RECEIVE_BATCH_BYTES)
     if batch != connection.batch:
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, batch)
         connection.batch = batch
+    connection.sock.setsockopt(*ACKNOWLEDGED_AT_ONCE)
 
 
 def received(data: bytes) -> bytes:
