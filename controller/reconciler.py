@@ -214,7 +214,7 @@ class Reconciler:
         installed = {name: switch.rules for name, switch in switches.items()}
         wanted = {name: state.rules[name] for name in switches}
         self._journal_sent(switches, wanted)
-        at_once = worse if self._begun else not _forward(installed, topology, health)
+        at_once = worse if self._begun else not _all_forward(installed, topology, health)
         if at_once:
             rounds = immediate(installed, wanted)
         else:
@@ -316,7 +316,7 @@ class Reconciler:
             self._journal.write("ready", generation=self.generation)
 
 
-def _forward(installed: Rules, topology: Topology, health: Health) -> bool:
+def _all_forward(installed: Rules, topology: Topology, health: Health) -> bool:
     """Whether switches have rules, and all of them lead to links that work."""
     broken = {
         (end.node, end.number)

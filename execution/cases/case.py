@@ -171,8 +171,8 @@ class Measuring:
                 name, warmup, tuple(done.all), done.numbers_disturbed, _plain(before), _plain(after)
             )
         counted, timed = done.counted, generator.is_timed and not self.scenario.check_data
-        placement, names = fabric.placement, fabric.bed.topology.link_by_name
-        dropped_packets = dropped(after, placement, names) - dropped(before, placement, names)
+        placement, links = fabric.placement, fabric.bed.topology.link_by_name
+        dropped_packets = dropped(after, placement, links) - dropped(before, placement, links)
         measured = Measured(
             topology=topology,
             schedule=schedule,

@@ -249,7 +249,7 @@ def test_nccl_chooses_among_what_serves_unequal_domains(tmp_path: Path) -> None:
     assert "nvls" not in task.choice.lower()
 
 
-def test_nccl_chooses_by_the_channels_of_the_smallest_domain(tmp_path: Path) -> None:
+def test_nccl_chooses_by_the_fewest_channels_of_a_domain(tmp_path: Path) -> None:
     """For domains of eight GPUs each, it chooses trees."""
     path = tmp_path / "x.yaml"
     work = RING.replace("ring", "nccl").replace("1 MB", "4 MiB")
