@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,19 @@ def stop(leftovers: None) -> Iterator[Stop]:
 
     def stop(name: str) -> int:
         (one,) = (one for one in engine_processes() if name in (one.name, one.container))
-        resumed.callback(os.kill, one.process_id, signal.SIGCONT)
+        resumed.callback(resume, one.process_id)
         os.kill(one.process_id, signal.SIGSTOP)
         wait_until(lambda: is_stopped(one.process_id), f"{name} is stopped")
         return one.process_id
 
     with ExitStack() as resumed:
         yield stop
+
+
+def resume(process_id: int) -> None:
+    """Let a stopped process go on; one that a test has resumed may have ended since."""
+    with suppress(ProcessLookupError):
+        os.kill(process_id, signal.SIGCONT)
 
 
 def railbed(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
