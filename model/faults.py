@@ -141,7 +141,9 @@ def nodes(topology: Topology, fault: Fault) -> tuple[str, ...]:
             return tuple(gpu.name for gpu in gpus)
         case Component.RAIL_SWITCH | Component.SPINE_SWITCH | Component.HB_SWITCH | Component.GPU:
             return (fault.target,)
-        case _:
+        case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.HB_TRUNK:
+            return ()
+        case Component.CONTROLLER:
             return ()
 
 

@@ -262,25 +262,30 @@ def _size_issues(place: Place, name: str, task: Task, size_scale: float) -> Iter
 def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:
     """Issues of cases with more GPUs, pairs or packets than their generator can serve."""
     for case in cases:
-        if case.generator is not Generator.AGENT:
-            what = _limit_problem(case, specs[case.kind])
-            if what:
-                yield Issue(("workloads", case.workload, "generator"), what, ONLY_AGENTS)
+        if what := _limit_problem(case, specs[case.kind]):
+            yield Issue(("workloads", case.workload, "generator"), what, ONLY_AGENTS)
 
 
 def _limit_problem(case: Case, spec: FabricSpec) -> str:
     """Say which limit of its generator a case exceeds; empty if none."""
+    if case.generator is Generator.AGENT:
+        return ""
     if spec.gpus > MOST_GPUS:
         return f"{case.generator} serves at most {MOST_GPUS} GPUs, got {spec.gpus}"
     transfers = case.transfers(spec)
     if transfers.is_compute.any():
         return f"{case.name}: {case.generator} cannot execute compute steps"
-    if case.generator is Generator.IPERF3:
-        count = len({*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)})
-        most, can = MOST_PAIRS, f"iperf3 serves at most {MOST_PAIRS} pairs"
-    else:
-        count = int(CRAFTED.packets(transfers.size_bytes).sum())
-        most, can = MOST_PACKETS, f"scapy crafts at most {MOST_PACKETS} packets"
+    match case.generator:
+        case Generator.IPERF3:
+            pairs = zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)
+            count, most, can = (
+                len({*pairs}),
+                MOST_PAIRS,
+                f"iperf3 serves at most {MOST_PAIRS} pairs",
+            )
+        case Generator.SCAPY:
+            count = int(CRAFTED.packets(transfers.size_bytes).sum())
+            most, can = MOST_PACKETS, f"scapy crafts at most {MOST_PACKETS} packets"
     return f"{case.name}: {can}, got {count}" if count > most else ""
 
 

@@ -173,7 +173,8 @@ def _actions(entry: Any) -> tuple[int, str | None, int | None]:
             return number >> BACKUP_BITS, None, number & (1 << BACKUP_BITS) - 1
         case [("eth_dst", str(address)), ("output", int(port))]:
             return port, address, None
-    return NO_PORT, None, None
+        case _:
+            return NO_PORT, None, None
 
 
 def _action(action: Any) -> tuple[str, object]:

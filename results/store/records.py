@@ -53,7 +53,8 @@ def _value(value: Any) -> Any:
             return {str(key): _value(one) for key, one in value.items()}
         case list() | tuple():
             return [_value(one) for one in value]
-    return plain(value) if is_dataclass(value) else value
+        case _:
+            return plain(value) if is_dataclass(value) else value
 
 
 def write_json(place: Path, content: Any) -> None:

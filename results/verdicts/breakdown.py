@@ -92,7 +92,8 @@ def breakdown(
             return Breakdown(inference=request_result(steps, topology, executions, prediction))
         case ConcurrentJobs():
             return Breakdown(jobs=job_times(steps, executions, prediction))
-    return Breakdown()
+        case _:
+            return Breakdown()
 
 
 def iteration_result(

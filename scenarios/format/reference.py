@@ -58,6 +58,8 @@ def _meanings(section: type[BaseModel]) -> dict[str, str]:
                 match pair:
                     case ast.AnnAssign(ast.Name(key)), ast.Expr(ast.Constant(str(text))):
                         meanings.setdefault(key, " ".join(text.split()))
+                    case _:
+                        pass
     return meanings
 
 

@@ -31,8 +31,9 @@ def placed(rule: PlacementRule | tuple[int, ...], ranks: int, grid: JobGrid) -> 
             return numbers // -(-ranks // gpus)
         case PlacementRule.RAILS:
             return np.lexsort(grid.places)[numbers % gpus]
-    if len(rule) != ranks:
-        raise ValueError(f"must list {ranks} GPUs, one for each rank, got {len(rule)}")
-    if max(rule) >= gpus:
-        raise ValueError(f"must be GPUs 0 to {gpus - 1}, got {max(rule)}")
-    return np.array(rule)
+        case tuple():
+            if len(rule) != ranks:
+                raise ValueError(f"must list {ranks} GPUs, one for each rank, got {len(rule)}")
+            if max(rule) >= gpus:
+                raise ValueError(f"must be GPUs 0 to {gpus - 1}, got {max(rule)}")
+            return np.array(rule)

@@ -105,7 +105,8 @@ class Algorithm:
                 return [(chunk, 1) for chunk in range(size)]
             case "scatter":
                 return [(chunk, 1) for chunk in share]
-        return []
+            case _:
+                return []
 
 
 def _words(value: Value | None) -> str:

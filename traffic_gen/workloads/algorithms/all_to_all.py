@@ -58,6 +58,8 @@ class Skew:
         drawn = np.random.default_rng(self.seed)
         weights = np.ones((len(ranks), len(ranks), self.phases))
         match self.preset:
+            case Preset.UNIFORM:
+                pass
             case Preset.HOT_EXPERT:
                 weights[:, drawn.integers(len(ranks))] = HOT
             case Preset.HOT_RANK:
