@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from model.fabric.transport import Congestion
 from traffic_gen.agents.roce import endpoint
 from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import Send
@@ -133,6 +134,15 @@ def test_all_transfers_arrive_over_sockets(
     )
     if loss:
         assert sides[0].endpoint.counts()[0] > 0
+
+
+def test_every_congestion_control_is_one_of_its_own() -> None:
+    controls = set[type]()
+    for congestion in Congestion:
+        side = Side(0, {"congestion": congestion.value})
+        side.close()
+        controls |= {type(pair.sender.control) for pair in side.endpoint.by_number.values()}
+    assert len(controls) == len(Congestion)
 
 
 def assert_samples_count_all(sender: endpoint.Endpoint) -> None:

@@ -270,11 +270,15 @@ class Endpoint:
     def _control(self) -> Window:
         settings = self.settings
         window, slowdown = settings["window"], settings["slowdown"]
-        if settings["congestion"] == "dcqcn":
-            return Dcqcn(window, settings["link_bps"], slowdown)
-        if settings["congestion"] == "swift":
-            return Swift(window, 8 * (FRAME_BYTES + settings["mtu"]), slowdown)
-        return Window(window)
+        match settings["congestion"]:
+            case "window":
+                return Window(window)
+            case "dcqcn":
+                return Dcqcn(window, settings["link_bps"], slowdown)
+            case "swift":
+                return Swift(window, 8 * (FRAME_BYTES + settings["mtu"]), slowdown)
+            case other:
+                raise ValueError(f"unknown congestion control {other!r}")
 
     def sockets(self) -> Iterator[socket.socket]:
         """Yield all sockets."""
