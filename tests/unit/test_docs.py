@@ -3,6 +3,7 @@
 import re
 import shutil
 import tomllib
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from scenarios.format.units import PUBLISHED_SIZES
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.machines import TWO_CORES
-from traffic_gen.workloads.algorithms.collectives import MODELED, algorithms_of
+from traffic_gen.traces.reading import FORMATS
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, MODELED, algorithms_of
 
 SCENARIOS = ROOT / "docs" / "reference" / "scenarios.md"
 TRAINING = ROOT / "docs" / "reference" / "training.md"
@@ -54,6 +56,20 @@ def test_every_algorithm_is_listed() -> None:
     for _, name in MODELED:
         require_in_reference(f"by `{name}`, in which")
     require_in_reference(f"tuning model of NCCL {VERSION}")
+
+
+def test_every_closed_form_is_listed() -> None:
+    page = (ROOT / "docs" / "explanation" / "model.md").read_text()
+    table = page.partition("| collective | algorithm | time |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", table, re.MULTILINE)
+    names = ([re.findall(r"`([\w-]+)`", cell) for cell in row] for row in rows)
+    assert {pair for row in names for pair in product(*row)} == {*ALGORITHMS, *MODELED}
+
+
+def test_every_format_of_traces_is_listed() -> None:
+    page = (ROOT / "docs" / "guides" / "traces.md").read_text()
+    table = page.partition("| format | files | definition |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)) == sorted(FORMATS)
 
 
 def test_every_platform_and_every_published_size_is_listed() -> None:

@@ -12,11 +12,12 @@ from model.fabric.job_grid import JobGrid
 from model.workload.trace import NodeKind, Trace
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
+from tests.unit.pytorch_files import call, communication, kineto, operators
 from tests.unit.test_traces import damaged, read_or_refused
 from tests.unit.traces import peak_below, same
 from traffic_gen.traces.formats import msccl
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
-from traffic_gen.traces.reading import trace_in
+from traffic_gen.traces.reading import FORMATS, read_trace, trace_in
 from traffic_gen.traces.replay import Replay
 
 SAMPLES = {
@@ -50,6 +51,16 @@ def test_a_sample_is_replayed(path: Path) -> None:
     steps = Replay(trace, path.name, np.arange(trace.ranks), JobGrid(trace.ranks, 1)).steps()
     assert steps.size_bytes == trace.total_bytes
     assert steps.transfers.size_bytes.sum() >= trace.size_bytes.sum() > 0
+
+
+def test_every_format_has_a_sample() -> None:
+    paths = [*(LIBRARY / "traces").iterdir(), *OURS.iterdir()]
+    found = {read_trace(path, given_to(path.name)).format for path in paths}
+    by_pytorch = [
+        [kineto(rank, communication(0, 5, "AllReduce", 64)) for rank in (0, 1)],
+        [operators(call("allreduce", 64))] * 2,
+    ]
+    assert found | {trace_in(files).format for files in by_pytorch} == set(FORMATS)
 
 
 def test_a_byte_matrix_is_a_message_for_each_pair() -> None:

@@ -23,6 +23,7 @@ from traffic_gen.traces.formats import (
     byte_matrix,
     chakra,
     chakra_json,
+    chakra_trace,
     execution_trace,
     goal,
     htsim,
@@ -58,7 +59,7 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     mscclpp.FORMAT: (mscclpp.is_plan, mscclpp.read_plan),
     byte_matrix.FORMAT: (byte_matrix.is_byte_matrix, byte_matrix.read_byte_matrix),
 }
-FORMATS = ("Chakra execution trace", kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
+FORMATS = (chakra_trace.FORMAT, kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
 JSON_FORMATS = (
     (kineto.is_kineto, kineto.read_kineto),
     (execution_trace.is_execution_trace, execution_trace.read_execution_trace),
