@@ -133,14 +133,20 @@ class EcmpSelection:
         if origin is None:
             number = self.topology.nic_numbers[last.name] + self.topology.spec.seed
             number //= self.topology.divisors[here.name]
-        elif self.topology.spec.nic.spine_selection is SpineSelection.HASH:
-            number = self._hash(origin, destination, entropy)
         else:
-            number = self._domains_on(origin, destination)
+            number = self._number(origin, destination, entropy)
         uplinks = self.topology.uplinks_of(here.name)
         places = {hop.link: place for place, (hop, *_) in enumerate(ports.next_hops)}
         turns = (places[link] for link in _dealt(uplinks, number) if link in places)
         return next(turns, number % len(ports.next_hops))
+
+    def _number(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
+        """A number to choose the uplink of a packet by, whose origin is known."""
+        match self.topology.spec.nic.spine_selection:
+            case SpineSelection.HASH:
+                return self._hash(origin, destination, entropy)
+            case SpineSelection.DESTINATION | SpineSelection.SPRAY:
+                return self._domains_on(origin, destination)
 
     def _hash(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
         ends = origin.name, destination.name, destination.lane
@@ -154,10 +160,12 @@ class EcmpSelection:
         if origin is None:
             own = (self.spine_for(destination) + entropy) % spec.nic.spines
             return own, self._displaced(here, destination) + entropy
-        if spec.nic.spine_selection is SpineSelection.HASH:
-            flow = self._hash(origin, destination, entropy)
-            return flow % spec.nic.spines, flow // spec.nic.spines
-        return None, self._domains_on(origin, destination)
+        match spec.nic.spine_selection:
+            case SpineSelection.HASH:
+                flow = self._hash(origin, destination, entropy)
+                return flow % spec.nic.spines, flow // spec.nic.spines
+            case SpineSelection.DESTINATION | SpineSelection.SPRAY:
+                return None, self._domains_on(origin, destination)
 
     def spine_for(self, destination: Gpu) -> int:
         """Index of the spine switch for packets to `destination` while no spine switch has failed.

@@ -72,9 +72,11 @@ class Lanes:
 
     def cut_demand(self, demand: Demand) -> Demand:
         """Cut every chunk into as many parts as there are lanes; by hash, transfers stay whole."""
-        if self.spread is Spread.HASH:
-            return demand
-        return demand.cut(_shares(demand.chunk_bytes, self.count, ELEMENT_BYTES))
+        match self.spread:
+            case Spread.HASH:
+                return demand
+            case Spread.QUEUE_PAIRS:
+                return demand.cut(_shares(demand.chunk_bytes, self.count, ELEMENT_BYTES))
 
     def spread_out(
         self, transfers: Transfers, chunk_bytes: Ints | None = None
