@@ -23,11 +23,11 @@ from linux.network.socket_options import (
     SO_RCVBUFFORCE,
     SOL_PACKET,
 )
+from model.fabric.addressing import NEAREST_BRIDGE
 from model.fabric.link_probes import DETECTION_ROUNDS, LOST_PROBES, PROBE_BYTES, probe_interval_s
 from model.fabric.shaping import ACKNOWLEDGEMENT_CLASS
 from model.fabric.topology import Link, Port, Topology
 
-NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
 OUR_ADDRESS = bytes.fromhex("020300000001")
 ETHERTYPE = 0x88B5
 HEADER = struct.Struct("!6s6sHI")

@@ -22,6 +22,8 @@ MAX_DOMAINS = 2 ** (DOMAIN_PREFIX - HB_NETWORK.prefixlen)
 # Rail switches route; every proxy sends to this next hop, whose address no packet ever carries.
 GATEWAY = IPv4Address("169.254.1.1")
 GATEWAY_MAC = "02:00:00:00:00:01"
+# Frames to it stay on their link: no bridge forwards them (IEEE 802.1Q, table 8-1).
+NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
 
 
 def rail_network(rail: int) -> IPv4Network:

@@ -24,13 +24,13 @@ from linux.network.socket_options import (
     SOL_PACKET,
 )
 from model.errors import EmulationError
+from model.fabric.addressing import NEAREST_BRIDGE
 from model.fabric.shaping import Shaper
 from model.fabric.topology import Hop, Port
 from model.measurement.link_quality import FRAME_BYTES, Arrival, LinkCalibration, Train, calibration
 from testbed.instruments.pauses import PauseWatch
 from testbed.testbed import Testbed
 
-NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
 OUR_ADDRESS = bytes.fromhex("020300000002")
 ETHERTYPE = 0x88B6
 HEADER = struct.Struct("!6s6sHI")
