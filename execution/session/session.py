@@ -25,7 +25,7 @@ from model.fabric.topology import Gpu, Hop, Port, Topology
 from model.faults import Component, Fault, health_under
 from model.job.placement import Placement
 from model.job.probing import probed_pairs
-from model.measurement.records import FaultRecord, Repeat, Trace
+from model.measurement.records import FaultRecord, ProbePath, Repeat
 from model.prediction.fluid import Prediction
 from model.routing.paths import Routing, Unreachable, require_connected
 from model.workload.transfers.columns import streams
@@ -83,7 +83,7 @@ class PathSeen:
     """The intended path of a pair's packets (`None` if cut off), and traces of probes."""
 
     intended: tuple[Hop, ...] | None
-    traces: tuple[Trace, ...]
+    traces: tuple[ProbePath, ...]
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class QueueSample:
 
 
 @dataclass(frozen=True)
-class Trace:
+class ProbePath:
     """The hops of a probe, in order, and whether it arrived."""
 
     hops: tuple[Hop, ...]

@@ -31,7 +31,7 @@ class Generator(StrEnum):
 
 
 @dataclass(frozen=True)
-class Framing:
+class Overhead:
     """Bytes beside a transfer's own, in packets without their TCP headers.
 
     `header` precedes each transfer; `confirmation` and `ready` come back, the latter in a
@@ -57,7 +57,7 @@ class Framing:
 
 
 @dataclass(frozen=True)
-class QueuePairs(Framing):
+class QueuePairs(Overhead):
     """Packets of RoCE, with other headers than TCP's: the difference counts as payload."""
 
     opening: int = 0
@@ -83,7 +83,7 @@ class QueuePairs(Framing):
         return int(each * packets), each * (1 + has_rendezvous)
 
 
-class _CraftedPackets(Framing):
+class _CraftedPackets(Overhead):
     """Packets of RoCE without immediates, and without answers."""
 
     def forth(self, size_bytes: int, *, has_rendezvous: bool = False) -> int:
@@ -92,11 +92,13 @@ class _CraftedPackets(Framing):
         return QueuePairs(roce=CRAFTED).forth(size_bytes) - IMMEDIATE_BYTES
 
 
-FRAMINGS = {
+OVERHEADS = {
     # By the protocol in `traffic_gen/agents/agent.py`: beside the header a transfer's confirmation,
     # and its ready-to-receive message; the rank of the sender when a connection opens.
-    Generator.AGENT: Framing(TRANSFER_HEADER_BYTES, confirmation=4, ready=4, opening=4 + SYN_BYTES),
+    Generator.AGENT: Overhead(
+        TRANSFER_HEADER_BYTES, confirmation=4, ready=4, opening=4 + SYN_BYTES
+    ),
     # It has a second connection for cookies, parameters and results: up to 3 kB of JSON each way.
-    Generator.IPERF3: Framing(opening=4096, answer=4096),
+    Generator.IPERF3: Overhead(opening=4096, answer=4096),
     Generator.SCAPY: _CraftedPackets(opening=0, answer=0),
 }

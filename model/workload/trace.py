@@ -20,7 +20,7 @@ from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
 
 
-class NodeKind(IntEnum):
+class Action(IntEnum):
     """The action of a node."""
 
     COMPUTE = 0
@@ -114,7 +114,7 @@ class Trace:
     @cached_property
     def total_bytes(self) -> int:
         """The bytes of all sends, and the sizes of all collective operations, in all."""
-        sent: int = sum(self.size_bytes[self.kind == NodeKind.SEND].tolist())
+        sent: int = sum(self.size_bytes[self.kind == Action.SEND].tolist())
         return sent + sum(operation.size_bytes for operation in self.operations)
 
     @cached_property
@@ -126,7 +126,7 @@ class Trace:
     @cached_property
     def most_steps(self) -> int:
         """The most transfers and steps of compute of a replay, with rings and direct sends."""
-        steps = int(((self.kind == NodeKind.SEND) | (self.seconds > 0)).sum())
+        steps = int(((self.kind == Action.SEND) | (self.seconds > 0)).sum())
         for operation in self.operations:
             both = 2 if operation.collective is Collective.ALL_REDUCE else 1
             steps += both * len(operation.ranks) * (len(operation.ranks) - 1)
@@ -171,7 +171,7 @@ def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
     The n-th receive of a rank from another rank with a tag takes the n-th send between them with
     this tag. Raises `Contradiction` for a send or receive that is left over.
     """
-    sends, receives = (np.flatnonzero(kind == one) for one in (NodeKind.SEND, NodeKind.RECEIVE))
+    sends, receives = (np.flatnonzero(kind == one) for one in (Action.SEND, Action.RECEIVE))
     sends = sends[np.lexsort((sends, tag[sends], peer[sends], rank[sends]))]
     receives = receives[np.lexsort((receives, tag[receives], rank[receives], peer[receives]))]
     count = min(len(sends), len(receives))
@@ -187,10 +187,10 @@ def matched(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> Ints:
 def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
     """Raise `Contradiction` for the first send that no receive takes, or receive without a send."""
     balance: dict[tuple[int, int, int], deque[int]] = {}
-    ends = np.isin(kind, (NodeKind.SEND, NodeKind.RECEIVE))
+    ends = np.isin(kind, (Action.SEND, Action.RECEIVE))
     for node in np.flatnonzero(ends).tolist():
         there, here, mark = int(peer[node]), int(rank[node]), int(tag[node])
-        is_send = kind[node] == NodeKind.SEND
+        is_send = kind[node] == Action.SEND
         open_ = balance.setdefault((here, there, mark) if is_send else (there, here, mark), deque())
         if open_ and kind[open_[0]] != kind[node]:
             open_.popleft()
@@ -198,7 +198,7 @@ def _refuse_left_over(kind: Ints, rank: Ints, peer: Ints, tag: Ints) -> None:
             open_.append(node)
     node = min(left for open_ in balance.values() for left in open_)
     there, here = int(peer[node]), int(rank[node])
-    if kind[node] == NodeKind.SEND:
+    if kind[node] == Action.SEND:
         raise Contradiction(node, f"send of rank {here} to rank {there} has no receive")
     raise Contradiction(node, f"receive of rank {here} from rank {there} has no send")
 
@@ -212,8 +212,8 @@ def trace_of(transfers: Transfers, ranks: int) -> Trace:
     count = len(transfers) + int((~computes).sum())
     step = np.repeat(np.arange(len(transfers)), np.where(computes, 1, 2))
     receives = np.arange(count) != first[step]
-    kind = np.where(receives, NodeKind.RECEIVE, NodeKind.SEND)
-    kind[first[computes]] = NodeKind.COMPUTE
+    kind = np.where(receives, Action.RECEIVE, Action.SEND)
+    kind[first[computes]] = Action.COMPUTE
     source, to = transfers.source[step], transfers.destination[step]
     return Trace(
         format="steps",
@@ -288,7 +288,7 @@ class Deliveries:
         """
         trace = self.trace
         source, to = self.gpu_of[trace.rank], self.gpu_of[trace.peer]
-        sends = (trace.kind == NodeKind.SEND) & (source != to)
+        sends = (trace.kind == Action.SEND) & (source != to)
         nodes = np.flatnonzero(sends | (self.compute_ns > 0))
         begun, ended = self.entries.picked(nodes), self.ends.picked(nodes)
         if not begun.lengths.all() or not np.array_equal(begun.starts, ended.starts):

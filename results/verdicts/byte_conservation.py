@@ -20,7 +20,7 @@ from model.fabric.topology import Hop, RankGpus, Topology
 from model.fabric.transport import ANSWER_BYTES, NOTIFICATION_BYTES, Transport
 from model.measurement.records import QueuePairSample, Repeat
 from model.routing.paths import Routing
-from model.workload.generator import FRAMINGS, Framing, Generator, QueuePairs
+from model.workload.generator import OVERHEADS, Generator, Overhead, QueuePairs
 from model.workload.schedule import Steps
 from results.verdicts.verdict import Reason, Verdict
 
@@ -158,7 +158,7 @@ def spans(
     executions: int,
     carried: Carried,
     irregular: Irregular,
-    framing: Framing = FRAMINGS[Generator.AGENT],
+    overhead: Overhead = OVERHEADS[Generator.AGENT],
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
@@ -174,7 +174,7 @@ def spans(
     sure, more = Counter[Hop](), Counter[Hop]()
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
     spec = epoch.topology.spec
-    sent, spare, opening, messages = _exchanged(schedule, framing, spec, gpus)
+    sent, spare, opening, messages = _exchanged(schedule, overhead, spec, gpus)
     each = _payload_bytes(epoch.topology)
     for way, size_bytes in sent.items():
         sender, receiver, lane = way
@@ -212,7 +212,7 @@ def _payload_bytes(topology: Topology) -> int:
 
 
 def _exchanged(
-    schedule: Steps, framing: Framing, spec: FabricSpec, gpus: RankGpus
+    schedule: Steps, overhead: Overhead, spec: FabricSpec, gpus: RankGpus
 ) -> tuple[Counter[Way], ...]:
     """Return the least bytes from each rank to each other, and the most beside these.
 
@@ -220,20 +220,20 @@ def _exchanged(
     connections that open. The last counts transfers, and those that are answered.
     """
     sent, spare, opening, messages = (Counter[Way]() for _ in range(4))
-    by_nic = QueuePairs(roce=spec.roce) if spec.transport is Transport.ROCE else framing
-    framings = dict[Way, Framing]()
+    by_nic = QueuePairs(roce=spec.roce) if spec.transport is Transport.ROCE else overhead
+    overheads = dict[Way, Overhead]()
     for transfer in schedule.transfers:
         source, destination, lane = there = transfer.source, transfer.destination, transfer.lane
         back = destination, source, lane
         crosses = gpus[source].domain != gpus[destination].domain
-        used = framings[there] = by_nic if crosses else framing
+        used = overheads[there] = by_nic if crosses else overhead
         size_bytes, has_rendezvous = transfer.size_bytes, transfer.ready is not None
         sent[there] += used.forth(size_bytes, has_rendezvous=has_rendezvous)
         least, most = used.back(size_bytes, has_rendezvous=has_rendezvous)
         sent[back] += least
         spare[back] += most - least
         messages.update((there, back))
-    for (source, destination, lane), used in framings.items():
+    for (source, destination, lane), used in overheads.items():
         opening[source, destination, lane] += used.opening
         opening[destination, source, lane] += used.answer
     return sent, spare, opening, messages
@@ -245,12 +245,12 @@ def link_reasons(
     gpus: RankGpus,
     executions: Iterable[Repeat],
     carried: Carried,
-    framing: Framing = FRAMINGS[Generator.AGENT],
+    overhead: Overhead = OVERHEADS[Generator.AGENT],
 ) -> Iterator[Reason]:
     """Yield failures of links whose bytes the routing does not explain, then of switches."""
     done = list(executions)
     irregular = Irregular.of(done)
-    wanted = spans(schedule, epoch, gpus, len(done), carried, irregular, framing)
+    wanted = spans(schedule, epoch, gpus, len(done), carried, irregular, overhead)
     wrong = [
         (hop, span, carried.payload(hop))
         for hop, span in wanted.items()

@@ -14,7 +14,7 @@ from model.measurement.records import CaseExecutions, Repeat
 from model.prediction.fluid import Prediction
 from model.prediction.network import networks_of, overlap
 from model.sentences import counted
-from model.workload.generator import FRAMINGS, Generator
+from model.workload.generator import OVERHEADS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
 from results.store.records import FLAT, OPTIONAL
@@ -318,8 +318,8 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     yield from payload_reasons(measured.schedule, executions)
     whole = all(repeat.complete for repeat in executions)
     if carried is not None and epoch is not None and whole:
-        framing, schedule, gpus = FRAMINGS[measured.generator], measured.schedule, measured.gpus
-        yield from link_reasons(schedule, epoch, gpus, executions, carried, framing)
+        overhead, schedule, gpus = OVERHEADS[measured.generator], measured.schedule, measured.gpus
+        yield from link_reasons(schedule, epoch, gpus, executions, carried, overhead)
     repeats = measured.executions.repeats
     for note in dict.fromkeys(note for repeat in repeats for note in repeat.notes):
         yield Verdict.PASS, note

@@ -8,7 +8,7 @@ from typing import Any
 
 from model.fabric.spec import FabricKind
 from model.fabric.topology import Gpu, Hop
-from model.measurement.records import Trace
+from model.measurement.records import ProbePath
 from results.store.records import plain
 from results.verdicts.verdict import Verdict, worst
 
@@ -30,14 +30,14 @@ class Mismatch:
 
 
 def mismatch(
-    source: Gpu, destination: Gpu, by_port: Sequence[tuple[Hop, ...]], traces: Sequence[Trace]
+    source: Gpu, destination: Gpu, by_port: Sequence[tuple[Hop, ...]], traces: Sequence[ProbePath]
 ) -> Mismatch | None:
     """Return what is wrong with a pair's probes; `None` if all arrived by their intended paths.
 
     Probes of several UDP source ports take the paths `by_port` in turn.
     """
     probes = zip(cycle(by_port), traces, strict=False)
-    strays = [(path, trace) for path, trace in probes if trace != Trace(path, True)]
+    strays = [(path, trace) for path, trace in probes if trace != ProbePath(path, True)]
     if not strays:
         return None
     ((found, _),) = Counter(trace.hops for _, trace in strays).most_common(1)

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from model.fabric.job_grid import JobGrid
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from model.workload.transfers.collective import Collective
 from scenarios.load import load
 from studies.benchmarks.rows import Row
@@ -69,13 +69,13 @@ def _rounds() -> Trace:
     last: list[list[int]] = [[] for _ in range(RANKS)]
     while len(nodes.added) < NODES:
         for rank in range(RANKS):
-            compute = nodes.add(Node(NodeKind.COMPUTE, rank, 0, seconds=COMPUTE_NS / 1e9))
+            compute = nodes.add(Node(Action.COMPUTE, rank, 0, seconds=COMPUTE_NS / 1e9))
             for earlier in last[rank]:
                 nodes.wait(compute, earlier)
             ends = (rank + 1) % RANKS, (rank - 1) % RANKS
-            send = nodes.add(Node(NodeKind.SEND, rank, 0, ends[0], SIZE_BYTES))
+            send = nodes.add(Node(Action.SEND, rank, 0, ends[0], SIZE_BYTES))
             nodes.wait(send, compute)
-            last[rank] = [send, nodes.add(Node(NodeKind.RECEIVE, rank, 0, ends[1]))]
+            last[rank] = [send, nodes.add(Node(Action.RECEIVE, rank, 0, ends[1]))]
     return nodes.trace("rounds")
 
 
@@ -93,7 +93,7 @@ def _grouped(folder: Path) -> Path:
             for ranks in groups:
                 called = nodes.collective(collective, size, ranks, 0)
                 for rank, node in called.items():
-                    compute = nodes.add(Node(NodeKind.COMPUTE, rank, 0, seconds=3e-4))
+                    compute = nodes.add(Node(Action.COMPUTE, rank, 0, seconds=3e-4))
                     nodes.wait(node, compute)
                     if rank in last:
                         nodes.wait(compute, last[rank])
@@ -136,7 +136,7 @@ def _goal(trace: Trace) -> Iterator[str]:
 
 def _statement(trace: Trace, node: int) -> str:
     peer = trace.peer[node]
-    if trace.kind[node] == NodeKind.SEND:
+    if trace.kind[node] == Action.SEND:
         return f"send {trace.size_bytes[node]}b to {peer}"
     return f"recv {SIZE_BYTES}b from {peer}" if peer >= 0 else f"calc {COMPUTE_NS}"
 

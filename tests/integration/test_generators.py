@@ -12,7 +12,7 @@ from linux.network.namespaces import processes_beside
 from model.fabric.health import Health
 from model.fabric.spec import FabricKind
 from model.measurement.records import Repeat
-from model.workload.generator import FRAMINGS, Generator
+from model.workload.generator import OVERHEADS, Generator
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from results.verdicts.byte_conservation import link_reasons, payload_reasons
@@ -40,8 +40,8 @@ def execute(
     before = fabric.bed.links.read_counters()
     done = list(executions(generator, fabric, schedule, prediction, count))
     found = carried(fabric, before, fabric.bed.links.read_counters())
-    placement, framing = fabric.placement, FRAMINGS[generator]
-    wrong = link_reasons(schedule, placement.epoch, placement.gpus, done, found, framing)
+    placement, overhead = fabric.placement, OVERHEADS[generator]
+    wrong = link_reasons(schedule, placement.epoch, placement.gpus, done, found, overhead)
     return done, [*payload_reasons(schedule, done), *wrong]
 
 

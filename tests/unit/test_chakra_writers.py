@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InputError
-from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.trace import Action, Operation, Trace
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE
 from scenarios.load import load
@@ -274,7 +274,7 @@ def symbolic_rank(rank: int) -> bytes:
 def test_the_symbolic_tensor_graph() -> None:
     trace = read(*map(symbolic_rank, range(RANKS)))
     assert groups(trace) == {(0, 1): 1, (2, 3): 1}
-    sends = trace.kind == NodeKind.SEND
+    sends = trace.kind == Action.SEND
     assert (trace.peer[sends] == [2, 3, 0, 1]).all()
     assert (trace.size_bytes[sends] == 512).all()
     assert (trace.modeled, seconds(trace)) == (8, [0.0] * RANKS)

@@ -25,7 +25,7 @@ from model.fabric.shaping import ETHERNET_HEADER_BYTES, PACKET_HEADER_BYTES
 from model.fabric.spec import FabricKind
 from model.fabric.transport import HEADERS_BYTES, RETH_BYTES
 from model.measurement.records import CaseExecutions
-from model.workload.generator import CRAFTED, FRAMINGS, PATH_MTU_BYTES, Generator
+from model.workload.generator import CRAFTED, OVERHEADS, PATH_MTU_BYTES, Generator
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Transfer
 from results.render.terminal import print_sections
@@ -100,7 +100,7 @@ def test_an_execution_without_all_arrivals_is_incomplete() -> None:
 def test_receivers_read_a_message_to_the_byte(message: bytes) -> None:
     packets = list(channel_of().message(message))
     beside_bytes = ETHERNET_HEADER_BYTES - PACKET_HEADER_BYTES
-    payload_bytes = FRAMINGS[Generator.SCAPY].forth(len(message))
+    payload_bytes = OVERHEADS[Generator.SCAPY].forth(len(message))
     assert sum(len(packet) + beside_bytes for packet in packets) == payload_bytes
     assert CRAFTED.packets(len(message)) == len(packets)
     found = [read_packet(packet) for packet in packets]
@@ -389,8 +389,8 @@ def test_generators_refuse_more_than_they_can_do(
         scenario(tmp_path, entry, domains=domains)
 
 
-def test_every_generator_has_its_framing() -> None:
-    assert FRAMINGS.keys() == {*Generator}
+def test_every_generator_has_its_overhead() -> None:
+    assert OVERHEADS.keys() == {*Generator}
 
 
 def test_a_case_says_its_generator() -> None:

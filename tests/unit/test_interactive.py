@@ -31,7 +31,7 @@ from model.fabric.topology import Hop, Topology
 from model.faults import Component, Fault, FaultMode, health_under, loses_links
 from model.job.placement import job_placement
 from model.job.probing import probed_pairs
-from model.measurement.records import Trace
+from model.measurement.records import ProbePath
 from model.routing.paths import Routing
 from results.verdicts.fault_impact import FaultTimes
 from testbed.fabric.command_line import open_command_line
@@ -216,7 +216,9 @@ def test_a_drained_link_is_named() -> None:
 def test_paths_intended_and_taken_are_told_node_by_node(topology: Topology) -> None:
     near, far = topology.gpu_at[0, 0], topology.gpu_at[1, 1]
     hops = Routing(topology).path(near, far)
-    lines = path_lines(PathSeen(hops, (Trace(hops, True), Trace(hops, True), Trace((), False))))
+    lines = path_lines(
+        PathSeen(hops, (ProbePath(hops, True), ProbePath(hops, True), ProbePath((), False)))
+    )
     assert lines == [
         "intended: d0g0 > rail0 > spine0 > rail1 > d1g1",
         "taken by 2 of 3 probes: d0g0 > rail0 > spine0 > rail1 > d1g1",

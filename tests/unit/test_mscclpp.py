@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model.fabric.job_grid import JobGrid
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.nodes import Defaults, Malformed
 from traffic_gen.traces.reading import trace_in
 from traffic_gen.traces.replay import Replay
@@ -87,7 +87,7 @@ def read(written: Plan, size_bytes: int = SIZE) -> Trace:
 
 
 def sent(trace: Trace) -> list[int]:
-    return sorted(trace.size_bytes[trace.kind == NodeKind.SEND].tolist())
+    return sorted(trace.size_bytes[trace.kind == Action.SEND].tolist())
 
 
 def reduced(gpu: int) -> list[list[Plan]]:

@@ -20,7 +20,7 @@ from model.fabric.addressing import nic_address, rail_network
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, Spares
 from model.fabric.topology import Gpu, Hop, Topology
-from model.measurement.records import Trace
+from model.measurement.records import ProbePath
 from model.routing.paths import Routing
 from results.render.terminal import print_sections
 from results.sections.machine import verify_sections
@@ -46,11 +46,11 @@ TOPOLOGY = build_topology(spec(FabricKind.RAIL_ONLY, 3, 2))
 SOURCE, DESTINATION = Gpu(0, 0), Gpu(1, 1)
 INTENDED = Routing(TOPOLOGY).path(SOURCE, DESTINATION)
 ASTRAY = Routing(TOPOLOGY).path(SOURCE, Gpu(1, 0))
-AS_INTENDED = Trace(INTENDED, True)
+AS_INTENDED = ProbePath(INTENDED, True)
 ISOLATED = isolation_check(own_bytes=100, foreign_bytes=0)
 
 
-def pair(*traces: Trace) -> Mismatch | None:
+def pair(*traces: ProbePath) -> Mismatch | None:
     return mismatch(SOURCE, DESTINATION, (INTENDED,), traces)
 
 
@@ -73,16 +73,22 @@ def test_a_pair_is_as_intended_when_every_probe_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "trace", [Trace(ASTRAY, True), Trace(INTENDED, False), Trace((), False), Trace((), True)]
+    "trace",
+    [
+        ProbePath(ASTRAY, True),
+        ProbePath(INTENDED, False),
+        ProbePath((), False),
+        ProbePath((), True),
+    ],
 )
-def test_one_stray_probe_is_enough(trace: Trace) -> None:
+def test_one_stray_probe_is_enough(trace: ProbePath) -> None:
     found = pair(AS_INTENDED, AS_INTENDED, trace)
     assert found is not None
     assert (found.stray, found.found) == (1, in_words(trace.hops))
 
 
 def test_the_path_of_most_stray_probes_is_reported() -> None:
-    found = pair(Trace((), False), *[Trace(ASTRAY, True)] * 2, *[AS_INTENDED] * 5)
+    found = pair(ProbePath((), False), *[ProbePath(ASTRAY, True)] * 2, *[AS_INTENDED] * 5)
     assert found is not None
     assert found.found == in_words(ASTRAY)
 
@@ -116,7 +122,7 @@ def test_the_object_of_what_is_as_intended() -> None:
 
 
 def test_a_mismatch_is_named_with_both_paths() -> None:
-    result = verify_object("x", [checked(pair(AS_INTENDED, Trace(ASTRAY, False))), checked()])
+    result = verify_object("x", [checked(pair(AS_INTENDED, ProbePath(ASTRAY, False))), checked()])
     assert result["verdict"] == "fail"
     assert [fabric["verdict"] for fabric in result["fabrics"]] == ["fail", "pass"]
     assert result["fabrics"][0]["as_intended"] == 29
@@ -147,7 +153,7 @@ def test_bytes_across_rails_fail_and_are_said() -> None:
 
 
 def test_not_more_mismatches_are_printed_than_can_be_read() -> None:
-    result = verify_object("x", [checked(*[pair(Trace((), False))] * 30)])
+    result = verify_object("x", [checked(*[pair(ProbePath((), False))] * 30)])
     assert len(result["fabrics"][0]["mismatches"]) == 30
     assert printed(result).count("found nothing") == 20
     assert "and 10 more pairs" in printed(result)
@@ -166,7 +172,7 @@ def test_a_run_fails_with_its_paths_whatever_its_cases_say(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 @pytest.mark.parametrize(
-    ("found", "exit_code"), [(checked(), 0), (checked(pair(Trace((), False))), 1)]
+    ("found", "exit_code"), [(checked(), 0), (checked(pair(ProbePath((), False))), 1)]
 )
 def test_the_command_ends_as_its_verdict_says(
     monkeypatch: pytest.MonkeyPatch,

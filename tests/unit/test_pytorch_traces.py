@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.errors import InputError
 from model.fabric.job_grid import JobGrid
-from model.workload.trace import NodeKind, Operation, Trace
+from model.workload.trace import Action, Operation, Trace
 from model.workload.transfers.collective import Collective
 from tests.unit.pytorch_files import (
     Event,
@@ -46,7 +46,7 @@ def finish_s(trace: Trace, recorded_s: float) -> float:
     """When the last node of rank 0 ends if each collective operation takes as long as recorded."""
     ends: dict[int, float] = {}
     for node in trace.order:
-        lasts = recorded_s if trace.kind[node] == NodeKind.COLLECTIVE else trace.seconds[node]
+        lasts = recorded_s if trace.kind[node] == Action.COLLECTIVE else trace.seconds[node]
         ends[node] = max([ends[before] for before in trace.after_lists[node]], default=0.0) + lasts
     return max(end for node, end in ends.items() if trace.rank[node] == 0)
 
@@ -61,7 +61,7 @@ def waited_for(trace: Trace) -> dict[int, set[int]]:
 
 
 def sent(trace: Trace) -> dict[tuple[int, int], int]:
-    sends = np.flatnonzero(trace.kind == NodeKind.SEND).tolist()
+    sends = np.flatnonzero(trace.kind == Action.SEND).tolist()
     return {(int(trace.rank[n]), int(trace.peer[n])): int(trace.size_bytes[n]) for n in sends}
 
 
@@ -189,7 +189,7 @@ def test_messages_and_uneven_exchanges_go_to_ranks_of_their_group() -> None:
         return operators(call(first, 6, pg_name="5", rank=int(rank == 1)), uneven, groups=[group])
 
     trace = trace_in([of(rank) for rank in range(4)])
-    sizes = trace.size_bytes[(trace.kind == NodeKind.SEND) & (trace.rank == 1)]
+    sizes = trace.size_bytes[(trace.kind == Action.SEND) & (trace.rank == 1)]
     assert sizes.tolist() == [24, 12]
     assert sent(trace)[3, 1] == 8
     steps = Replay(trace, "x", np.arange(4), JobGrid(4, 1)).steps()
@@ -209,7 +209,7 @@ def test_calls_wait_for_their_group_and_for_what_was_awaited() -> None:
         groups=[{"pg_name": "0", "ranks": [0, 1], "group_size": 2}, other],
     )
     before = waited_for(trace)
-    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE)).tolist()
+    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == Action.COLLECTIVE)).tolist()
     found = [[calls.index(one) for one in sorted(before[node]) if one in calls] for node in calls]
     assert found == [[], [], [0], [0, 1, 2], [0, 1, 2, 3]]
 
@@ -220,7 +220,7 @@ def test_collectives_of_a_group_follow_each_other(first: str, second: str) -> No
     """An all_to_allv is a send and a receive of rank 0, the others are one operation."""
     trace = executed(call(first, 8), call(second, 8, request=1))
     before = waited_for(trace)
-    acts = np.isin(trace.kind, (NodeKind.SEND, NodeKind.RECEIVE, NodeKind.COLLECTIVE))
+    acts = np.isin(trace.kind, (Action.SEND, Action.RECEIVE, Action.COLLECTIVE))
     communications = np.flatnonzero((trace.rank == 0) & acts).tolist()
     split = 2 if first == "all_to_allv" else 1
     earlier, later = communications[:split], communications[split:]
@@ -235,7 +235,7 @@ def test_a_call_that_is_not_asynchronous_holds_up_other_groups() -> None:
     for said, expected in (("true", 0), ("false", 1)):
         first = call("allreduce", 8, is_asynchronized_op=said)
         trace = executed(first, call("allreduce", 8, request=1, pg_name="1"), groups=both)
-        second = np.flatnonzero(trace.kind == NodeKind.COLLECTIVE)[1]
+        second = np.flatnonzero(trace.kind == Action.COLLECTIVE)[1]
         assert len(trace.after_lists[second]) == expected
 
 
@@ -343,7 +343,7 @@ def test_a_wait_is_for_the_calls_of_its_group_with_its_request(
     waiting = [call("wait", 0, request=1, pg_name=name) for name in waits]
     last = call("barrier", 0, request=3, pg_name="8")
     trace = executed(*begun, *waiting, last, groups=groups)
-    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == NodeKind.COLLECTIVE))
+    calls = np.flatnonzero((trace.rank == 0) & (trace.kind == Action.COLLECTIVE))
     (end,) = trace.after_lists[calls[-1]]
     assert len(trace.after_lists[end]) == awaited if awaited > 1 else end in calls
     said = (f"requests of {2 * told} waits, which no call before them has: they wait for all",)

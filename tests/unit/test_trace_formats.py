@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.fabric.job_grid import JobGrid
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from tests.unit.pytorch_files import call, communication, kineto, operators
@@ -66,7 +66,7 @@ def test_every_format_has_a_sample() -> None:
 def test_a_byte_matrix_is_a_message_for_each_pair() -> None:
     trace = sample("experts.matrix")
     assert (trace.format, trace.ranks, len(trace)) == ("byte matrix", 4, 24)
-    sends = trace.kind == NodeKind.SEND
+    sends = trace.kind == Action.SEND
     sent = np.zeros((4, 4), int)
     sent[trace.rank[sends], trace.peer[sends]] = trace.size_bytes[sends]
     assert sent[:, 2].tolist() == [24_000_000, 24_000_000, 0, 24_000_000]
@@ -77,7 +77,7 @@ def test_a_byte_matrix_is_a_message_for_each_pair() -> None:
 def sent(text: str, size_bytes: int | None = None) -> list[int]:
     trace = trace_in([text.encode()], Defaults(2, size_bytes))
     assert trace.format == "byte matrix"
-    return list(map(int, trace.size_bytes[trace.kind == NodeKind.SEND]))
+    return list(map(int, trace.size_bytes[trace.kind == Action.SEND]))
 
 
 def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
@@ -224,7 +224,7 @@ def pipelined(pp: int, ga: int, vpp: int, *, named: bool = True) -> Trace:
 @given(st.integers(2, 4), st.integers(1, 6), st.integers(1, 3))
 def test_aicb_stages_send_each_microbatch_on(pp: int, ga: int, vpp: int) -> None:
     trace = pipelined(pp, ga, vpp)
-    sends = trace.kind == NodeKind.SEND
+    sends = trace.kind == Action.SEND
     parts = vpp if ga % pp == 0 else 1
     assert sends.sum() == 2 * ga * (pp * parts - 1) * 4
     assert (trace.size_bytes[sends] == 512 * vpp // parts).all()
@@ -242,8 +242,8 @@ def test_aicb_stages_send_each_microbatch_on(pp: int, ga: int, vpp: int) -> None
 def test_the_last_stage_of_aicb_computes_one_microbatch_in_turn() -> None:
     """1F1B: the last stage sends the first gradient back before the second microbatch arrives."""
     trace = pipelined(2, 2, 1)
-    sends = np.flatnonzero((trace.kind == NodeKind.SEND) & (trace.rank == 4))
-    receives = np.flatnonzero((trace.kind == NodeKind.RECEIVE) & (trace.rank == 4))
+    sends = np.flatnonzero((trace.kind == Action.SEND) & (trace.rank == 4))
+    receives = np.flatnonzero((trace.kind == Action.RECEIVE) & (trace.rank == 4))
     assert receives[0] < sends[0] < receives[1] < sends[1]
 
 
@@ -320,7 +320,7 @@ def test_expert_groups_of_aicb() -> None:
 def test_an_msccl_algorithm_sends_its_chunks() -> None:
     trace = sample("ring-all-gather.xml")
     assert (trace.format, trace.ranks) == ("MSCCL XML", 4)
-    sends = trace.kind == NodeKind.SEND
+    sends = trace.kind == Action.SEND
     assert trace.size_bytes[sends].tolist() == [16_000_000] * 12
     assert (trace.peer[sends] == (trace.rank[sends] + 1) % 4).all()
 
@@ -396,7 +396,7 @@ def test_what_a_format_does_not_allow_is_refused_with_its_line(
 def test_protocols_of_msccl_send_flags_with_the_data(protocol: str, sent: int) -> None:
     text = SAMPLES["ring-all-gather.xml"].replace("Simple", protocol)
     trace = trace_in([text.encode()], given_to("ring-all-gather.xml"))
-    assert set(trace.size_bytes[trace.kind == NodeKind.SEND].tolist()) == {sent}
+    assert set(trace.size_bytes[trace.kind == Action.SEND].tolist()) == {sent}
 
 
 def test_an_msccl_algorithm_needs_a_size() -> None:

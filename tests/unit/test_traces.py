@@ -18,7 +18,7 @@ from linux.machine.resources import memory_limited
 from model.errors import InputError
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
-from model.workload.trace import Contradiction, NodeKind, Trace, matched
+from model.workload.trace import Action, Contradiction, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import Rows
 from model.workload.transfers.proof import ScheduleError
@@ -42,9 +42,9 @@ from traffic_gen.workloads import task
 FEW = settings(max_examples=40)
 RULES = st.sampled_from(PlacementRule)
 GRIDS = st.sampled_from([(1, 2), (2, 1), (2, 2), (3, 1), (2, 3)])
-MESSAGES = traces(kinds=(NodeKind.COMPUTE, NodeKind.SEND, NodeKind.RECEIVE))
+MESSAGES = traces(kinds=(Action.COMPUTE, Action.SEND, Action.RECEIVE))
 # Often, all nodes have steps of their own.
-OPERATIONS = traces(kinds=(NodeKind.COMPUTE, NodeKind.COLLECTIVE), fewest=2)
+OPERATIONS = traces(kinds=(Action.COMPUTE, Action.COLLECTIVE), fewest=2)
 GOAL = """\
 num_ranks 3
 // a message that is passed on, and an answer meanwhile
@@ -89,11 +89,11 @@ def test_nothing_begins_before_what_it_comes_after_has_ended(
         entries = list(deliveries.entries.lists())[node]
         for entry in entries:
             assert begins[entry] >= before
-        if kind == NodeKind.COLLECTIVE:
+        if kind == Action.COLLECTIVE:
             own = [ends[step] for step in list(deliveries.ends.lists())[node]]
             ended[node] = max([before, *own])
         else:
-            arrival = ended[trace.sent_by[node]] if kind == NodeKind.RECEIVE else 0.0
+            arrival = ended[trace.sent_by[node]] if kind == Action.RECEIVE else 0.0
             ended[node] = max([before, arrival, *(ends[entry] for entry in entries)])
 
 
@@ -113,7 +113,7 @@ def times(steps: Replayed, chance: random.Random) -> tuple[list[float], list[flo
 def test_every_byte_is_delivered(trace: Trace, rule: PlacementRule, grid: tuple[int, int]) -> None:
     steps, gpu_of = replayed(trace, rule, grid), placed(rule, trace.ranks, JobGrid(*grid))
     wanted = np.zeros((steps.gpus, steps.gpus), np.int64)
-    sends = trace.kind == NodeKind.SEND
+    sends = trace.kind == Action.SEND
     sizes = np.maximum(1, trace.size_bytes[sends])
     np.add.at(wanted, (gpu_of[trace.rank[sends]], gpu_of[trace.peer[sends]]), sizes)
     np.fill_diagonal(wanted, 0)
@@ -341,8 +341,8 @@ def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 def test_a_message_that_is_left_over_is_found_in_linear_time() -> None:
     count = 500_000
-    kind = np.repeat([NodeKind.SEND, NodeKind.RECEIVE], [count + 1, count])
-    rank = np.where(kind == NodeKind.SEND, 0, 1)
+    kind = np.repeat([Action.SEND, Action.RECEIVE], [count + 1, count])
+    rank = np.where(kind == Action.SEND, 0, 1)
     with pytest.raises(Contradiction, match="of rank 0 to rank 1 has no receive") as refused:
         matched(kind, rank, 1 - rank, np.zeros(len(kind), np.int64))
     assert refused.value.node == count

@@ -11,7 +11,7 @@ from commands.check import described
 from model.errors import InputError
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind
-from model.workload.trace import NodeKind
+from model.workload.trace import Action
 from model.workload.transfers.collective import Collective
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -74,8 +74,8 @@ def test_check_describes_groups_by_size_and_place() -> None:
         nodes.collective(Collective.ALL_REDUCE, 10, ranks, 0)
     nodes.collective(Collective.ALL_GATHER, 5, (0, 1), 0)
     for rank, peer in ((0, 5), (1, 2)):
-        nodes.add(Node(NodeKind.SEND, rank, 0, peer=peer, size_bytes=7))
-        nodes.add(Node(NodeKind.RECEIVE, peer, 0, peer=rank))
+        nodes.add(Node(Action.SEND, rank, 0, peer=peer, size_bytes=7))
+        nodes.add(Node(Action.RECEIVE, peer, 0, peer=rank))
     grid = JobGrid(2, 2)
     gpu_of = placed(PlacementRule.WRAP, 6, grid)
     assert list(Replay(nodes.trace("made"), "x", gpu_of, grid).details) == [

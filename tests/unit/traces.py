@@ -7,16 +7,14 @@ from contextlib import contextmanager
 import numpy as np
 from hypothesis import strategies as st
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from model.workload.transfers.collective import Collective
 from traffic_gen.traces.formats.nodes import Node, Nodes
 from traffic_gen.traces.operations import ALGORITHM_OF
 
 
 @st.composite
-def traces(
-    draw: st.DrawFn, *, kinds: Sequence[NodeKind] = tuple(NodeKind), fewest: int = 1
-) -> Trace:
+def traces(draw: st.DrawFn, *, kinds: Sequence[Action] = tuple(Action), fewest: int = 1) -> Trace:
     """Traces whose nodes come after earlier ones of their rank; two GPUs or more move bytes.
 
     Collective operations are of `fewest` ranks or more.
@@ -24,7 +22,7 @@ def traces(
     ranks = draw(st.integers(2, 5))
     nodes = Nodes(ranks=ranks)
     of_rank: list[list[int]] = [[] for _ in range(ranks)]
-    if NodeKind.SEND in kinds:
+    if Action.SEND in kinds:
         sends = [nodes.message(0, to, 0, 100) for to in (1, ranks - 1)]
         added = [[send, send + 1] for send in sends]
     else:
@@ -40,13 +38,13 @@ def traces(
     return nodes.trace("made")
 
 
-def _added(draw: st.DrawFn, nodes: Nodes, what: NodeKind, place: int, fewest: int) -> list[int]:
+def _added(draw: st.DrawFn, nodes: Nodes, what: Action, place: int, fewest: int) -> list[int]:
     """Add a node that computes, a message, or a collective operation; return its nodes."""
     rank, size_bytes = draw(st.integers(0, nodes.ranks - 1)), draw(st.integers(0, 10**6))
-    if what is NodeKind.COMPUTE:
+    if what is Action.COMPUTE:
         seconds = draw(st.integers(0, 1000)) / 1e6
-        return [nodes.add(Node(NodeKind.COMPUTE, rank, place, seconds=seconds))]
-    if what is NodeKind.COLLECTIVE:
+        return [nodes.add(Node(Action.COMPUTE, rank, place, seconds=seconds))]
+    if what is Action.COLLECTIVE:
         group = draw(st.sets(st.integers(0, nodes.ranks - 1), min_size=fewest))
         collective = draw(st.sampled_from(sorted(ALGORITHM_OF)))
         size_bytes *= len(group)

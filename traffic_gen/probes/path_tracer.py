@@ -21,7 +21,7 @@ from model.errors import EmulationError
 from model.fabric.addressing import HB_NETWORK, ends, gpu_at, hb_address, nic_address
 from model.fabric.topology import BETWEEN_SWITCHES, Gpu, Hop, Topology
 from model.fabric.transport import IP_HEADER_BYTES
-from model.measurement.records import Trace
+from model.measurement.records import ProbePath
 from traffic_gen.probes.packet import PROBE_PORT, probe_packet
 
 # As with real RoCE, flows of a pair differ in their source ports, which reveals ECMP by hashing.
@@ -115,7 +115,7 @@ class PathProbes:
     receivers: Mapping[Gpu, socket.socket]
     capture: PortCapture
 
-    def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:
+    def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[ProbePath, ...]]]:
         """Yield each other GPU, by each lane, with the traces of all probes to it."""
         others = [
             gpu.by(lane)
@@ -126,14 +126,14 @@ class PathProbes:
         for first in range(0, len(others), DESTINATIONS_AT_ONCE):
             yield from self._traces(source, others[first : first + DESTINATIONS_AT_ONCE])
 
-    def trace(self, source: Gpu, destination: Gpu) -> tuple[Trace, ...]:
+    def trace(self, source: Gpu, destination: Gpu) -> tuple[ProbePath, ...]:
         """The traces of all probes of one pair."""
         ((_, traces),) = self._traces(source, [destination])
         return traces
 
     def _traces(
         self, source: Gpu, destinations: Sequence[Gpu]
-    ) -> Iterator[tuple[Gpu, tuple[Trace, ...]]]:
+    ) -> Iterator[tuple[Gpu, tuple[ProbePath, ...]]]:
         flows = {gpu: _flows(source, gpu) for gpu in destinations}
         for gpu in destinations:
             self._send(source, flows[gpu])
@@ -142,7 +142,7 @@ class PathProbes:
         for flow, hop in self.capture.read():
             hops[flow].append(hop)
         for gpu in destinations:
-            yield gpu, tuple(Trace(tuple(hops[flow]), flow in arrived) for flow in flows[gpu])
+            yield gpu, tuple(ProbePath(tuple(hops[flow]), flow in arrived) for flow in flows[gpu])
 
     def _send(self, source: Gpu, flows: Sequence[Flow]) -> None:
         """Send a probe for each flow. Scapy builds only the first, as it takes 1 ms per packet."""

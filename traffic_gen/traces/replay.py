@@ -17,7 +17,7 @@ from model.arrays import Bools, Ints, distinct
 from model.fabric.job_grid import JobGrid
 from model.sentences import counted
 from model.workload.schedule import WorkSteps
-from model.workload.trace import Deliveries, NodeKind, Operation, Trace
+from model.workload.trace import Action, Deliveries, Operation, Trace
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.lanes import Parts
 from model.workload.transfers.proof import ScheduleError
@@ -149,7 +149,7 @@ def _description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
         sizes[operation.collective].append(operation.size_bytes)
     for collective, of_each in sorted(sizes.items()):
         yield f"{collective}: {counted(len(of_each), 'operation')}, {sum(of_each)} bytes"
-    sends = np.flatnonzero(trace.kind == NodeKind.SEND)
+    sends = np.flatnonzero(trace.kind == Action.SEND)
     if len(sends):
         within = int((gpu_of[trace.rank[sends]] == gpu_of[trace.peer[sends]]).sum())
         stay = f"; {within} within one GPU take no time" if within else ""
@@ -194,7 +194,7 @@ class _Emission:
         self.gpu, self.peer_gpu = gpu_of[trace.rank], gpu_of[trace.peer]
         self.sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale)).astype(np.int64)
         self.compute_ns = _compute_ns(trace, time_dilation)
-        self.sends = (trace.kind == NodeKind.SEND) & (self.gpu != self.peer_gpu)
+        self.sends = (trace.kind == Action.SEND) & (self.gpu != self.peer_gpu)
         # Nodes that are one step; all others with steps are of the copies of a pattern.
         self.single = np.flatnonzero(self.sends | (self.compute_ns > 0))
         self.copies = list(self._copies())

@@ -21,7 +21,7 @@ import numpy as np
 
 from model.sentences import counted
 from model.training.steps import Pass, stage_order
-from model.workload.trace import NodeKind
+from model.workload.trace import Action
 from model.workload.transfers.collective import Collective
 from traffic_gen.traces.formats.nodes import Node, Nodes, require_nodes
 
@@ -188,13 +188,13 @@ class Iteration:
         place, step = one.chunk * stages + stage, 1 if one.forward else -1
         sends = one.forward or not self.strategy.is_inference
         if sends and 0 <= place - step < stages * chunks:
-            self._message(NodeKind.RECEIVE, stage, -step, replace(one, chunk=place), part)
+            self._message(Action.RECEIVE, stage, -step, replace(one, chunk=place), part)
         layers, numbers = (part, FORWARD) if one.forward else (part[::-1], BACKWARD)
         self._passes(layers, numbers, stage)
         if sends and 0 <= place + step < stages * chunks:
-            self._message(NodeKind.SEND, stage, step, replace(one, chunk=place + step), part)
+            self._message(Action.SEND, stage, step, replace(one, chunk=place + step), part)
 
-    def _message(self, kind: NodeKind, stage: int, step: int, to: Pass, part: Layers) -> None:
+    def _message(self, kind: Action, stage: int, step: int, to: Pass, part: Layers) -> None:
         """Add a send or a receive of each rank of a stage, for a pass at a place of the model."""
         strategy = self.strategy
         place = part[0].place if part else 1
@@ -203,7 +203,7 @@ class Iteration:
         peers = strategy.ranks_of((stage + step) % strategy.stages)
         for rank, peer in zip(strategy.ranks_of(stage), peers, strict=True):
             after = self.last[rank]
-            if kind is NodeKind.SEND:
+            if kind is Action.SEND:
                 node = Node(kind, rank, place, peer, size, tag)
                 self.sent[rank, peer] = [self.nodes.add(node, after + self.sent[rank, peer])]
             else:
@@ -217,7 +217,7 @@ class Iteration:
                 if one.compute_ns > NOTHING_NS:
                     for rank in self.strategy.ranks_of(stage):
                         seconds = one.compute_ns / 1e9
-                        node = Node(NodeKind.COMPUTE, rank, layer.place, seconds=seconds)
+                        node = Node(Action.COMPUTE, rank, layer.place, seconds=seconds)
                         self.last[rank] = [self.nodes.add(node, self.last[rank])]
                 if one.collective is not None:
                     self._communicate(one, one.collective, number, layer.place, stage)

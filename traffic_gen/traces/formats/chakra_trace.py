@@ -7,7 +7,7 @@ import numpy as np
 
 from model.arrays import Bools, Floats, Ints
 from model.sentences import counted
-from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
+from model.workload.trace import Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
@@ -51,13 +51,13 @@ class Assembly:
             kind[columns.type == type_] = one
         # The nodes by which a CPU starts a communication that is a node of its own: PyTorch's
         # converter writes them without the type, or the peer, of the communication.
-        absent = (kind == NodeKind.COLLECTIVE) & (columns.comm_type < 0)
-        absent |= (kind == NodeKind.SEND) & (columns.comm_dst < 0)
-        absent |= (kind == NodeKind.RECEIVE) & (columns.comm_src < 0)
+        absent = (kind == Action.COLLECTIVE) & (columns.comm_type < 0)
+        absent |= (kind == Action.SEND) & (columns.comm_dst < 0)
+        absent |= (kind == Action.RECEIVE) & (columns.comm_src < 0)
         self.launches = absent & (columns.is_cpu_op > 0)
-        kind[self.launches] = NodeKind.COMPUTE
-        self.sends, self.receives = kind == NodeKind.SEND, kind == NodeKind.RECEIVE
-        self.collectives = kind == NodeKind.COLLECTIVE
+        kind[self.launches] = Action.COMPUTE
+        self.sends, self.receives = kind == Action.SEND, kind == Action.RECEIVE
+        self.collectives = kind == Action.COLLECTIVE
         barriers = self.collectives & (columns.comm_type == BARRIER)
         self.columns = replace(columns, comm_size=np.where(barriers, 0, columns.comm_size))
         # The nodes whose size is given in chunks alone.
@@ -176,7 +176,7 @@ class Assembly:
     def _seconds(self) -> Floats:
         columns = self.columns
         micros = np.where(columns.microseconds > 0, columns.microseconds, columns.runtime)
-        seconds = np.where(self.kind == NodeKind.COMPUTE, np.maximum(0, micros), 0) / 1e6
+        seconds = np.where(self.kind == Action.COMPUTE, np.maximum(0, micros), 0) / 1e6
         self._require(seconds <= MOST_SECONDS, "must take at most a day, in microseconds", micros)
         return seconds
 
@@ -186,7 +186,7 @@ class Assembly:
         Kernels on a stream wait for those before them instead.
         """
         columns = self.columns
-        computes = (columns.type == TYPE_OF[NodeKind.COMPUTE]) | self.launches
+        computes = (columns.type == TYPE_OF[Action.COMPUTE]) | self.launches
         on_cpu = columns.is_cpu_op > 0
         takes_turns = computes & (on_cpu | (columns.stream == MISSING))
         return np.where(takes_turns, np.where(on_cpu, 1, 0), NONE)
@@ -195,7 +195,7 @@ class Assembly:
         """The nodes whose duration follows from their FLOPs and bytes of memory."""
         columns = self.columns
         timed: Bools = (columns.microseconds > 0) | (columns.runtime > 0)
-        computes: Bools = (columns.type == TYPE_OF[NodeKind.COMPUTE]) & (columns.is_cpu_op <= 0)
+        computes: Bools = (columns.type == TYPE_OF[Action.COMPUTE]) & (columns.is_cpu_op <= 0)
         return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
     def _left_out(self, seconds: Floats, modeled: Bools, operation: Ints) -> Iterator[str]:
@@ -203,13 +203,13 @@ class Assembly:
         columns, collectives = self.columns, self.collectives
         memory = ((columns.type == LOAD) | (columns.type == STORE)) & (seconds == 0)
         moved = sum(np.maximum(0, columns.tensor_size[memory]).tolist())
-        computes = columns.type == TYPE_OF[NodeKind.COMPUTE]
+        computes = columns.type == TYPE_OF[Action.COMPUTE]
         ranked = (columns.comm_priority != 0) & (columns.comm_priority != MISSING)
         rootless = np.isin(columns.comm_type, ROOTED) & (columns.comm_src == MISSING)
         roots = len(np.unique(operation[collectives & rootless]))
         untimed = computes & (seconds == 0) & ~modeled
         beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
-        timed = (self.kind != NodeKind.COMPUTE) & (columns.microseconds > 0)
+        timed = (self.kind != Action.COMPUTE) & (columns.microseconds > 0)
         tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
         counts: Sequence[tuple[str, str, Bools | int]] = (
             (

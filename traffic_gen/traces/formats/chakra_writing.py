@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from model.workload.transfers.collective import Collective
 
 SCHEMA_VERSION = "0.0.4"
-TYPE_OF = {NodeKind.COMPUTE: 4, NodeKind.SEND: 5, NodeKind.RECEIVE: 6, NodeKind.COLLECTIVE: 7}
+TYPE_OF = {Action.COMPUTE: 4, Action.SEND: 5, Action.RECEIVE: 6, Action.COLLECTIVE: 7}
 # Values of `CollectiveCommType`, from 0 on: a barrier is the smallest AllReduce.
 COMM_TYPES = {
     "AllReduce": Collective.ALL_REDUCE,
@@ -47,21 +47,21 @@ def chakra_files(trace: Trace, spans: Mapping[int, Span] | None = None) -> list[
 
 def _fields(trace: Trace, node: int, after: tuple[int, ...], span: Span) -> Iterator[bytes]:
     """Yield the fields of a node, of which its send, receive or operation are attributes."""
-    kind = NodeKind(trace.kind[node])
+    kind = Action(trace.kind[node])
     yield _number(ID, node) + _text(NAME, kind.name) + _number(TYPE, TYPE_OF[kind])
     if after:
         yield _content(DATA, b"".join(map(_varint, after)))
     yield _number(START, span[0]) + _number(DURATION, span[1])
     yield _attribute("is_cpu_op", BOOL, 0)
-    if kind is NodeKind.COMPUTE:
+    if kind is Action.COMPUTE:
         # On a stream of its own, compute waits for its dependencies alone.
         yield _attribute("stream", INT64, node)
     rank, peer = int(trace.rank[node]), int(trace.peer[node])
-    if kind is NodeKind.COLLECTIVE:
+    if kind is Action.COLLECTIVE:
         yield from _collective(trace, int(trace.operation[node]))
-    elif kind is not NodeKind.COMPUTE:
-        send = node if kind is NodeKind.SEND else int(trace.sent_by[node])
-        source, to = (rank, peer) if kind is NodeKind.SEND else (peer, rank)
+    elif kind is not Action.COMPUTE:
+        send = node if kind is Action.SEND else int(trace.sent_by[node])
+        source, to = (rank, peer) if kind is Action.SEND else (peer, rank)
         yield _attribute("comm_src", INT64, source)
         yield _attribute("comm_dst", INT64, to)
         yield _attribute("comm_tag", INT64, send)

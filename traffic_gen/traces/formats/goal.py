@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from io import StringIO
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from model.workload.transfers.columns import NONE
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
@@ -123,15 +123,15 @@ class _Reader:
         self.placed += bool(given)
         if not what:
             seconds = int(nanoseconds) / 1e9
-            node = Node(NodeKind.COMPUTE, rank, place, seconds=seconds, processor=processor)
+            node = Node(Action.COMPUTE, rank, place, seconds=seconds, processor=processor)
         elif "-1" in (peer, tag):
             raise Malformed(place, "has the wildcard -1 as rank or tag", "name its rank and tag")
         else:
             to, mark = self._known(int(peer), place), int(tag or 0)
             if what == "send":
-                node = Node(NodeKind.SEND, rank, place, to, int(size), mark)
+                node = Node(Action.SEND, rank, place, to, int(size), mark)
             else:
-                node = Node(NodeKind.RECEIVE, rank, place, to, tag=mark, room=int(size))
+                node = Node(Action.RECEIVE, rank, place, to, tag=mark, room=int(size))
         number = self.nodes.add(node)
         if label in self.labels:
             raise Malformed(place, f"duplicate label {label!r}")
@@ -148,6 +148,6 @@ class _Reader:
         if at_begin:
             # A node without duration that ends when this one begins.
             if node not in self.begins:
-                self.begins[node] = self.nodes.add(Node(NodeKind.COMPUTE, rank, place))
+                self.begins[node] = self.nodes.add(Node(Action.COMPUTE, rank, place))
             node = self.begins[node]
         self.nodes.wait(self.labels[later], node)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from io import StringIO
 from itertools import pairwise
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
 
 COUNTED = r"(Nodes|Connections|Triggers|Failures)\s"
@@ -133,7 +133,7 @@ class _Reader:
         send = self.nodes.message(source, to, place, size_bytes, tag=self.counts["Connections"])
         connection = _Connection(place, source, to, send)
         if seconds := float(given.get("start", "0")) / PS_PER_S:
-            delay = self.nodes.add(Node(NodeKind.COMPUTE, source, place, seconds=seconds))
+            delay = self.nodes.add(Node(Action.COMPUTE, source, place, seconds=seconds))
             self.nodes.wait(send, delay)
         if "trigger" in given:
             self.triggers[int(float(given["trigger"]))].begins.append(connection)

@@ -28,7 +28,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.msccl_proof import (
     CUSTOM,
     CUT,
@@ -238,13 +238,13 @@ class _Reader:
         awaited = (gpu, on_block, on_step) if on_block >= 0 else None
         step = Step(line, type_, key, awaited, source, target)
         if receives:
-            self._add(step, Node(NodeKind.RECEIVE, gpu, line, block.receive, tag=block.channel))
+            self._add(step, Node(Action.RECEIVE, gpu, line, block.receive, tag=block.channel))
         if sends:
             size_bytes = ceil(count * self.chunk_bytes)
-            node = Node(NodeKind.SEND, gpu, line, block.send, size_bytes, block.channel)
+            node = Node(Action.SEND, gpu, line, block.send, size_bytes, block.channel)
             self._add(step, node)
         if not receives and not sends:
-            self._add(step, Node(NodeKind.COMPUTE, gpu, line))
+            self._add(step, Node(Action.COMPUTE, gpu, line))
         block.steps += 1
 
     def _cells(self, given: Attributes, end: str, count: int) -> Cells:
@@ -311,9 +311,9 @@ class _Execution(Memory[Step]):
             step = steps[node]
             if step.key not in self.known:
                 self._begin(step)
-            if trace.kind[node] == NodeKind.SEND:
+            if trace.kind[node] == Action.SEND:
                 self._send(node, step)
-            elif trace.kind[node] == NodeKind.RECEIVE:
+            elif trace.kind[node] == Action.RECEIVE:
                 send = int(trace.sent_by[node])
                 self._receive(node, step, self.sent.pop(send), steps[send])
             elif step.type == "cpy":

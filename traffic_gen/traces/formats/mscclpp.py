@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from math import lcm
 from typing import Any, NamedTuple
 
-from model.workload.trace import NodeKind, Trace
+from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.msccl_proof import CUSTOM, RESULTS, Algorithm, Cells
 from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
@@ -317,7 +317,7 @@ class _Block:
 
     def _compute(self, item: Item, after: Sequence[int] = ()) -> int:
         """Add a node that takes no time, behind all that the block has waited for."""
-        node = self._add(item, Node(NodeKind.COMPUTE, self.rank, 1), [*self.last, *after])
+        node = self._add(item, Node(Action.COMPUTE, self.rank, 1), [*self.last, *after])
         self.last = [node]
         return node
 
@@ -334,8 +334,8 @@ class _Block:
     ) -> tuple[int, int]:
         """Add a message; return its send and its receive."""
         tag = len(self.nodes.added)
-        send = self._add(item, Node(NodeKind.SEND, source, 1, to, size_bytes, tag), after)
-        return send, self._add(item, Node(NodeKind.RECEIVE, to, 1, source, tag=tag))
+        send = self._add(item, Node(Action.SEND, source, 1, to, size_bytes, tag), after)
+        return send, self._add(item, Node(Action.RECEIVE, to, 1, source, tag=tag))
 
     def _used_channels(self, item: Item) -> list[Channel]:
         type_ = item.text("channel_type", ("memory", "port"))

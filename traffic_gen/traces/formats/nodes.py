@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model.arrays import Ints
-from model.workload.trace import Contradiction, NodeKind, Operation, Trace, matched
+from model.workload.trace import Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
 
@@ -97,7 +97,7 @@ def fitted(trace: Trace, room: Ints, place: Callable[[int], str]) -> Trace:
 class Node(NamedTuple):
     """A node, and its line for messages; `room` has the bytes of a receive, if it names them."""
 
-    kind: NodeKind
+    kind: Action
     rank: int
     line: int
     peer: int = NONE
@@ -141,8 +141,8 @@ class Nodes:
 
     def message(self, source: int, to: int, line: int, size_bytes: int, tag: int = 0) -> int:
         """Add a send and its receive; return the send's number."""
-        send = self.add(Node(NodeKind.SEND, source, line, to, size_bytes, tag))
-        self.add(Node(NodeKind.RECEIVE, to, line, source, tag=tag))
+        send = self.add(Node(Action.SEND, source, line, to, size_bytes, tag))
+        self.add(Node(Action.RECEIVE, to, line, source, tag=tag))
         return send
 
     def wait(self, later: int, earlier: int) -> None:
@@ -158,8 +158,7 @@ class Nodes:
         number = len(self.operations)
         self.operations.append(Operation(collective, size_bytes, ranks))
         return {
-            rank: self.add(Node(NodeKind.COLLECTIVE, rank, line, operation=number))
-            for rank in ranks
+            rank: self.add(Node(Action.COLLECTIVE, rank, line, operation=number)) for rank in ranks
         }
 
     def trace(self, format_: str) -> Trace:
