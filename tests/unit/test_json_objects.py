@@ -70,11 +70,12 @@ def entries(record: Any) -> Iterator[tuple[str, Any]]:
 def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
     """Yield keys that only one of two objects has; empty ones are described elsewhere.
 
-    So are those with names of links or claims as keys, which have hyphens.
+    Names of links and claims, which have hyphens, are no keys.
     """
     if isinstance(one, dict) and isinstance(other, dict) and one and other:
-        if not any("-" in key for key in one):
-            yield from (f"{place}.{key}" for key in sorted(one.keys() ^ other.keys()))
+        if not all("-" in key for key in one):
+            found = (key for key in sorted(one.keys() ^ other.keys()) if "-" not in key)
+            yield from (f"{place}.{key}" for key in found)
         for key in one.keys() & other.keys():
             yield from differences(one[key], other[key], f"{place}.{key}")
     elif isinstance(one, list) and isinstance(other, list) and one and other:
