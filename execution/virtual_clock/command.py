@@ -41,6 +41,7 @@ from results.store.tables import seal
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
 from testbed.virtual_machine.cache import (
+    KEYS,
     RESULTS,
     by_last_use,
     cache_folder,
@@ -53,8 +54,6 @@ from testbed.virtual_machine.guest import Guest, program_job, version
 from testbed.virtual_machine.image import INSIDE, Program, program
 
 MOST_BYTES = 2 * 2**30
-# Keys are hexadecimal; other processes' unfinished folders have other names.
-KEYS = "[0-9a-f]*"
 # Files of a run with the time or the place of its storage; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
 

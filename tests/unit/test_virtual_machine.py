@@ -1,10 +1,13 @@
 """Inputs and results of a virtual machine; the machine itself is a system test."""
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -127,6 +130,19 @@ def test_without_a_home_the_cache_must_be_named(
         cache.cache_folder()
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     assert cache.cache_folder() == tmp_path
+
+
+def test_a_relative_folder_of_the_xdg_specification_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1)
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = []
+    for folder in ("relative", "", str(tmp_path / "own")):
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        found.append(cache.cache_folder())
+    assert found == [tmp_path / place / "railbed" for place in (".cache", ".cache", "own")]
 
 
 def test_a_cache_that_cannot_be_written_is_named(
@@ -297,15 +313,84 @@ def test_a_version_stays_while_a_process_uses_it(
     assert versions(tmp_path) == ["program-new"]
 
 
-def test_a_cleared_cache_has_no_images_and_no_results(
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with two images and a result, of two files each, beside a folder of another kind."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    for name in ("system-1", "program-2", "results/abc", "vagrant-box"):
+        (tmp_path / name).mkdir(parents=True)
+        for file in ("one", "two"):
+            (tmp_path / name / file).write_text("12345")
+    return tmp_path
+
+
+def test_a_cleared_cache_has_no_images_and_no_results(filled: Path) -> None:
+    with work_folder(filled / "results") as in_work:
+        (in_work / "one").write_text("12345")
+        assert cache.clear() == 30
+        left = sorted(filled.rglob("one"))
+        assert left == [in_work / "one", filled / "vagrant-box/one"]
+
+
+def test_a_cache_that_does_not_exist_is_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    for name in ("system-1", "program-2", "results/key", "vagrant-box"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "file").write_text("12345")
-    with work_folder(tmp_path / "results") as in_work:
-        (in_work / "file").write_text("12345")
-        assert cache.clear() == 15
-        left = list(tmp_path.rglob("file"))
-        assert sorted(left) == [in_work / "file", tmp_path / "vagrant-box/file"]
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    assert cache.clear() == 0
+    assert not (tmp_path / "cache").exists()
+
+
+KILLED = """
+import os
+from testbed.virtual_machine import cache
+unlink, removed = os.unlink, []
+def killed(*place, **options):
+    if len(removed) == int({}):
+        os.kill(os.getpid(), 9)
+    removed.append(place)
+    unlink(*place, **options)
+os.unlink = killed
+cache.clear()
+"""
+
+
+@pytest.mark.parametrize("files", range(6))
+def test_a_cache_whose_clearing_is_killed_has_whole_parts_alone(filled: Path, files: int) -> None:
+    command = [sys.executable, "-P", "-c", KILLED.format(files)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == -signal.SIGKILL
+    named = [*filled.glob("system-1"), *filled.glob("program-2"), *filled.glob("results/abc")]
+    assert all({"one", "two"} <= {file.name for file in place.iterdir()} for place in named)
+
+
+def test_a_part_that_is_taken_while_the_cache_is_cleared_is_made_anew(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes it while sizes are counted waits for the lock."""
+    made, taken = list[Path](), list[Thread]()
+
+    def counted(folder: Path) -> int:
+        if not taken:
+            taken.append(Thread(target=cache.cached_part, args=("program", "2", made.append)))
+            taken[0].start()
+            taken[0].join(0.5)
+        return 1
+
+    monkeypatch.setattr(cache, "size_of", counted)
+    assert cache.clear() == 3
+    taken[0].join()
+    assert len(made) == 1
+    assert (filled / "program-2").exists()
+
+
+def test_a_cache_of_another_user_is_not_cleared(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(user_files, "mkdtemp", refused)
+    message = f"cache {filled}: cannot be written: Permission denied; name another folder"
+    with pytest.raises(NotReady, match=message):
+        cache.clear()
+    assert len(list(filled.rglob("one"))) == 4
