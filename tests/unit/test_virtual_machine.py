@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from linux.files import user_files
-from linux.files.program_files import ROOT
+from linux.files.program_files import ROOT, program_version
 from linux.files.user_files import WORK_PREFIX, work_folder
 from model.errors import EmulationError, NotReady
 from testbed.host import cleanup
 from testbed.virtual_machine import cache, guest, image
 from testbed.virtual_machine.guest import Exchange, Guest, command_job, program_job
-from testbed.virtual_machine.image import Program, append
+from testbed.virtual_machine.image import Image, Program, append
 
 
 def handed_back(exchange: Exchange, exit_code: int) -> None:
@@ -97,6 +97,51 @@ def test_an_image_is_named_by_what_it_is_made_from(
     assert image.digest() != first
     source.write_text("one")
     assert image.digest() == first
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+    """The system of an image that has no packages, and is the only one; nothing is compiled."""
+    found = Image(tmp_path / "system-1")
+    for part in ("lib", "bin"):
+        (found.environment / part).mkdir(parents=True)
+    for file in (found.environment / "pyvenv.cfg", found.kernel, found.archive):
+        file.touch()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(image, "image", lambda: found)
+    monkeypatch.setattr(Image, "compile", lambda *_: None)
+    return found
+
+
+def test_a_program_is_named_by_what_it_is_made_from(system: Image) -> None:
+    made = image.program()
+    assert made.folder.name == f"program-{system.folder.name}-{program_version()}"
+    assert made.initrd.stat().st_size > 0
+
+
+@pytest.mark.usefixtures("system")
+def test_a_program_that_changes_before_it_is_copied_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Railbed may hold the cache for minutes."""
+    versions = iter(["before", "copied"])
+    monkeypatch.setattr(image, "program_version", lambda *_: next(versions))
+    with pytest.raises(NotReady) as caught:
+        image.program()
+    assert str(caught.value) == (
+        "virtual machine: the program has changed meanwhile; run the command again"
+    )
+    assert list((tmp_path / "cache").glob("program-*")) == []
+
+
+def test_a_program_is_compiled_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[dict[str, str]]()
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    monkeypatch.setattr(image.subprocess, "run", lambda *_, env, **__: given.append(env))
+    Image(tmp_path).compile(tmp_path)
+    assert given == [{"PYTHONHOME": str(tmp_path / "python" / "usr")}]
 
 
 def test_a_cache_is_the_same_from_every_folder(
