@@ -18,19 +18,22 @@ from linux.files.user_files import WORK_PREFIX, work_folder
 from model.errors import EmulationError, NotReady
 from testbed.host import cleanup
 from testbed.virtual_machine import cache, guest, image
-from testbed.virtual_machine.guest import Exchange, Guest, command_job, program_job
+from testbed.virtual_machine.guest import Ended, Exchange, Guest, command_job, program_job
 from testbed.virtual_machine.image import Image, Program, append
 
 
-def handed_back(exchange: Exchange, exit_code: int) -> None:
-    """Write results as the guest does."""
+def handed_back(exchange: Exchange, exit_code: int, most_bytes: int = 2**20) -> None:
+    """Write results as the guest does, whose memory for them ends after `most_bytes`."""
     folder = exchange.folder / "guest"
     (folder / "runs" / "one").mkdir(parents=True)
     (folder / "runs" / "one" / "result.json").write_text("{}")
     (folder / "exit-code").write_text(f"{exit_code}\n")
+    words = ["tar", "--create", "--directory", str(folder), "exit-code", "runs", "exit-code"]
+    archive = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
     with exchange.results.open("r+b") as results:
-        words = ["tar", "--create", "--directory", str(folder), "runs", "exit-code"]
-        subprocess.run(words, stdout=results, check=True)
+        results.write(archive[:most_bytes])
+        if most_bytes < len(archive):
+            results.truncate()
 
 
 @pytest.fixture
@@ -54,6 +57,20 @@ def test_a_machine_that_handed_nothing_back_has_no_exit_code(
     assert exchange.take(tmp_path) is None
 
 
+@pytest.mark.parametrize("most_bytes", [2048, 2049, 3072])
+def test_runs_that_do_not_fit_are_an_error_in_words(
+    exchange: Exchange, tmp_path: Path, most_bytes: int
+) -> None:
+    """Also those of which the last file is whole."""
+    handed_back(exchange, 1, most_bytes)
+    with pytest.raises(EmulationError) as caught:
+        exchange.take(tmp_path)
+    assert str(caught.value) == (
+        "virtual machine: its runs are lost: they have more than 1024 MiB;"
+        " its job ended with exit code 1"
+    )
+
+
 def test_runs_that_cannot_be_written_are_an_error_in_words(
     exchange: Exchange, tmp_path: Path
 ) -> None:
@@ -71,6 +88,60 @@ def test_a_machine_that_ends_as_a_disk_is_full_says_so(
     machine = Guest(Path("kernel"), Path("initrd"), Path("tree"))
     with pytest.raises(EmulationError, match="ended before its job: no space left in /tmp"):
         machine.execute("true", {}, tmp_path)
+
+
+def executed(script: str, monkeypatch: pytest.MonkeyPatch, back: Path, **options: Any) -> Ended:
+    """How a job ends in a machine that is a shell script, whose words are streams and results."""
+
+    def words(_: Guest, exchange: Exchange) -> list[str]:
+        handed_back(exchange, 3)
+        places = (exchange.stdout, exchange.stderr, exchange.results)
+        return ["sh", "-c", script, "machine", *map(str, places)]
+
+    monkeypatch.setattr(Guest, "_qemu", words)
+    return Guest(Path("kernel"), Path("initrd"), Path("tree")).execute("true", {}, back, **options)
+
+
+def test_a_job_has_an_exit_code_an_output_and_a_last_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output may be no text."""
+    script = "printf '\\377\\n' >$1; printf 'begins\nrailbed: no switch\n' >$2"
+    ended = executed(script, monkeypatch, tmp_path, shows_output=False, silent=(3,))
+    assert ended == Ended(3, b"\xff\n", "no switch")
+
+
+def test_a_machine_that_a_signal_ends_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EmulationError, match=r"machine: was killed by signal 9 \(Killed\)"):
+        executed("truncate --size 0 $3; kill -9 $$", monkeypatch, tmp_path)
+
+
+UNREAD = """
+import signal, sys
+from pathlib import Path
+from testbed.virtual_machine import guest
+words = ["sh", "-c", "echo a line >$0; exec sleep 60"]
+guest.Guest._qemu = lambda _, exchange: [*words, str(exchange.stdout)]
+machine = guest.Guest(Path("kernel"), Path("initrd"), Path("tree"))
+try:
+    machine.execute("true", {}, Path(sys.argv[1]))
+except BrokenPipeError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_machine_whose_output_nobody_reads_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", UNREAD, str(tmp_path)]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(ROOT)}, subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a line\n"
+        process.stdout.close()
+        assert process.stderr.read() == b"nobody reads the output of the virtual machine\n"
+    assert process.returncode == 1
 
 
 def test_words_of_a_command_stay_words() -> None:
@@ -139,7 +210,7 @@ def test_a_program_is_compiled_whatever_the_environment_says(
 ) -> None:
     given = list[dict[str, str]]()
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
-    monkeypatch.setattr(image.subprocess, "run", lambda *_, env, **__: given.append(env))
+    monkeypatch.setattr("subprocess.run", lambda *_, env, **__: given.append(env))
     Image(tmp_path).compile(tmp_path)
     assert given == [{"PYTHONHOME": str(tmp_path / "python" / "usr")}]
 
@@ -213,6 +284,36 @@ def test_instructions_are_the_clock_and_the_host_is_not_seen(tmp_path: Path) -> 
     assert words[words.index("-icount") + 1].startswith("shift=0,sleep=off,rr=record")
     assert words[words.index("-nic") + 1] == "none"
     assert f"name=opt/railbed/scenario.yaml,file={tmp_path}/handed/scenario.yaml" in words
+
+
+def test_paths_may_have_commas_and_spaces(tmp_path: Path) -> None:
+    """QEMU takes two commas for one; the kernel takes quotes away."""
+    folder = tmp_path / "a,b c"
+    folder.mkdir()
+    exchange = Exchange(folder, "true\n", {"scenario.yaml": "x"})
+    words = Guest(tmp_path / "kernel", tmp_path / "initrd", Path("/rail bed"))._qemu(exchange)
+    doubled = f"{tmp_path}/a,,b c"
+    assert f"name=opt/railbed/job,file={doubled}/handed/job" in words
+    assert f"share=on,mem-path={doubled}/results,size=" in words[words.index("-object") + 1]
+    assert f"file:{folder}/stdout" in words
+    init = 'rdinit="/rail bed/testbed/virtual_machine/init"'
+    assert words[words.index("-append") + 1].endswith(f" {init}")
+
+
+def test_the_guest_hands_its_exit_code_back_before_its_runs_and_afterwards(tmp_path: Path) -> None:
+    init = ROOT / "testbed" / "virtual_machine" / "init"
+    _, tar, after = init.read_text().partition("tar --create")
+    line = tar + after.partition("\nsync")[0]
+    for place in ("tree/runs/one", "run"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "run" / "exit-code").write_text("3\n")
+    script = line.replace("/dev/pmem0", "archive").replace("/run", f"{tmp_path}/run")
+    environment = {**os.environ, "tree": str(tmp_path / "tree")}
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, env=environment, check=True)
+    listed = subprocess.run(
+        ["tar", "--list", "--file", str(tmp_path / "archive")], capture_output=True, text=True
+    )
+    assert listed.stdout.split() == ["exit-code", "runs/", "runs/one/", "exit-code"]
 
 
 def test_arguments_may_name_handed_files() -> None:
