@@ -9,7 +9,7 @@ import typer
 
 from commands.options import NEEDS_NO_ROOT, AsJson, Clock, Fresh, Store, is_virtual, ready
 from commands.output import err, out, print_result
-from execution.virtual_clock.command import bench_virtually
+from execution.virtual_clock.command import EndedInside, bench_virtually
 from model.errors import EmulationError, InputError, Problem
 from results.sections.machine import clock_section
 from results.sections.section import Section
@@ -76,9 +76,14 @@ def _bench_virtually(
         hint = "it measures or disturbs this machine itself"
         raise InputError(Problem("--clock", what, hint))
     rows: list[dict[str, Any]] = []
-    with recording(name, rows, record=record, clock="virtual"):
-        exit_code, result = bench_virtually(name, store, fresh=fresh)
-        rows += result["rows"]
+    try:
+        with recording(name, rows, record=record, clock="virtual"):
+            exit_code, result = bench_virtually(name, store, fresh=fresh)
+            rows += result["rows"]
+    except EndedInside as ended:
+        if ended.printed is not None:
+            print_result(ended.printed, as_json, _sections)
+        raise
     print_result(result, as_json, _sections)
     return exit_code != 0
 

@@ -1,6 +1,6 @@
 """The command `failures`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from execution.cases.progress import Lines
 from execution.sweep.executor import LocalExecutor
 from execution.sweep.runner import run_several
 from execution.virtual_clock.machines import machines_at_once
-from model.errors import EmulationError, NotReady
+from model.errors import EmulationError, InputError, NotReady
+from model.prediction.machine import Machine
 from model.sweep import VIRTUAL
 from results.sections.run import failures_section
 from results.store.runs import DEFAULT_STORE
@@ -21,6 +22,9 @@ from scenarios.planning.machine_profile import machine_by
 from scenarios.scenario import Scenario
 from testbed.virtual_machine.image import program
 
+# By their names; why one is refused in its place.
+Experiments = Mapping[str, Scenario | str]
+
 
 def failures(
     as_json: options.AsJson = False,
@@ -30,8 +34,7 @@ def failures(
     fresh: options.Fresh = False,
 ) -> bool:
     """Run all experiments; print their rows, or those until one ended early."""
-    machine = machine_by(clock)
-    experiments = [load(path, (), machine) for path in library() if load(path).has_faults]
+    experiments = _experiments(machine_by(clock))
     rows: list[dict[str, Any]] = []
     try:
         if options.is_virtual(clock, proxies, fresh=fresh):
@@ -44,33 +47,52 @@ def failures(
     return any(row["verdict"] == "fail" for row in rows)
 
 
+def _experiments(machine: Machine | None) -> Experiments:
+    """Load all scenarios with faults for a machine with these costs, by their names."""
+    named = ((path, load(path)) for path in library())
+    return {one.name: _loaded(path, machine) for path, one in named if one.has_faults}
+
+
+def _loaded(path: Path, machine: Machine | None) -> Scenario | str:
+    try:
+        return load(path, (), machine)
+    except InputError as error:
+        return f"not executed: {error}"
+
+
+def _executable(experiments: Experiments) -> list[Scenario]:
+    return [one for one in experiments.values() if not isinstance(one, str)]
+
+
 def _one_by_one(
-    experiments: Sequence[Scenario], proxies: str | None, store: Path
+    experiments: Experiments, proxies: str | None, store: Path
 ) -> Iterator[dict[str, Any]]:
     """Run the experiments on this machine; yield the rows of each."""
     from execution.run import run
 
-    for experiment in experiments:
+    for experiment in _executable(experiments):
         options.require_possible(experiment)
     kind, lines = options.ready(proxies, options.NEEDS_NO_ROOT), Lines(err)
-    for experiment in experiments:
+    for name, one in experiments.items():
+        if isinstance(one, str):
+            yield lost_experiment(name, one)
+            continue
         try:
-            yield from run(experiment, kind, store, lines)["failures"]
+            yield from run(one, kind, store, lines)["failures"]
         except (EmulationError, NotReady) as error:
-            yield lost_experiment(experiment.name, str(error))
+            yield lost_experiment(name, str(error))
 
 
-def _virtually(
-    experiments: Sequence[Scenario], store: Path, *, fresh: bool
-) -> Iterator[dict[str, Any]]:
+def _virtually(experiments: Experiments, store: Path, *, fresh: bool) -> Iterator[dict[str, Any]]:
     """Run the experiments under the virtual clock, several at once; yield the rows of all."""
     program()
     arguments = ("--clock", VIRTUAL, *(("--fresh",) if fresh else ()))
-    executor = LocalExecutor(machines_at_once(max(one.gpus for one in experiments)))
-    results = run_several(experiments, arguments, store, executor, Lines(err))
-    for one in experiments:
-        result = results[one.name]
+    possible = _executable(experiments)
+    executor = LocalExecutor(machines_at_once(max((one.gpus for one in possible), default=0)))
+    results = run_several(possible, arguments, store, executor, Lines(err))
+    for name, one in experiments.items():
+        result = one if isinstance(one, str) else results[name]
         if isinstance(result, str):
-            yield lost_experiment(one.name, result)
+            yield {**lost_experiment(name, result), "clock": {"kind": VIRTUAL}}
         else:
             yield from ({**row, "clock": result["clock"]} for row in result["failures"])

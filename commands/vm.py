@@ -1,13 +1,15 @@
 """The command `vm`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from commands.output import err
 from execution.virtual_clock.machines import available_mib
 from linux.files.program_files import ROOT
+from linux.files.user_files import work_folder
 from model.errors import InputError, Problem
+from results.store.runs import DEFAULT_STORE, copy_all, require_writable
 from testbed.virtual_machine.guest import execute_in_copy
 from testbed.virtual_machine.image import Suite
 
@@ -37,6 +39,10 @@ def vm(
         Suite, typer.Option(help="Debian's release in it, with its kernel")
     ] = Suite.BOOKWORM,
 ) -> None:
-    """Execute a command on a virtual machine, and exit with its exit code."""
-    code = execute_in_copy(ROOT, command, Path.cwd(), suite=suite, memory_mib=memory, docker=docker)
+    """Execute a command on a virtual machine, keep its runs, and exit with its exit code."""
+    require_writable(DEFAULT_STORE)
+    with work_folder() as back:
+        code = execute_in_copy(ROOT, command, back, suite=suite, memory_mib=memory, docker=docker)
+        for name, place in copy_all(back / "runs", DEFAULT_STORE).items():
+            err.print(f"{DEFAULT_STORE / name} exists: stored as {place}.", soft_wrap=True)
     raise typer.Exit(code)

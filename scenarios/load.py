@@ -143,8 +143,8 @@ def _written(values: CommentedMap, name: str) -> str:
 def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Path]]:
     """Return a scenario's text with its traces and configurations in a folder of another machine.
 
-    Also return the files of this machine by their paths there. Files of equal names get different
-    paths.
+    The text has the scenario's name, as its file may have another one there. Also return the files
+    of this machine by their paths there. Files of equal names get different paths.
     """
     values = parse(Path(scenario.name), scenario.text, SCENARIO).values
     files = dict[Path, Path]()
@@ -155,4 +155,4 @@ def with_files_in(folder: Path, scenario: Scenario) -> tuple[str, dict[Path, Pat
         for file in KIND_OF[key].files(path):
             files[there / file.relative_to(path.parent)] = file
         entry[key] = str(there / path.name)
-    return _written(values, scenario.name) if files else scenario.text, files
+    return _written(values, scenario.name), files

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from linux.files.program_files import ROOT
-from linux.processes.lifetime import end, last_words, start
+from linux.processes.lifetime import end, last_message, start
 from model.errors import EXIT_INTERRUPTED, InputError, NotReady
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
@@ -191,4 +191,4 @@ def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
     # A run that was refused has no folder: the latest is that of an earlier attempt.
     refused = exit_code in (InputError.exit_code, NotReady.exit_code)
     told = None if refused else state.get("cause")
-    return told or last_words(log).rpartition("railbed: ")[2]
+    return told or last_message(log)

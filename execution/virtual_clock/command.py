@@ -16,8 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,13 @@ from typing import Any
 from execution.virtual_clock.machines import guest_mib
 from linux.files.user_files import complete_folder, remove_folder, work_folder
 from linux.files.user_files import digest_of as digest_of_files
-from model.errors import RailbedError
+from model.errors import InputError, NotReady, RailbedError
 from model.sweep import VIRTUAL
 from results.store.records import read_json, write_json, write_record
 from results.store.runs import (
     copy_into_store,
     digest_of,
     new_run_id,
-    read_state,
     require_writable,
     scenario_of,
 )
@@ -41,6 +40,7 @@ from results.store.tables import seal
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
 from testbed.virtual_machine.cache import (
+    KEYS,
     RESULTS,
     by_last_use,
     cache_folder,
@@ -49,12 +49,10 @@ from testbed.virtual_machine.cache import (
     make_cache,
     size_of,
 )
-from testbed.virtual_machine.guest import Guest, program_job, version
+from testbed.virtual_machine.guest import Ended, Guest, program_job, version
 from testbed.virtual_machine.image import INSIDE, Program, program
 
 MOST_BYTES = 2 * 2**30
-# Keys are hexadecimal; other processes' unfinished folders have other names.
-KEYS = "[0-9a-f]*"
 # Files of a run with the time or the place of its storage; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
 
@@ -66,9 +64,9 @@ class KnownResult:
     folder: Path
 
     @property
-    def output(self) -> str:
-        """The standard output of the command."""
-        return (self.folder / "output").read_text()
+    def output(self) -> bytes:
+        """The standard output of the command: a JSON object."""
+        return (self.folder / "output").read_bytes()
 
     @property
     def exit_code(self) -> int:
@@ -80,9 +78,9 @@ class KnownResult:
         """The folders of its runs, oldest first."""
         return sorted((self.folder / "runs").glob("*"))
 
-    def write(self, exit_code: int, output: str) -> None:
+    def write(self, exit_code: int, output: bytes) -> None:
         """Write the fields that do not come as files."""
-        (self.folder / "output").write_text(output)
+        (self.folder / "output").write_bytes(output)
         (self.folder / "exit-code").write_text(f"{exit_code}\n")
 
 
@@ -144,6 +142,8 @@ def stored(
             "folder": str(target),
             "clock": {**clock, "records": records_digest(run)},
         }
+        if scenario is not None:
+            result["scenario_digest"] = digest_of(scenario)
         write_json(folder / "result.json", result)
         seal(folder)
     return result
@@ -185,18 +185,25 @@ INSTRUCTION_NS = 1
 OPTIONS = ("--json", "--proxies", "process")
 # The folder of a scenario's traces and configurations in the machine.
 FILES = Path("/files")
+# QEMU takes names of up to 55 characters, with their folder: fewer than a scenario's may have.
+SCENARIO = "scenario.yaml"
 
 
 class EndedInside(RailbedError):
-    """A command that ended with an error inside of the machine, which has printed the cause."""
+    """A command that ended without a result inside of the machine, for a cause that it has told.
 
-    def __init__(self, exit_code: int, runs: list[Path]) -> None:
-        kept = "".join(f" The records until then are in {run}." for run in runs)
-        super().__init__(
-            f"virtual clock: the command ended with exit code {exit_code}; see the lines above."
-            + kept
-        )
-        self.exit_code = exit_code
+    `printed` is the JSON object that it has printed nevertheless.
+    """
+
+    def __init__(
+        self, ended: Ended, runs: Sequence[Path] = (), printed: dict[str, Any] | None = None
+    ) -> None:
+        kept = "".join(f"; the records until then are in {run}" for run in runs)
+        what = f"the command ended with exit code {ended.exit_code}: {ended.message}"
+        super().__init__(f"virtual clock: {what}{kept}")
+        self.printed = printed
+        if ended.exit_code in (InputError.exit_code, NotReady.exit_code):
+            self.exit_code = ended.exit_code
 
 
 @dataclass(frozen=True)
@@ -259,17 +266,32 @@ class VirtualCommand:
             initrd = self.machine.initrd_with(self.copies, apart)
             guest = Guest(self.machine.kernel, initrd, INSIDE, self.memory_mib)
             silent = () if progress else WITH_RESULT
-            exit_code, output = guest.execute(
-                job, self.files, folder, shows_output=False, silent=silent
-            )
-        computed = KnownResult(folder)
-        if exit_code not in WITH_RESULT:
-            kept = [copied(run, store, self.scenario) for run in computed.runs]
-            raise EndedInside(exit_code, kept)
-        computed.write(exit_code, output)
+            ended = guest.execute(job, self.files, folder, shows_output=False, silent=silent)
+        computed, printed = KnownResult(folder), None
+        with suppress(ValueError):
+            printed = self.printed(ended.output)
+        # Python's own failures have exit code 1, too.
+        if ended.exit_code not in WITH_RESULT or printed is None:
+            kept = [self.keep(run, store) for run in computed.runs]
+            raise EndedInside(ended, kept, printed)
+        computed.write(ended.exit_code, ended.output)
         if self.key == key:
             add_result(key, computed)
         return computed
+
+    def printed(self, output: bytes) -> dict[str, Any]:
+        """The JSON object that the command has printed, its records if it has no runs; its clock.
+
+        Raises `ValueError` for anything but an object.
+        """
+        text = output.decode()
+        return {**json.loads(text), "clock": {**self.clock, "records": digest_of(text)}}
+
+    def keep(self, run: Path, store: Path) -> Path:
+        """Copy a run into the store, a complete one with its clock; return its folder."""
+        if (run / "result.json").is_file():
+            return Path(stored(run, store, self.clock, self.scenario)["folder"])
+        return copied(run, store, self.scenario)
 
 
 def run_virtually(
@@ -291,14 +313,14 @@ def verify_virtually(scenario: Scenario, store: Path, *, fresh: bool) -> dict[st
     """Check the paths of a scenario's fabrics; return the JSON object of the check."""
     command = _on_scenario("verify", scenario)
     with command.result(store, fresh=fresh) as result:
-        return _printed(command, result)
+        return command.printed(result.output)
 
 
 def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
-    file, (text, copies) = f"{scenario.name}.yaml", with_files_in(FILES, scenario)
+    text, copies = with_files_in(FILES, scenario)
     return VirtualCommand(
-        words=(name, f"$RAILBED_HANDED/{file}", *OPTIONS),
-        files={file: text},
+        words=(name, f"$RAILBED_HANDED/{SCENARIO}", *OPTIONS),
+        files={SCENARIO: text},
         seed=scenario.machine_seed,
         memory_mib=guest_mib(scenario.gpus),
         copies=copies,
@@ -315,14 +337,5 @@ def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[s
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:
         for run in result.runs:
-            if read_state(run)["state"] == "complete":
-                stored(run, store, command.clock)
-            else:
-                copied(run, store)
-        return result.exit_code, _printed(command, result)
-
-
-def _printed(command: VirtualCommand, result: KnownResult) -> dict[str, Any]:
-    """The JSON object that a command has printed, its records if it has no runs; with its clock."""
-    clock = {**command.clock, "records": digest_of(result.output)}
-    return {**json.loads(result.output), "clock": clock}
+            command.keep(run, store)
+        return result.exit_code, command.printed(result.output)

@@ -249,11 +249,6 @@ def remove_unfinished(above: Path) -> int:
     return removed
 
 
-def is_in_work(folder: Path) -> bool:
-    """Whether this is the work folder of a process that has not ended."""
-    return folder.name.startswith(WORK_PREFIX) and is_locked(folder, os.O_DIRECTORY, unknown=True)
-
-
 def is_locked(place: Path, flags: int, *, unknown: bool) -> bool:
     """Whether a process holds the lock of a file (flock(2)); `unknown` if it cannot be opened."""
     try:

@@ -203,6 +203,11 @@ def last_words(log: Path) -> str:
     return "\n".join(lines) or "(an empty log)"
 
 
+def last_message(log: Path) -> str:
+    """Railbed's last message among the last lines of a log; all of them without one."""
+    return last_words(log).rpartition("railbed: ")[2]
+
+
 @dataclass(frozen=True)
 class _Watched:
     what: str

@@ -233,13 +233,57 @@ def copy_into_store(run: Path, target: Path) -> Iterator[Path]:
     number = next_number(target.parent)
     with storing("runs", target.parent):
         make_folder(target.parent)
-        with complete_folder(target) as copy:
-            shutil.copytree(run, copy, dirs_exist_ok=True)
-            state = copy / "state.json"
-            if state.is_file():
-                write_json(state, {**read_json(state), "number": number})
+        with _copy_of(run, target) as copy:
+            _renumber(copy, number)
             yield copy
-            give(copy)
+
+
+@contextmanager
+def _copy_of(folder: Path, target: Path) -> Iterator[Path]:
+    with complete_folder(target) as copy:
+        shutil.copytree(folder, copy, symlinks=True, dirs_exist_ok=True)
+        yield copy
+        give(copy)
+
+
+def _renumber(run: Path, number: int) -> None:
+    """Give a run another number; one that is damaged keeps its own."""
+    with suppress(InputError):
+        write_json(run / "state.json", {**read_json(run / "state.json"), "number": number})
+
+
+def copy_all(made: Path, store: Path) -> dict[str, Path]:
+    """Copy everything in the folder `made` into a store, where nothing is replaced.
+
+    Its runs, those of sweeps, too, become the latest ones, in their order. Returns the places of
+    what has another name there, as its own was taken, by its path in `made`. Raises `InputError` if
+    the store cannot be written.
+    """
+    copied = dict[str, Path]()
+    with storing("runs", store):
+        for number, run in enumerate(stored_runs(made), next_number(store)):
+            _renumber(run, number)
+        for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
+            if place != made / SWEEPS:
+                name = str(place.relative_to(made))
+                copied[name] = _copy_beside(place, store / name)
+    return {name: place for name, place in copied.items() if place != store / name}
+
+
+def _copy_beside(place: Path, target: Path) -> Path:
+    """Copy a folder, file or link, under another name if its own is taken; return its place."""
+    if os.path.lexists(target):
+        scenario = scenario_of(target.name)
+        other = new_run_id(scenario) if scenario else f"{target.name}-{secrets.token_hex(2)}"
+        target = target.with_name(other)
+    make_folder(target.parent)
+    if place.is_dir() and not place.is_symlink():
+        with _copy_of(place, target):
+            pass
+    else:
+        shutil.copy2(place, target, follow_symlinks=False)
+        give(target)
+    return target
 
 
 def folder_name(case: str) -> str:

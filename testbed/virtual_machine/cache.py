@@ -1,7 +1,6 @@
 """The cache: images of the virtual machine, each named by a digest of its sources, and results."""
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from pathlib import Path
 from linux.files.user_files import (
     complete_folder,
     give,
-    is_in_work,
     make_folder,
     remove_folder,
     take_lock,
@@ -26,6 +24,8 @@ FOLDER = Path("/var/cache/railbed")
 VARIABLE = "RAILBED_CACHE"
 PARTS = ("system", "proxies", "program")
 RESULTS = "results"
+# Keys of results are hexadecimal; other processes' unfinished folders have other names.
+KEYS = "[0-9a-f]*"
 LOCK = "lock"
 # Versions of a part that stay, such as those of several branches.
 VERSIONS = 3
@@ -42,7 +42,9 @@ def cache_folder() -> Path:
     """
     named = os.environ.get(VARIABLE) or (FOLDER if os.geteuid() == 0 else "")
     if not named:
-        own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        own = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(own):  # the specification: ignore it
+            own = os.path.expanduser("~/.cache")
         if own.startswith("~"):  # as it was
             raise NotReady(f"cache: no home folder; name a folder: `export {VARIABLE}=FOLDER`")
         named = Path(own, "railbed")
@@ -55,13 +57,20 @@ def make_cache(folder: Path) -> None:
 
     Raises `NotReady` if it cannot be written.
     """
-    try:
+    with _writing(folder):
         if cache_folder() == FOLDER:
             folder.mkdir(parents=True, exist_ok=True)
         else:
             make_folder(folder)
         with work_folder(folder):
             pass
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise `NotReady` if a folder of the cache cannot be written."""
+    try:
+        yield
     except OSError as error:
         raise NotReady(
             f"cache {folder}: cannot be written: {error.strerror}; name another folder: "
@@ -127,15 +136,27 @@ def by_last_use(places: Iterable[Path]) -> list[Path]:
 
 
 def clear() -> int:
-    """Remove all results and images that no process uses or makes; return their bytes."""
+    """Remove all results, and images that no process uses or makes; return their bytes.
+
+    Raises `NotReady` if the cache cannot be written.
+    """
     cache = cache_folder()
-    images = (place for part in PARTS for place in cache.glob(f"{part}-*"))
-    results = (place for place in (cache / RESULTS).glob("*") if not is_in_work(place))
-    unused = [*results, *(place for place in images if not is_held(place / LOCK))]
-    size = sum(map(size_of, unused))
-    for place in unused:
-        shutil.rmtree(place, ignore_errors=True)
-    return size
+    images = [f"{part}-*" for part in PARTS]
+    return _remove_unused(cache, images) + _remove_unused(cache / RESULTS, [KEYS])
+
+
+def _remove_unused(folder: Path, patterns: Iterable[str]) -> int:
+    """Remove what no process holds; nobody takes it meanwhile, as the folder is locked."""
+    if not folder.exists():
+        return 0
+    make_cache(folder)
+    removed = 0
+    with _writing(folder), locked_folder(folder):
+        for place in [place for pattern in patterns for place in folder.glob(pattern)]:
+            if not is_held(place / LOCK):
+                removed += size_of(place)
+                remove_folder(place)
+    return removed
 
 
 def size_of(folder: Path) -> int:

@@ -9,17 +9,19 @@ Two executions of the same job are the same.
 """
 
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 
-from linux.files.user_files import give, work_folder
+from linux.files.user_files import work_folder
 from linux.machine.resources import full
-from linux.processes.lifetime import dies_with_us, end, first_line
+from linux.processes.lifetime import dies_with_us, end, first_line, last_message
 from model.errors import EmulationError
 from model.sweep import CLOCK_VARIABLE
 from testbed.virtual_machine.image import Suite, append, image, proxy_root, write_initrd
@@ -42,7 +44,7 @@ KERNEL_OPTIONS = (
 )
 DATE = "2026-01-01"
 POLL_S = 0.1
-# Size of the memory to which the guest writes its results.
+# Size of the memory to which the guest writes its results; docs/guides/virtual-machine.md has it.
 RESULTS_MIB = 1024
 # The slowest commands of the documentation take hours.
 MOST_S = 24 * 3600
@@ -87,18 +89,35 @@ class Exchange:
     def take(self, back: Path) -> int | None:
         """Extract the runs into the folder `back`; return the exit code, None without a result.
 
-        Raises `EmulationError` if the runs cannot be written.
+        Raises `EmulationError` if the runs are too large, or cannot be written.
         """
-        extract = ["tar", "--extract", "--warning=no-timestamp", "--file", str(self.results)]
-        code = [*extract, "--directory", str(self.folder), "exit-code"]
-        if subprocess.run(code, stderr=DEVNULL).returncode != 0:
+        tar = ["tar", "--warning=no-timestamp", "--file", str(self.results)]
+        into = ["--extract", "--directory", str(self.folder)]
+        if subprocess.run([*tar, *into, "--occurrence", "exit-code"], stderr=DEVNULL).returncode:
             return None
-        runs = [*extract, "--no-same-owner", "--directory", str(back), "runs"]
-        extracted = subprocess.run(runs, stderr=subprocess.PIPE, text=True)
+        exit_code = int((self.folder / "exit-code").read_text())
+        listed = subprocess.run([*tar, "--list"], stdout=subprocess.PIPE, stderr=DEVNULL).stdout
+        if listed.splitlines()[-1] != b"exit-code":
+            raise _lost(f"they have more than {RESULTS_MIB} MiB", exit_code)
+        runs = [*tar, "--extract", "--no-same-owner", "--directory", str(back), "runs"]
+        extracted = subprocess.run(runs, stderr=subprocess.PIPE, text=True, errors="replace")
         if extracted.returncode != 0:
-            raise EmulationError(f"virtual machine: its runs are lost: {extracted.stderr.strip()}")
-        give(back / "runs")
-        return int((self.folder / "exit-code").read_text())
+            raise _lost(extracted.stderr.strip(), exit_code)
+        return exit_code
+
+
+def _lost(why: str, exit_code: int) -> EmulationError:
+    ended = f"its job ended with exit code {exit_code}"
+    return EmulationError(f"virtual machine: its runs are lost: {why}; {ended}")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job has ended: its exit code, its standard output, its last message on the other."""
+
+    exit_code: int
+    output: bytes
+    message: str
 
 
 @dataclass(frozen=True)
@@ -118,33 +137,30 @@ class Guest:
         *,
         shows_output: bool = True,
         silent: Collection[int] = (),
-    ) -> tuple[int, str]:
-        """Boot, execute a shell script in the tree; return its exit code and standard output.
+    ) -> Ended:
+        """Boot, execute a shell script in the tree; return how it has ended.
 
         Standard output is passed on while the job runs if `shows_output`. Standard error is, too;
         with `silent` exit codes, it is shown at the end, unless the job ends with one of these. The
         folder `runs` of the tree is extracted into `back` afterwards. Raises `EmulationError` if
-        the machine ends before the job does.
+        the machine ends before the job does, and `BrokenPipeError` if nobody reads what is passed
+        on.
         """
         with work_folder() as folder:
             exchange = Exchange(folder, job, files)
             with self._machine(exchange) as machine:
                 streams = ((exchange.stderr, 2, not silent), (exchange.stdout, 1, shows_output))
                 followers = [_follow(file, to, machine) for file, to, shown in streams if shown]
-                try:
-                    machine.wait(MOST_S)
-                except TimeoutExpired:
-                    what = f"did not end within {MOST_S / 3600:g} h"
-                    raise EmulationError(f"virtual machine: {what}") from None
+                _await_end(machine, followers)
             for follower in followers:
                 follower.wait()
             exit_code = exchange.take(back)
             if silent and exit_code not in silent:
                 sys.stderr.write(exchange.stderr.read_text(errors="replace"))
             if exit_code is None:
-                what = "virtual machine: ended before its job"
+                what = f"virtual machine: {_early_end(machine.returncode)}"
                 raise EmulationError(": ".join(filter(None, (what, full([folder.parent])))))
-            return exit_code, exchange.stdout.read_text()
+            return Ended(exit_code, exchange.stdout.read_bytes(), last_message(exchange.stderr))
 
     @contextmanager
     def _machine(self, exchange: Exchange) -> Iterator["Popen[bytes]"]:
@@ -161,8 +177,9 @@ class Guest:
 
     def _qemu(self, exchange: Exchange) -> list[str]:
         files = exchange.handed.items()
-        handed = (f"name=opt/railbed/{name},file={file}" for name, file in files)
-        init = f"rdinit={self.tree}/testbed/virtual_machine/init"
+        handed = (f"name=opt/railbed/{name},file={_value(file)}" for name, file in files)
+        # The kernel takes the quotes away, and a space inside for a part of the path (next_arg).
+        init = f'rdinit="{self.tree}/testbed/virtual_machine/init"'
         return [
             QEMU,
             *("-accel", "tcg", "-icount", CLOCK, "-smp", "1", "-cpu", PROCESSOR),
@@ -177,10 +194,34 @@ class Guest:
             # A disk would answer when the host does, and the BIOS would wait for it.
             *("-machine", "pc,nvdimm=on", "-device", "nvdimm,memdev=results"),
             "-object",
-            f"memory-backend-file,id=results,share=on,mem-path={exchange.results},"
+            f"memory-backend-file,id=results,share=on,mem-path={_value(exchange.results)},"
             f"size={RESULTS_MIB}M",
             *(word for file in handed for word in ("-fw_cfg", file)),
         ]
+
+
+def _value(path: Path) -> str:
+    """A path as the value of a key, in which QEMU takes two commas for one."""
+    return str(path).replace(",", ",,")
+
+
+def _await_end(machine: "Popen[bytes]", followers: Sequence["Popen[bytes]"]) -> None:
+    """Wait until the machine has ended; raise `EmulationError` after `MOST_S`."""
+    end_s = time.monotonic() + MOST_S
+    while machine.poll() is None:
+        if any(follower.poll() == -signal.SIGPIPE for follower in followers):
+            raise BrokenPipeError("nobody reads the output of the virtual machine")
+        if time.monotonic() > end_s:
+            raise EmulationError(f"virtual machine: did not end within {MOST_S / 3600:g} h")
+        with suppress(TimeoutExpired):
+            machine.wait(POLL_S)
+
+
+def _early_end(exit_code: int) -> str:
+    """How a machine without a result has ended; a process that a signal ends is below zero."""
+    if exit_code < 0:
+        return f"was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
+    return "ended before its job"
 
 
 def _follow(file: Path, stream: int, machine: "Popen[bytes]") -> "Popen[bytes]":
@@ -240,5 +281,4 @@ def execute_in_copy(
         with initrd.open("ab") as archive:
             append(archive, system.python, system.environment)
         guest = Guest(system.kernel, initrd, tree, memory_mib)
-        exit_code, _ = guest.execute(command_job(command, proxies), {}, back)
-        return exit_code
+        return guest.execute(command_job(command, proxies), {}, back).exit_code

@@ -78,7 +78,8 @@ class Image:
     def compile(self, folder: Path) -> None:
         """Compile all modules in a folder for the image's own Python, which the host may not have.
 
-        It runs here by its own libraries (ld.so(8)). Files' dates do not count.
+        It runs here by its own libraries (ld.so(8)). Files' dates and this process's environment do
+        not count.
         """
         root = self.python / "usr"
         libraries = root / "lib" / f"{ARCHITECTURE}-linux-gnu"
@@ -86,7 +87,7 @@ class Image:
         python += [root / "bin" / "python3", "-P", "-W", "ignore"]
         compiler = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
         places = ["-s", str(folder), "-p", "/", str(folder)]
-        environment = {**os.environ, "PYTHONHOME": str(root)}
+        environment = {"PYTHONHOME": str(root)}
         subprocess.run([*python, *compiler, *places], env=environment, check=False)
 
 
@@ -203,20 +204,26 @@ class Program:
 
 
 def program() -> Program:
-    """Return kernel and initrd, made if the program or the system has changed."""
-    system = image()
-    version = f"{system.folder.name}-{program_version()}"
-    return Program(cached_part("program", version, lambda folder: _make(system, folder)))
+    """Return kernel and initrd, made if the program or the system has changed.
+
+    Raises `NotReady` if the program changes meanwhile.
+    """
+    system, version = image(), program_version()
+    name = f"{system.folder.name}-{version}"
+    return Program(cached_part("program", name, lambda folder: _make(system, version, folder)))
 
 
-def _make(system: Image, folder: Path) -> None:
+def _make(system: Image, version: str, folder: Path) -> None:
     stage = folder / "stage"
-    _copy_program(system.environment, stage / INSIDE.relative_to("/"))
+    copy = stage / INSIDE.relative_to("/")
+    _copy_program(system.environment, copy)
+    if program_version(copy) != version:
+        raise NotReady("virtual machine: the program has changed meanwhile; run the command again")
     system.compile(stage)
     _make_uniform(stage)
     write_initrd(folder / "initrd", [system.archive], [])
     with (folder / "initrd").open("ab") as initrd:
-        append(initrd, stage, stage / INSIDE.relative_to("/"))
+        append(initrd, stage, copy)
     shutil.rmtree(stage)
     shutil.copyfile(system.kernel, folder / "kernel")
     parts = {Path(name): folder / name for name in ("kernel", "initrd")}

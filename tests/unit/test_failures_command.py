@@ -8,10 +8,12 @@ from unittest.mock import Mock
 import pytest
 
 from commands.failures import failures
-from model.errors import EmulationError, NotReady
+from linux.files.program_files import ROOT
+from model.errors import EmulationError, InputError, NotReady
 from results.verdicts.fault_impact import lost_experiment
 from scenarios.library_files import library
 from scenarios.load import load
+from scenarios.planning.machine_profile import machine_by, virtual_machine
 from scenarios.scenario import Scenario
 from tests.unit.machines import TWO_CORES
 
@@ -47,3 +49,55 @@ def test_auto_is_worked_out_for_the_measured_machine(
     paths = {path.stem: path for path in library()}
     assert executed
     assert executed == [load(paths[one.name], (), TWO_CORES) for one in executed]
+
+
+def test_a_refused_experiment_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The virtual clock's machine has one processor."""
+    executed = list[Scenario]()
+
+    def run_several(experiments: list[Scenario], *_: object) -> dict[str, Any]:
+        executed.extend(experiments)
+        return {one.name: "its run was interrupted" for one in experiments}
+
+    monkeypatch.setattr("commands.failures.program", lambda: None)
+    monkeypatch.setattr("commands.failures.run_several", run_several)
+    assert failures(as_json=True, store=tmp_path, clock="virtual")
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["clock"]["kind"] for row in rows} == {"virtual"}
+    (refused,) = [row for row in rows if row["reasons"] != ["its run was interrupted"]]
+    assert refused["scenario"] == "roce-nic-down"
+    assert refused["reasons"][0].startswith("not executed: ")
+    assert "77000 is the least accepted" in refused["reasons"][0]
+    names = [row["scenario"] for row in rows]
+    assert names == sorted(names)
+    assert len(executed) == len(rows) - 1
+
+
+def test_a_refused_experiment_is_a_row_by_the_real_clock_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(experiment: Scenario, *_: object) -> dict[str, Any]:
+        return {"failures": [lost_experiment(experiment.name, "measured")]}
+
+    monkeypatch.setattr("scenarios.planning.machine_profile.known_machine", virtual_machine)
+    monkeypatch.setattr("execution.run.run", run)
+    monkeypatch.setattr("commands.options.require_possible", lambda _: None)
+    monkeypatch.setattr("commands.options.ready", lambda *_: "process")
+    failures(as_json=True, proxies="process", store=tmp_path)
+    rows = json.loads(capsys.readouterr().out)
+    refused = [row["scenario"] for row in rows if row["reasons"] != ["measured"]]
+    assert refused == ["roce-nic-down"]
+
+
+def test_what_the_virtual_clock_refuses_is_documented() -> None:
+    refused = list[str]()
+    for path in library():
+        try:
+            load(path, (), machine_by("virtual"))
+        except InputError:
+            refused.append(f"`{path.stem}`")
+    guide = (ROOT / "docs" / "guides" / "virtual-clock.md").read_text()
+    sentence = f"{', '.join(refused[:-1])} and {refused[-1]} are refused"
+    assert sentence in " ".join(guide.split())

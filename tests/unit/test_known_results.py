@@ -29,7 +29,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
 
 
-def computed(folder: Path, output: str = "{}") -> KnownResult:
+def computed(folder: Path, output: bytes = b"{}") -> KnownResult:
     """A result with one run, as it comes from the machine."""
     run = folder / "runs" / "20260101-000043-golden-run-ab12"
     run.mkdir(parents=True)
@@ -47,10 +47,10 @@ def known(key: str, folder: Path) -> KnownResult | None:
 
 def test_a_result_is_found_again(tmp_path: Path) -> None:
     assert known("abc", tmp_path) is None
-    add_result("abc", computed(tmp_path / "new", '{"verdict": "fail"}'))
+    add_result("abc", computed(tmp_path / "new", b'{"verdict": "fail"}'))
     found = known("abc", tmp_path)
     assert found is not None
-    assert (found.exit_code, found.output) == (1, '{"verdict": "fail"}')
+    assert (found.exit_code, found.output) == (1, b'{"verdict": "fail"}')
     assert [run.name for run in found.runs] == ["20260101-000043-golden-run-ab12"]
 
 
@@ -66,31 +66,31 @@ def test_locks_in_a_users_cache_belong_to_the_user(
 
 
 def test_another_result_with_the_same_key_replaces_the_first(tmp_path: Path) -> None:
-    add_result("abc", computed(tmp_path / "one", "first"))
+    add_result("abc", computed(tmp_path / "one", b"first"))
     first = known("abc", tmp_path)
-    add_result("abc", computed(tmp_path / "two", "second"))
+    add_result("abc", computed(tmp_path / "two", b"second"))
     second = known("abc", tmp_path)
     assert first is not None
     assert second is not None
-    assert (first.output, second.output) == ("first", "second")
+    assert (first.output, second.output) == (b"first", b"second")
 
 
 def test_a_result_that_is_not_copied_to_its_end_does_not_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is killed removes nothing: neither is its unfinished folder a result."""
-    one = computed(tmp_path / "one", "first")
+    one = computed(tmp_path / "one", b"first")
     add_result("abc", one)
     monkeypatch.setattr("linux.files.user_files.shutil.rmtree", lambda *_, **__: None)
     monkeypatch.setattr("linux.files.user_files.sync", broken)
     for key in ("abc", "new"):
         with pytest.raises(ZeroDivisionError):
-            add_result(key, computed(tmp_path / key, "second"))
+            add_result(key, computed(tmp_path / key, b"second"))
     monkeypatch.undo()
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     found = known("abc", tmp_path)
     assert found is not None
-    assert found.output == "first"
+    assert found.output == b"first"
     assert known("new", tmp_path) is None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commands.bench import bench
 from commands.notebook import load as load_setup
 from execution.virtual_clock import command
 from execution.virtual_clock.command import (
@@ -18,11 +19,13 @@ from execution.virtual_clock.command import (
     verify_virtually,
 )
 from model.errors import InputError
+from results.store.runs import digest_of
 from scenarios.format.document import parser
 from scenarios.format.training import SHIPPED
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from testbed.virtual_machine import cache
+from testbed.virtual_machine.guest import Ended
 from testbed.virtual_machine.image import Program
 
 QUICKSTART = load(LIBRARY / "quickstart.yaml")
@@ -33,7 +36,8 @@ class FakeMachine:
     """Executes jobs without a machine: one run each, and this output and exit code."""
 
     exit_code: int = 0
-    output: str = '{"verdict": "pass"}'
+    output: bytes = b'{"verdict": "pass"}'
+    message: str = ""
     jobs: list[str] = field(default_factory=list)
     files: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[Path, Path] = field(default_factory=dict)
@@ -48,7 +52,7 @@ class FakeMachine:
         *,
         shows_output: bool,
         silent: Collection[int],
-    ) -> tuple[int, str]:
+    ) -> Ended:
         assert not shows_output
         self.silent = silent
         self.jobs.append(job)
@@ -59,7 +63,7 @@ class FakeMachine:
         (run / "scenario.yaml").write_text("".join(files.values()))
         (run / "result.json").write_text('{"verdict": "pass"}')
         (run / "state.json").write_text('{"state": "complete"}')
-        return self.exit_code, self.output
+        return Ended(self.exit_code, self.output, self.message)
 
     def initrd_with(self, program: Program, copies: Mapping[Path, Path], _: Path) -> Path:
         self.copies = copies
@@ -156,7 +160,7 @@ def test_files_that_a_scenario_names_go_with_it(
         "/files/2/pipeline.goal": (replay.parent / "pipeline.goal").read_bytes(),
         "/files/3/own.yaml": (replay.parent / "own.yaml").read_bytes(),
     }
-    inside = parser("rt").load(machine.files["replay.yaml"])
+    inside = parser("rt").load(machine.files["scenario.yaml"])
     assert [next(iter(entry.values())) for entry in inside["workloads"]] == [
         "/files/0/layer",
         "/files/1/layer.2.et",
@@ -165,6 +169,7 @@ def test_files_that_a_scenario_names_go_with_it(
     ]
     kept = (Path(result["folder"]) / "scenario.yaml").read_text()
     assert (kept, str(tmp_path / "pipeline.goal") in kept) == (scenario.text, True)
+    assert result["scenario_digest"] == digest_of(kept)
 
 
 def test_a_changed_file_is_another_run(machine: FakeMachine, replay: Path, tmp_path: Path) -> None:
@@ -205,11 +210,11 @@ def test_a_path_check_has_its_clock(machine: FakeMachine, tmp_path: Path) -> Non
     result = verify_virtually(replace(QUICKSTART, machine_seed=7), tmp_path, fresh=False)
     assert (result["verdict"], result["clock"]["seed"]) == ("pass", 7)
     assert len(result["clock"]["records"]) == 16
-    assert '-m commands "verify" "$RAILBED_HANDED/quickstart.yaml"' in machine.jobs[0]
+    assert '-m commands "verify" "$RAILBED_HANDED/scenario.yaml"' in machine.jobs[0]
 
 
 def test_a_benchmark_hands_back_its_rows_and_runs(machine: FakeMachine, tmp_path: Path) -> None:
-    machine.output, machine.exit_code = '{"rows": [{"gpus": 4}]}', 1
+    machine.output, machine.exit_code = b'{"rows": [{"gpus": 4}]}', 1
     exit_code, result = bench_virtually("agents", tmp_path, fresh=False)
     assert (exit_code, result["rows"]) == (1, [{"gpus": 4}])
     (run,) = tmp_path.glob("*-quickstart-*")
@@ -217,12 +222,60 @@ def test_a_benchmark_hands_back_its_rows_and_runs(machine: FakeMachine, tmp_path
 
 
 def test_an_early_end_is_not_kept_but_its_records_are(machine: FakeMachine, tmp_path: Path) -> None:
-    machine.exit_code = 4
+    machine.exit_code, machine.message = 4, "no carrier"
     for _ in range(2):
-        with pytest.raises(EndedInside, match=r"exit code 4.*records until then are in") as caught:
+        with pytest.raises(EndedInside) as caught:
             run_virtually(QUICKSTART, tmp_path, fresh=False)
-        assert caught.value.exit_code == 4
+        said, _, folder = str(caught.value).rpartition(" in ")
+        assert said == (
+            "virtual clock: the command ended with exit code 4: no carrier;"
+            " the records until then are"
+        )
+        assert (Path(folder) / "scenario.yaml").read_text() == QUICKSTART.text
     assert len(machine.jobs) == len(list(tmp_path.glob("*-quickstart-*"))) == 2
+
+
+@pytest.mark.parametrize(("inside", "here"), [(2, 2), (3, 3), (4, 4), (137, 4), (1, 4), (0, 4)])
+def test_a_command_without_a_result_is_an_error_of_ours(
+    machine: FakeMachine, tmp_path: Path, inside: int, here: int
+) -> None:
+    """Python's own failures have exit code 1, a killed shell's command 137."""
+    machine.exit_code, machine.output = inside, b"Traceback \xff"
+    for _ in range(2):
+        with pytest.raises(EndedInside, match=f"exit code {inside}: ") as caught:
+            run_virtually(QUICKSTART, tmp_path, fresh=False)
+        assert caught.value.exit_code == here
+    assert len(machine.jobs) == 2
+
+
+def test_rows_of_a_benchmark_that_ends_early_are_printed(
+    machine: FakeMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.output, machine.exit_code = b'{"rows": [{"gpus": 4}]}', 4
+    with pytest.raises(EndedInside):
+        bench("capacity", as_json=True, store=tmp_path, clock="virtual")
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["rows"], printed["clock"]["kind"]) == ([{"gpus": 4}], "virtual")
+    (run,) = tmp_path.glob("*-quickstart-*")
+    assert json.loads((run / "result.json").read_text())["clock"]["kind"] == "virtual"
+
+
+def test_a_scenario_with_a_long_name_is_handed_over_under_a_short_one(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    """QEMU takes names of 55 characters, `opt/railbed/` included."""
+    path = tmp_path / f"{'a' * 40}.yaml"
+    shutil.copy(LIBRARY / "quickstart.yaml", path)
+    run_virtually(load(path), tmp_path, fresh=False)
+    ((name, text),) = machine.files.items()
+    assert len(f"opt/railbed/{name}") <= 55
+    (tmp_path / "inside.yaml").write_text(text)
+    inside = load(tmp_path / "inside.yaml")
+    assert (inside.name, inside.fabrics, inside.cases) == (
+        "a" * 40,
+        load(path).fabrics,
+        load(path).cases,
+    )
 
 
 @pytest.mark.usefixtures("machine")

@@ -1,33 +1,39 @@
 """Inputs and results of a virtual machine; the machine itself is a system test."""
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from linux.files import user_files
-from linux.files.program_files import ROOT
+from linux.files.program_files import ROOT, program_version
 from linux.files.user_files import WORK_PREFIX, work_folder
 from model.errors import EmulationError, NotReady
 from testbed.host import cleanup
 from testbed.virtual_machine import cache, guest, image
-from testbed.virtual_machine.guest import Exchange, Guest, command_job, program_job
-from testbed.virtual_machine.image import Program, append
+from testbed.virtual_machine.guest import Ended, Exchange, Guest, command_job, program_job
+from testbed.virtual_machine.image import Image, Program, append
 
 
-def handed_back(exchange: Exchange, exit_code: int) -> None:
-    """Write results as the guest does."""
+def handed_back(exchange: Exchange, exit_code: int, most_bytes: int = 2**20) -> None:
+    """Write results as the guest does, whose memory for them ends after `most_bytes`."""
     folder = exchange.folder / "guest"
     (folder / "runs" / "one").mkdir(parents=True)
     (folder / "runs" / "one" / "result.json").write_text("{}")
     (folder / "exit-code").write_text(f"{exit_code}\n")
+    words = ["tar", "--create", "--directory", str(folder), "exit-code", "runs", "exit-code"]
+    archive = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout
     with exchange.results.open("r+b") as results:
-        words = ["tar", "--create", "--directory", str(folder), "runs", "exit-code"]
-        subprocess.run(words, stdout=results, check=True)
+        results.write(archive[:most_bytes])
+        if most_bytes < len(archive):
+            results.truncate()
 
 
 @pytest.fixture
@@ -51,6 +57,20 @@ def test_a_machine_that_handed_nothing_back_has_no_exit_code(
     assert exchange.take(tmp_path) is None
 
 
+@pytest.mark.parametrize("most_bytes", [2048, 2049, 3072])
+def test_runs_that_do_not_fit_are_an_error_in_words(
+    exchange: Exchange, tmp_path: Path, most_bytes: int
+) -> None:
+    """Also those of which the last file is whole."""
+    handed_back(exchange, 1, most_bytes)
+    with pytest.raises(EmulationError) as caught:
+        exchange.take(tmp_path)
+    assert str(caught.value) == (
+        "virtual machine: its runs are lost: they have more than 1024 MiB;"
+        " its job ended with exit code 1"
+    )
+
+
 def test_runs_that_cannot_be_written_are_an_error_in_words(
     exchange: Exchange, tmp_path: Path
 ) -> None:
@@ -68,6 +88,60 @@ def test_a_machine_that_ends_as_a_disk_is_full_says_so(
     machine = Guest(Path("kernel"), Path("initrd"), Path("tree"))
     with pytest.raises(EmulationError, match="ended before its job: no space left in /tmp"):
         machine.execute("true", {}, tmp_path)
+
+
+def executed(script: str, monkeypatch: pytest.MonkeyPatch, back: Path, **options: Any) -> Ended:
+    """How a job ends in a machine that is a shell script, whose words are streams and results."""
+
+    def words(_: Guest, exchange: Exchange) -> list[str]:
+        handed_back(exchange, 3)
+        places = (exchange.stdout, exchange.stderr, exchange.results)
+        return ["sh", "-c", script, "machine", *map(str, places)]
+
+    monkeypatch.setattr(Guest, "_qemu", words)
+    return Guest(Path("kernel"), Path("initrd"), Path("tree")).execute("true", {}, back, **options)
+
+
+def test_a_job_has_an_exit_code_an_output_and_a_last_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output may be no text."""
+    script = "printf '\\377\\n' >$1; printf 'begins\nrailbed: no switch\n' >$2"
+    ended = executed(script, monkeypatch, tmp_path, shows_output=False, silent=(3,))
+    assert ended == Ended(3, b"\xff\n", "no switch")
+
+
+def test_a_machine_that_a_signal_ends_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EmulationError, match=r"machine: was killed by signal 9 \(Killed\)"):
+        executed("truncate --size 0 $3; kill -9 $$", monkeypatch, tmp_path)
+
+
+UNREAD = """
+import signal, sys
+from pathlib import Path
+from testbed.virtual_machine import guest
+words = ["sh", "-c", "echo a line >$0; exec sleep 60"]
+guest.Guest._qemu = lambda _, exchange: [*words, str(exchange.stdout)]
+machine = guest.Guest(Path("kernel"), Path("initrd"), Path("tree"))
+try:
+    machine.execute("true", {}, Path(sys.argv[1]))
+except BrokenPipeError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_machine_whose_output_nobody_reads_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", UNREAD, str(tmp_path)]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(ROOT)}, subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a line\n"
+        process.stdout.close()
+        assert process.stderr.read() == b"nobody reads the output of the virtual machine\n"
+    assert process.returncode == 1
 
 
 def test_words_of_a_command_stay_words() -> None:
@@ -94,6 +168,51 @@ def test_an_image_is_named_by_what_it_is_made_from(
     assert image.digest() != first
     source.write_text("one")
     assert image.digest() == first
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+    """The system of an image that has no packages, and is the only one; nothing is compiled."""
+    found = Image(tmp_path / "system-1")
+    for part in ("lib", "bin"):
+        (found.environment / part).mkdir(parents=True)
+    for file in (found.environment / "pyvenv.cfg", found.kernel, found.archive):
+        file.touch()
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(image, "image", lambda: found)
+    monkeypatch.setattr(Image, "compile", lambda *_: None)
+    return found
+
+
+def test_a_program_is_named_by_what_it_is_made_from(system: Image) -> None:
+    made = image.program()
+    assert made.folder.name == f"program-{system.folder.name}-{program_version()}"
+    assert made.initrd.stat().st_size > 0
+
+
+@pytest.mark.usefixtures("system")
+def test_a_program_that_changes_before_it_is_copied_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Railbed may hold the cache for minutes."""
+    versions = iter(["before", "copied"])
+    monkeypatch.setattr(image, "program_version", lambda *_: next(versions))
+    with pytest.raises(NotReady) as caught:
+        image.program()
+    assert str(caught.value) == (
+        "virtual machine: the program has changed meanwhile; run the command again"
+    )
+    assert list((tmp_path / "cache").glob("program-*")) == []
+
+
+def test_a_program_is_compiled_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = list[dict[str, str]]()
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    monkeypatch.setattr("subprocess.run", lambda *_, env, **__: given.append(env))
+    Image(tmp_path).compile(tmp_path)
+    assert given == [{"PYTHONHOME": str(tmp_path / "python" / "usr")}]
 
 
 def test_a_cache_is_the_same_from_every_folder(
@@ -129,6 +248,19 @@ def test_without_a_home_the_cache_must_be_named(
     assert cache.cache_folder() == tmp_path
 
 
+def test_a_relative_folder_of_the_xdg_specification_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1)
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = []
+    for folder in ("relative", "", str(tmp_path / "own")):
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        found.append(cache.cache_folder())
+    assert found == [tmp_path / place / "railbed" for place in (".cache", ".cache", "own")]
+
+
 def test_a_cache_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +284,36 @@ def test_instructions_are_the_clock_and_the_host_is_not_seen(tmp_path: Path) -> 
     assert words[words.index("-icount") + 1].startswith("shift=0,sleep=off,rr=record")
     assert words[words.index("-nic") + 1] == "none"
     assert f"name=opt/railbed/scenario.yaml,file={tmp_path}/handed/scenario.yaml" in words
+
+
+def test_paths_may_have_commas_and_spaces(tmp_path: Path) -> None:
+    """QEMU takes two commas for one; the kernel takes quotes away."""
+    folder = tmp_path / "a,b c"
+    folder.mkdir()
+    exchange = Exchange(folder, "true\n", {"scenario.yaml": "x"})
+    words = Guest(tmp_path / "kernel", tmp_path / "initrd", Path("/rail bed"))._qemu(exchange)
+    doubled = f"{tmp_path}/a,,b c"
+    assert f"name=opt/railbed/job,file={doubled}/handed/job" in words
+    assert f"share=on,mem-path={doubled}/results,size=" in words[words.index("-object") + 1]
+    assert f"file:{folder}/stdout" in words
+    init = 'rdinit="/rail bed/testbed/virtual_machine/init"'
+    assert words[words.index("-append") + 1].endswith(f" {init}")
+
+
+def test_the_guest_hands_its_exit_code_back_before_its_runs_and_afterwards(tmp_path: Path) -> None:
+    init = ROOT / "testbed" / "virtual_machine" / "init"
+    _, tar, after = init.read_text().partition("tar --create")
+    line = tar + after.partition("\nsync")[0]
+    for place in ("tree/runs/one", "run"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "run" / "exit-code").write_text("3\n")
+    script = line.replace("/dev/pmem0", "archive").replace("/run", f"{tmp_path}/run")
+    environment = {**os.environ, "tree": str(tmp_path / "tree")}
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, env=environment, check=True)
+    listed = subprocess.run(
+        ["tar", "--list", "--file", str(tmp_path / "archive")], capture_output=True, text=True
+    )
+    assert listed.stdout.split() == ["exit-code", "runs/", "runs/one/", "exit-code"]
 
 
 def test_arguments_may_name_handed_files() -> None:
@@ -297,15 +459,84 @@ def test_a_version_stays_while_a_process_uses_it(
     assert versions(tmp_path) == ["program-new"]
 
 
-def test_a_cleared_cache_has_no_images_and_no_results(
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with two images and a result, of two files each, beside a folder of another kind."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    for name in ("system-1", "program-2", "results/abc", "vagrant-box"):
+        (tmp_path / name).mkdir(parents=True)
+        for file in ("one", "two"):
+            (tmp_path / name / file).write_text("12345")
+    return tmp_path
+
+
+def test_a_cleared_cache_has_no_images_and_no_results(filled: Path) -> None:
+    with work_folder(filled / "results") as in_work:
+        (in_work / "one").write_text("12345")
+        assert cache.clear() == 30
+        left = sorted(filled.rglob("one"))
+        assert left == [in_work / "one", filled / "vagrant-box/one"]
+
+
+def test_a_cache_that_does_not_exist_is_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    for name in ("system-1", "program-2", "results/key", "vagrant-box"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "file").write_text("12345")
-    with work_folder(tmp_path / "results") as in_work:
-        (in_work / "file").write_text("12345")
-        assert cache.clear() == 15
-        left = list(tmp_path.rglob("file"))
-        assert sorted(left) == [in_work / "file", tmp_path / "vagrant-box/file"]
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    assert cache.clear() == 0
+    assert not (tmp_path / "cache").exists()
+
+
+KILLED = """
+import os
+from testbed.virtual_machine import cache
+unlink, removed = os.unlink, []
+def killed(*place, **options):
+    if len(removed) == int({}):
+        os.kill(os.getpid(), 9)
+    removed.append(place)
+    unlink(*place, **options)
+os.unlink = killed
+cache.clear()
+"""
+
+
+@pytest.mark.parametrize("files", range(6))
+def test_a_cache_whose_clearing_is_killed_has_whole_parts_alone(filled: Path, files: int) -> None:
+    command = [sys.executable, "-P", "-c", KILLED.format(files)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == -signal.SIGKILL
+    named = [*filled.glob("system-1"), *filled.glob("program-2"), *filled.glob("results/abc")]
+    assert all({"one", "two"} <= {file.name for file in place.iterdir()} for place in named)
+
+
+def test_a_part_that_is_taken_while_the_cache_is_cleared_is_made_anew(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes it while sizes are counted waits for the lock."""
+    made, taken = list[Path](), list[Thread]()
+
+    def counted(folder: Path) -> int:
+        if not taken:
+            taken.append(Thread(target=cache.cached_part, args=("program", "2", made.append)))
+            taken[0].start()
+            taken[0].join(0.5)
+        return 1
+
+    monkeypatch.setattr(cache, "size_of", counted)
+    assert cache.clear() == 3
+    taken[0].join()
+    assert len(made) == 1
+    assert (filled / "program-2").exists()
+
+
+def test_a_cache_of_another_user_is_not_cleared(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(user_files, "mkdtemp", refused)
+    message = f"cache {filled}: cannot be written: Permission denied; name another folder"
+    with pytest.raises(NotReady, match=message):
+        cache.clear()
+    assert len(list(filled.rglob("one"))) == 4
