@@ -1,10 +1,14 @@
 """Executor of runs on the machines of a Ray cluster; runs of a lost machine go to another one."""
 
+import re
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -13,12 +17,15 @@ from execution.sweep import ray_worker
 from execution.sweep.executor import Ended, Order, at_most_s
 from execution.virtual_clock.machines import fitting, machine_mib
 from linux.files import program_files, user_files
-from model.errors import EmulationError, NotReady
+from model.errors import EmulationError, InputError, NotReady, Problem
 from model.sweep import REAL
 from results.store.sweeps import Outcome
 
 # The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
 RAY = program_files.ROOT / ".venv" / "ray"
+# The cluster of this machine, or the address of a cluster's head.
+ADDRESS = re.compile(r"auto|(?!.*//).+:[0-9]{1,5}")
+CONNECTED_WITHIN_S = 10.0
 MIB = 2**20
 # Most attempts of a run whose machine is lost each time.
 ATTEMPTS = 3
@@ -31,6 +38,9 @@ ANSWER_S = 900.0
 
 def connected(address: str) -> Any:
     """Connect this process to the cluster, for good; return Ray, or raise `NotReady`."""
+    if not ADDRESS.fullmatch(address):
+        what = f"must be auto or HOST:PORT, got {address!r}"
+        raise InputError(Problem("--address", what, "see docs/guides/sweeps.md"))
     sys.path.append(str(RAY))
     try:
         import ray
@@ -38,14 +48,37 @@ def connected(address: str) -> Any:
         install = f"{program_files.ROOT}/testbed/install_ray.sh"
         raise NotReady(f"Ray: not found; install it with `{install}`") from None
     try:
-        ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        head = ray._private.services.canonicalize_bootstrap_address_or_die(address)
+        _require_listener(head)
+        with _own_sigterm():
+            ray.init(head, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
+    except (OSError, RuntimeError, ValueError) as error:
         what = str(error).partition("\n")[0]
         raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None
     # Workers get the functions themselves: Railbed is not in their path.
     for module in (ray_worker, program_files, user_files):
         ray.cloudpickle.register_pickle_by_value(module)
     return ray
+
+
+def _require_listener(head: str) -> None:
+    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour."""
+    host, _, port = head.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), CONNECTED_WITHIN_S):
+        pass
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Restore this program's handler of SIGTERM, in whose place `ray.init` exits with code 15."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+    except SystemExit:
+        signal.raise_signal(signal.SIGTERM)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 import io
 import os
+import signal
+import socket
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +22,8 @@ from execution.sweep.executor import LocalExecutor, Order
 from execution.sweep.ray_executor import ATTEMPTS, RayExecutor
 from execution.virtual_clock.machines import machine_mib
 from linux.files.program_files import program_version
-from model.errors import EmulationError, NotReady
+from linux.processes.interruptions import interrupt
+from model.errors import EmulationError, InputError, NotReady
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 
@@ -307,6 +311,77 @@ def test_a_missing_ray_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(NotReady, match=r"Ray: not found; install it with `.*install_ray.sh`"):
         ray_executor.connected("auto")
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "local", "127.0.0.1", ""])
+def test_an_address_that_ray_does_not_take_here_is_bad_input(address: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ray_executor.connected(address)
+    assert str(caught.value) == (
+        f"--address: must be auto or HOST:PORT, got {address!r} (see docs/guides/sweeps.md)"
+    )
+
+
+class StubRay:
+    """Ray, which finds a cluster at the address itself, and handles SIGTERM as Ray does."""
+
+    def __init__(self, init: Callable[[], None] = lambda: None) -> None:
+        self._init = init
+        services = SimpleNamespace(canonicalize_bootstrap_address_or_die=lambda address: address)
+        self._private = SimpleNamespace(services=services)
+        self.cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: None)
+
+    def init(self, *_: object, **__: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+        self._init()
+
+
+@pytest.fixture
+def head() -> Iterator[str]:
+    """The address of a port that accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_nothing_is_asked_of_ray_where_nobody_listens(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StubRay(pytest.fail))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(NotReady) as caught:
+        ray_executor.connected(closed)
+    assert str(caught.value) == (
+        f"Ray: no cluster at {closed}: [Errno 111] Connection refused (see `ray start`)"
+    )
+
+
+def no_cluster() -> None:
+    raise ConnectionError("not of Ray")
+
+
+@pytest.mark.parametrize("init", [lambda: None, no_cluster])
+def test_sigterm_interrupts_also_when_ray_is_asked(
+    head: str, monkeypatch: pytest.MonkeyPatch, init: Callable[[], None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StubRay(init))
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(NotReady):
+        ray_executor.connected(head)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_interrupts_also_while_ray_connects(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminated = StubRay(lambda: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setitem(sys.modules, "ray", terminated)
+    before = signal.signal(signal.SIGTERM, lambda *_: interrupt(KeyboardInterrupt()))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ray_executor.connected(head)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:
