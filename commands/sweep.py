@@ -11,8 +11,9 @@ import typer
 
 from commands import options
 from commands.output import err, print_result
+from commands.plugins import require_built_in
 from execution.sweep.executor import Executor, LocalExecutor
-from execution.sweep.points import SweepRequest, anything_elsewhere
+from execution.sweep.points import Check, SweepRequest
 from execution.sweep.runner import Sweeping, sweep_listener
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import InputError, Problem
@@ -67,9 +68,9 @@ def sweep(
         _refuse_virtual_options(at_once_here, fresh=fresh)
     if is_local:
         require = partial(_require_machine, clock or REAL, proxies)
-        folder = asked.folder(store, options.require_possible, require, machine_by)
+        folder = asked.folder(store, _check_here, require, machine_by)
     else:
-        folder = asked.folder(store, anything_elsewhere, partial(_require_ray, address))
+        folder = asked.folder(store, _check_elsewhere, partial(_require_ray, address))
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:
@@ -93,6 +94,16 @@ def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
         what = f"must be 1 with the real clock, got {at_once}"
         hint = "points would compete for cores; use --clock virtual"
         raise InputError(Problem("--at-once", what, hint))
+
+
+def _check_here(clock: str) -> Check:
+    """The check of points on this machine: by the real clock, its kernel is asked."""
+    return options.require_possible if clock == REAL else require_built_in
+
+
+def _check_elsewhere(_clock: str) -> Check:
+    """The check of points on other machines, which may have another kernel."""
+    return partial(require_built_in, option="--executor ray")
 
 
 def _require_ray(address: str | None) -> None:

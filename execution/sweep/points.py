@@ -26,6 +26,7 @@ from scenarios.format.document import (
 )
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
+from traffic_gen.workloads.algorithms.collectives import PLUGINS
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000
@@ -113,10 +114,6 @@ Check = Callable[[Scenario], None]
 """Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
 
 
-def anything_elsewhere(_scenario: Scenario) -> None:
-    """Refuse nothing: other machines may have another kernel than this one."""
-
-
 def planned(
     path: Path,
     over: Sequence[str],
@@ -159,22 +156,29 @@ def check_again(
 ) -> None:
     """Check stored points again: Railbed may have changed since the sweep began.
 
-    So may the traces and configurations that they name: new measurements would not fit the old.
+    So may the files that they name, and plugins: new measurements would not fit the old.
     """
+    _of_all(points, lambda point: check(stored_scenario(file_of(point), point, machine)))
 
-    def check_one(point: Point) -> None:
-        scenario = load(file_of(point), (), machine)
-        if files_of_scenario(scenario) != point.files:
-            what = "a trace or configuration has changed since the sweep began"
-            raise InputError(Problem(str(file_of(point)), what, "start another sweep"))
-        check(scenario)
 
-    _of_all(points, check_one)
+def stored_scenario(file: Path, point: Point, machine: Machine | None = None) -> Scenario:
+    """The scenario of a stored point; raises `InputError` if it or its files have changed."""
+    scenario = load(file, (), machine)
+    if (scenario.text, files_of_scenario(scenario)) != (point.text, point.files):
+        what = "it, a file that it names, or a plugin has changed since the sweep began"
+        raise InputError(Problem(str(file), what, "start another sweep"))
+    return scenario
 
 
 def files_of_scenario(scenario: Scenario) -> str:
-    """A digest of the traces and configurations that a scenario names."""
-    return digest_of(with_files_in(Path("/"), scenario)[1])
+    """A digest of the traces and configurations that a scenario names, and of its plugins."""
+    named = {named for case in scenario.cases for named in case.task.collectives}
+    plugins = {Path(*one): PLUGINS[one] for one in named & PLUGINS.keys()}
+    try:
+        return digest_of({**with_files_in(Path("/"), scenario)[1], **plugins})
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise InputError(Problem(str(error.filename), what)) from None
 
 
 def _of_all(points: Sequence[Point], of: Callable[[Point], Result]) -> list[Result]:
@@ -245,29 +249,27 @@ class SweepRequest:
     def folder(
         self,
         store: Path,
-        check: Check,
+        check_by: Callable[[str], Check],
         require: Callable[[], None] = lambda: None,
         machine_by: Callable[[str], Machine | None] = lambda _: None,
     ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.
 
-        `check` asks this kernel. With the virtual clock, points have a kernel of their own.
-        `require` refuses a new sweep, before it has a folder. `machine_by` returns the measured
-        costs of the machine that executes by a clock; `None` of other machines than this one.
+        `check_by` returns the check of points that are executed by a clock, `machine_by` the
+        measured costs of the machine; `None` of other machines than this one. `require` refuses a
+        new sweep, before it has a folder.
         """
         problems = tuple(self._problems())
         if problems:
             raise InputError(*problems)
         if self.scenario is None:
             folder = find_sweep(store, self.resume or "latest")
-            check = check if folder.sweep.clock == REAL else anything_elsewhere
-            machine = machine_by(folder.sweep.clock)
-            check_again(folder.sweep.points, folder.scenario, check, machine)
+            clock = folder.sweep.clock
+            check_again(folder.sweep.points, folder.scenario, check_by(clock), machine_by(clock))
             return folder
         clock = self.clock or REAL
-        check = check if clock == REAL else anything_elsewhere
         proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
-        machine = machine_by(clock)
+        check, machine = check_by(clock), machine_by(clock)
         sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock, machine)
         return begin_sweep(store, self.name or sweep.name, sweep, require)
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from execution.sweep import ray_worker
-from execution.sweep.executor import Ended, Order, at_most_s
+from execution.sweep.executor import Ended, Order
 from execution.virtual_clock.machines import fitting, machine_mib
 from linux.files import program_files, user_files
 from model.errors import EmulationError, InputError, NotReady, Problem
@@ -86,7 +86,6 @@ class _Sent:
     order: Order
     machine: str
     begun_s: float
-    at_most_s: float
 
     def outcome(self, returned: dict[str, Any]) -> Outcome:
         """Write the returned files into the order's folder; return how the run ended."""
@@ -94,7 +93,7 @@ class _Sent:
         folder = str(self.order.folder)
         extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", folder]
         subprocess.run(extract, input=returned["runs"], check=True)
-        return self.order.outcome(returned["exit_code"], self.seconds, self.at_most_s)
+        return self.order.outcome(returned["exit_code"], self.seconds)
 
     def failed(self, why: str) -> Outcome:
         """The outcome of a run that has returned nothing."""
@@ -172,11 +171,10 @@ class RayExecutor:
         busy = Counter(sent.machine for sent in under_way.values())
         room = Counter(self._slots()) - busy
         for machine, order in zip(room.elements(), orders, strict=False):
-            hangs_s = at_most_s(order)
-            task = self._send(order, machine, hangs_s)
-            under_way[task] = _Sent(order, machine, time.monotonic(), hangs_s)
+            task = self._send(order, machine)
+            under_way[task] = _Sent(order, machine, time.monotonic())
 
-    def _send(self, order: Order, machine: str, hangs_s: float) -> Any:
+    def _send(self, order: Order, machine: str) -> Any:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         memory = 0 if self._clock == REAL else machine_mib(self._gpus) * MIB
         task = self._ray.remote(
@@ -187,14 +185,14 @@ class RayExecutor:
         )(ray_worker.execute)
         text = order.scenario.read_text(encoding="utf-8")
         named = order.scenario.stem, text, order.options
-        return task.remote(*self._program, *named, hangs_s)
+        return task.remote(*self._program, *named, order.at_most_s)
 
     def _outcomes(self, under_way: dict[Any, _Sent]) -> list[tuple[Any, Outcome | None]]:
         """Wait for ends; return each task with how its run ended, `None` if its machine is lost."""
         ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
         outcomes = [(task, self._outcome(task, under_way[task])) for task in ended]
         for task, sent in under_way.items():
-            if task not in ended and sent.seconds > sent.at_most_s + ANSWER_S:
+            if task not in ended and sent.seconds > sent.order.at_most_s + ANSWER_S:
                 self._ray.cancel(task)
                 self._gone.add(sent.machine)
                 outcomes.append((task, None))

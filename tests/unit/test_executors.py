@@ -8,7 +8,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,12 +28,12 @@ from scenarios.library_files import LIBRARY
 from scenarios.load import load
 
 
-def orders(folder: Path, count: int) -> Iterator[Order]:
+def orders(folder: Path, count: int, at_most_s: float = 60.0) -> Iterator[Order]:
     for number in range(1, count + 1):
         place = folder / f"{number:03}"
         place.mkdir()
         (place / "scenario.yaml").write_text(f"scenario {number}\n")
-        yield Order(place / "scenario.yaml", place, ())
+        yield Order(place / "scenario.yaml", place, (), at_most_s)
 
 
 Commands = Callable[[str], None]
@@ -46,7 +46,6 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Commands:
     def set_command(script: str) -> None:
         words = ["sh", "-c", f'cd "$0" && {script}']
         monkeypatch.setattr(executor, "_command", lambda order: [*words, str(order.folder)])
-        monkeypatch.setattr(executor, "at_most_s", lambda _: 60.0)
 
     return set_command
 
@@ -61,11 +60,10 @@ def test_runs_at_once_meet(tmp_path: Path, command: Commands) -> None:
 
 
 def test_a_run_may_take_longer_than_the_kernel_waits_at_once(
-    tmp_path: Path, command: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Commands
 ) -> None:
     command("exit 0")
-    monkeypatch.setattr(executor, "at_most_s", lambda _: 1e9)
-    ((_, outcome),) = LocalExecutor().execute(orders(tmp_path, 1))
+    ((_, outcome),) = LocalExecutor().execute(orders(tmp_path, 1, 1e9))
     assert outcome.exit_code == 0
 
 
@@ -76,7 +74,7 @@ def test_a_run_may_take_as_long_as_its_faults(tmp_path: Path) -> None:
     for name, text in (("plain", plain), ("long", long)):
         place = tmp_path / f"{name}.yaml"
         place.write_text(text)
-        at_most_s.append(executor.at_most_s(Order(place, tmp_path, ())))
+        at_most_s.append(executor.at_most_s(load(place), ()))
     cases = len(load(tmp_path / "long.yaml").cases)
     assert at_most_s[1] - at_most_s[0] == pytest.approx(cases * 3599.5)
 
@@ -107,15 +105,20 @@ def test_a_run_that_died_before_its_state_was_written_has_a_cause(tmp_path: Path
     assert "state.json" in executor.cause(4, died, log, 60)
 
 
-def test_a_run_that_was_refused_does_not_have_the_cause_of_an_earlier_attempt(
-    tmp_path: Path,
+@pytest.mark.parametrize("exit_code", [1, 3, 4])
+def test_a_run_without_a_folder_does_not_have_that_of_an_earlier_attempt(
+    tmp_path: Path, command: Commands, exit_code: int
 ) -> None:
-    log, earlier = tmp_path / "log", tmp_path / "run"
-    log.write_text("railbed: root: no, user id 1000\n")
+    command(f"echo 'railbed: no space left on device' >&2; exit {exit_code}")
+    (order,) = orders(tmp_path, 1)
+    earlier = order.folder / "run"
     earlier.mkdir()
     (earlier / "state.json").write_text('{"state": "incomplete", "cause": "interrupted"}')
-    assert executor.cause(3, earlier, log, 60) == "root: no, user id 1000"
-    assert executor.cause(4, earlier, log, 60) == "interrupted"
+    again = replace(order, earlier=(earlier,))
+    ((_, outcome),) = LocalExecutor().execute(iter([again]))
+    assert (outcome.run, outcome.cause) == (None, "no space left on device")
+    ((_, outcome),) = LocalExecutor().execute(iter([order]))
+    assert (outcome.run, outcome.cause) == (earlier, "interrupted")
 
 
 def test_runs_under_way_are_taken_down(tmp_path: Path, command: Commands) -> None:
@@ -212,7 +215,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         ray: FakeRay, clock: str = "real", most: int | None = None, gpus: int = 16
     ) -> RayExecutor:
         monkeypatch.setattr(ray_executor, "connected", lambda address: ray)
-        monkeypatch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
         return RayExecutor("auto", clock, gpus, most, ray.said.append)
 
     return made
@@ -300,7 +302,6 @@ def test_every_run_ends_however_machines_are_lost(
     ray = FakeRay({**dict.fromkeys("abc", FOUR_CORES), "safe": FOUR_CORES}, loses)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_executor, "connected", lambda address: ray)
-        patch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
         found = RayExecutor("auto", "real", 16, None, lambda line: None)
         ended = list(found.execute(orders(tmp_path_factory.mktemp("orders"), 6)))
     assert len(ended) == 6

@@ -153,6 +153,7 @@ def test_what_this_machine_cannot_do_is_said_of_each_point(scenario: Path) -> No
 
 def test_stored_points_are_checked_again(scenario: Path, tmp_path: Path) -> None:
     points = sweep(scenario, "repeats=1,2").points
+    scenario.write_text(points[0].text)
     bad = tmp_path / "bad.yaml"
     bad.write_text(points[1].text.replace("repeats: 2", "repeat: 2"))
     places = {1: scenario, 2: bad}
@@ -174,7 +175,7 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
     check_again(begun.points, lambda point: places[point.number], any_scenario)
     trace.write_text(trace.read_text() + "// changed\n")
     assert sweep(scenario, "repeats=1,2").name != begun.name
-    with pytest.raises(InputError, match=r"point 1 .*a trace or configuration has changed"):
+    with pytest.raises(InputError, match=r"point 1 .*, a file that it names, or a plugin has"):
         check_again(begun.points, lambda point: places[point.number], any_scenario)
 
 
