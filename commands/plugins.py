@@ -48,6 +48,12 @@ def enter_plugins(files: Sequence[Path]) -> None:
         os.environ[VARIABLE] = os.pathsep.join(str(file.absolute()) for file in files)
 
 
+def plugin_options() -> list[str]:
+    """Return the options that give this process's plugins to another."""
+    files = os.environ.get(VARIABLE, "").split(os.pathsep)
+    return [word for file in files if file for word in (OPTION, file)]
+
+
 def _enter_file(path: Path) -> None:
     """Enter the algorithms of a Python file; raise `ValueError` with a sentence if it has none."""
     spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from commands import options
 from commands.output import err, print_result
-from commands.plugins import require_built_in
+from commands.plugins import plugin_options, require_built_in
 from execution.sweep.executor import Executor, LocalExecutor
 from execution.sweep.points import Check, SweepRequest
 from execution.sweep.runner import Sweeping, sweep_listener
@@ -61,11 +62,10 @@ def sweep(
     options.require_processes(clock, proxies)
     asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
     is_local = executor == "local"
-    at_once_here = at_once if is_local else None
     if address is not None and is_local:
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
-        _refuse_virtual_options(at_once_here, fresh=fresh)
+        _refuse_virtual_options(at_once, fresh=fresh)
     if is_local:
         require = partial(_require_machine, clock or REAL, proxies)
         folder = asked.folder(store, _check_here, require, machine_by)
@@ -77,9 +77,15 @@ def sweep(
         with folder.locked():
             folder.require_version()
             if folder.sweep.clock == REAL:
-                _refuse_virtual_options(at_once_here, fresh=fresh)
+                _refuse_virtual_options(at_once, fresh=fresh)
             runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
-            _run_points(folder, runs, store, fresh=fresh)
+            given = {
+                "--store": None if store == DEFAULT_STORE else store,
+                "--executor": None if is_local else executor,
+                "--address": address,
+                "--at-once": at_once,
+            }
+            _run_points(folder, runs, given, fresh=fresh)
     else:
         err.print("All points have results; another --name measures them again.")
     result = sweep_object(folder)
@@ -88,7 +94,7 @@ def sweep(
 
 
 def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
-    """Raise `InputError` for options that have no meaning by the real clock on this machine."""
+    """Raise `InputError` for options that have no meaning by the real clock."""
     options.refuse_fresh(fresh)
     if at_once not in (None, 1):
         what = f"must be 1 with the real clock, got {at_once}"
@@ -144,10 +150,13 @@ def _most_gpus(folder: SweepFolder) -> int:
     return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
 
 
-def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: bool) -> None:
+def _run_points(
+    folder: SweepFolder, executor: Executor, given: Mapping[str, object], *, fresh: bool
+) -> None:
     """Run the points that have no result yet; if interrupted, print how to resume the sweep.
 
-    Ray prints messages about its machines to standard output, which is for the result alone.
+    That takes the `given` options, but for those without a value. Ray prints messages about its
+    machines to standard output, which is for the result alone.
     """
     again = ("--fresh",) if fresh else ()
     arguments = ("--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock, *again)
@@ -155,7 +164,8 @@ def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: 
         with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
             Sweeping(folder, executor, listener, arguments).run()
     except KeyboardInterrupt:
-        where = [] if store == DEFAULT_STORE else ["--store", str(store)]
-        command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
+        options = (f"{option}={value}" for option, value in given.items() if value is not None)
+        words = [*plugin_options(), "sweep", "--resume", folder.name, *options, *again]
+        command = shlex.join(["railbed", *words])
         err.print(f"Resume the sweep with `{command}`.", soft_wrap=True)
         raise

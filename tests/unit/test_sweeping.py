@@ -2,8 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -398,6 +398,50 @@ def test_what_ray_prints_is_not_in_the_result(
     said = capsys.readouterr()
     assert len(json.loads(said.out)["points"]) == 3
     assert said.err.count("Raylet is terminated") == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "railbed sweep --resume night"),
+        (
+            {"executor": "ray", "address": "head:6379", "at_once": 3, "fresh": True},
+            "railbed sweep --resume night --executor=ray --address=head:6379 --at-once=3 --fresh",
+        ),
+        (
+            {"plugins": ["/a b/mine.py", "/c.py"]},
+            "railbed --plugin '/a b/mine.py' --plugin /c.py sweep --resume night",
+        ),
+    ],
+)
+def test_an_interrupted_sweep_says_how_it_is_resumed_as_it_was_begun(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    asked: dict[str, Any],
+    said: str,
+) -> None:
+    plugins: Sequence[str] = asked.pop("plugins", ())
+    monkeypatch.setenv("RAILBED_PLUGIN", ":".join(plugins))
+    folder = begin_sweep(tmp_path, "night", replace(a_sweep(), clock="virtual"))
+    monkeypatch.setattr("commands.sweep._on_ray", lambda *_: Fake(interrupted_at=1))
+    monkeypatch.setattr("commands.sweep._local", lambda *_: Fake(interrupted_at=1))
+    monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
+    monkeypatch.chdir(tmp_path)
+    for store, where in (("runs", ""), ("my runs", "'--store=my runs'")):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(resume="night", store=Path(store), **asked)
+        whole = said.replace("night", f"night {where}") if where else said
+        assert f"Resume the sweep with `{whole}`." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_points_never_compete_by_the_real_clock(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, executor: Any
+) -> None:
+    monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
+    with pytest.raises(InputError, match="--at-once: must be 1 with the real clock, got 7"):
+        sweep(resume="night", at_once=7, executor=executor)
 
 
 def test_only_one_process_runs_a_sweep(folder: SweepFolder) -> None:
