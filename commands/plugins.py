@@ -48,6 +48,12 @@ def enter_plugins(files: Sequence[Path]) -> None:
         os.environ[VARIABLE] = os.pathsep.join(str(file.absolute()) for file in files)
 
 
+def plugin_options() -> list[str]:
+    """Return the options that give this process's plugins to another."""
+    files = os.environ.get(VARIABLE, "").split(os.pathsep)
+    return [word for file in files if file for word in (OPTION, file)]
+
+
 def _enter_file(path: Path) -> None:
     """Enter the algorithms of a Python file; raise `ValueError` with a sentence if it has none."""
     spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)
@@ -62,7 +68,7 @@ def _enter_file(path: Path) -> None:
         raise ValueError(f"raises {type(error).__name__}: {error}") from error
     if not hasattr(module, TABLE):
         raise ValueError(f"must define the dictionary {TABLE}")
-    _enter(getattr(module, TABLE))
+    _enter(getattr(module, TABLE), path)
 
 
 def enter_installed() -> None:
@@ -71,14 +77,14 @@ def enter_installed() -> None:
 
     for entry in entry_points(group=GROUP):
         try:
-            _enter(entry.load())
+            _enter(entry.load(), Path(str(sys.modules[entry.module].__file__)))
         except (Exception, SystemExit) as error:
             raise ValueError(f"the entry point {entry.name} ({entry.value}): {error}") from error
 
 
-def _enter(table: Any) -> None:
-    """Add algorithms to the known ones, unless they are wrong or a name is taken."""
-    from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+def _enter(table: Any, file: Path) -> None:
+    """Add algorithms of a file to the known ones, unless they are wrong or a name is taken."""
+    from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, PLUGINS
 
     if not isinstance(table, Mapping):
         raise ValueError(f"{TABLE} must be a dictionary, got {type(table).__name__}")
@@ -88,6 +94,7 @@ def _enter(table: Any) -> None:
         if known is not None and known is not algorithm:
             raise ValueError(f"{named[0]} already has an algorithm {named[1]!r}")
     ALGORITHMS.update(table)
+    PLUGINS.update(dict.fromkeys(table, file))
 
 
 def _require_right(named: Any, algorithm: Any) -> None:
@@ -104,12 +111,15 @@ def _require_right(named: Any, algorithm: Any) -> None:
         raise ValueError(f"{name!r} must be an Algorithm, got {type(algorithm).__name__}")
 
 
-def require_built_in(scenario: "Scenario") -> None:
-    """Raise `InputError` for a case whose algorithm a virtual machine does not have."""
+def require_built_in(scenario: "Scenario", option: str = "--clock virtual") -> None:
+    """Raise `InputError` for a case whose algorithm another machine does not have.
+
+    Machines of this `option` get no plugins.
+    """
     from traffic_gen.workloads.algorithms.collectives import BUILT_IN
 
     for case in scenario.cases:
         for named in case.task.collectives:
             if named not in BUILT_IN:
-                what = f"{named[1]!r} is from a plugin, which the virtual clock cannot load"
-                raise InputError(Problem(case.where, what, "leave out --clock virtual"))
+                what = f"{named[1]!r} is from a plugin, which {option} cannot load"
+                raise InputError(Problem(case.where, what, f"leave out {option}"))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,9 @@ import typer
 
 from commands import options
 from commands.output import err, print_result
+from commands.plugins import plugin_options, require_built_in
 from execution.sweep.executor import Executor, LocalExecutor
-from execution.sweep.points import SweepRequest, anything_elsewhere
+from execution.sweep.points import Check, SweepRequest
 from execution.sweep.runner import Sweeping, sweep_listener
 from execution.virtual_clock.machines import machines_at_once
 from model.errors import InputError, Problem
@@ -60,25 +62,30 @@ def sweep(
     options.require_processes(clock, proxies)
     asked = SweepRequest(file, tuple(over), tuple(overrides), proxies, name, resume, clock)
     is_local = executor == "local"
-    at_once_here = at_once if is_local else None
     if address is not None and is_local:
         raise InputError(Problem("--address", "needs --executor ray"))
     if resume is None and clock in (None, REAL):
-        _refuse_virtual_options(at_once_here, fresh=fresh)
+        _refuse_virtual_options(at_once, fresh=fresh)
     if is_local:
         require = partial(_require_machine, clock or REAL, proxies)
-        folder = asked.folder(store, options.require_possible, require, machine_by)
+        folder = asked.folder(store, _check_here, require, machine_by)
     else:
-        folder = asked.folder(store, anything_elsewhere, partial(_require_ray, address))
+        folder = asked.folder(store, _check_elsewhere, partial(_require_ray, address))
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:
         with folder.locked():
             folder.require_version()
             if folder.sweep.clock == REAL:
-                _refuse_virtual_options(at_once_here, fresh=fresh)
+                _refuse_virtual_options(at_once, fresh=fresh)
             runs = _local(folder, at_once) if is_local else _on_ray(address, folder, at_once)
-            _run_points(folder, runs, store, fresh=fresh)
+            given = {
+                "--store": None if store == DEFAULT_STORE else store,
+                "--executor": None if is_local else executor,
+                "--address": address,
+                "--at-once": at_once,
+            }
+            _run_points(folder, runs, given, fresh=fresh)
     else:
         err.print("All points have results; another --name measures them again.")
     result = sweep_object(folder)
@@ -87,12 +94,22 @@ def sweep(
 
 
 def _refuse_virtual_options(at_once: int | None, *, fresh: bool) -> None:
-    """Raise `InputError` for options that have no meaning by the real clock on this machine."""
+    """Raise `InputError` for options that have no meaning by the real clock."""
     options.refuse_fresh(fresh)
     if at_once not in (None, 1):
         what = f"must be 1 with the real clock, got {at_once}"
         hint = "points would compete for cores; use --clock virtual"
         raise InputError(Problem("--at-once", what, hint))
+
+
+def _check_here(clock: str) -> Check:
+    """The check of points on this machine: by the real clock, its kernel is asked."""
+    return options.require_possible if clock == REAL else require_built_in
+
+
+def _check_elsewhere(_clock: str) -> Check:
+    """The check of points on other machines, which may have another kernel."""
+    return partial(require_built_in, option="--executor ray")
 
 
 def _require_ray(address: str | None) -> None:
@@ -133,10 +150,13 @@ def _most_gpus(folder: SweepFolder) -> int:
     return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
 
 
-def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: bool) -> None:
+def _run_points(
+    folder: SweepFolder, executor: Executor, given: Mapping[str, object], *, fresh: bool
+) -> None:
     """Run the points that have no result yet; if interrupted, print how to resume the sweep.
 
-    Ray prints messages about its machines to standard output, which is for the result alone.
+    That takes the `given` options, but for those without a value. Ray prints messages about its
+    machines to standard output, which is for the result alone.
     """
     again = ("--fresh",) if fresh else ()
     arguments = ("--proxies", folder.sweep.proxies, "--clock", folder.sweep.clock, *again)
@@ -144,7 +164,8 @@ def _run_points(folder: SweepFolder, executor: Executor, store: Path, *, fresh: 
         with redirect_stdout(sys.stderr), sweep_listener(err, folder) as listener:
             Sweeping(folder, executor, listener, arguments).run()
     except KeyboardInterrupt:
-        where = [] if store == DEFAULT_STORE else ["--store", str(store)]
-        command = shlex.join(["railbed", "sweep", "--resume", folder.name, *where])
+        options = (f"{option}={value}" for option, value in given.items() if value is not None)
+        words = [*plugin_options(), "sweep", "--resume", folder.name, *options, *again]
+        command = shlex.join(["railbed", *words])
         err.print(f"Resume the sweep with `{command}`.", soft_wrap=True)
         raise

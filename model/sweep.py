@@ -27,7 +27,8 @@ class Setting:
 class Point:
     """One combination of settings, numbered from 1; `text` is the complete scenario.
 
-    `files` has a digest of the traces and configurations that it names, empty if there are none.
+    `files` has a digest of the traces and configurations that it names, and of the plugins with its
+    algorithms; empty if there are none.
     """
 
     number: int
@@ -57,7 +58,7 @@ class Sweep:
     def digest(self) -> str:
         """SHA-256 of the points' scenarios, in order, of the kind of proxies, and of the clock.
 
-        The files that the scenarios name count, too, if there are any.
+        The files of the points count, too, if there are any.
         """
         clock = [] if self.clock == REAL else [self.clock]
         texts = (part for point in self.points for part in (point.text, point.files) if part)

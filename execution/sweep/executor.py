@@ -15,12 +15,11 @@ from typing import Protocol
 
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import end, last_message, start
-from model.errors import EXIT_INTERRUPTED, InputError, NotReady
+from model.errors import EXIT_INTERRUPTED, InputError
 from model.fabric.spec import FabricKind
 from model.sweep import HANGING, VIRTUAL
 from results.store.runs import read_state, stored_runs
 from results.store.sweeps import WITH_RESULT, Outcome
-from scenarios.load import load
 from scenarios.planning.plan import estimate_of
 from scenarios.scenario import Scenario
 
@@ -35,21 +34,27 @@ VIRTUAL_S = 8 * 3600.0
 
 @dataclass(frozen=True)
 class Order:
-    """A run to execute: its scenario file, where its run folder goes, and options of `run`."""
+    """A run to execute: its scenario file, where its run folder goes, and options of `run`.
+
+    It hangs after `at_most_s` seconds. Run folders of `earlier` attempts are not its own.
+    """
 
     scenario: Path
     folder: Path
     options: tuple[str, ...]
+    at_most_s: float
+    earlier: tuple[Path, ...] = ()
 
     @property
     def log(self) -> Path:
         """The file of the run's output."""
         return self.folder / "log.txt"
 
-    def outcome(self, exit_code: int, took_s: float, limit_s: float) -> Outcome:
-        """How the run has ended, which was taken to hang after `limit_s` seconds."""
-        run = next(reversed(stored_runs(self.folder)), None)
-        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log, limit_s))
+    def outcome(self, exit_code: int, took_s: float) -> Outcome:
+        """How the run has ended."""
+        runs = [run for run in stored_runs(self.folder) if run not in self.earlier]
+        run = runs[-1] if runs else None
+        return Outcome(exit_code, run, took_s, cause(exit_code, run, self.log, self.at_most_s))
 
 
 Ended = Generator[tuple[Order, Outcome], None, None]
@@ -98,35 +103,32 @@ class _Started:
         self.order = order
         order.log.unlink(missing_ok=True)
         self._begun_s = time.monotonic()
-        self._at_most_s = at_most_s(order)
-        self._hangs_s = self._begun_s + self._at_most_s
         self.hung = False
         self.process = start(_command(order), order.log, {"PYTHONPATH": str(ROOT)})
 
     @property
     def left_s(self) -> float:
         """Seconds after which the run hangs."""
-        return max(0.0, self._hangs_s - time.monotonic())
+        return max(0.0, self._begun_s + self.order.at_most_s - time.monotonic())
 
     def outcome(self) -> Outcome:
         """How the run has ended."""
         exit_code = HANGING if self.hung else self.process.wait()
         took_s = time.monotonic() - self._begun_s
-        return self.order.outcome(exit_code, took_s, self._at_most_s)
+        return self.order.outcome(exit_code, took_s)
 
 
-def at_most_s(order: Order) -> float:
-    """Seconds after which a run hangs.
+def at_most_s(scenario: Scenario, options: Sequence[str]) -> float:
+    """Seconds after which the run of a scenario hangs.
 
     Under the virtual clock 8 h; else 30 min, ten times its modeled time, and its faults' time.
     """
-    if VIRTUAL in order.options:
+    if VIRTUAL in options:
         return VIRTUAL_S
-    loaded = load(order.scenario)
-    estimates = (estimate_of(case, loaded.spec_of(case.kind)) for case in loaded.cases)
+    estimates = (estimate_of(case, scenario.spec_of(case.kind)) for case in scenario.cases)
     longest_s = max(estimate.completion_s for estimate in estimates)
-    faulted_s = sum(_faulted_s(loaded, case.kind) for case in loaded.cases)
-    return PATIENCE_S + PATIENCE * loaded.executions * longest_s + faulted_s
+    faulted_s = sum(_faulted_s(scenario, case.kind) for case in scenario.cases)
+    return PATIENCE_S + PATIENCE * scenario.executions * longest_s + faulted_s
 
 
 def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
@@ -188,7 +190,4 @@ def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
         return f"its run was killed by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     if exit_code == EXIT_INTERRUPTED:
         return "its run was interrupted"
-    # A run that was refused has no folder: the latest is that of an earlier attempt.
-    refused = exit_code in (InputError.exit_code, NotReady.exit_code)
-    told = None if refused else state.get("cause")
-    return told or last_message(log)
+    return state.get("cause") or last_message(log)

@@ -1,10 +1,10 @@
 """Build the points of a sweep from `--over KEY=V1,V2,...`; all are checked before any is run."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, combinations, product
 from math import inf, prod
 from pathlib import Path
 from typing import TypeVar
@@ -14,9 +14,19 @@ from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
 from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
-from scenarios.format.document import UNREADABLE, parser, refuse_comments, unreadable, value_of
+from scenarios.format.document import (
+    UNREADABLE,
+    overlap,
+    parser,
+    place_of,
+    refuse_comments,
+    same,
+    unreadable,
+    value_of,
+)
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
+from traffic_gen.workloads.algorithms.collectives import PLUGINS
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000
@@ -36,7 +46,7 @@ def axes(over: Sequence[str], overrides: Sequence[str]) -> tuple[Axis, ...]:
             parsed.append(axis(option))
         except ValueError as error:
             problems.append(Problem(f"--over {option}", str(error)))
-    problems += [*_repeated_keys(parsed, overrides), *_too_many(parsed)]
+    problems += [*_overlapping_keys(parsed, overrides), *_too_many(parsed)]
     if problems:
         raise InputError(*problems)
     return tuple(parsed)
@@ -53,10 +63,13 @@ def axis(option: str) -> Axis:
     texts = _texts(listed)
     if not texts:
         raise ValueError("needs values after the =, separated by commas")
-    for text, count in Counter(texts).items():
-        if count > 1:
-            raise ValueError(f"duplicate value {text!r}")
-    return tuple(Setting(key, text, value_of(text)) for text in texts)
+    settings = tuple(Setting(key, text, value_of(text)) for text in texts)
+    known = set[str]()
+    for setting in settings:
+        if same(setting.value) in known:
+            raise ValueError(f"duplicate value {setting.text!r}")
+        known.add(same(setting.value))
+    return settings
 
 
 def _texts(listed: str) -> list[str]:
@@ -71,17 +84,15 @@ def _texts(listed: str) -> list[str]:
     return [text[value.start_mark.index : value.end_mark.index] for value in node.value]
 
 
-def _repeated_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Iterator[Problem]:
-    keys = Counter(settings[0].key for settings in parsed)
-    for key, count in keys.items():
-        if count > 1:
-            yield Problem(f"--over {key}", "duplicate key", "give each key once")
-    for override in overrides:
-        key = override.partition("=")[0]
-        if key in keys:
-            yield Problem(
-                f"--set {key}", "cannot be combined with --over of the same key", "leave one out"
-            )
+def _overlapping_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each key whose value another option would replace."""
+    over = [("--over", settings[0].key) for settings in parsed]
+    fixed = [("--set", override.partition("=")[0]) for override in overrides]
+    beside = chain(combinations(over, 2), product(over, fixed))
+    for (option, key), (other, key_beside) in beside:
+        if overlap(place_of(key), place_of(key_beside)):
+            what = f"cannot be combined with {option} {key}"
+            yield Problem(f"{other} {key_beside}", what, "leave one out")
 
 
 def _too_many(parsed: Sequence[Axis]) -> Iterator[Problem]:
@@ -103,10 +114,6 @@ Check = Callable[[Scenario], None]
 """Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
 
 
-def anything_elsewhere(_scenario: Scenario) -> None:
-    """Refuse nothing: other machines may have another kernel than this one."""
-
-
 def planned(
     path: Path,
     over: Sequence[str],
@@ -120,19 +127,19 @@ def planned(
 
     `machine` has the measured costs of the one that is to execute them, if they are known.
     """
-    combinations = product(*axes(over, overrides))
-    points = [Point(number, chosen, "") for number, chosen in enumerate(combinations, 1)]
+    chosen = product(*axes(over, overrides))
+    points = [Point(number, settings, "") for number, settings in enumerate(chosen, 1)]
 
-    def settings(point: Point) -> list[str]:
+    def changes(point: Point) -> list[str]:
         return [*overrides, *map(str, point.settings)]
 
     def checked(point: Point) -> Scenario:
-        scenario = load(path, settings(point), machine)
+        scenario = load(path, changes(point), machine)
         check(scenario)
         return scenario
 
     check_format = format_check(path)
-    _of_all(points, lambda point: check_format(settings(point)))
+    _of_all(points, lambda point: check_format(changes(point)))
     scenarios = _of_all(points, checked)
     whole = (
         replace(point, text=scenario.text, files=files_of_scenario(scenario))
@@ -149,22 +156,29 @@ def check_again(
 ) -> None:
     """Check stored points again: Railbed may have changed since the sweep began.
 
-    So may the traces and configurations that they name: new measurements would not fit the old.
+    So may the files that they name, and plugins: new measurements would not fit the old.
     """
+    _of_all(points, lambda point: check(stored_scenario(file_of(point), point, machine)))
 
-    def check_one(point: Point) -> None:
-        scenario = load(file_of(point), (), machine)
-        if files_of_scenario(scenario) != point.files:
-            what = "a trace or configuration has changed since the sweep began"
-            raise InputError(Problem(str(file_of(point)), what, "start another sweep"))
-        check(scenario)
 
-    _of_all(points, check_one)
+def stored_scenario(file: Path, point: Point, machine: Machine | None = None) -> Scenario:
+    """The scenario of a stored point; raises `InputError` if it or its files have changed."""
+    scenario = load(file, (), machine)
+    if (scenario.text, files_of_scenario(scenario)) != (point.text, point.files):
+        what = "it, a file that it names, or a plugin has changed since the sweep began"
+        raise InputError(Problem(str(file), what, "start another sweep"))
+    return scenario
 
 
 def files_of_scenario(scenario: Scenario) -> str:
-    """A digest of the traces and configurations that a scenario names."""
-    return digest_of(with_files_in(Path("/"), scenario)[1])
+    """A digest of the traces and configurations that a scenario names, and of its plugins."""
+    named = {named for case in scenario.cases for named in case.task.collectives}
+    plugins = {Path(*one): PLUGINS[one] for one in named & PLUGINS.keys()}
+    try:
+        return digest_of({**with_files_in(Path("/"), scenario)[1], **plugins})
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise InputError(Problem(str(error.filename), what)) from None
 
 
 def _of_all(points: Sequence[Point], of: Callable[[Point], Result]) -> list[Result]:
@@ -204,9 +218,9 @@ def _values_first(points: Sequence[Point]) -> list[Point]:
 
 def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     """Add the affected points to a problem, unless all points have it; name the sweep's option."""
-    keys = (setting.key for setting in having[0].settings)
-    where = f"{problem.where.partition('=')[0]}."
-    if any(where.startswith(f"--set {key}.") for key in keys):
+    option, _, key = problem.where.partition("=")[0].partition(" ")
+    places = (place_of(setting.key) for setting in having[0].settings)
+    if option == "--set" and any(overlap(place_of(key), place) for place in places):
         problem = replace(problem, where=problem.where.replace("--set", "--over", 1))
     if len(having) == of > 1:
         return problem
@@ -235,29 +249,27 @@ class SweepRequest:
     def folder(
         self,
         store: Path,
-        check: Check,
+        check_by: Callable[[str], Check],
         require: Callable[[], None] = lambda: None,
         machine_by: Callable[[str], Machine | None] = lambda _: None,
     ) -> SweepFolder:
         """Return the sweep's folder, all points checked; raises `InputError` with all problems.
 
-        `check` asks this kernel. With the virtual clock, points have a kernel of their own.
-        `require` refuses a new sweep, before it has a folder. `machine_by` returns the measured
-        costs of the machine that executes by a clock; `None` of other machines than this one.
+        `check_by` returns the check of points that are executed by a clock, `machine_by` the
+        measured costs of the machine; `None` of other machines than this one. `require` refuses a
+        new sweep, before it has a folder.
         """
         problems = tuple(self._problems())
         if problems:
             raise InputError(*problems)
         if self.scenario is None:
             folder = find_sweep(store, self.resume or "latest")
-            check = check if folder.sweep.clock == REAL else anything_elsewhere
-            machine = machine_by(folder.sweep.clock)
-            check_again(folder.sweep.points, folder.scenario, check, machine)
+            clock = folder.sweep.clock
+            check_again(folder.sweep.points, folder.scenario, check_by(clock), machine_by(clock))
             return folder
         clock = self.clock or REAL
-        check = check if clock == REAL else anything_elsewhere
         proxies = self.proxies or ("process" if clock == VIRTUAL else "container")
-        machine = machine_by(clock)
+        check, machine = check_by(clock), machine_by(clock)
         sweep = planned(self.scenario, self.over, self.overrides, proxies, check, clock, machine)
         return begin_sweep(store, self.name or sweep.name, sweep, require)
 

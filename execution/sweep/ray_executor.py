@@ -1,24 +1,31 @@
 """Executor of runs on the machines of a Ray cluster; runs of a lost machine go to another one."""
 
+import re
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from execution.sweep import ray_worker
-from execution.sweep.executor import Ended, Order, at_most_s
+from execution.sweep.executor import Ended, Order
 from execution.virtual_clock.machines import fitting, machine_mib
 from linux.files import program_files, user_files
-from model.errors import EmulationError, NotReady
+from model.errors import EmulationError, InputError, NotReady, Problem
 from model.sweep import REAL
 from results.store.sweeps import Outcome
 
 # The folder where `testbed/install_ray.sh` installs Ray: the virtual machine gets no copy of it.
 RAY = program_files.ROOT / ".venv" / "ray"
+# The cluster of this machine, or the address of a cluster's head.
+ADDRESS = re.compile(r"auto|(?!.*//).+:[0-9]{1,5}")
+CONNECTED_WITHIN_S = 10.0
 MIB = 2**20
 # Most attempts of a run whose machine is lost each time.
 ATTEMPTS = 3
@@ -31,6 +38,9 @@ ANSWER_S = 900.0
 
 def connected(address: str) -> Any:
     """Connect this process to the cluster, for good; return Ray, or raise `NotReady`."""
+    if not ADDRESS.fullmatch(address):
+        what = f"must be auto or HOST:PORT, got {address!r}"
+        raise InputError(Problem("--address", what, "see docs/guides/sweeps.md"))
     sys.path.append(str(RAY))
     try:
         import ray
@@ -38,8 +48,11 @@ def connected(address: str) -> Any:
         install = f"{program_files.ROOT}/testbed/install_ray.sh"
         raise NotReady(f"Ray: not found; install it with `{install}`") from None
     try:
-        ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        head = ray._private.services.canonicalize_bootstrap_address_or_die(address)
+        _require_listener(head)
+        with _own_sigterm():
+            ray.init(head, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
+    except (OSError, RuntimeError, ValueError) as error:
         what = str(error).partition("\n")[0]
         raise NotReady(f"Ray: no cluster at {address}: {what} (see `ray start`)") from None
     # Workers get the functions themselves: Railbed is not in their path.
@@ -48,12 +61,31 @@ def connected(address: str) -> Any:
     return ray
 
 
+def _require_listener(head: str) -> None:
+    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour."""
+    host, _, port = head.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), CONNECTED_WITHIN_S):
+        pass
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Restore this program's handler of SIGTERM, in whose place `ray.init` exits with code 15."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+    except SystemExit:
+        signal.raise_signal(signal.SIGTERM)
+
+
 @dataclass(frozen=True)
 class _Sent:
     order: Order
     machine: str
     begun_s: float
-    at_most_s: float
 
     def outcome(self, returned: dict[str, Any]) -> Outcome:
         """Write the returned files into the order's folder; return how the run ended."""
@@ -61,7 +93,7 @@ class _Sent:
         folder = str(self.order.folder)
         extract = ["tar", "--extract", "--gzip", "--no-same-owner", "--directory", folder]
         subprocess.run(extract, input=returned["runs"], check=True)
-        return self.order.outcome(returned["exit_code"], self.seconds, self.at_most_s)
+        return self.order.outcome(returned["exit_code"], self.seconds)
 
     def failed(self, why: str) -> Outcome:
         """The outcome of a run that has returned nothing."""
@@ -139,11 +171,10 @@ class RayExecutor:
         busy = Counter(sent.machine for sent in under_way.values())
         room = Counter(self._slots()) - busy
         for machine, order in zip(room.elements(), orders, strict=False):
-            hangs_s = at_most_s(order)
-            task = self._send(order, machine, hangs_s)
-            under_way[task] = _Sent(order, machine, time.monotonic(), hangs_s)
+            task = self._send(order, machine)
+            under_way[task] = _Sent(order, machine, time.monotonic())
 
-    def _send(self, order: Order, machine: str, hangs_s: float) -> Any:
+    def _send(self, order: Order, machine: str) -> Any:
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         memory = 0 if self._clock == REAL else machine_mib(self._gpus) * MIB
         task = self._ray.remote(
@@ -154,14 +185,14 @@ class RayExecutor:
         )(ray_worker.execute)
         text = order.scenario.read_text(encoding="utf-8")
         named = order.scenario.stem, text, order.options
-        return task.remote(*self._program, *named, hangs_s)
+        return task.remote(*self._program, *named, order.at_most_s)
 
     def _outcomes(self, under_way: dict[Any, _Sent]) -> list[tuple[Any, Outcome | None]]:
         """Wait for ends; return each task with how its run ended, `None` if its machine is lost."""
         ended, _ = self._ray.wait(list(under_way), num_returns=1, timeout=POLL_S)
         outcomes = [(task, self._outcome(task, under_way[task])) for task in ended]
         for task, sent in under_way.items():
-            if task not in ended and sent.seconds > sent.at_most_s + ANSWER_S:
+            if task not in ended and sent.seconds > sent.order.at_most_s + ANSWER_S:
                 self._ray.cancel(task)
                 self._gone.add(sent.machine)
                 outcomes.append((task, None))

@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from execution.cases.progress import Lines, Listener, progress_bar
-from execution.sweep.executor import Executor, Order
+from execution.sweep.executor import Executor, Order, at_most_s
+from execution.sweep.points import stored_scenario
 from linux.files.user_files import work_folder
+from model.errors import InputError
 from model.sweep import Point
 from results.store.records import read_json, write_json
-from results.store.runs import copy_into_store, require_writable
-from results.store.sweeps import SweepFolder
+from results.store.runs import copy_into_store, require_writable, stored_runs
+from results.store.sweeps import Outcome, SweepFolder
 from scenarios.scenario import Scenario
 
 
@@ -103,25 +105,39 @@ class Sweeping:
     options: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Run the points without a result; a failing point does not stop the others.
-
-        Raises `InputError` if the program has changed since the sweep began.
-        """
+        """Run the points without a result; a failing point does not stop the others."""
         left = {self.folder.point_folder(point): point for point in self.folder.unfinished}
         with closing(self.executor.execute(self._orders(left))) as ended:
             for order, outcome in ended:
-                point = left.pop(order.folder)
-                self.folder.end(point, outcome)
-                self.listener.ended(point, outcome.how)
+                self._end(left.pop(order.folder), outcome)
 
     def _orders(self, left: dict[Path, Point]) -> Iterator[Order]:
-        """Yield the points in order; each begins when it is taken. Ended points leave `left`."""
+        """Yield the points in order; each begins when it is taken. Ended points leave `left`.
+
+        A point fails if the program or its files have changed since the sweep began: the points
+        under way are not disturbed.
+        """
         for folder, point in list(left.items()):
-            self.folder.require_version()
+            try:
+                order = self._order(folder, point)
+            except InputError as error:
+                outcome = Outcome(InputError.exit_code, None, 0.0, str(error))
+                self._end(left.pop(folder), outcome)
+                continue
             left_s = remaining(self.folder.took_s, len(left), self.executor.at_once)
             self.listener.begun(point, left_s)
             self.folder.begin(point)
-            yield Order(self.folder.scenario(point), folder, self.options)
+            yield order
+
+    def _order(self, folder: Path, point: Point) -> Order:
+        self.folder.require_version()
+        file = self.folder.scenario(point)
+        limit_s = at_most_s(stored_scenario(file, point), self.options)
+        return Order(file, folder, self.options, limit_s, tuple(stored_runs(folder)))
+
+    def _end(self, point: Point, outcome: Outcome) -> None:
+        self.folder.end(point, outcome)
+        self.listener.ended(point, outcome.how)
 
 
 def run_several(
@@ -161,7 +177,7 @@ def _orders(
         folder.mkdir()
         file = folder / f"{scenario.name}.yaml"
         file.write_text(scenario.text, encoding="utf-8")
-        yield Order(file, folder, options)
+        yield Order(file, folder, options, at_most_s(scenario, options))
 
 
 def _placed(run: Path) -> dict[str, Any]:

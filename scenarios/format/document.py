@@ -156,12 +156,22 @@ def override(document: Document, overrides: Sequence[str]) -> Document:
     return replace(document, overridden=frozenset(overridden), problems=tuple(problems))
 
 
+def place_of(keys: str) -> Place:
+    """Parse `key.key`, in which a number is an entry of a list."""
+    return tuple(int(key) if key.isdecimal() else key for key in keys.split("."))
+
+
+def overlap(one: Place, other: Place) -> bool:
+    """Whether two places are the same, or one is inside the other."""
+    return all(part == beside for part, beside in zip(one, other, strict=False))
+
+
 def _override(values: CommentedMap, text: str) -> Place:
     """Apply `key.key=value`; return the place of the value, or of the topmost key it created."""
     keys, equals, value = text.partition("=")
     if not equals or not keys:
         raise ValueError("must be key=value, such as fabric.domains=8")
-    place = tuple(int(key) if key.isdecimal() else key for key in keys.split("."))
+    place = place_of(keys)
     if len(place) > MOST_LEVELS:
         raise ValueError(f"must have at most {MOST_LEVELS} nested keys, got {len(place)}")
     node: Any = values
@@ -288,6 +298,22 @@ def value_of(text: str) -> Any:
         return plain(parser("safe").load(text))
     except UNREADABLE as error:
         raise ValueError(f"the value {unreadable(error)}") from None
+
+
+def same(value: Any) -> str:
+    """Return a text that equal YAML values have in common: `2e4` and `20000`, not `true` and `1`.
+
+    The keys of a mapping have no order (YAML 1.2, section 3.2.1.1).
+    """
+    match value:
+        case dict():
+            return repr(sorted((same(key), same(held)) for key, held in value.items()))
+        case list():
+            return repr([same(entry) for entry in value])
+        case float() if value.is_integer():
+            return repr(int(value))
+        case _:
+            return repr(value)
 
 
 def out_of_bounds(text: str, values: Any) -> str:

@@ -202,8 +202,7 @@ def test_a_point_that_hangs_does_not_hold_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "_command", lambda _: SLEEP)
-    monkeypatch.setattr(executor, "at_most_s", lambda _: 0.05)
-    order = Order(tmp_path / "scenario.yaml", tmp_path, ())
+    order = Order(tmp_path / "scenario.yaml", tmp_path, (), 0.05)
     ((_, outcome),) = LocalExecutor().execute(iter([order]))
     assert (outcome.exit_code, outcome.run) == (124, None)
     assert outcome.cause == "its run did not end within 0.000833 min, and was killed"

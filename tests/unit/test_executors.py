@@ -2,10 +2,13 @@
 
 import io
 import os
+import signal
+import socket
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,17 +22,18 @@ from execution.sweep.executor import LocalExecutor, Order
 from execution.sweep.ray_executor import ATTEMPTS, RayExecutor
 from execution.virtual_clock.machines import machine_mib
 from linux.files.program_files import program_version
-from model.errors import EmulationError, NotReady
+from linux.processes.interruptions import interrupt
+from model.errors import EmulationError, InputError, NotReady
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 
 
-def orders(folder: Path, count: int) -> Iterator[Order]:
+def orders(folder: Path, count: int, at_most_s: float = 60.0) -> Iterator[Order]:
     for number in range(1, count + 1):
         place = folder / f"{number:03}"
         place.mkdir()
         (place / "scenario.yaml").write_text(f"scenario {number}\n")
-        yield Order(place / "scenario.yaml", place, ())
+        yield Order(place / "scenario.yaml", place, (), at_most_s)
 
 
 Commands = Callable[[str], None]
@@ -42,7 +46,6 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Commands:
     def set_command(script: str) -> None:
         words = ["sh", "-c", f'cd "$0" && {script}']
         monkeypatch.setattr(executor, "_command", lambda order: [*words, str(order.folder)])
-        monkeypatch.setattr(executor, "at_most_s", lambda _: 60.0)
 
     return set_command
 
@@ -57,11 +60,10 @@ def test_runs_at_once_meet(tmp_path: Path, command: Commands) -> None:
 
 
 def test_a_run_may_take_longer_than_the_kernel_waits_at_once(
-    tmp_path: Path, command: Commands, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Commands
 ) -> None:
     command("exit 0")
-    monkeypatch.setattr(executor, "at_most_s", lambda _: 1e9)
-    ((_, outcome),) = LocalExecutor().execute(orders(tmp_path, 1))
+    ((_, outcome),) = LocalExecutor().execute(orders(tmp_path, 1, 1e9))
     assert outcome.exit_code == 0
 
 
@@ -72,7 +74,7 @@ def test_a_run_may_take_as_long_as_its_faults(tmp_path: Path) -> None:
     for name, text in (("plain", plain), ("long", long)):
         place = tmp_path / f"{name}.yaml"
         place.write_text(text)
-        at_most_s.append(executor.at_most_s(Order(place, tmp_path, ())))
+        at_most_s.append(executor.at_most_s(load(place), ()))
     cases = len(load(tmp_path / "long.yaml").cases)
     assert at_most_s[1] - at_most_s[0] == pytest.approx(cases * 3599.5)
 
@@ -103,15 +105,20 @@ def test_a_run_that_died_before_its_state_was_written_has_a_cause(tmp_path: Path
     assert "state.json" in executor.cause(4, died, log, 60)
 
 
-def test_a_run_that_was_refused_does_not_have_the_cause_of_an_earlier_attempt(
-    tmp_path: Path,
+@pytest.mark.parametrize("exit_code", [1, 3, 4])
+def test_a_run_without_a_folder_does_not_have_that_of_an_earlier_attempt(
+    tmp_path: Path, command: Commands, exit_code: int
 ) -> None:
-    log, earlier = tmp_path / "log", tmp_path / "run"
-    log.write_text("railbed: root: no, user id 1000\n")
+    command(f"echo 'railbed: no space left on device' >&2; exit {exit_code}")
+    (order,) = orders(tmp_path, 1)
+    earlier = order.folder / "run"
     earlier.mkdir()
     (earlier / "state.json").write_text('{"state": "incomplete", "cause": "interrupted"}')
-    assert executor.cause(3, earlier, log, 60) == "root: no, user id 1000"
-    assert executor.cause(4, earlier, log, 60) == "interrupted"
+    again = replace(order, earlier=(earlier,))
+    ((_, outcome),) = LocalExecutor().execute(iter([again]))
+    assert (outcome.run, outcome.cause) == (None, "no space left on device")
+    ((_, outcome),) = LocalExecutor().execute(iter([order]))
+    assert (outcome.run, outcome.cause) == (earlier, "interrupted")
 
 
 def test_runs_under_way_are_taken_down(tmp_path: Path, command: Commands) -> None:
@@ -208,7 +215,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         ray: FakeRay, clock: str = "real", most: int | None = None, gpus: int = 16
     ) -> RayExecutor:
         monkeypatch.setattr(ray_executor, "connected", lambda address: ray)
-        monkeypatch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
         return RayExecutor("auto", clock, gpus, most, ray.said.append)
 
     return made
@@ -296,7 +302,6 @@ def test_every_run_ends_however_machines_are_lost(
     ray = FakeRay({**dict.fromkeys("abc", FOUR_CORES), "safe": FOUR_CORES}, loses)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_executor, "connected", lambda address: ray)
-        patch.setattr(ray_executor, "at_most_s", lambda order: 60.0)
         found = RayExecutor("auto", "real", 16, None, lambda line: None)
         ended = list(found.execute(orders(tmp_path_factory.mktemp("orders"), 6)))
     assert len(ended) == 6
@@ -307,6 +312,77 @@ def test_a_missing_ray_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(NotReady, match=r"Ray: not found; install it with `.*install_ray.sh`"):
         ray_executor.connected("auto")
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "local", "127.0.0.1", ""])
+def test_an_address_that_ray_does_not_take_here_is_bad_input(address: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ray_executor.connected(address)
+    assert str(caught.value) == (
+        f"--address: must be auto or HOST:PORT, got {address!r} (see docs/guides/sweeps.md)"
+    )
+
+
+class StubRay:
+    """Ray, which finds a cluster at the address itself, and handles SIGTERM as Ray does."""
+
+    def __init__(self, init: Callable[[], None] = lambda: None) -> None:
+        self._init = init
+        services = SimpleNamespace(canonicalize_bootstrap_address_or_die=lambda address: address)
+        self._private = SimpleNamespace(services=services)
+        self.cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: None)
+
+    def init(self, *_: object, **__: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+        self._init()
+
+
+@pytest.fixture
+def head() -> Iterator[str]:
+    """The address of a port that accepts connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_nothing_is_asked_of_ray_where_nobody_listens(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StubRay(pytest.fail))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(NotReady) as caught:
+        ray_executor.connected(closed)
+    assert str(caught.value) == (
+        f"Ray: no cluster at {closed}: [Errno 111] Connection refused (see `ray start`)"
+    )
+
+
+def no_cluster() -> None:
+    raise ConnectionError("not of Ray")
+
+
+@pytest.mark.parametrize("init", [lambda: None, no_cluster])
+def test_sigterm_interrupts_also_when_ray_is_asked(
+    head: str, monkeypatch: pytest.MonkeyPatch, init: Callable[[], None]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StubRay(init))
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(NotReady):
+        ray_executor.connected(head)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_interrupts_also_while_ray_connects(
+    head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminated = StubRay(lambda: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setitem(sys.modules, "ray", terminated)
+    before = signal.signal(signal.SIGTERM, lambda *_: interrupt(KeyboardInterrupt()))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ray_executor.connected(head)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_another_version_of_the_program_is_refused(tmp_path: Path) -> None:

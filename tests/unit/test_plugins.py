@@ -11,6 +11,7 @@ import pytest
 from commands import notebook
 from commands.app import main, plugins_first
 from commands.plugins import enter_installed, enter_plugins, require_built_in
+from execution.sweep.points import files_of_scenario, stored_scenario
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch
@@ -18,12 +19,13 @@ from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind
 from model.prediction.closed_forms import Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
+from model.sweep import Point
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.dependencies import longest_chain
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from tests.unit.fabrics import spec
-from traffic_gen.workloads.algorithms.collectives import ALGORITHMS
+from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, PLUGINS
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "extending.md"
@@ -128,6 +130,58 @@ def test_the_virtual_clock_refuses_a_plugins_algorithm(example: Path) -> None:
     with pytest.raises(InputError, match=r"x.yaml:3 workloads.0: 'pairwise' is from a plugin"):
         require_built_in(load(scenario))
     require_built_in(load(LIBRARY / "quickstart.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        (["--clock", "virtual"], "--clock virtual"),
+        (["--executor", "ray"], "--executor ray"),
+        (["--executor", "ray", "--clock", "virtual"], "--executor ray"),
+    ],
+)
+def test_a_sweep_refuses_a_plugins_algorithm_before_any_point(
+    example: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    asked: list[str],
+    option: str,
+) -> None:
+    (example.parent / "x.yaml").write_text(SCENARIO)
+    monkeypatch.chdir(example.parent)
+    command = ["sweep", "x.yaml", "--over", "seed=1,2", "--plugin", str(example)]
+    assert ended(monkeypatch, *command, *asked) == 2
+    said = f"'pairwise' is from a plugin, which {option} cannot load (leave out {option})\n"
+    assert capsys.readouterr().err == f"railbed: x.yaml:3 workloads.0: {said}"
+    assert not (example.parent / "runs").exists()
+
+
+def test_a_plugin_is_a_part_of_a_sweeps_points(example: Path) -> None:
+    scenario = example.parent / "x.yaml"
+    scenario.write_text(SCENARIO)
+    plain = files_of_scenario(load(LIBRARY / "quickstart.yaml"))
+    enter_plugins([example])
+    assert files_of_scenario(load(LIBRARY / "quickstart.yaml")) == plain == ""
+    with_plugin = files_of_scenario(load(scenario))
+    assert with_plugin
+    point = Point(1, (), scenario.read_text(), with_plugin)
+    assert stored_scenario(scenario, point) == load(scenario)
+    example.write_text(example.read_text() + "# changed\n")
+    with pytest.raises(InputError) as caught:
+        stored_scenario(scenario, point)
+    assert str(caught.value) == (
+        f"{scenario}: it, a file that it names, or a plugin has changed since the sweep began "
+        "(start another sweep)"
+    )
+    example.unlink()
+    with pytest.raises(InputError, match=rf"{example}: cannot be read: No such file"):
+        stored_scenario(scenario, point)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_package_is_a_part_of_a_sweeps_points(example: Path) -> None:
+    enter_installed()
+    assert PLUGINS[NAMED] == example
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from execution.sweep.points import MAX_POINTS, axes, axis, check_again, planned
 from model.errors import InputError, Problem
 from model.sweep import Sweep
-from scenarios.format.document import refuse_comments, value_of
+from scenarios.format.document import refuse_comments, same, value_of
 from scenarios.library_files import LIBRARY, library
 from scenarios.load import load
 from scenarios.scenario import Scenario
@@ -81,6 +81,12 @@ def test_points_are_all_combinations_each_once(
         assert all(setting.value in over[setting.key] for setting in point.settings)
 
 
+@given(VALUES, VALUES)
+def test_equal_values_are_the_same(one: Any, other: Any) -> None:
+    """Python takes true for 1, which YAML does not (1.2, section 10.3.2)."""
+    assert (same(one) == same(other)) == (repr(one) == repr(other))
+
+
 @pytest.mark.parametrize("path", library(), ids=lambda path: path.stem)
 def test_a_points_text_alone_is_its_scenario(path: Path, tmp_path: Path) -> None:
     for point in sweep(path, "seed=3,4", overrides=("repeats=2",)).points:
@@ -126,6 +132,8 @@ def test_the_problems_of_all_points_are_said_at_once(scenario: Path) -> None:
 def test_a_key_that_leads_nowhere_is_named_with_the_option_of_the_sweep(scenario: Path) -> None:
     (problem,) = problems(scenario, "workloads.5.size=8 MB")
     assert ": --over workloads.5.size=8 MB: the list has 1 entry, number 0, got 5" in problem
+    (problem,) = problems(scenario, "fabric.nokey.x=1,2")
+    assert problem.startswith("--over fabric.nokey: unknown key 'nokey'")
 
 
 def test_what_all_points_have_is_the_scenarios_own_problem(scenario: Path) -> None:
@@ -145,6 +153,7 @@ def test_what_this_machine_cannot_do_is_said_of_each_point(scenario: Path) -> No
 
 def test_stored_points_are_checked_again(scenario: Path, tmp_path: Path) -> None:
     points = sweep(scenario, "repeats=1,2").points
+    scenario.write_text(points[0].text)
     bad = tmp_path / "bad.yaml"
     bad.write_text(points[1].text.replace("repeats: 2", "repeat: 2"))
     places = {1: scenario, 2: bad}
@@ -166,7 +175,7 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
     check_again(begun.points, lambda point: places[point.number], any_scenario)
     trace.write_text(trace.read_text() + "// changed\n")
     assert sweep(scenario, "repeats=1,2").name != begun.name
-    with pytest.raises(InputError, match=r"point 1 .*a trace or configuration has changed"):
+    with pytest.raises(InputError, match=r"point 1 .*, a file that it names, or a plugin has"):
         check_again(begun.points, lambda point: places[point.number], any_scenario)
 
 
@@ -181,8 +190,20 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
         (("repeats=1], [2",), "--over repeats=1], [2: the list of values is not YAML"),
         (("description=a #x, b",), "--over description=a #x, b: a blank and # begin a comment"),
         (("repeats=1,2,1",), "--over repeats=1,2,1: duplicate value '1'"),
-        (("repeats=1", "repeats=2"), "--over repeats: duplicate key (give each key once)"),
-        (("seed=1", "repeats=1"), "--set seed: cannot be combined with --over"),
+        (("seed=20000,2e4",), "--over seed=20000,2e4: duplicate value '2e4'"),
+        (("x=[1, 2.0],[1.0, 2]",), "duplicate value '[1.0, 2]'"),
+        (("x={a: 1, b: 2},{b: 2, a: 1}",), "duplicate value '{b: 2, a: 1}'"),
+        (("repeats=1", "repeats=2"), "--over repeats: cannot be combined with --over repeats ("),
+        (
+            ("fabric.domains=2,4", "fabric={domains: 8}, {domains: 2}"),
+            "--over fabric: cannot be combined with --over fabric.domains (leave one out)",
+        ),
+        (
+            ("workloads.1.size=1 MB", "workloads.01.size=2 MB"),
+            "--over workloads.01.size: cannot be combined with --over workloads.1.size",
+        ),
+        (("seed=1", "repeats=1"), "--set seed: cannot be combined with --over seed (leave one"),
+        (("seed.x=1", "repeats=1"), "--set seed: cannot be combined with --over seed.x (leave"),
         (
             (f"seed={','.join(map(str, range(MAX_POINTS + 1)))}",),
             "--over: must make at most 1000 points, got 1001",

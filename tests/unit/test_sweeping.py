@@ -2,8 +2,8 @@
 
 import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from commands.sweep import sweep
+from commands.sweep import _check_here, sweep
 from execution.sweep.executor import Ended, Order
-from execution.sweep.points import SweepRequest
+from execution.sweep.points import Check, SweepRequest
 from execution.sweep.runner import Sweeping, SweepLines, human_remaining, remaining, sweep_listener
 from model.errors import InputError, NotReady
 from model.prediction.machine import Machine
@@ -51,9 +51,13 @@ CASE = {
 }
 
 
+def text_of(number: int, text: str = "scenario") -> str:
+    return f"{GOOD}# {text} {number}\n"
+
+
 def a_sweep(values: int = 3, text: str = "scenario") -> Sweep:
     settings = [Setting("workloads.0.size", f"{n} MB", f"{n} MB") for n in range(1, values + 1)]
-    points = [Point(n, (s,), f"{text} {n}\n") for n, s in enumerate(settings, 1)]
+    points = [Point(n, (s,), text_of(n, text)) for n, s in enumerate(settings, 1)]
     return Sweep("quick", "process", tuple(points))
 
 
@@ -76,7 +80,7 @@ class Fake:
     def _outcome(self, order: Order) -> Outcome:
         number = int(order.folder.name)
         self.executed.append(number)
-        assert order.scenario.read_text() == f"scenario {number}\n"
+        assert order.scenario.read_text() == text_of(number)
         if number == self.interrupted_at:
             raise KeyboardInterrupt
         exit_code = self.exit_codes.get(number, 0)
@@ -164,6 +168,63 @@ def test_failed_points_stop_nothing_and_those_without_result_are_tried_again(
     second = Fake()
     run(again(folder), second)
     assert second.executed == [number for number in (1, 2, 3) if codes.get(number, 0) > 1]
+
+
+@dataclass
+class Disturbed(Fake):
+    """A fake executor under which something changes when the first run has ended."""
+
+    change: Callable[[], object] = lambda: None
+
+    def _outcome(self, order: Order) -> Outcome:
+        if not self.executed:
+            self.change()
+        return super()._outcome(order)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_program_that_changes_meanwhile_disturbs_no_point_under_way(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    def change() -> None:
+        monkeypatch.setattr("results.store.sweeps.program_version", lambda: "ffffffffffff")
+
+    executor = Disturbed(at_once=at_once, change=change)
+    said = run(folder, executor)
+    assert sorted(executor.executed) == [*range(1, at_once + 1)]
+    assert "point 3 of 3 (workloads.0.size=3 MB): failed after 0.0 s: sweep night: must be" in said
+    points = sweep_object(folder)["points"]
+    assert [bool(point["cases"]) for point in points] == [n <= at_once for n in (1, 2, 3)]
+    assert [point["exit_code"] for point in points] == [0] * at_once + [2] * (3 - at_once)
+    monkeypatch.undo()
+    run(again(folder), second := Fake())
+    assert second.executed == [*range(at_once + 1, 4)]
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_text(GOOD)])
+def test_a_file_that_changes_meanwhile_fails_its_point_alone(
+    folder: SweepFolder, change: Callable[[Path], object]
+) -> None:
+    file = folder.scenario(folder.sweep.points[1])
+    executor = Disturbed(change=lambda: change(file))
+    run(folder, executor)
+    assert executor.executed == [1, 3]
+    points = sweep_object(folder)["points"]
+    assert [point["exit_code"] for point in points] == [0, 2, 0]
+    assert points[1]["cause"].startswith(f"{file}: ")
+
+
+def test_an_order_knows_the_runs_of_earlier_attempts(folder: SweepFolder) -> None:
+    run(folder, Fake({1: 4}))
+    orders = list[Order]()
+
+    class Noting(Fake):
+        def _outcome(self, order: Order) -> Outcome:
+            orders.append(order)
+            return super()._outcome(order)
+
+    run(again(folder), Noting())
+    assert [run.name for order in orders for run in order.earlier] == ["run-001-0"]
 
 
 def test_a_result_that_was_deleted_is_measured_again(folder: SweepFolder) -> None:
@@ -339,6 +400,50 @@ def test_what_ray_prints_is_not_in_the_result(
     assert said.err.count("Raylet is terminated") == 3
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "railbed sweep --resume night"),
+        (
+            {"executor": "ray", "address": "head:6379", "at_once": 3, "fresh": True},
+            "railbed sweep --resume night --executor=ray --address=head:6379 --at-once=3 --fresh",
+        ),
+        (
+            {"plugins": ["/a b/mine.py", "/c.py"]},
+            "railbed --plugin '/a b/mine.py' --plugin /c.py sweep --resume night",
+        ),
+    ],
+)
+def test_an_interrupted_sweep_says_how_it_is_resumed_as_it_was_begun(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    asked: dict[str, Any],
+    said: str,
+) -> None:
+    plugins: Sequence[str] = asked.pop("plugins", ())
+    monkeypatch.setenv("RAILBED_PLUGIN", ":".join(plugins))
+    folder = begin_sweep(tmp_path, "night", replace(a_sweep(), clock="virtual"))
+    monkeypatch.setattr("commands.sweep._on_ray", lambda *_: Fake(interrupted_at=1))
+    monkeypatch.setattr("commands.sweep._local", lambda *_: Fake(interrupted_at=1))
+    monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
+    monkeypatch.chdir(tmp_path)
+    for store, where in (("runs", ""), ("my runs", "'--store=my runs'")):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(resume="night", store=Path(store), **asked)
+        whole = said.replace("night", f"night {where}") if where else said
+        assert f"Resume the sweep with `{whole}`." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_points_never_compete_by_the_real_clock(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch, executor: Any
+) -> None:
+    monkeypatch.setattr(SweepRequest, "folder", lambda *_: folder)
+    with pytest.raises(InputError, match="--at-once: must be 1 with the real clock, got 7"):
+        sweep(resume="night", at_once=7, executor=executor)
+
+
 def test_only_one_process_runs_a_sweep(folder: SweepFolder) -> None:
     with (
         folder.locked(),
@@ -367,6 +472,14 @@ def test_sweeps_are_found_by_name_only(tmp_path: Path, folder: SweepFolder) -> N
         find_sweep(tmp_path / "empty", "latest")
 
 
+def accept(_: Scenario) -> None:
+    """Accept every scenario."""
+
+
+def by_any_clock(_: str) -> Check:
+    return accept
+
+
 REQUEST: dict[str, Any] = {
     "scenario": None, "over": (), "overrides": (), "proxies": None, "name": None, "resume": None,
     "clock": None,
@@ -388,7 +501,7 @@ REQUEST: dict[str, Any] = {
 )
 def test_requests_that_are_none(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, lambda _: None)
+        SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, by_any_clock)
     assert message in str(caught.value)
 
 
@@ -396,12 +509,12 @@ def test_the_same_request_finds_the_same_sweep(tmp_path: Path) -> None:
     scenario = tmp_path / "x.yaml"
     scenario.write_text(GOOD)
     asked = SweepRequest(**{**REQUEST, "scenario": scenario, "over": ("repeats=1,2",)})
-    folder = asked.folder(tmp_path, lambda _: None)
-    assert asked.folder(tmp_path, lambda _: None) == folder
+    folder = asked.folder(tmp_path, by_any_clock)
+    assert asked.folder(tmp_path, by_any_clock) == folder
     going_on = SweepRequest(**{**REQUEST, "resume": "latest"})
-    assert going_on.folder(tmp_path, lambda _: None) == folder
+    assert going_on.folder(tmp_path, by_any_clock) == folder
     scenario.write_text(GOOD.replace("12 MB", "13 MB"))
-    assert asked.folder(tmp_path, lambda _: None) != folder
+    assert asked.folder(tmp_path, by_any_clock) != folder
 
 
 @pytest.mark.parametrize(
@@ -429,13 +542,14 @@ def test_a_sweep_that_no_machine_can_run_has_no_folder(
 
 @pytest.mark.parametrize(("clock", "asked_points"), [("real", 4), ("virtual", 0)])
 def test_this_kernel_is_asked_for_points_of_the_real_clock_alone(
-    tmp_path: Path, clock: str, asked_points: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str, asked_points: int
 ) -> None:
     scenario, checked = tmp_path / "x.yaml", list[Scenario]()
     scenario.write_text(GOOD)
+    monkeypatch.setattr("commands.options.require_possible", checked.append)
     changes = {"scenario": scenario, "over": ("repeats=1,2",), "clock": clock}
-    SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, checked.append)
-    SweepRequest(**{**REQUEST, "resume": "latest"}).folder(tmp_path, checked.append)
+    SweepRequest(**{**REQUEST, **changes}).folder(tmp_path, _check_here)
+    SweepRequest(**{**REQUEST, "resume": "latest"}).folder(tmp_path, _check_here)
     assert len(checked) == asked_points
 
 
@@ -452,10 +566,10 @@ def test_points_that_the_measured_machine_cannot_carry_are_refused_also_later(
         assert clock == "real"
         return TWO_CORES
 
-    asked.folder(tmp_path, lambda _: None)
+    asked.folder(tmp_path, by_any_clock)
     for request in (asked, again):
         with pytest.raises(InputError, match=r"point 2 .* of the 2 cores"):
-            request.folder(tmp_path, lambda _: None, lambda: None, here)
+            request.folder(tmp_path, by_any_clock, lambda: None, here)
 
 
 def test_parameters_have_short_names_where_these_are_clear() -> None:

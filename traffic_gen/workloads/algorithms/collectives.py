@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 
@@ -152,6 +153,8 @@ NCCL = "nccl"
 NAMES_OF_NCCL = {RING: "rings", TREE: "double-binary-tree", NVLS: "nvls"}
 # The algorithms that are part of Railbed; plugins add others.
 BUILT_IN = frozenset(ALGORITHMS)
+# The Python file of each algorithm of a plugin.
+PLUGINS: dict[Named, Path] = {}
 
 
 def algorithms_of(collective: Collective) -> list[str]:
