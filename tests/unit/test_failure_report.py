@@ -8,10 +8,11 @@ import pytest
 from matplotlib.patches import StepPatch
 
 from results.render.page import Article
-from results.report.analysis import failed_links, throughput_bps
+from results.report.analysis import failed_links, link_use, spans, throughput_bps
 from results.report.fault_pictures import links_shown, moments, sentence
 from results.report.run import phases_as_cases, run_article
 from results.report.run_data import CaseData, RunData, read_run
+from results.sections.section import human_bytes
 from results.store.tables import LINK_SAMPLES, sealed
 from tests.unit.articles import failure_article, failure_run
 from tests.unit.stored_runs import stored_run
@@ -85,6 +86,34 @@ def test_a_restarted_job_is_measured_beside_its_model(run: RunData) -> None:
     assert during["case"].endswith("/during_fault")
     assert during["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
     assert during["ratio"] == pytest.approx(2.9 / 2.8)
+
+
+def test_what_an_abort_left_undone_is_sent_until_then(run: RunData) -> None:
+    during = _during(run)
+    executions, transfers = during.executions, during.transfers
+    cut_off = (transfers["repeat"] == 0) & (
+        transfers["arrived_ns"] > transfers["arrived_ns"].max() / 2
+    )
+    arrived_ns = np.where(cut_off, 0, transfers["arrived_ns"])
+    aborted = replace(
+        during,
+        executions={**executions, "completion_s": np.array([1.5, 1.0])},
+        transfers={**transfers, "arrived_ns": arrived_ns},
+    )
+    found = spans(aborted)
+    assert found["ended_ns"][cut_off].tolist() == [during.begun_ns + 1_500_000_000] * cut_off.sum()
+    assert (found["carried_bytes"] == transfers["size_bytes"]).all()
+    late = {**transfers, "started_ns": np.where(cut_off, 1_499_000_000, transfers["started_ns"])}
+    at_last = spans(replace(aborted, transfers={**late, "arrived_ns": arrived_ns}))
+    # A NIC link of 20 Mbit/s carries 2500 bytes in a millisecond, an HB link 20 times as many.
+    assert {2500} <= set(at_last["carried_bytes"][cut_off]) <= {2500, 50_000}
+
+
+def test_the_fabric_with_a_fault_throughout_is_drawn(run: RunData, failed: Article) -> None:
+    (part,) = (one for one in failed.parts if one.section.title.startswith("The fabrics"))
+    degraded = next(case for name, case in run.cases.items() if name.endswith("/degraded"))
+    drawn = {str(row[0]): row[3] for row in part.section.rows if len(row) > 1}
+    assert drawn == {name: human_bytes(link_use([degraded])[name].size_bytes) for name in drawn}
 
 
 def test_links_carried_what_their_samples_say(run: RunData) -> None:

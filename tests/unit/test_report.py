@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from commands.compare import compared
 from commands.report import articles_about, report
 from model.errors import InputError
+from model.fabric.build import build_topology, exchanged, straight_cross_connects
+from model.fabric.topology import Gpu
 from model.workload.transfers.collective import Collective
 from results.figures.kit import FORMATS
 from results.render.page import Article, render
@@ -264,12 +266,22 @@ def test_the_use_of_a_link_is_its_share_of_the_rate(run: RunData) -> None:
     assert used.share == pytest.approx(used.size_bytes * 8 / (link.rate_bps * seconds))
 
 
-def test_a_strip_has_all_bytes_of_the_first_execution(run: RunData) -> None:
+def test_a_strip_has_all_bytes_of_all_executions(run: RunData) -> None:
     case = run.cases[f"rail-only/{Collective.ALL_TO_ALL}/direct"]
-    end_s = float(case.transfers["arrived_ns"].max()) / 1e9
-    rates = sent_rates(case, end_s)
+    end_s = (case.ends_ns.max() - case.begun_ns) / 1e9
+    rates = sent_rates(case)
     sent = rates.sum() * end_s / rates.shape[1] / 8
-    assert sent == pytest.approx(case.one["size_bytes"].sum())
+    assert sent == pytest.approx(case.transfers["size_bytes"].sum())
+
+
+def test_the_use_of_a_moved_link_is_that_of_its_lower_end(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    spec, counters = case.topology.spec, case.counters
+    more = counters["sent_bytes"] * np.where(counters["link"] == "d0g0--rail0", 3, 1)
+    moved = build_topology(spec, exchanged(straight_cross_connects(spec), Gpu(0, 0), (1, 0)))
+    used = link_use([replace(case, topology=moved, counters={**counters, "sent_bytes": more})])
+    assert set(used) == set(moved.link_by_name)
+    assert used["d0g0--rail1"].size_bytes == 3 * used["d0g1--rail0"].size_bytes > 0
 
 
 def test_a_picture_is_saved_in_every_format(page: Article, tmp_path: Path) -> None:

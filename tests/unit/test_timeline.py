@@ -100,8 +100,11 @@ def test_the_controller_and_the_faults_are_there(
     assert reactions == ["detected", "confirmed"]
     faults = [event for event in events if event["name"] == "rail-only: d0g0--rail0 down"]
     assert len(faults) == len(run.result["failures"])
-    # The fault is in the third execution, which begins 20 s after the first.
+    # The fault is in the third execution, which begins 20 s after the first, and lasts until the
+    # end of the fourth.
     assert all(fault["ts"] == pytest.approx(20.3e6) for fault in faults)
+    ends = [e["ts"] + e["dur"] for e in events if e["name"].endswith("/during_fault #1")]
+    assert [fault["ts"] + fault["dur"] for fault in faults] == pytest.approx(ends)
 
 
 def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, Any]]) -> None:
