@@ -30,7 +30,7 @@ from results.report.analysis import (
     step_numbers,
     steps,
 )
-from results.report.charts import transfer_times
+from results.report.charts import step_times, transfer_times
 from results.report.fault_pictures import sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
@@ -742,3 +742,20 @@ def test_times_of_transfers_have_few_plain_labels(run: RunData, slowest_ms: floa
     low, high = picture.figure.axes[0].get_xlim()
     shown = [tick for tick in picture.figure.axes[0].get_xticks() if low <= tick <= high]
     assert 2 <= len(shown) <= 9
+
+
+@pytest.mark.parametrize("cases", [1, 27])
+def test_times_of_many_cases_have_room_beside_their_legend(run: RunData, cases: int) -> None:
+    (case, *_) = run.cases.values()
+    figure = transfer_times("rail-only", [case] * cases).figure
+    figure.draw_without_rendering()
+    axes, legend = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
+    assert axes.height > 1.5 * figure.dpi
+    assert axes.y1 <= legend.y0
+    assert legend.y1 <= figure.bbox.y1
+
+
+def test_steps_have_whole_numbers(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    axes = step_times(case, steps(case)[:2], "x").figure.axes[0]
+    assert all(tick.is_integer() for tick in axes.get_xticks())
