@@ -1,8 +1,9 @@
 """The timeline of a run in the Trace Event Format, which Perfetto and Chrome's tracing open.
 
 Google's document "Trace Event Format" defines the events: `X` is a slice, `i` an instant, `C` a
-counter, `M` the name of a process or thread. Times are microseconds since the first execution's
-start. GPU proxies are processes, as are the run, the faults, the controller and the links.
+counter, `M` the name of a process or thread. Times are microseconds since the earliest event, as
+Perfetto drops what is before zero. GPU proxies are processes,
+as are the run, the faults, the controller and the links.
 """
 
 import json
@@ -32,21 +33,22 @@ NS_PER_US = 1e3
 
 def timeline(run: RunData) -> dict[str, Any]:
     """Return the trace of a run; raise `InputError` if it has no executions."""
-    begins = [int(case.executions["start_ns"].min()) for case in run.cases.values()]
-    if not begins:
+    if not run.cases:
         raise InputError(Problem(str(run.folder), "has no execution to show"))
-    events = [_moved(event, min(begins)) for event in _events(run)]
+    events = list(_events(run))
+    zero_ns = min(event["ts"] for event in events if "ts" in event)
+    for event in events:
+        _move(event, zero_ns)
     about = {"run": run.result["run_id"]}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _moved(event: Event, zero_ns: int) -> Event:
+def _move(event: Event, zero_ns: int) -> None:
     """Let a time count in microseconds from `zero_ns`."""
     if "ts" in event:
         event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
     if "dur" in event:
         event["dur"] /= NS_PER_US
-    return event
 
 
 def _events(run: RunData) -> Iterator[Event]:
@@ -223,7 +225,15 @@ def _use_of(
 
 
 def _faults(run: RunData) -> Iterator[Event]:
-    """Yield each fault as a slice, to the end of the last execution if it lasts longer."""
+    """Yield each fault as a slice; faults that overlap have different threads."""
+    spans = list(_fault_spans(run))
+    taken = lanes([begin_ns for _, begin_ns, _ in spans], [end_ns for *_, end_ns in spans])
+    for lane, span in zip(taken, spans, strict=True):
+        yield _slice(FAULTS, 1 + lane, *span)
+
+
+def _fault_spans(run: RunData) -> Iterator[tuple[str, int, int]]:
+    """Yield each fault's name, begin and end: the last execution's end if it lasts longer."""
     for failure in run.result["failures"]:
         case = run.cases.get(f"{failure['case']}/{DURING}")
         if case is None:
@@ -233,8 +243,7 @@ def _faults(run: RunData) -> Iterator[Event]:
             begin_ns = start_ns + round(times["begun_s"] * analysis.NS_PER_S)
             ended_s = times["ended_s"]
             end_ns = last_ns if ended_s is None else start_ns + round(ended_s * analysis.NS_PER_S)
-            where = f"{failure['fabric']}: {times['fault']}"
-            yield _slice(FAULTS, 1, where, begin_ns, end_ns)
+            yield f"{failure['fabric']}: {times['fault']}", begin_ns, end_ns
 
 
 def _journals(run: RunData) -> Iterator[Event]:
