@@ -119,7 +119,9 @@ def spans(case: CaseData) -> Columns:
     of = order[np.searchsorted(case.executions["number"], began["repeat"], sorter=order)]
     start_ns, arrived = case.executions["start_ns"][of], began["arrived_ns"] > 0
     begun_ns = start_ns + began["started_ns"]
-    ended_ns = np.where(arrived, start_ns + began["arrived_ns"], case.ends_ns[of])
+    # An agent may begin a transfer just before it is told of the abort.
+    cut_off_ns = np.maximum(begun_ns, case.ends_ns[of])
+    ended_ns = np.where(arrived, start_ns + began["arrived_ns"], cut_off_ns)
     carried = began["size_bytes"].copy()
     most = _slowest_bps(case, rows(began, ~arrived)) * (ended_ns - begun_ns)[~arrived]
     carried[~arrived] = np.minimum(carried[~arrived], most / NS_PER_S / 8)
@@ -127,10 +129,10 @@ def spans(case: CaseData) -> Columns:
 
 
 def _slowest_bps(case: CaseData, transfers: Columns) -> Floats:
-    """The rate of the slowest link of each transfer's path; infinite without links."""
+    """The rate of the slowest link of each transfer's path; 0 without links."""
     paths = paths_of(case) if len(transfers["transfer"]) else {}
     pairs = zip(*(transfers[name].tolist() for name in ENDS), strict=True)
-    rates_bps = [min((h.link.rate_bps for h in paths[pair]), default=np.inf) for pair in pairs]
+    rates_bps = [min((h.link.rate_bps for h in paths[pair]), default=0) for pair in pairs]
     return np.array(rates_bps, float)
 
 

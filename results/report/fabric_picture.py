@@ -56,7 +56,7 @@ def _named_width(topology: Topology) -> float:
     """The width in inches at which no name of a switch covers the next one."""
     columns = _columns(topology)
     letters = ((len(tier), max(map(len, tier)) + len(CROSS)) for tier in topology.tiers)
-    names_in = max(switches * (LETTER * longest + FRAME) for switches, longest in letters)
+    names_in = max((switches * (LETTER * most + FRAME) for switches, most in letters), default=0)
     return SCALE + names_in * (columns + 0.5 - LEFT) / columns
 
 

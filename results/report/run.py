@@ -35,11 +35,12 @@ PHASES_TEXT = (
     "The verdict is that of the experiment."
 )
 MOMENTS_TEXT = (
-    "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time. The "
-    "throughput of links is measured, by counters that were read about a hundred times a "
-    "second: of failed links, of those whose bytes changed most against the executions before "
-    "the fault, and of some that changed least. A frame of up to 64 KiB is counted when a "
-    "link begins to carry it; its bytes are spread over the time that the rate needs for them."
+    "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time, up to "
+    "the abort if that cut it off. The throughput of links is measured, by counters that were "
+    "read about a hundred times a second: of failed links, of those whose bytes changed most "
+    "against the executions before the fault, and of some that changed least. A frame of up to "
+    "64 KiB is counted when a link begins to carry it; its bytes are spread over the time that "
+    "the rate needs for them."
 )
 BANDWIDTH_TEXT = (
     "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
