@@ -69,11 +69,10 @@ SHORT_PROBE_BYTES = SHORTEST_BYTES + ETHERNET_HEADER_BYTES
 class FaultedExecution:
     """The execution during which faults begin, with the probes' records of it.
 
-    If the job aborted it, at `aborted_ns`, a second execution follows.
+    If the job aborted it, a second execution follows.
     """
 
     executions: tuple[Repeat, ...]
-    aborted_ns: int
     records: tuple[FaultRecord, ...]
     affected: Sequence[PairRecord]
     probed_until_ns: int
@@ -207,15 +206,13 @@ class FaultCase:
                 self._wait_until_converged(self.home, reached=REROUTED)
             # End the probes: effects of the job's recovery are no failure of the fabric.
             probes.end()
-            aborted_ns = timeline.aborted_ns or executions[0].end_ns
             if gave_up:
                 self._recover()
-                back_ns = aborted_ns + round(self.job.restart_time * 1e9)
+                back_ns = executions[0].end_ns + round(self.job.restart_time * 1e9)
                 self._run(executions, prediction, observer, not_before_ns=back_ns)
             records = probes.stop()
         return FaultedExecution(
             executions=tuple(executions),
-            aborted_ns=aborted_ns,
             records=timeline.records,
             affected=records,
             probed_until_ns=probes.ended_ns,
@@ -371,7 +368,7 @@ class FaultCase:
         if len(during.executions) < 2 or degraded is None:
             return None
         return Restart(
-            aborted_s=during.seconds_until(during.aborted_ns),
+            aborted_s=during.seconds_until(during.executions[0].end_ns),
             back_s=during.seconds_until(during.executions[1].start_ns),
             restart_time_s=self.job.restart_time,
             modeled_s=degraded.prediction.completion_s,

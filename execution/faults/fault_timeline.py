@@ -28,8 +28,8 @@ class FaultTimeline:
     A fault that begins late, as breaking another takes time, lasts as long as it should.
 
     Once a fault has begun, `gives_up` tells whether the job aborts the execution; by default, it
-    goes on. The argument is the execution's start in nanoseconds of CLOCK_MONOTONIC, as are
-    `started_ns` and `aborted_ns`, which are 0 until then.
+    goes on. The argument is the execution's start in nanoseconds of CLOCK_MONOTONIC, as is
+    `started_ns`, which is 0 until then.
     """
 
     def __init__(
@@ -42,7 +42,6 @@ class FaultTimeline:
     ) -> None:
         self._fabric, self._injector, self._gives_up = fabric, injector, gives_up
         self.started_ns = 0
-        self.aborted_ns = 0
         self._numbers = count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._undos: dict[int, Undo] = {}
@@ -87,7 +86,6 @@ class FaultTimeline:
         while self._due and self._due[0][0] <= since_start_s:
             heapq.heappop(self._due)[2]()
         if self._records and self._gives_up(self.started_ns):
-            self.aborted_ns = time.monotonic_ns()
             raise Aborted
         following_s = self._due[0][0] - since_start_s if self._due else inf
         return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))

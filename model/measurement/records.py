@@ -66,8 +66,9 @@ class QueuePairSample:
 
 @dataclass(frozen=True)
 class Repeat:
-    """One execution of a schedule. `completion_s` counts until the last byte has arrived.
+    """One execution of a schedule.
 
+    `completion_s` counts until the last byte has arrived, or until the job aborted the execution.
     `start_ns` is the common start, of CLOCK_MONOTONIC. `sent_bytes` and `received_bytes` are the
     payload that each rank counted, 0 for a rank that did not answer; `retransmitted` has the
     number of TCP retransmits of each rank, `out_of_order` its number of packets that arrived
@@ -99,7 +100,7 @@ class Repeat:
 
     @property
     def end_ns(self) -> int:
-        """The moment of CLOCK_MONOTONIC at which the last byte had arrived."""
+        """The moment of CLOCK_MONOTONIC at which it ended."""
         return self.start_ns + round(self.completion_s * 1e9)
 
 

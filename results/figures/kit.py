@@ -43,8 +43,9 @@ STYLE: Any = {
 # Colours that differ in lightness, too: for print without colour, and for red-green blindness.
 MEASURED, MODELED = "#1a5f9e", "#111111"
 SERIES = ("#1a5f9e", "#c75b12", "#5b3f8c", "#2f7d4f", "#8a6d00", "#9c2c54")
-DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P")
+# As many of each as have no common divisor: the first 210 series look different, 30 without marker.
+DASHES = ("-", "--", ":", "-.", (0, (5, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 @dataclass(frozen=True)

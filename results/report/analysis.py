@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from model.arrays import Floats, Ints
+from model.fabric.build import build_topology
 from model.fabric.topology import Hop, Link, LinkKind, Topology
 from model.faults import domain_name
 from model.routing.paths import Routing
 from model.workload.transfers.columns import NONE
-from results.report.run_data import CaseData, Columns
+from results.report.run_data import CaseData, Columns, rows
 
 NS_PER_S = 1e9
 
@@ -106,21 +107,50 @@ def pair_bytes(case: CaseData) -> Floats:
     return matrix
 
 
-def spread_rates(
-    transfers: Columns, row: Ints, row_count: int, slice_s: float, slices: int
-) -> Floats:
-    """Return the rate of each row in each slice of time, in bit/s; a transfer is in one row.
+def spans(case: CaseData) -> Columns:
+    """Return the transfers that began, of all executions, with their spans and their bytes.
 
-    Bytes of a transfer are spread evenly from its start to its last byte.
+    `begun_ns` and `ended_ns` are of CLOCK_MONOTONIC. A transfer that has not arrived ends with its
+    execution; of its bytes, `carried_bytes` are those that the slowest link of its path can carry
+    until then.
     """
-    arrived = transfers["arrived_ns"] > 0
-    begin = transfers["started_ns"][arrived] / NS_PER_S / slice_s
-    end = np.maximum(transfers["arrived_ns"][arrived] / NS_PER_S / slice_s, begin + 1e-9)
-    bps = transfers["size_bytes"][arrived] * 8 / (end - begin) / slice_s
-    rates = np.zeros((row_count, slices))
-    for number in range(slices):
+    began = rows(case.transfers, case.transfers["started_ns"] + case.transfers["arrived_ns"] > 0)
+    order = np.argsort(case.executions["number"])
+    of = order[np.searchsorted(case.executions["number"], began["repeat"], sorter=order)]
+    start_ns, arrived = case.executions["start_ns"][of], began["arrived_ns"] > 0
+    begun_ns = start_ns + began["started_ns"]
+    # An agent may begin a transfer just before it is told of the abort.
+    cut_off_ns = np.maximum(begun_ns, case.ends_ns[of])
+    ended_ns = np.where(arrived, start_ns + began["arrived_ns"], cut_off_ns)
+    carried = began["size_bytes"].copy()
+    most = _slowest_bps(case, rows(began, ~arrived)) * (ended_ns - begun_ns)[~arrived]
+    carried[~arrived] = np.minimum(carried[~arrived], most / NS_PER_S / 8)
+    return {**began, "begun_ns": begun_ns, "ended_ns": ended_ns, "carried_bytes": carried}
+
+
+def _slowest_bps(case: CaseData, transfers: Columns) -> Floats:
+    """The rate of the slowest link of each transfer's path; 0 without links."""
+    paths = paths_of(case) if len(transfers["transfer"]) else {}
+    pairs = zip(*(transfers[name].tolist() for name in ENDS), strict=True)
+    rates_bps = [min((h.link.rate_bps for h in paths[pair]), default=0) for pair in pairs]
+    return np.array(rates_bps, float)
+
+
+def spread_rates(
+    transfers: Columns, row: Ints, shape: tuple[int, int], window_ns: tuple[int, int]
+) -> Floats:
+    """Return the rate of each row in each slice of a window of time, in bit/s.
+
+    Transfers have `spans`, each is in one row; its bytes are spread evenly over its span.
+    """
+    zero_ns, slice_ns = window_ns[0], (window_ns[1] - window_ns[0]) / shape[1]
+    begin = (transfers["begun_ns"] - zero_ns) / slice_ns
+    end = np.maximum((transfers["ended_ns"] - zero_ns) / slice_ns, begin + 1e-9)
+    bps = transfers["carried_bytes"] * 8 / (end - begin) / slice_ns * NS_PER_S
+    rates = np.zeros(shape)
+    for number in range(shape[1]):
         share = np.clip(np.minimum(end, number + 1) - np.maximum(begin, number), 0, None)
-        np.add.at(rates[:, number], row[arrived], share * bps)
+        np.add.at(rates[:, number], row, share * bps)
     return rates
 
 
@@ -130,7 +160,7 @@ DIRECTIONS = {"up": "received_bytes", "down": "sent_bytes"}
 
 def sample_times_s(case: CaseData) -> Floats:
     """The moment of each sample of a link, in seconds since the first execution's start."""
-    seconds: Floats = (case.link_samples["ns"] - case.executions["start_ns"].min()) / NS_PER_S
+    seconds: Floats = (case.link_samples["ns"] - case.begun_ns) / NS_PER_S
     return seconds
 
 
@@ -165,7 +195,11 @@ class LinkUse:
 
 
 def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
-    """Return the use of every link, by the counters at its upper end before and after each case."""
+    """Return the use of every link, by the counters at its upper end before and after each case.
+
+    The cases have one topology. Counters have the links' names of start-up: an optical switch may
+    have moved upper ends since.
+    """
     carried = defaultdict[str, Ints](lambda: np.zeros(3, np.int64))
     for case in cases:
         counters = case.counters
@@ -175,10 +209,11 @@ def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
         for link, delta in zip(counters["link"][after], deltas.T, strict=True):
             carried[link] += delta
     seconds = sum(float(case.executions["completion_s"].sum()) for case in cases)
-    used = {}
-    for link in cases[0].topology.links:
-        if link.name in carried:
-            sent, received, dropped = carried[link.name].tolist()
+    topology, used = cases[0].topology, {}
+    counted = {link.lower: link.name for link in build_topology(topology.spec).links}
+    for link in topology.links:
+        if (name := counted[link.lower]) in carried:
+            sent, received, dropped = carried[name].tolist()
             size, capacity_bytes = max(sent, received), link.rate_bps * seconds / 8
             share = size / capacity_bytes if capacity_bytes else 0.0
             used[link.name] = LinkUse(link.name, link.kind, size, share, dropped)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from results.figures import kit
 from results.figures.paper import draw_pairs
@@ -109,6 +110,7 @@ def step_times(case: CaseData, steps: Sequence[Step], name: str) -> kit.Picture:
                 numbers, seconds, dash, color=colour, marker=shown, markersize=size, label=label
             )
         axes.set_xlabel("step: the k-th transfer of every GPU")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("all arrived (s)")
         axes.set_ylim(bottom=0)
         axes.legend()
@@ -140,7 +142,7 @@ def heat_map(case: CaseData, name: str) -> kit.Picture:
 def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
     """The distribution of the times of all transfers, case by case."""
     shares = np.linspace(0, 1, 201)
-    with kit.drawing(2.9) as figure:
+    with kit.drawing(2.3 + LEGEND_ROW * len(cases)) as figure:
         axes = figure.add_subplot()
         for index, case in enumerate(cases):
             done = case.measured["arrived_ns"] > 0

@@ -8,6 +8,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from model.fabric.topology import Link, LinkKind, Topology, lane_of
+from model.sentences import counted
 from results.figures.kit import Picture, drawing
 from results.report.analysis import LinkUse
 
@@ -19,8 +20,13 @@ WIDEST = 3.0
 # The column of HB switches, left of the GPUs, and how far below GPUs their leaf is.
 LEFT, LEAF_BELOW = -0.9, 0.36
 TIER_HEIGHT = 1.1
-# Between the columns of a large fabric, links get less room, and names none.
+# Between the columns of a large fabric, links get less room, and GPUs are dots, of these points.
 NAMED_UP_TO = 64
+DOT = 5.0
+# Inches: a letter of a name, and the frame of a name with the gap to the next one.
+LETTER, FRAME = 0.06, 0.15
+# Inches beside the columns, and what follows the name of a failed part.
+SCALE, CROSS = 0.9, " ✕"
 
 
 def fabric_picture(
@@ -28,10 +34,9 @@ def fabric_picture(
 ) -> Picture:
     """Draw a fabric, its links by their use, and what `failed` names: links, GPUs, switches."""
     places = _places(topology)
-    rows = topology.spec.domains
-    columns = max(topology.spec.domain_size, *map(len, topology.tiers))
+    rows, columns = topology.spec.domains, _columns(topology)
     width, height = min(9.0, 1.8 + 0.95 * columns), min(9.0, 1.9 + 0.72 * rows)
-    with drawing(height, width) as figure:
+    with drawing(height, max(width, _named_width(topology))) as figure:
         axes = figure.add_subplot()
         axes.set_axis_off()
         scale = ScalarMappable(Normalize(0, 1), COLOURS)
@@ -42,26 +47,42 @@ def fabric_picture(
     return Picture(name, _sentence(topology, use, failed), figure)
 
 
+def _columns(topology: Topology) -> int:
+    """As many columns as GPUs of a domain or switches of a tier stand beside each other."""
+    return max(topology.spec.domain_size, *map(len, topology.tiers))
+
+
+def _named_width(topology: Topology) -> float:
+    """The width in inches at which no name of a switch covers the next one."""
+    columns = _columns(topology)
+    letters = ((len(tier), max(map(len, tier)) + len(CROSS)) for tier in topology.tiers)
+    names_in = max((switches * (LETTER * most + FRAME) for switches, most in letters), default=0)
+    return SCALE + names_in * (columns + 0.5 - LEFT) / columns
+
+
 def _places(topology: Topology) -> dict[str, Place]:
     """Put every node in a grid: a row for each tier of switches, then a row a domain."""
-    rows = topology.spec.domains
-    places: dict[str, Place] = {gpu.name: (gpu.rail, rows - gpu.domain) for gpu in topology.gpus}
-    places |= _hb_places(topology, rows)
+    rows, columns = topology.spec.domains, _columns(topology)
+    step = columns / topology.spec.domain_size
+    places: dict[str, Place] = {
+        gpu.name: ((gpu.rail + 0.5) * step - 0.5, rows - gpu.domain) for gpu in topology.gpus
+    }
+    places |= _hb_places(topology, rows, places)
     for number, tier in enumerate(topology.tiers, 1):
-        places |= _spread(tier, topology.spec.domain_size, rows + TIER_HEIGHT * number)
+        places |= _spread(tier, columns, rows + TIER_HEIGHT * number)
     return places
 
 
-def _hb_places(topology: Topology, rows: int) -> dict[str, Place]:
+def _hb_places(topology: Topology, rows: int, places: Mapping[str, Place]) -> dict[str, Place]:
     """Put HB switches left of their row, leaves of two tiers below their GPUs."""
-    places: dict[str, Place] = {
+    found: dict[str, Place] = {
         name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)
     }
     for name in topology.hb_leaves:
         gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
-        middle = (gpus[0].rail + gpus[-1].rail) / 2
-        places[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
-    return places
+        middle = (places[gpus[0].name][0] + places[gpus[-1].name][0]) / 2
+        found[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
+    return found
 
 
 def _spread(names: Collection[str], columns: int, height: float) -> dict[str, Place]:
@@ -112,35 +133,36 @@ def _draw_nodes(
     axes: Axes, topology: Topology, places: Mapping[str, Place], failed: Collection[str]
 ) -> None:
     gpus = [gpu.name for gpu in topology.gpus]
-    named = len(gpus) <= NAMED_UP_TO
-    for names, shape in ((gpus, "circle"), ([n for n in places if n not in gpus], "round")):
-        for node in names:
-            broken = node in failed
-            box = {
-                "boxstyle": f"{shape},pad=0.25",
-                "facecolor": FAILED if broken else "white",
-                "edgecolor": FAILED if broken else "0.3",
-                "linewidth": 0.8,
-            }
-            text = f"{node} ✕" if broken else node if named or shape == "round" else ""
-            colour = "white" if broken else "black"
-            axes.annotate(
-                text,
-                places[node],
-                ha="center",
-                va="center",
-                fontsize=7,
-                color=colour,
-                bbox=box,
-                zorder=4,
-            )
-    axes.set_xlim(LEFT - 0.5, topology.spec.domain_size)
+    dots = {g: places[g] for g in gpus if len(gpus) > NAMED_UP_TO and g not in failed}
+    x, y = [x for x, _ in dots.values()], [y for _, y in dots.values()]
+    axes.plot(x, y, "o", color="white", markeredgecolor="0.3", markersize=DOT, zorder=4)
+    for node in (node for node in places if node not in dots):
+        shape = "circle" if node in topology.gpu_by_name else "round"
+        broken = node in failed
+        box = {
+            "boxstyle": f"{shape},pad=0.25",
+            "facecolor": FAILED if broken else "white",
+            "edgecolor": FAILED if broken else "0.3",
+            "linewidth": 0.8,
+        }
+        axes.annotate(
+            node + CROSS * broken,
+            places[node],
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="white" if broken else "black",
+            bbox=box,
+            zorder=4,
+        )
+    axes.set_xlim(LEFT - 0.5, _columns(topology))
     axes.set_ylim(0.3, topology.spec.domains + TIER_HEIGHT * len(topology.tiers) + 0.5)
 
 
 def _sentence(topology: Topology, use: Mapping[str, LinkUse], failed: Collection[str]) -> str:
     spec = topology.spec
-    told = f"{spec.kind.value}: {spec.domains} HB domains of {spec.domain_size} GPUs{spec.remarks}"
+    domains, each = counted(spec.domains, "HB domain"), counted(spec.domain_size, "GPU")
+    told = f"{spec.kind.value}: {domains} of {each}{spec.remarks}"
     if use:
         busiest = max(use.values(), key=lambda link: link.share)
         told += f"; the busiest link, {busiest.name}, used {busiest.share:.0%} of its rate"

@@ -11,7 +11,7 @@ from model.arrays import Floats
 from model.fabric.topology import Link
 from results.figures.kit import SERIES, WIDE, Picture, drawing
 from results.report import analysis
-from results.report.run_data import CaseData, rows
+from results.report.run_data import CaseData
 from results.sections.section import human_bytes, range_of
 
 BINS = 240
@@ -36,9 +36,9 @@ RESPONSES = {
 def fault_strip(
     failure: Mapping[str, Any], case: CaseData, lost_s: Mapping[str, Sequence[float]], name: str
 ) -> Picture:
-    """Draw the execution during the fault; `lost_s` has the seconds at which probes were lost."""
-    end_s = max(float(case.transfers["confirmed_ns"].max()) / analysis.NS_PER_S, 1e-9)
-    rates = sent_rates(case, end_s)
+    """Draw the executions during the fault; `lost_s` has the seconds at which probes were lost."""
+    end_s = max((case.ends_ns.max() - case.begun_ns) / analysis.NS_PER_S, 1e-9)
+    rates = sent_rates(case)
     ranks = len(rates)
     heights = [max(1.4, 0.16 * min(ranks, 32)), max(0.7, 0.16 * len(lost_s))]
     with drawing(2.0 + sum(heights), WIDE + 0.4) as figure:
@@ -57,6 +57,8 @@ def fault_strip(
         top.set_yticks(ticks, [gpus[rank].name for rank in ticks], fontsize=7)
         top.grid(visible=False)
         top.set_xlabel("emulated s since the execution's start")
+        # After an abort, a rank may be on another GPU.
+        top.set_ylabel("rank, by its first GPU")
         figure.colorbar(image, ax=top, label="sends (Mbit/s)", pad=0.01)
         _lost_probes(below, lost_s, moments(failure))
         mark(top, moments(failure), 1.0)
@@ -119,13 +121,11 @@ def sentence(failure: Mapping[str, Any]) -> str:
     return happened + ("." if blackout_ms is None else f"; longest blackout {blackout_ms:.0f} ms.")
 
 
-def sent_rates(case: CaseData, end_s: float) -> Floats:
-    """Return the sending rate of each rank (row) in each slice of the first execution, in bit/s."""
-    every = case.transfers
-    first = rows(every, every["repeat"] == every["repeat"].min())
-    return analysis.spread_rates(
-        first, first["source"], len(case.topology.job_gpus), end_s / BINS, BINS
-    )
+def sent_rates(case: CaseData) -> Floats:
+    """Return the sending rate of each rank (row) in slices of all executions' time, in bit/s."""
+    every, window_ns = analysis.spans(case), (case.begun_ns, int(case.ends_ns.max()))
+    shape = len(case.topology.job_gpus), BINS
+    return analysis.spread_rates(every, every["source"], shape, window_ns)
 
 
 def link_throughput(

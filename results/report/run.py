@@ -35,11 +35,12 @@ PHASES_TEXT = (
     "The verdict is that of the experiment."
 )
 MOMENTS_TEXT = (
-    "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time. The "
-    "throughput of links is measured, by counters that were read about a hundred times a "
-    "second: of failed links, of those whose bytes changed most against the executions before "
-    "the fault, and of some that changed least. A frame of up to 64 KiB is counted when a "
-    "link begins to carry it; its bytes are spread over the time that the rate needs for them."
+    "Dark is where a GPU sends much; bytes of a transfer are spread evenly over its time, up to "
+    "the abort if that cut it off. The throughput of links is measured, by counters that were "
+    "read about a hundred times a second: of failed links, of those whose bytes changed most "
+    "against the executions before the fault, and of some that changed least. A frame of up to "
+    "64 KiB is counted when a link begins to carry it; its bytes are spread over the time that "
+    "the rate needs for them."
 )
 BANDWIDTH_TEXT = (
     "As nccl-tests print it: busbw is the rate that a link would need if each byte crossed "
@@ -204,10 +205,9 @@ def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -
 def _fabrics(run: RunData) -> Part:
     drawn, rows = [], list[Row]()
     for kind, cases in run.fabrics.items():
-        degraded = [case for case in cases if case.name.endswith((f"/{DEGRADED}", f"/{DURING}"))]
-        shown = degraded or cases
+        broken = [f for f in run.result["failures"] if f["fabric"] == kind]
+        shown = _longest_broken(cases)
         use = link_use(shown)
-        broken = [f for f in run.result["failures"] if f["fabric"] == kind] if degraded else []
         failed = frozenset[str]().union(*(failed_parts(shown[0].topology, f) for f in broken))
         drawn.append(fabric_picture(shown[0].topology, use, failed, f"fabric-{kind}"))
         busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
@@ -221,9 +221,19 @@ def _fabrics(run: RunData) -> Part:
         rows,
         "Rails are columns, HB domains rows. The wider a link, the more of its rate was in use, "
         "over the time of all executions, by the counters of its upper end; colours say the same. "
+        "With faults, executions are those of the degraded phase, or else that during the fault. "
         "Failed parts are crossed. The table has the five busiest links of each fabric.",
     )
     return Part(section, drawn)
+
+
+def _longest_broken(cases: Sequence[CaseData]) -> Sequence[CaseData]:
+    """The cases with faults throughout, or those in which they happen, or all without any.
+
+    An aborted execution has no use of links: what it left in queues is sent after it.
+    """
+    phases = ([case for case in cases if case.name.endswith(f"/{p}")] for p in (DEGRADED, DURING))
+    return next(filter(None, phases), cases)
 
 
 def _steps(cases: Sequence[CaseData]) -> Part:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from model.arrays import Floats
+from model.arrays import Floats, Ints
 from model.errors import InputError, Problem
 from model.fabric.spec import grouped
 from model.fabric.topology import Topology
@@ -50,6 +50,18 @@ class CaseData:
         """The transfers of all executions that count."""
         numbers = self.executions["number"][self._counted]
         return rows(self.transfers, np.isin(self.transfers["repeat"], numbers))
+
+    @property
+    def begun_ns(self) -> int:
+        """The start of the first execution, of CLOCK_MONOTONIC."""
+        return int(self.executions["start_ns"].min())
+
+    @property
+    def ends_ns(self) -> Ints:
+        """The end of each execution, of CLOCK_MONOTONIC."""
+        took_ns = np.rint(self.executions["completion_s"] * 1e9).astype(np.int64)
+        ends_ns: Ints = self.executions["start_ns"] + took_ns
+        return ends_ns
 
     @property
     def completion_s(self) -> Floats:

@@ -1,8 +1,9 @@
 """The timeline of a run in the Trace Event Format, which Perfetto and Chrome's tracing open.
 
 Google's document "Trace Event Format" defines the events: `X` is a slice, `i` an instant, `C` a
-counter, `M` the name of a process or thread. Times are microseconds since the first execution's
-start. GPU proxies are processes, as are the run, the faults, the controller and the links.
+counter, `M` the name of a process or thread. Times are microseconds since the earliest event, as
+Perfetto drops what is before zero. GPU proxies are processes,
+as are the run, the faults, the controller and the links.
 """
 
 import json
@@ -32,21 +33,22 @@ NS_PER_US = 1e3
 
 def timeline(run: RunData) -> dict[str, Any]:
     """Return the trace of a run; raise `InputError` if it has no executions."""
-    begins = [int(case.executions["start_ns"].min()) for case in run.cases.values()]
-    if not begins:
+    if not run.cases:
         raise InputError(Problem(str(run.folder), "has no execution to show"))
-    events = [_moved(event, min(begins)) for event in _events(run)]
+    events = list(_events(run))
+    zero_ns = min(event["ts"] for event in events if "ts" in event)
+    for event in events:
+        _move(event, zero_ns)
     about = {"run": run.result["run_id"]}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _moved(event: Event, zero_ns: int) -> Event:
+def _move(event: Event, zero_ns: int) -> None:
     """Let a time count in microseconds from `zero_ns`."""
     if "ts" in event:
         event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
     if "dur" in event:
         event["dur"] /= NS_PER_US
-    return event
 
 
 def _events(run: RunData) -> Iterator[Event]:
@@ -57,8 +59,9 @@ def _events(run: RunData) -> Iterator[Event]:
     yield _named("thread_name", RUN, STEPS, "steps")
     yield from _gpu_names(run)
     for case in run.cases.values():
+        spans = analysis.spans(case)
         for row in range(len(case.executions["number"])):
-            yield from _execution(case, row)
+            yield from _execution(case, row, spans)
         yield from _sampled_use(case)
         yield from _transport(case)
     yield from _faults(run)
@@ -86,14 +89,14 @@ def _gpu_names(run: RunData) -> Iterator[Event]:
         yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
 
 
-def _execution(case: CaseData, row: int) -> Iterator[Event]:
+def _execution(case: CaseData, row: int, spans: Columns) -> Iterator[Event]:
     """Yield an execution: itself, its steps, what each GPU did, and the use of links."""
     execution = {name: column[row] for name, column in case.executions.items()}
     number, start_ns = int(execution["number"]), int(execution["start_ns"])
-    end_ns = start_ns + round(float(execution["completion_s"]) * analysis.NS_PER_S)
+    end_ns = int(case.ends_ns[row])
     name = f"{case.name} #{number}" + (" (warm-up)" if execution["warmup"] else "")
     yield _slice(RUN, EXECUTIONS, name, start_ns, end_ns)
-    transfers = rows(case.transfers, case.transfers["repeat"] == number)
+    transfers = rows(spans, spans["repeat"] == number)
     transfers = rows(transfers, np.argsort(transfers["transfer"]))
     yield from _steps(transfers, start_ns)
     for rank in range(len(case.topology.job_gpus)):
@@ -105,10 +108,10 @@ def _execution(case: CaseData, row: int) -> Iterator[Event]:
 
 def _steps(transfers: Columns, start_ns: int) -> Iterator[Event]:
     """Yield a slice for each step: from the end of the one before until all have arrived."""
-    numbers, before_ns = analysis.step_numbers(transfers["source"], transfers["lane"]), 0
+    numbers, before_ns = analysis.step_numbers(transfers["source"], transfers["lane"]), start_ns
     for step in range(int(numbers.max(initial=-1)) + 1):
-        end_ns = max(before_ns, int(transfers["arrived_ns"][numbers == step].max()))
-        yield _slice(RUN, STEPS, f"step {step + 1}", start_ns + before_ns, start_ns + end_ns)
+        end_ns = max(before_ns, int(transfers["ended_ns"][numbers == step].max()))
+        yield _slice(RUN, STEPS, f"step {step + 1}", before_ns, end_ns)
         before_ns = end_ns
 
 
@@ -122,9 +125,8 @@ def _gpu(
         ("source", "destination", SENDS, "to"),
         ("destination", "source", RECEIVES, "from"),
     ):
-        mine = rows(transfers, (transfers[own] == rank) & (transfers["arrived_ns"] > 0))
-        begins = (mine["started_ns"] + start_ns).tolist()
-        ends = (mine["arrived_ns"] + start_ns).tolist()
+        mine = rows(transfers, transfers[own] == rank)
+        begins, ends = mine["begun_ns"].tolist(), mine["ended_ns"].tolist()
         busy += list(zip(begins, ends, strict=True))
         for row, lane in enumerate(lanes(begins, ends)):
             name = f"{words} {gpus[int(mine[other][row])].name}"
@@ -163,7 +165,7 @@ def _link_use(case: CaseData, transfers: Columns, start_ns: int, end_ns: int) ->
     crossing = rows(transfers, np.repeat(np.arange(len(hops)), [len(path) for path in hops]))
     numbers = {hop: n for n, hop in enumerate(dict.fromkeys(h for path in hops for h in path))}
     row = np.array([numbers[hop] for path in hops for hop in path], int)
-    rates = analysis.spread_rates(crossing, row, len(numbers), slice_ns / analysis.NS_PER_S, SLICES)
+    rates = analysis.spread_rates(crossing, row, (len(numbers), SLICES), (start_ns, end_ns))
     rates /= case.topology.spec.entropies
     used = {hop: rates[number] / hop.link.rate_bps for hop, number in numbers.items()}
     for link in {hop.link: None for hop in numbers}:
@@ -177,7 +179,7 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
     if not len(case.link_samples["ns"]):
         return
     edges_s = np.linspace(0, float(analysis.sample_times_s(case).max()), SAMPLED_SLICES + 1)
-    start_ns, slice_ns = int(case.executions["start_ns"].min()), edges_s[1] * analysis.NS_PER_S
+    start_ns, slice_ns = case.begun_ns, edges_s[1] * analysis.NS_PER_S
     for link in case.topology.links:
         shares = {
             to: analysis.throughput_bps(case, link, to, edges_s) / link.rate_bps
@@ -223,19 +225,25 @@ def _use_of(
 
 
 def _faults(run: RunData) -> Iterator[Event]:
-    """Yield each fault as a slice, to the end of its execution if it lasts longer."""
+    """Yield each fault as a slice; faults that overlap have different threads."""
+    spans = list(_fault_spans(run))
+    taken = lanes([begin_ns for _, begin_ns, _ in spans], [end_ns for *_, end_ns in spans])
+    for lane, span in zip(taken, spans, strict=True):
+        yield _slice(FAULTS, 1 + lane, *span)
+
+
+def _fault_spans(run: RunData) -> Iterator[tuple[str, int, int]]:
+    """Yield each fault's name, begin and end: the last execution's end if it lasts longer."""
     for failure in run.result["failures"]:
         case = run.cases.get(f"{failure['case']}/{DURING}")
         if case is None:
             continue
-        start_ns = int(case.executions["start_ns"][0])
-        last_ns = start_ns + int(case.transfers["confirmed_ns"].max())
+        start_ns, last_ns = case.begun_ns, int(case.ends_ns.max())
         for times in failure["times"]:
             begin_ns = start_ns + round(times["begun_s"] * analysis.NS_PER_S)
             ended_s = times["ended_s"]
             end_ns = last_ns if ended_s is None else start_ns + round(ended_s * analysis.NS_PER_S)
-            where = f"{failure['fabric']}: {times['fault']}"
-            yield _slice(FAULTS, 1, where, begin_ns, end_ns)
+            yield f"{failure['fabric']}: {times['fault']}", begin_ns, end_ns
 
 
 def _journals(run: RunData) -> Iterator[Event]:

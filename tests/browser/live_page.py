@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,20 @@ from tests.browser.chromium import WIDTHS, opened
 from tests.machine import wait_until
 from tests.unit.fabrics import spec
 
+LARGE = spec(FabricKind.RAIL_ONLY, 32, 8)
+# The least height of a name's letters on the screen.
+SMALLEST_PX = 8
+# The boxes of all nodes beside each other, the width of the picture, the height of the letters.
+BOXES = """picture => {
+  const frame = picture.getBoundingClientRect();
+  const boxes = [...picture.querySelectorAll('.node rect')].map(node => {
+    const {left, right, top, bottom} = node.getBoundingClientRect();
+    return {left: left - frame.left, right: right - frame.left, top, bottom};
+  });
+  const names = [...picture.querySelectorAll('.node text')];
+  const letters = Math.min(...names.map(name => name.getBoundingClientRect().height));
+  return {boxes, width: frame.width, letters};
+}"""
 BUSY, FAILED, QUEUED_BYTES = "d1g0--rail0", "d0g0--rail0", 90_000
 
 
@@ -142,6 +157,29 @@ def test_both_ports_of_a_nic_have_cables_of_their_own(two_ports: tuple[Page, Top
     )
     assert len(set(nodes)) == len(nodes)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.fixture(
+    params=[spec(FabricKind.RAIL_OPTIMIZED, 2, 2, spines=12), LARGE], ids=["spines", "domains"]
+)
+def large(request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The page of a fabric with many spines, or with many domains."""
+    found = Served(build_topology(request.param))
+    with opened(found.url, "desktop") as page:
+        yield page
+    found.stop()
+
+
+def test_a_large_fabric_is_legible(large: Page) -> None:
+    large.wait_for_selector(".cable")
+    drawn = large.locator("#picture").evaluate(BOXES)
+    boxes, width = drawn["boxes"], drawn["width"]
+    for one, other in combinations(boxes, 2):
+        beside = one["right"] <= other["left"] or other["right"] <= one["left"]
+        assert beside or one["bottom"] <= other["top"] or other["bottom"] <= one["top"]
+    assert all(box["left"] >= 0 and box["right"] <= width for box in boxes)
+    assert drawn["letters"] >= SMALLEST_PX
+    assert large.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_a_click_breaks_and_heals(page: Page, served: Served) -> None:

@@ -12,9 +12,10 @@ from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.workload.transfers.columns import Transfer, Transfers
 from tests.unit.fabrics import spec as fabric_spec
-from traffic_gen.agents.client import AgentClient, Incomplete
+from traffic_gen.agents.client import Aborted, AgentClient, Incomplete
 
 RANKS = 3
+ABORTED_S = 0.02
 SPEC = fabric_spec(FabricKind.RAIL_ONLY, RANKS, 1)
 STEPS = cast(
     Any, SimpleNamespace(gpus=RANKS, transfers=Transfers.of([Transfer(0, 0, 1, 8, (), ())]))
@@ -37,6 +38,8 @@ class Agents:
         pairs = [socket.socketpair() for _ in range(RANKS)]
         self.near, self.far = zip(*pairs, strict=True)
         self.reporting, self.ended = reporting, 0
+        # Whether no agent ends before it is told to abort.
+        self.busy = False
         # The rank whose queue pair breaks.
         self.broken: int | None = None
         self.seen: list[tuple[str, int]] = []
@@ -58,9 +61,12 @@ class Agents:
                 continue
             self.seen += [(what, rank) for what in asked]
             if "report" in asked and rank < self.reporting:
-                broken = {"complete": False, "errors": ["it broke"]} if rank == self.broken else {}
+                cut_off = self.busy or rank == self.broken
+                broken = {"complete": False, "errors": ["it broke"]} if cut_off else {}
                 self.answer(rank, {**REPORT, **broken})
-        if self.ended < RANKS:
+            if "abort" in asked and self.busy:
+                self.answer(rank, {"complete": False, "broken": False})
+        if self.ended < RANKS and not self.busy:
             breaks = self.ended == self.broken
             self.answer(self.ended, {"complete": not breaks, "broken": breaks})
             self.seen.append(("ended", self.ended))
@@ -99,6 +105,19 @@ def test_a_broken_queue_pair_ends_the_execution_of_all_and_is_told(agents: Agent
     assert [what for what in agents.seen if what[0] == "abort"] == expected("abort")[1:]
     assert not repeat.complete
     assert repeat.errors == ("rank 0: it broke",)
+
+
+def test_an_aborted_execution_lasts_until_its_abort(agents: Agents) -> None:
+    agents.busy = True
+
+    def gives_up(since_start_s: float) -> float:
+        if since_start_s > ABORTED_S:
+            raise Aborted
+        return ABORTED_S
+
+    repeat = AgentClient(agents.near, SPEC, agents.check).run(STEPS, 1, 60, gives_up)
+    assert not repeat.complete
+    assert repeat.completion_s >= ABORTED_S
 
 
 @pytest.mark.parametrize("agents", [0, 1], indirect=True)

@@ -8,10 +8,11 @@ import pytest
 from matplotlib.patches import StepPatch
 
 from results.render.page import Article
-from results.report.analysis import failed_links, throughput_bps
+from results.report.analysis import failed_links, link_use, spans, throughput_bps
 from results.report.fault_pictures import links_shown, moments, sentence
 from results.report.run import phases_as_cases, run_article
 from results.report.run_data import CaseData, RunData, read_run
+from results.sections.section import human_bytes
 from results.store.tables import LINK_SAMPLES, sealed
 from tests.unit.articles import failure_article, failure_run
 from tests.unit.stored_runs import stored_run
@@ -85,6 +86,39 @@ def test_a_restarted_job_is_measured_beside_its_model(run: RunData) -> None:
     assert during["case"].endswith("/during_fault")
     assert during["measured_s"] == {"median": 2.9, "min": 2.9, "max": 2.9}
     assert during["ratio"] == pytest.approx(2.9 / 2.8)
+
+
+@pytest.mark.parametrize(
+    ("started_ns", "carried"),
+    [
+        # A NIC link of 20 Mbit/s carries 2500 bytes in a millisecond.
+        (1_499_000_000, 2500),
+        # Begun before the agent was told of the abort.
+        (1_501_000_000, 0),
+    ],
+)
+def test_what_an_abort_cuts_off_is_sent_until_then(
+    run: RunData, started_ns: int, carried: int
+) -> None:
+    during = _during(run)
+    transfers = dict(during.transfers)
+    cut_off = (transfers["repeat"] == 0) & (transfers["arrived_ns"] > 500_000_000)
+    by_nic = cut_off & (transfers["source"] // 2 != transfers["destination"] // 2)
+    transfers["arrived_ns"] = np.where(cut_off, 0, transfers["arrived_ns"])
+    transfers["started_ns"] = np.where(cut_off, started_ns, transfers["started_ns"])
+    executions = {**during.executions, "completion_s": np.array([1.5, 1.0])}
+    found = spans(replace(during, executions=executions, transfers=transfers))
+    ended_ns = during.begun_ns + max(started_ns, 1_500_000_000)
+    assert set(found["ended_ns"][cut_off]) == {ended_ns}
+    assert set(found["carried_bytes"][by_nic]) == {carried}
+    assert (found["carried_bytes"][~cut_off] == transfers["size_bytes"][~cut_off]).all()
+
+
+def test_the_fabric_with_a_fault_throughout_is_drawn(run: RunData, failed: Article) -> None:
+    (part,) = (one for one in failed.parts if one.section.title.startswith("The fabrics"))
+    degraded = next(case for name, case in run.cases.items() if name.endswith("/degraded"))
+    drawn = {str(row[0]): row[3] for row in part.section.rows if len(row) > 1}
+    assert drawn == {name: human_bytes(link_use([degraded])[name].size_bytes) for name in drawn}
 
 
 def test_links_carried_what_their_samples_say(run: RunData) -> None:

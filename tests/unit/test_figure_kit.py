@@ -6,7 +6,7 @@ from unittest.mock import patch
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from results.figures.kit import PRINTED, printed, printed_files
+from results.figures.kit import PRINTED, look, printed, printed_files
 
 
 def test_a_figure_is_laid_out_once_and_drawn_once_for_each_format(tmp_path: Path) -> None:
@@ -21,3 +21,10 @@ def test_a_figure_is_laid_out_once_and_drawn_once_for_each_format(tmp_path: Path
         panels[0].plot([0, 1], [0, 1])
     assert (laid.call_count, drawn.call_count) == (1, len(PRINTED))
     assert all(file.stat().st_size for file in printed_files(tmp_path / "x"))
+
+
+def test_thirty_series_look_different_without_markers() -> None:
+    looks = [look(number) for number in range(210)]
+    shapes = [(one["color"], one["linestyle"], one["marker"]) for one in looks]
+    assert len(set(shapes)) == 210
+    assert len({shape[:2] for shape in shapes[:30]}) == 30

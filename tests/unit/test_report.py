@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from commands.compare import compared
 from commands.report import articles_about, report
 from model.errors import InputError
+from model.fabric.build import build_topology, exchanged, straight_cross_connects
+from model.fabric.topology import Gpu
 from model.workload.transfers.collective import Collective
 from results.figures.kit import FORMATS
 from results.render.page import Article, render
@@ -28,7 +30,7 @@ from results.report.analysis import (
     step_numbers,
     steps,
 )
-from results.report.charts import transfer_times
+from results.report.charts import step_times, transfer_times
 from results.report.fault_pictures import sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
@@ -264,12 +266,22 @@ def test_the_use_of_a_link_is_its_share_of_the_rate(run: RunData) -> None:
     assert used.share == pytest.approx(used.size_bytes * 8 / (link.rate_bps * seconds))
 
 
-def test_a_strip_has_all_bytes_of_the_first_execution(run: RunData) -> None:
+def test_a_strip_has_all_bytes_of_all_executions(run: RunData) -> None:
     case = run.cases[f"rail-only/{Collective.ALL_TO_ALL}/direct"]
-    end_s = float(case.transfers["arrived_ns"].max()) / 1e9
-    rates = sent_rates(case, end_s)
+    end_s = (case.ends_ns.max() - case.begun_ns) / 1e9
+    rates = sent_rates(case)
     sent = rates.sum() * end_s / rates.shape[1] / 8
-    assert sent == pytest.approx(case.one["size_bytes"].sum())
+    assert sent == pytest.approx(case.transfers["size_bytes"].sum())
+
+
+def test_the_use_of_a_moved_link_is_that_of_its_lower_end(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    spec, counters = case.topology.spec, case.counters
+    more = counters["sent_bytes"] * np.where(counters["link"] == "d0g0--rail0", 3, 1)
+    moved = build_topology(spec, exchanged(straight_cross_connects(spec), Gpu(0, 0), (1, 0)))
+    used = link_use([replace(case, topology=moved, counters={**counters, "sent_bytes": more})])
+    assert set(used) == set(moved.link_by_name)
+    assert used["d0g0--rail1"].size_bytes == 3 * used["d0g1--rail0"].size_bytes > 0
 
 
 def test_a_picture_is_saved_in_every_format(page: Article, tmp_path: Path) -> None:
@@ -730,3 +742,20 @@ def test_times_of_transfers_have_few_plain_labels(run: RunData, slowest_ms: floa
     low, high = picture.figure.axes[0].get_xlim()
     shown = [tick for tick in picture.figure.axes[0].get_xticks() if low <= tick <= high]
     assert 2 <= len(shown) <= 9
+
+
+@pytest.mark.parametrize("cases", [1, 27])
+def test_times_of_many_cases_have_room_beside_their_legend(run: RunData, cases: int) -> None:
+    (case, *_) = run.cases.values()
+    figure = transfer_times("rail-only", [case] * cases).figure
+    figure.draw_without_rendering()
+    axes, legend = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
+    assert axes.height > 1.5 * figure.dpi
+    assert axes.y1 <= legend.y0
+    assert legend.y1 <= figure.bbox.y1
+
+
+def test_steps_have_whole_numbers(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    axes = step_times(case, steps(case)[:2], "x").figure.axes[0]
+    assert all(tick.is_integer() for tick in axes.get_xticks())

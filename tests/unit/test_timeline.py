@@ -1,10 +1,12 @@
 """Timelines: valid by the Trace Event Format, and true to the records."""
 
 import json
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from commands.timeline import timeline as write_timeline
 from model.errors import InputError
 from results.report.run_data import RunData, read_run
-from results.report.timeline import LINKS, gaps, lanes, timeline
+from results.report.timeline import FAULTS, LINKS, gaps, lanes, timeline
 from tests.unit.stored_runs import stored_run
 
 JOURNAL = (
@@ -93,6 +95,37 @@ def test_every_transfer_is_sent_and_received(run: RunData, events: list[dict[str
     assert sent == sum(int(case.transfers["size_bytes"].sum()) for case in run.cases.values())
 
 
+def test_nothing_is_before_zero(run: RunData) -> None:
+    """Perfetto drops it: the controller's journal begins before the first execution."""
+    journal = run.folder / "controller-rail-optimized.jsonl"
+    journal.write_text('{"ns": 9000000000, "event": "started"}\n')
+    moments_us = [event["ts"] for event in timeline(run)["traceEvents"] if "ts" in event]
+    journal.unlink()
+    assert min(moments_us) == 0
+
+
+def test_faults_that_overlap_have_different_threads(run: RunData) -> None:
+    again = [
+        {**failure, "times": [*failure["times"], {**failure["times"][0], "begun_s": 0.4}]}
+        for failure in run.result["failures"]
+    ]
+    overlapping = timeline(replace(run, result={**run.result, "failures": again}))
+    faults = [e for e in overlapping["traceEvents"] if e["ph"] == "X" and e["pid"] == FAULTS]
+    assert [fault["tid"] for fault in faults] == [1, 2] * len(again)
+
+
+def test_what_an_abort_cuts_off_has_a_slice(run: RunData) -> None:
+    name, case = next(iter(run.cases.items()))
+    none_ns = np.zeros_like(case.transfers["arrived_ns"])
+    cut_off = replace(case, transfers={**case.transfers, "arrived_ns": none_ns})
+    events = timeline(replace(run, cases={**run.cases, name: cut_off}))["traceEvents"]
+    sends = [event for event in events if event["name"].startswith("to ")]
+    assert len(sends) == sum(len(one.transfers["transfer"]) for one in run.cases.values())
+    (whole,) = (event for event in events if event["name"] == f"{name} #0")
+    ends = {round(e["ts"] + e["dur"]) for e in sends if e["ts"] < whole["dur"]}
+    assert ends == {round(whole["ts"] + whole["dur"])}
+
+
 def test_the_controller_and_the_faults_are_there(
     run: RunData, events: list[dict[str, Any]]
 ) -> None:
@@ -100,8 +133,11 @@ def test_the_controller_and_the_faults_are_there(
     assert reactions == ["detected", "confirmed"]
     faults = [event for event in events if event["name"] == "rail-only: d0g0--rail0 down"]
     assert len(faults) == len(run.result["failures"])
-    # The fault is in the third execution, which begins 20 s after the first.
+    # The fault is in the third execution, which begins 20 s after the first, and lasts until the
+    # end of the fourth.
     assert all(fault["ts"] == pytest.approx(20.3e6) for fault in faults)
+    ends = [e["ts"] + e["dur"] for e in events if e["name"].endswith("/during_fault #1")]
+    assert [fault["ts"] + fault["dur"] for fault in faults] == pytest.approx(ends)
 
 
 def test_links_are_used_up_to_their_rate(run: RunData, events: list[dict[str, Any]]) -> None:

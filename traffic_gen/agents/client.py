@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
@@ -131,7 +132,7 @@ class AgentClient:
         """Execute the loaded schedule once; raise `Incomplete` if a part dies or does not answer.
 
         `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, or a queue pair has
-        broken, the agents stop.
+        broken, the agents stop, and what they left undone lasts until then.
         The execution starts at `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
@@ -149,11 +150,15 @@ class AgentClient:
             asked = True
             self._report(ended, reports, transfers)
         except Aborted:
+            aborted_s = (time.monotonic_ns() - start_ns) / 1e9
             self._abort(ranks, ended, reports, _report_s(transfers))
             # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
                 self._check()
                 raise _silent("abort", silent) from None
+            repeat = self._repeat(transfers, ranks, number, start_ns, reports)
+            until_s = max(repeat.completion_s, aborted_s)
+            return repeat if repeat.complete else replace(repeat, completion_s=until_s)
         except EmulationError as error:
             # The cause of the failure is known: do not check the testbed any more.
             self._check, self._patience_s = (lambda: None), 0.0

@@ -4,7 +4,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const GPU = { width: 54, height: 24 };
-const GAP = 46; // beside a GPU: the NIC links of its column
+const GAP = 46; // beside a GPU, at least: the NIC links of its column
+const LANE = 5; // both directions of a NIC link
+const LETTER = 7; // of a switch's name
 const ROW = 66;
 const HB_LEVEL = 26; // from leaf HB switches down to those of the second level
 const SWITCH = 24;
@@ -41,41 +43,52 @@ function item(parent, name, text, className = "") {
 
 // Geometry: rails are columns, HB domains are rows, switches without a rail stand on top, by tier.
 
+function widthOf(node) {
+  return Math.max(52, 12 + LETTER * node.name.length);
+}
+
 function layout() {
   const columns = Math.max(
     fabric.domain_size, ...fabric.nodes.map((node) => (node.column ?? -1) + 1));
   const above = fabric.nodes.filter((n) => n.tier !== undefined && n.column === null);
   const tiers = [...new Set(above.map((n) => n.tier))].sort((one, other) => other - one);
-  const pitch = GPU.width + GAP;
-  const width = LEFT + columns * pitch + 10;
   const leavesOf = (column) => fabric.nodes.filter(
     (n) => n.kind !== "gpu" && n.kind !== "hb-switch" && n.column === column);
   const most = Math.max(1, ...[...Array(columns).keys()].map((c) => leavesOf(c).length));
+  // Wide enough for the NIC links of a column, and for the names of the widest tier.
+  const gap = Math.max(GAP, 22 + LANE * fabric.domains * fabric.lanes);
+  const inTier = (tier) => above.filter((node) => node.tier === tier);
+  const widths = tiers.map(inTier).map(
+    (own) => own.length * (8 + Math.max(...own.map(widthOf))));
+  const pitch = Math.max(GPU.width + gap, Math.max(0, ...widths) / columns);
+  const width = LEFT + columns * pitch + 10;
+  const left = (column) => LEFT + column * pitch + (pitch + gap - GPU.width) / 2 - 8;
   const railTop = TOP + tiers.length * (SWITCH + 62);
   const gpuTop = railTop + most * (SWITCH + 10) + 22;
   const row = ROW + HB_LEVEL * Math.max(0, ...fabric.nodes.map((node) => node.level ?? 0));
   const places = new Map();
   tiers.forEach((tier, level) => {
-    const own = above.filter((node) => node.tier === tier);
+    const own = inTier(tier);
     own.forEach((node, n) => {
       const x = LEFT + (n + 0.5) * ((width - LEFT) / own.length);
-      places.set(node.name, box(x - 26, TOP + level * (SWITCH + 62), 52, SWITCH));
+      const wide = widthOf(node);
+      places.set(node.name, box(x - wide / 2, TOP + level * (SWITCH + 62), wide, SWITCH));
     });
   });
   for (let column = 0; column < columns; column++) {
-    const x = LEFT + column * pitch + GAP - 16;
     leavesOf(column).forEach((node, n) => {
-      places.set(node.name, box(x, railTop + n * (SWITCH + 10), GPU.width + 6, SWITCH));
+      const y = railTop + n * (SWITCH + 10);
+      places.set(node.name, box(left(column) - 8, y, GPU.width + 6, SWITCH));
     });
   }
   for (const node of fabric.nodes) {
     const y = gpuTop + node.row * row;
     if (node.kind === "gpu") {
-      places.set(node.name, box(LEFT + node.column * pitch + GAP - 8, y, GPU.width, GPU.height));
+      places.set(node.name, box(left(node.column), y, GPU.width, GPU.height));
     } else if (node.kind === "hb-switch") {
-      const x = LEFT + GAP - 8 + node.first * pitch;
       const below = y + GPU.height + 16 + node.level * HB_LEVEL;
-      places.set(node.name, box(x, below, node.columns * pitch - GAP, 15));
+      const wide = (node.columns - 1) * pitch + GPU.width;
+      places.set(node.name, box(left(node.first), below, wide, 15));
     }
   }
   return { places, width, height: gpuTop + fabric.domains * row + 4 };
@@ -98,9 +111,8 @@ function line(link, places, shift) {
     return [[lower.middle + (order - 2) * 5 + shift, lower.y], [upper.middle + shift, upper.bottom]];
   }
   const row = fabric.nodes.find((n) => n.name === link.lower).row;
-  const step = Math.min(5, (GAP - 22) / (fabric.domains * fabric.lanes));
   // The nearest domain has the innermost line, so that lines do not cross.
-  const x = lower.x - 8 - (row * fabric.lanes + link.lane) * step + shift;
+  const x = lower.x - 8 - (row * fabric.lanes + link.lane) * LANE + shift;
   const y = lower.y + lower.height / 2 + (link.lane - (fabric.lanes - 1) / 2) * 7 + shift;
   return [[lower.x, y], [x, y], [x, upper.bottom + 7 + shift], [upper.middle + shift, upper.bottom]];
 }
@@ -121,7 +133,7 @@ function draw() {
   if (fabric === null) return;
   const { places, width, height } = layout();
   picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  picture.style.minWidth = `${Math.min(width, 78 * fabric.domain_size)}px`;
+  picture.style.minWidth = `${0.78 * width}px`;
   picture.style.maxWidth = `${Math.max(width * 1.6, 420)}px`;
   for (const link of fabric.links) cables.push(cable(picture, link, places));
   for (const node of fabric.nodes) nodes.set(node.name, drawNode(picture, node, places));
