@@ -13,7 +13,7 @@ import typer
 from commands.export_nccl_tests import groups, rows_as_printed
 from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
-from commands.train import DomainSize, Gpus, PlatformName, checked_changes
+from commands.train import DomainSize, Fabric, Gpus, PlatformName, checked_changes
 from model.errors import InputError, Problem
 from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
@@ -28,8 +28,6 @@ from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 Value = TypeVar("Value")
-# A custom fabric has links, which no option gives.
-Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
 NO_TIME = re.compile(rf"\s*0(?:\.0+)?\s*(?:{'|'.join(TIMES)})?\s*")
 # Of the sizes of nccl-tests, unless options say otherwise.
