@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from math import log2
 from pathlib import Path
@@ -23,7 +23,7 @@ from scenarios.format.document import value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
 from scenarios.load import load, load_trace
-from scenarios.planning.on_paper import left_out, on_paper
+from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
@@ -96,22 +96,30 @@ def predict(
         raise InputError(Problem("--mtu", what, "--framing tcp has Ethernet's MTU"))
     packets = FRAMINGS[framing](payload_bytes)
     if like is None:
-        cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
+        cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
-        print_result({**named, "cases": cases}, as_json, prediction_sections)
-        return
-    sizes = _sizes(begin or BEGIN, end or END)
-    runs = [_as_run(asdict(case)) for case in on_paper(_ranged(loaded, sizes), packets, link_s)]
-    for name, together in groups(runs).items():
+        found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
+        print_result({**named, **found}, as_json, prediction_sections)
+    else:
+        sizes = _sizes(begin or BEGIN, end or END)
+        cases, problems = on_paper(_ranged(loaded, sizes), packets, link_s)
+        _print_like_nccl_tests(loaded, cases)
+    if problems:
+        raise InputError(*problems)
+
+
+def _print_like_nccl_tests(scenario: Scenario, cases: Iterable[CaseOnPaper]) -> None:
+    """Print the columns of nccl-tests, and what has none."""
+    for name, together in groups([_as_run(asdict(case)) for case in cases]).items():
         print(*rows_as_printed(name, together), sep="\n")
     # Of collectives of equally many ranks each, nccl-tests have columns.
     bare = (
         case.name
-        for case in loaded.cases
+        for case in scenario.cases
         if not isinstance(case.task, SizedCollective) or case.task.members is None
     )
-    for what in (*bare, *left_out(loaded)):
+    for what in (*bare, *left_out(scenario)):
         print(f"# not predicted: {what}")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from results.sections.section import (
+    REQUESTS,
     Case,
     Cell,
     Columns,
@@ -12,6 +13,7 @@ from results.sections.section import (
     Section,
     case_section,
     number_or_dash,
+    offered,
     spread,
     verdict,
 )
@@ -56,7 +58,22 @@ def prediction_sections(result: Result) -> list[Section]:
     )
     reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
     left_out = [f"not predicted: {what}" for what in result["left_out"]]
-    return [case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])]
+    loads = [case for case in result["cases"] if case["inference"]]
+    times = case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])
+    return [times, *([_requests(loads)] if loads else [])]
+
+
+def _requests(cases: Sequence[Case]) -> Section:
+    """The latencies of request loads, whose times include all arrivals."""
+    rows = list[Row]()
+    for case in cases:
+        load = case["inference"]
+        rows.append((f"{case['case']}: {offered(load)}",))
+        rows += ((name, _milliseconds(seconds)) for name, seconds in load["latency_s"].items())
+    text = (
+        "In ms. The time of a load is until the last byte of its last request, with all arrivals."
+    )
+    return Section(REQUESTS, ("of requests' latencies", "time"), rows, text)
 
 
 def _milliseconds(seconds: float | None) -> str:
