@@ -13,7 +13,7 @@ import typer
 from commands.export_nccl_tests import groups, rows_as_printed
 from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
-from commands.train import DomainSize, Fabric, Gpus, PlatformName, checked_changes
+from commands.train import Fabric, checked_changes
 from model.errors import InputError, Problem
 from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
@@ -22,7 +22,7 @@ from results.sections.modeled import prediction_sections
 from scenarios.format.document import value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
-from scenarios.load import load, load_trace
+from scenarios.load import load, load_trace, telling_other_kinds
 from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
@@ -47,9 +47,15 @@ def predict(
         ),
     ],
     overrides: Overrides = [],  # noqa: B006
-    gpus: Gpus = None,
-    domain_size: DomainSize = None,
-    platform: PlatformName = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", help="of a trace: number of GPUs")
+    ] = None,
+    domain_size: Annotated[
+        int | None, typer.Option(metavar="K", help="of a trace: GPUs of an HB domain")
+    ] = None,
+    platform: Annotated[
+        str | None, typer.Option(metavar="P", help="of a trace: dgx-h100 ...")
+    ] = None,
     fabric: Annotated[
         Fabric | None, typer.Option(help="of a trace: one of both, instead of both")
     ] = None,
@@ -138,7 +144,8 @@ def _loaded(
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if _is_trace(path):
         kinds = COMPARED if fabric is None else (fabric,)
-        return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
+        with telling_other_kinds(path, "scenario", "trace"):
+            return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
     if changes or fabric:
         option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
         raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))

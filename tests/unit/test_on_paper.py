@@ -1,6 +1,7 @@
 """The platform's time on paper: closed forms, published framing, the command `predict`."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -440,6 +441,27 @@ def test_a_trace_of_one_rank_says_so(tmp_path: Path) -> None:
     for options in ([], ["--gpus", "4"]):
         with pytest.raises(InputError, match=r"one\.0\.et: has one rank.*name the folder"):
             app(["predict", str(one), *options], standalone_mode=False)
+
+
+def test_what_a_trace_lacks_is_given_by_an_override(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each message names the override that the next call has."""
+    trace, options = str(LIBRARY / "traces" / "ring-all-gather.xml"), list[str]()
+    for said, override in (
+        ("to `predict TRACE`, --set 'workloads.0.size=64 MB'", "workloads.0.size=64 MB"),
+        ("or more GPUs: --set workloads.0.placement=wrap", "workloads.0.placement=wrap"),
+    ):
+        with pytest.raises(InputError) as error:
+            app(["predict", trace, "--gpus", "2", *options], standalone_mode=False)
+        assert str(error.value).endswith(f"{said})")
+        options += ["--set", override]
+    assert predicted(capsys, trace, "--gpus", "2", *options)["cases"]
+
+
+def test_options_of_traces_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["predict", "--help"], standalone_mode=False)
+    said = " ".join(capsys.readouterr().out.split())
+    for option in ("--gpus", "--domain-size", "--platform", "--fabric"):
+        assert re.search(rf"{option} +\S+(?: \S+)? of a trace: ", said), option
 
 
 @pytest.mark.parametrize("size", ["8 MB", '"8 MB"', " 8 MB"])
