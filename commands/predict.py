@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from math import log2
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 from commands.export_nccl_tests import groups, rows_as_printed
 from commands.options import AsJson, Overrides, scenario_names
 from commands.output import print_result
-from commands.train import DomainSize, Gpus, PlatformName, checked_changes
+from commands.train import Fabric, checked_changes
 from model.errors import InputError, Problem
 from model.fabric.spec import COMPARED, PLATFORMS
 from model.prediction.platform_time import FRAMINGS, USUAL_FRAMING
@@ -22,14 +22,12 @@ from results.sections.modeled import prediction_sections
 from scenarios.format.document import value_of
 from scenarios.format.units import SIZE_BOUNDS, SIZES, bounded_quantity, size_in_bytes
 from scenarios.library_files import scenario_file
-from scenarios.load import load, load_trace
-from scenarios.planning.on_paper import left_out, on_paper
+from scenarios.load import load, load_trace, telling_other_kinds
+from scenarios.planning.on_paper import CaseOnPaper, left_out, on_paper
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.sized_collective import SizedCollective
 
 Value = TypeVar("Value")
-# A custom fabric has links, which no option gives.
-Fabric = Literal["rail-only", "rail-optimized"]
 TIMES, TIME_BOUNDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}, ("0.001 ns", "1000 ms")
 NO_TIME = re.compile(rf"\s*0(?:\.0+)?\s*(?:{'|'.join(TIMES)})?\s*")
 # Of the sizes of nccl-tests, unless options say otherwise.
@@ -49,9 +47,15 @@ def predict(
         ),
     ],
     overrides: Overrides = [],  # noqa: B006
-    gpus: Gpus = None,
-    domain_size: DomainSize = None,
-    platform: PlatformName = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", help="of a trace: number of GPUs")
+    ] = None,
+    domain_size: Annotated[
+        int | None, typer.Option(metavar="K", help="of a trace: GPUs of an HB domain")
+    ] = None,
+    platform: Annotated[
+        str | None, typer.Option(metavar="P", help="of a trace: dgx-h100 ...")
+    ] = None,
     fabric: Annotated[
         Fabric | None, typer.Option(help="of a trace: one of both, instead of both")
     ] = None,
@@ -98,22 +102,30 @@ def predict(
         raise InputError(Problem("--mtu", what, "--framing tcp has Ethernet's MTU"))
     packets = FRAMINGS[framing](payload_bytes)
     if like is None:
-        cases = [asdict(case) for case in on_paper(loaded, packets, link_s)]
+        cases, problems = on_paper(loaded, packets, link_s)
         shown = {"name": framing, "mtu": payload_bytes, "efficiency": packets.efficiency}
         named = {"schema": "railbed.predict/1", "framing": shown, "left_out": left_out(loaded)}
-        print_result({**named, "cases": cases}, as_json, prediction_sections)
-        return
-    sizes = _sizes(begin or BEGIN, end or END)
-    runs = [_as_run(asdict(case)) for case in on_paper(_ranged(loaded, sizes), packets, link_s)]
-    for name, together in groups(runs).items():
+        found = {"cases": list(map(asdict, cases)), "problems": list(map(str, problems))}
+        print_result({**named, **found}, as_json, prediction_sections)
+    else:
+        sizes = _sizes(begin or BEGIN, end or END)
+        cases, problems = on_paper(_ranged(loaded, sizes), packets, link_s)
+        _print_like_nccl_tests(loaded, cases)
+    if problems:
+        raise InputError(*problems)
+
+
+def _print_like_nccl_tests(scenario: Scenario, cases: Iterable[CaseOnPaper]) -> None:
+    """Print the columns of nccl-tests, and what has none."""
+    for name, together in groups([_as_run(asdict(case)) for case in cases]).items():
         print(*rows_as_printed(name, together), sep="\n")
     # Of collectives of equally many ranks each, nccl-tests have columns.
     bare = (
         case.name
-        for case in loaded.cases
+        for case in scenario.cases
         if not isinstance(case.task, SizedCollective) or case.task.members is None
     )
-    for what in (*bare, *left_out(loaded)):
+    for what in (*bare, *left_out(scenario)):
         print(f"# not predicted: {what}")
 
 
@@ -132,7 +144,8 @@ def _loaded(
     """Load a scenario, or put a trace, which is any other file or a folder, on a fabric."""
     if _is_trace(path):
         kinds = COMPARED if fabric is None else (fabric,)
-        return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
+        with telling_other_kinds(path, "scenario", "trace"):
+            return load_trace(path, {"kinds": kinds, **_grid(path, changes, overrides)}, overrides)
     if changes or fabric:
         option = "--fabric" if fabric else f"--{next(iter(changes)).replace('_', '-')}"
         raise InputError(Problem(option, "needs a trace", "change a scenario by --set"))

@@ -1,24 +1,25 @@
 """The command `train`, and its options, of which other commands have some, too."""
 
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from commands.options import AsJson, configuration_names
 from commands.output import print_result
 from model.errors import InputError, Problem
+from model.fabric.spec import FabricKind
 from model.training.iteration import Evaluation
-from model.training.search import CHOICES, Freedom
+from model.training.search import Freedom
 from results.sections.modeled import train_sections
 from scenarios.format import training
 from scenarios.format.files import configuration_name
 from scenarios.format.units import MOST_GPUS, known_platform
 
-DEGREES = ("tensor", "pipeline", "data")
-
+# A custom fabric has links, which no option gives.
+Fabric = Literal["rail-only", "rail-optimized"]
 Config = Annotated[
     Path,
     typer.Argument(
@@ -49,25 +50,27 @@ def train(
     sequence: Sequence = None,
     domain_size: DomainSize = None,
     platform: PlatformName = None,
+    fabric: Annotated[Fabric, typer.Option(help="the network")] = "rail-only",
     search: Search = False,
     weigh: Weigh = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the modeled time of a configuration with these changes."""
     changes = checked_changes(gpus, batch, domain_size, platform, sequence)
-    name, best = evaluation(config, changes, search, weigh or [])
+    name, best = evaluation(config, changes, search, weigh or [], FabricKind(fabric))
     result = _train_object(name, best) | {"left_out": training.model_remarks(config)}
     print_result(result, as_json, train_sections)
 
 
 def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
     """Time, utilization in percent, strategy and terms of an iteration."""
-    job, strategy, memory = best.job, best.strategy, best.memory_bytes
+    job, memory = best.job, best.memory_bytes
     return {
         "schema": "railbed.train/1",
         "configuration": name,
         "gpus": job.cluster.gpus,
         "domain_size": job.cluster.domain_size,
+        "fabric": job.cluster.kind.value,
         "batch": job.batch,
         "sequence": job.transformer.sequence,
         "parameters": job.transformer.parameters,
@@ -75,23 +78,19 @@ def _train_object(name: str, best: Evaluation) -> dict[str, Any]:
         "iteration_s": best.iteration_s,
         "mfu": 100 * best.mfu,
         "hfu": 100 * best.hfu,
-        "strategy": {
-            key: getattr(strategy, key)
-            for key in (*DEGREES, "expert", "context", "interleave", "microbatch")
-        },
-        "way": {freedom.value: getattr(job, freedom.field) for freedom in CHOICES},
-        "in_domain": {
-            key: int(getattr(strategy, f"{key}_inside")) for key in (*DEGREES, "expert", "context")
-        },
+        **training.chosen_object(best),
         "terms_s": {key.name: float(getattr(best.terms, key.name)) for key in fields(best.terms)},
-        "used_of_domain": int(strategy.in_domain),
         "memory_bytes": memory,
         "fits": memory <= job.cluster.accelerator.memory_bytes,
     }
 
 
 def evaluation(
-    config: Path, changes: dict[str, Any], search: bool, weigh: Iterable[Freedom] = ()
+    config: Path,
+    changes: dict[str, Any],
+    search: bool,
+    weigh: Iterable[Freedom] = (),
+    kind: FabricKind = FabricKind.RAIL_ONLY,
 ) -> tuple[str, Evaluation]:
     """The name of a configuration, and its iteration with changes and further choices."""
     configuration = training.load_configuration(config, changes)
@@ -100,8 +99,9 @@ def evaluation(
     if size is not None and size > configuration.gpus:
         what = f"must be at most {configuration.gpus}, the number of GPUs, got {size}"
         raise InputError(Problem("--domain-size", what))
-    name = configuration_name(config)
-    return name, training.evaluated(name, configuration, search=search)
+    name, job = configuration_name(config), configuration.job
+    job = replace(job, cluster=replace(job.cluster, kind=kind))
+    return name, training.evaluated(name, configuration, search=search, job=job)
 
 
 def checked_changes(

@@ -7,6 +7,7 @@ scenario stands alone: it has the overrides, and what other files say.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
@@ -16,13 +17,24 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from model.errors import InputError
+from linux.files.user_files import Unreadable, read_text
+from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from scenarios.format.checked_file import checked
-from scenarios.format.document import Document, out_of_bounds, override, parse, read
+from scenarios.format.document import (
+    MOST_BYTES,
+    UNREADABLE,
+    Document,
+    out_of_bounds,
+    override,
+    parse,
+    parser,
+    read,
+)
 from scenarios.format.files import matrix_text
 from scenarios.format.issues import Issue
 from scenarios.format.keys import SCENARIO, ScenarioFile
+from scenarios.format.other_files import other_kind
 from scenarios.format.workloads.kinds import KINDS
 from scenarios.resolve import resolve
 from scenarios.scenario import Scenario
@@ -71,6 +83,30 @@ def _loaded(
     if document.problems:
         raise InputError(*document.problems)
     return scenario
+
+
+@contextmanager
+def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
+    """Turn the `InputError` of a file that is of another known kind into one that says so."""
+    try:
+        yield
+    except InputError:
+        if other := _other_kind(path, *wanted):
+            raise InputError(other) from None
+        raise
+
+
+def _other_kind(path: Path, *wanted: str) -> Problem | None:
+    """The problem of a file of another known kind; `None` of any other file."""
+    try:
+        text = read_text(path, MOST_BYTES)
+    except Unreadable:
+        return None
+    try:
+        values = parser("safe").load(text)
+    except UNREADABLE:
+        values = None
+    return other_kind(path, text, values.keys() if isinstance(values, dict) else (), *wanted)
 
 
 def format_check(path: Path) -> Callable[[Sequence[str]], None]:

@@ -25,7 +25,13 @@ from scenarios.format.document import FileKind
 from scenarios.format.files import MODEL_ENDING, ConfigurationFile, File, configuration_name
 from scenarios.format.issues import Refused, meant
 from scenarios.format.prices import DEFAULT, load_prices
-from scenarios.format.training import evaluated, load_configuration, model_remarks, names
+from scenarios.format.training import (
+    chosen_object,
+    evaluated,
+    load_configuration,
+    model_remarks,
+    names,
+)
 from scenarios.format.units import Platform, Tokens
 
 # Commands that measure a modeled figure on an emulated twin.
@@ -36,6 +42,8 @@ MEASURED_BY = {
 FACTORS = (0.25, 4.0)
 # The rate of the ports that prices are of.
 PRICED_BPS = 400 * GBIT
+# Of means of times that are equal.
+ROUNDING = 1e-9
 HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
 KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
 
@@ -340,9 +348,18 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         "designs": [_design_object(decision, design) for design in evaluated],
         "answer": decision.answer().name,
         "sentence": _sentence(decision),
+        "with_gpus": _with_gpus_object(decision),
         "spares": _spares(decision),
         "sensitivities": _sensitivities(decision),
     }
+
+
+@dataclass(frozen=True)
+class WithGpus:
+    """A faster design, cheaper than the answer if a GPU costs more than `gpu_usd` in its life."""
+
+    design: Design
+    gpu_usd: float
 
 
 @dataclass(frozen=True)
@@ -373,6 +390,23 @@ class Decision:
             for one in self._own
             if one != chosen and isclose(self._mean_usd_per_token(one), usd)
         ]
+
+    def with_gpus(self) -> WithGpus | None:
+        """The next answer as GPUs are counted at a rising price; `None` if no design is faster.
+
+        Of designs of equal cost, the prices of network and GPUs are as the inverse of their times.
+        """
+        chosen = self.answer()
+        seconds_s = {one: self.mean_iteration_s(one) for one in self._own}
+        faster = [
+            WithGpus(one, (self._usd_s(one) - self._usd_s(chosen)) / gained_s / self.file.gpus)
+            for one in self._own
+            if (gained_s := seconds_s[chosen] - seconds_s[one]) > ROUNDING * seconds_s[one]
+        ]
+        return min(faster, key=lambda other: other.gpu_usd, default=None)
+
+    def _usd_s(self, design: Design) -> float:
+        return self.network_usd(design) * self.mean_iteration_s(design)
 
     @property
     def _own(self) -> list[Design]:
@@ -437,8 +471,7 @@ def _training_object(training: Training, usd_per_token: float) -> dict[str, Any]
         "batch": training.best.job.batch,
         "sequence": training.best.job.transformer.sequence,
         "iteration_s": training.best.iteration_s,
-        "expert": int(training.best.strategy.expert),
-        "used_of_domain": int(training.best.strategy.in_domain),
+        **chosen_object(training.best),
         "hfu": 100 * training.best.hfu,
         "all_to_all_slowdown_percent": _percent(training.all_to_all_slowdown),
         "losses_percent": {part: _percent(loss) for part, loss in training.losses.items()},
@@ -453,11 +486,11 @@ def _percent(share: float | None) -> float | None:
 
 def _sentence(decision: Decision) -> str:
     chosen, first = decision.answer(), decision.first
-    of = f"Of networks with HB domains of {chosen.domain_size} GPUs,"
+    of = f"With HB domains of {chosen.domain_size} GPUs,"
     equal = [one.name for one in decision.as_cheap(chosen)]
-    found = f"{chosen.name} costs the least for a trained token"
+    found = f"the network that costs the least for a trained token is {chosen.name}"
     if equal:
-        found = f"none costs less for a trained token than {chosen.name}"
+        found = f"no network costs less for a trained token than {chosen.name}"
     if chosen != first:
         saved = decision.usd(first) - decision.usd(chosen)
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
@@ -466,7 +499,24 @@ def _sentence(decision: Decision) -> str:
             f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
         )
     also = f" Equal in cost: {'; '.join(equal)}." if equal else ""
-    return f"{of} {found}.{also}{_larger_domains(decision, chosen)}"
+    more = f"{_with_gpus(decision)}{_larger_domains(decision, chosen)}"
+    return f"{of} {found}.{also}{more}"
+
+
+def _with_gpus(decision: Decision) -> str:
+    """The price of a GPU from which a faster design is cheaper, if one is faster."""
+    if (other := decision.with_gpus()) is None:
+        return ""
+    return (
+        f" The time of the GPUs is not counted: if a GPU costs more than {other.gpu_usd:.0f} USD, "
+        f"its host and energy included, {other.design.name} costs less."
+    )
+
+
+def _with_gpus_object(decision: Decision) -> dict[str, Any] | None:
+    if (other := decision.with_gpus()) is None:
+        return None
+    return {"answer": other.design.name, "above_usd_per_gpu": other.gpu_usd}
 
 
 def _larger_domains(decision: Decision, chosen: Design) -> str:

@@ -256,18 +256,28 @@ class FabricSpec:
         return self.kind is FabricKind.RAIL_OPTIMIZED or self.nic.leaves > 1
 
     @property
-    def has_plain_links(self) -> bool:
-        """Whether its flows share links only as closed forms know, by any transport."""
-        spines_are_plain = not self.has_spines or (
-            self.nic.oversubscription == 1
-            and self.nic.spine_selection is SpineSelection.DESTINATION
+    def keys_without_forms(self) -> tuple[str, ...]:
+        """The keys by which flows share links as no closed form knows, by any transport."""
+        found = {
+            "links": bool(self.nic.links),
+            "hb_leaves": self.hb.leaves > 1,
+            "rail_leaves": self.nic.leaves > 1,
+            "nics_per_domain": self.nics != self.domain_size,
+            "spread": self.nic.spread is not Spread.QUEUE_PAIRS,
+            "oversubscription": self.has_spines and self.nic.oversubscription != 1,
+            "spine_selection": self.has_spines
+            and self.nic.spine_selection is not SpineSelection.DESTINATION,
             # Else the spine switches have unequal shares of the domains.
-            and self.domains % self.nic.spines == 0
-        )
-        # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
-        hb_is_enough = 1 in self.job_shape or self.hb.rate_bps >= 2 * self.nic.rate_bps
-        is_one_tier = self.hb.leaves == self.nic.leaves == 1 and not self.nic.links
-        return is_one_tier and self.has_whole_nics and spines_are_plain and hb_is_enough
+            "spines": self.has_spines and self.domains % self.nic.spines > 0,
+            # Forms of NICs and HB links at once: an HB link carries the flows of two NICs.
+            "hb_rate": 1 not in self.job_shape and self.hb.rate_bps < 2 * self.nic.rate_bps,
+        }
+        return tuple(key for key, is_so in found.items() if is_so)
+
+    @property
+    def has_plain_links(self) -> bool:
+        """Whether its flows share links only as closed forms know."""
+        return not self.keys_without_forms
 
     @property
     def routed_as(self) -> FabricKind:

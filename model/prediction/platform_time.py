@@ -4,7 +4,7 @@ A step costs the latency of its path once: a rank goes on when its last transfer
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -94,13 +94,15 @@ class PlatformTime:
     """Seconds of the platform, of a schedule that begins at once everywhere.
 
     `lower_bound_s` is what the busiest link needs for its bytes, `latency_s` the part of the time
-    that no latency would take away. Neither link nor bound is known of too many transfers.
+    that no latency would take away. Neither link nor bound is known of too many transfers, nor
+    `arrival_s`, the end of each transfer, where they are not followed.
     """
 
     completion_s: float
     latency_s: float
     lower_bound_s: float | None = None
     busiest: Hop | None = None
+    arrival_s: Floats | None = field(default=None, compare=False, repr=False)
 
 
 def platform_s(
@@ -109,7 +111,7 @@ def platform_s(
     """Follow each transfer as `platform_time` does, in half its time: seconds until the last."""
     pair, net = healthy_network(transfers, topology)
     terms = PlatformTerms(framing=framing)
-    return _completion_s(transfers, pair, net, latencies, terms)
+    return float(_arrivals_s(transfers, pair, net, latencies, terms).max())
 
 
 def platform_time(
@@ -118,12 +120,14 @@ def platform_time(
     """Follow each transfer on a healthy fabric of real rates; raises `Unreachable`."""
     pair, net = healthy_network(transfers, topology)
     terms = PlatformTerms(framing=framing)
-    completion_s, bare_s = (
-        _completion_s(transfers, pair, net, some, terms)
+    arrival_s, bare_s = (
+        _arrivals_s(transfers, pair, net, some, terms)
         for some in (latencies, dict.fromkeys(LinkKind, 0.0))
     )
+    completion_s = float(arrival_s.max())
     sizes = terms.size(transfers.size_bytes, pair, net)
-    return PlatformTime(completion_s, completion_s - bare_s, *busiest(sizes, pair, net))
+    busiest_link = busiest(sizes, pair, net)
+    return PlatformTime(completion_s, completion_s - float(bare_s.max()), *busiest_link, arrival_s)
 
 
 def with_busiest(
@@ -136,9 +140,8 @@ def with_busiest(
     return replace(time, lower_bound_s=lower_bound_s, busiest=hop)
 
 
-def _completion_s(
+def _arrivals_s(
     transfers: Transfers, pair: Ints, net: Network, latencies: LinkLatencies, terms: Terms
-) -> float:
+) -> Floats:
     latency_s = {path: sum(latencies[kind] for kind in path) for path in net.classes}
-    bare = replace(net, added_s=0.0)
-    return float(arrivals_s(transfers, pair, [bare], latency_s, terms).max())
+    return arrivals_s(transfers, pair, [replace(net, added_s=0.0)], latency_s, terms)

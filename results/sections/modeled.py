@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from results.sections.section import (
+    REQUESTS,
     Case,
     Cell,
     Columns,
@@ -12,6 +13,7 @@ from results.sections.section import (
     Section,
     case_section,
     number_or_dash,
+    offered,
     spread,
     verdict,
 )
@@ -19,6 +21,8 @@ from results.sections.section import (
 GIGA = 1e9
 # Degrees that a sentence names only where they are above 1.
 RARE = ("expert", "context")
+# What a search chooses.
+CHOSEN = ("strategy", "in_domain", "way")
 
 
 def train_sections(result: Result) -> list[Section]:
@@ -54,7 +58,22 @@ def prediction_sections(result: Result) -> list[Section]:
     )
     reasons = [f"{case['case']}: {case['reason']}" for case in result["cases"] if case["reason"]]
     left_out = [f"not predicted: {what}" for what in result["left_out"]]
-    return [case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])]
+    loads = [case for case in result["cases"] if case["inference"]]
+    times = case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])
+    return [times, *([_requests(loads)] if loads else [])]
+
+
+def _requests(cases: Sequence[Case]) -> Section:
+    """The latencies of request loads, whose times include all arrivals."""
+    rows = list[Row]()
+    for case in cases:
+        load = case["inference"]
+        rows.append((f"{case['case']}: {offered(load)}",))
+        rows += ((name, _milliseconds(seconds)) for name, seconds in load["latency_s"].items())
+    text = (
+        "In ms. The time of a load is until the last byte of its last request, with all arrivals."
+    )
+    return Section(REQUESTS, ("of requests' latencies", "time"), rows, text)
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -65,7 +84,7 @@ def _configuration(result: Result) -> str:
     size = f"{result['parameters'] / GIGA:.1f} billion parameters"
     if result["active_parameters"] < result["parameters"]:
         size += f" ({result['active_parameters'] / GIGA:.1f} of a token)"
-    where = f"{result['gpus']} GPUs in HB domains of {result['domain_size']}"
+    where = f"{result['fabric']}, {result['gpus']} GPUs in HB domains of {result['domain_size']}"
     filled = result["used_of_domain"]
     if filled < min(result["domain_size"], result["gpus"]):
         where += f", of which the degrees fill {filled}"
@@ -173,6 +192,7 @@ def decision_sections(result: Result) -> list[Section]:
     return [
         Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT, pricing),
         *(_model(designs, index) for index in range(len(designs[0]["models"]))),
+        _strategies(designs),
         _spine_layer(designs),
         _spares(result),
         _decision(result),
@@ -190,7 +210,9 @@ def _spine_layer(designs: Sequence[Case]) -> Section:
     rows = [
         (
             with_spines["configuration"],
-            ", ".join(dict.fromkeys(f"{one['expert']}" for one in (with_spines, without))),
+            " to ".join(
+                dict.fromkeys(f"{one['strategy']['expert']}" for one in (with_spines, without))
+            ),
             f"{with_spines['iteration_s']:.3f} s",
             f"{without['iteration_s']:.3f} s",
             f"{100 * (without['iteration_s'] / with_spines['iteration_s'] - 1):+.1f} %",
@@ -254,6 +276,35 @@ def _model(designs: Sequence[Case], index: int) -> Section:
     size = f"An iteration has {model['batch']} sequences of {model['sequence']} tokens."
     remarks = (size, *partly, *model["left_out"])
     return Section(model["configuration"], ("design", *headings), rows, text, remarks)
+
+
+def _strategies(designs: Sequence[Case]) -> Section:
+    """The strategy of each model on each design."""
+    rows = [(one["design"], *map(_degrees, one["models"])) for one in designs]
+    text = (
+        "Degrees above 1: tensor, pipeline, data, expert, context; behind / the part in an HB "
+        "domain; then the recomputation, if any."
+    )
+    first = designs[0]["models"]
+    differ = [
+        f"{model['configuration']}: each network has its own best strategy, so rows differ in more "
+        "than the network."
+        for index, model in enumerate(first)
+        if any(one["models"][index][key] != model[key] for one in designs for key in CHOSEN)
+    ]
+    names = [model["configuration"] for model in first]
+    return Section("Strategies", ("design", *names), rows, text, differ)
+
+
+def _degrees(model: Result) -> str:
+    """The degrees above 1, the parts of them in an HB domain, the recomputation: `T8/8 P4 full`."""
+    strategy, recomputation = model["strategy"], model["way"]["recomputation"]
+    words = [
+        f"{key[0].upper()}{strategy[key]}" + f"/{part}" * (part > 1)
+        for key, part in model["in_domain"].items()
+        if strategy[key] > 1
+    ]
+    return " ".join([*words, *[recomputation] * (recomputation != "none")]) or "-"
 
 
 def _modeled(model: Result) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from itertools import groupby
 
 from results.sections.machine import machine_sections
 from results.sections.section import (
+    REQUESTS,
     Case,
     Cell,
     Columns,
@@ -17,6 +18,7 @@ from results.sections.section import (
     human_bytes,
     human_seconds,
     number_or_dash,
+    offered,
     slower_in_words,
     spread,
     told,
@@ -282,14 +284,13 @@ def _requests(cases: Iterable[Case]) -> Section:
     rows = list[Row]()
     for case in cases:
         load = case["inference"]
-        offered = f"{load['count']} requests, {load['offered_load']:.0%} of the NICs' rate"
-        rows.append((f"{case['case']}: {offered}",))
+        rows.append((f"{case['case']}: {offered(load)}",))
         rows += (
             (name, *_latency(value, case["time_dilation"]))
             for name, value in load["latency_s"].items()
         )
     return Section(
-        "Requests, from arrival to the last byte of their KV cache",
+        REQUESTS,
         ("of requests' latencies", "measured", "modeled", "ratio", "real"),
         rows,
     )

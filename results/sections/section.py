@@ -27,6 +27,7 @@ Columns = Sequence[tuple[str, Callable[[Case], Cell]]]
 Units = Sequence[tuple[float, str]]
 """Sizes and names of units, the largest first."""
 BYTES: Units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+REQUESTS = "Requests, from arrival to the last byte of their KV cache"
 SECONDS: Units = ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -108,6 +109,11 @@ def slower_in_words(slower: float, unit: str = "%") -> str:
     percent = f"{100 * abs(slower):.1f}"
     pace = "slower" if slower > 0 else "faster"
     return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
+
+
+def offered(load: Result) -> str:
+    """Return the number of requests of a load, and what they need of the NICs."""
+    return f"{load['count']} requests, {load['offered_load']:.0%} of the NICs' rate"
 
 
 def human_bytes(size: float) -> str:

@@ -124,18 +124,27 @@ def request_result(
         for repeat in executions
         if repeat.complete
     ]
-    rate_bps = steps.gpus * topology.spec.emulated_nic_bps
-    until_s = int(steps.arrival_ns[-1]) / 1e9
-    modeled = _percentiles(steps.latencies_s(np.array(prediction.arrival_s)))
-    measured = _percentiles(np.concatenate(waited_s)) if waited_s else {}
+    sent_bytes, nic_bps = wire_bytes(steps.size_bytes), topology.spec.emulated_nic_bps
+    modeled = percentiles(steps.latencies_s(np.array(prediction.arrival_s)))
+    measured = percentiles(np.concatenate(waited_s)) if waited_s else {}
     return RequestResult(
         count=len(steps.arrival_ns),
-        offered_load=wire_bytes(steps.size_bytes) * 8 / (rate_bps * until_s),
+        offered_load=offered_load(steps, sent_bytes, nic_bps),
         latency_s={name: MeasuredModeled(value, modeled[name]) for name, value in measured.items()},
     )
 
 
-def _percentiles(latencies_s: Floats) -> dict[str, float]:
+def offered_load(steps: RequestSteps, sent_bytes: float, nic_bps: float) -> float:
+    """Return the rate that requests need until the last one arrives, as a part of all NICs' rate.
+
+    `sent_bytes` are those of all requests on NIC links.
+    """
+    until_s = int(steps.arrival_ns[-1]) / 1e9
+    return sent_bytes * 8 / (steps.gpus * nic_bps * until_s)
+
+
+def percentiles(latencies_s: Floats) -> dict[str, float]:
+    """Return the percentiles of latencies by the nearest rank, in seconds."""
     values = np.percentile(latencies_s, PERCENTILES, method="inverted_cdf").tolist()
     return {f"p{number}": value for number, value in zip(PERCENTILES, values, strict=True)}
 

@@ -43,6 +43,8 @@ SENTENCES = {
     "tuple_type": "must be a list, got {given!r}",
     "value_error": "{error}",
 }
+# Keys of clusters and of fabrics for the same NICs.
+INVERSE = {"gpus_per_nic": "nics_per_domain", "nics_per_domain": "gpus_per_nic"}
 NOT_WHOLE = ("int_type", "int_parsing", "int_from_float")
 
 
@@ -115,6 +117,8 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
         case "extra_forbidden":
             key, known = str(place[-1]), list(_fields(details["loc"][:-1], model))
             what, hint = f"unknown key {key!r}", meant(key, known, f"known: {', '.join(known)}")
+            if (inverse := INVERSE.get(key)) in known:
+                hint = f"use {inverse}: the GPUs of a domain over {key}"
         case "model_type":
             fields = _fields(details["loc"], model)
             required = (key for key, field in fields.items() if field.is_required())

@@ -23,6 +23,7 @@ from ruamel.yaml.reader import ReaderError
 from linux.files.user_files import Unreadable, read_text
 from model.errors import InputError, Problem
 from scenarios.format.issues import Issue, Place
+from scenarios.format.other_files import other_kind
 
 # Largest file: the largest scenario of the library has 2 kB, and this takes about a second.
 MOST_BYTES = 2**18
@@ -34,12 +35,6 @@ MOST_DIGITS = 100
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MERGE = "tag:yaml.org,2002:merge"
 
-# Kinds of files by keys that only they have, and the command that takes them.
-MARKS = {
-    "scenario": ({"fabric", "workloads"}, "run"),
-    "training configuration": ({"layers", "hidden"}, "train"),
-    "cluster": ({"radix", "models"}, "decide"),
-}
 # Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
 # or form (`2001-99-99`, `!!bool x`).
 UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -125,15 +120,14 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
         raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
     except UNREADABLE as error:
         what = unreadable(error, "JSON" if path.suffix == ".json" else "YAML")
-        where = f"{path}{line_of(error, text)}"
-        raise InputError(Problem(where, what, kind.hint(path))) from None
+        wrong = Problem(f"{path}{line_of(error, text)}", what, kind.hint(path))
+        raise InputError(other_kind(path, text, (), kind.name) or wrong) from None
+    keys = values.keys() if isinstance(values, CommentedMap) else ()
+    if other := other_kind(path, text, keys, kind.name):
+        raise InputError(other)
     if not isinstance(values, CommentedMap):
         what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(values)}"
         raise InputError(Problem(f"{path}:1", what, kind.hint(path) or f"see {kind.page}"))
-    for other, (keys, command) in MARKS.items():
-        if other != kind.name and keys <= values.keys():
-            what = f"is a {other}, must be a {kind.name}"
-            raise InputError(Problem(str(path), what, f"give it to `railbed {command}`"))
     return Document(path, text, values)
 
 

@@ -50,6 +50,7 @@ MAX_GPUS, MAX_UPLINKS = 4096, 16384
 MAX_RAILS = MAX_DOMAIN_SIZE
 # The largest fabric whose closed forms were computed.
 MAX_GPUS_ON_PAPER = 65536
+ON_PAPER = f"`railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs"
 # Keys of a switch's queue that say which packets are marked.
 MARKS = {"kmin", "kmax", "pmax"}
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
@@ -76,9 +77,13 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
     # Spares replace what emulated faults break: with them, paper has the emulation's limits.
-    spares = fabric.spare_domains or fabric.spare_gpus or fabric.spare_rail_switches
-    of_size = list(_paper_issues(fabric) if on_paper and not spares else _size_issues(fabric))
+    is_free = on_paper and not _has_spares(fabric)
+    of_size = list(_paper_issues(fabric) if is_free else _size_issues(fabric))
     yield from of_size or chain(missing_issues(fabric), wiring_issues(fabric))
+
+
+def _has_spares(fabric: Fabric) -> bool:
+    return bool(fabric.spare_domains or fabric.spare_gpus or fabric.spare_rail_switches)
 
 
 def _not_default(fabric: Fabric, *keys: str) -> list[str]:
@@ -134,8 +139,10 @@ def _size_issues(fabric: Fabric) -> Iterator[Issue]:
     """Issues of sizes beyond the addresses, the rails, or what was measured."""
     domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
     rails = (fabric.nics_per_domain or size) + fabric.spare_rail_switches
+    fits_paper = not _has_spares(fabric) and domains * size <= MAX_GPUS_ON_PAPER
+    hint = ON_PAPER if fits_paper else ""
     too_many = [
-        Issue(("fabric", key), f"must be at most {most} (address space), got {value}")
+        Issue(("fabric", key), f"must be at most {most} (address space), got {value}", hint)
         for key, value, most in (
             ("domains", domains, MAX_DOMAINS),
             ("domain_size", size, MAX_DOMAIN_SIZE),
@@ -155,7 +162,7 @@ def _size_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", "domains"), what)
     if (gpus := domains * size) > MAX_GPUS:
         what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
-        yield Issue(("fabric", "domains"), what)
+        yield Issue(("fabric", "domains"), what, hint)
     flows = gpus * (fabric.roce.queue_pairs if fabric.roce else 1)
     if fabric.spine_selection is SpineSelection.HASH and flows > MOST_HASHED_GPUS:
         what = f"hash supports at most {MOST_HASHED_GPUS} GPUs times queue pairs, got {flows}"

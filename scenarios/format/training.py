@@ -14,7 +14,7 @@ from model.fabric.job_grid import Shape
 from model.training.iteration import Evaluation
 from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
-from model.training.search import Freedom, best
+from model.training.search import CHOICES, Freedom, best
 from model.training.strategy import ANY, Wish
 from model.training.transformer import Experts, Latent, Recomputation, Transformer
 from scenarios.format.checked_file import Strict, checked
@@ -25,6 +25,7 @@ from scenarios.format.model_files import configuration_document, remarks
 from scenarios.format.units import Gpus, Platform, Whole
 
 SHIPPED = Path(__file__).parent / "configurations"
+DEGREES = ("tensor", "pipeline", "data", "expert", "context")
 
 MOST_COUNT, MOST_BATCH = 10**6, 2**24
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT, strict=True)]
@@ -255,6 +256,18 @@ def evaluated(
         hint = "use other GPUs, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, job, wish), hint))
     return evaluation
+
+
+def chosen_object(evaluation: Evaluation) -> dict[str, Any]:
+    """The strategy, what a search may choose besides, and the part of degrees in an HB domain."""
+    job, strategy = evaluation.job, evaluation.strategy
+    others = ("interleave", "microbatch")
+    return {
+        "strategy": {key: getattr(strategy, key) for key in (*DEGREES, *others)},
+        "way": {freedom.value: getattr(job, freedom.field) for freedom in CHOICES},
+        "in_domain": {key: int(getattr(strategy, f"{key}_inside")) for key in DEGREES},
+        "used_of_domain": int(strategy.in_domain),
+    }
 
 
 def _reason(configuration: Configuration, job: Job, wish: Wish) -> str:

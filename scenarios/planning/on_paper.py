@@ -1,6 +1,6 @@
 """Cases on paper: the platform's time of a case, without building a fabric."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
@@ -9,7 +9,7 @@ from typing import Any
 from model.arrays import distinct
 from model.errors import InputError, Problem
 from model.fabric.build import build_topology
-from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection
+from model.fabric.spec import PLATFORMS, FabricKind, FabricSpec, SpineSelection, flat
 from model.fabric.topology import Gpu, LinkKind
 from model.prediction.platform_time import (
     FRAMINGS,
@@ -22,10 +22,12 @@ from model.prediction.platform_time import (
     with_busiest,
 )
 from model.workload.transfers.columns import Transfers
-from model.workload.transfers.lanes import spread
+from model.workload.transfers.lanes import Lanes, spread
+from results.verdicts.breakdown import offered_load, percentiles
 from results.verdicts.model_comparison import busbw_factor
 from scenarios.planning.plan import RealTask, real_task
 from scenarios.scenario import Case, Scenario
+from traffic_gen.workloads.inference import RequestLoad
 from traffic_gen.workloads.sized_collective import ROUNDING, SizedCollective
 from traffic_gen.workloads.task import Task
 
@@ -43,6 +45,22 @@ ACROSS = {
     FabricKind.RAIL_OPTIMIZED: (LinkKind.NIC, LinkKind.UPLINK, LinkKind.UPLINK, LinkKind.NIC),
 }
 ACROSS[FabricKind.CUSTOM] = ACROSS[FabricKind.RAIL_OPTIMIZED]
+# Fields of a fabric that its times depend on, besides those that are put otherwise.
+OF_FABRIC = (
+    *("pxn", "hb_rate_bps", "nic_rate_bps", "nic_ports", "planes", "spread", "rail_leaves"),
+    *("hb_leaves", "hb_oversubscription", "spare_domains", "spare_gpus", "seed"),
+    *("queue_pairs", "split_data", "links"),
+)
+OF_SPINES = ("spines", "oversubscription", "spine_selection")
+
+
+@dataclass(frozen=True)
+class RequestsOnPaper:
+    """The number of requests, their part of all NICs' rate, and percentiles of latencies in s."""
+
+    count: int
+    offered_load: float
+    latency_s: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,7 @@ class CaseOnPaper:
     what the busiest link needs for its bytes; neither this nor the link is known beyond 4096 GPUs
     or two million transfers. Only a collective has bandwidths, a variant and a number of GPUs, but
     not this nor `busbw` if its communicators differ in it. `reason` says why NCCL's tuning model
-    chose the algorithm, if it did.
+    chose the algorithm, if it did. Only a request load has `inference`.
     """
 
     case: str
@@ -70,28 +88,35 @@ class CaseOnPaper:
     algorithm: str
     reason: str | None
     bytes: float
+    inference: RequestsOnPaper | None
 
 
 def on_paper(
     scenario: Scenario, framing: Framing, link_s: float | None = None
-) -> Iterator[CaseOnPaper]:
-    """Yield all cases on paper; `link_s` replaces the latency of every link, in seconds.
+) -> tuple[list[CaseOnPaper], list[Problem]]:
+    """Return all cases on paper that have a time, and a problem for each of the others.
 
-    Faults, delays and losses of a scenario, which are the emulation's, are left out.
+    `link_s` replaces the latency of every link, in seconds. Faults, delays and losses of a
+    scenario, which are the emulation's, are left out. Raises `InputError` if no case has a time.
     """
+    found, problems = list[CaseOnPaper](), dict[Problem, None]()
     for case in scenario.cases:
-        yield work_on_paper(case.name, case.task, scenario.spec_of(case.kind), framing, link_s)
+        if problem := _unfollowed(case, scenario):
+            problems[problem] = None
+            continue
+        spec = scenario.spec_of(case.kind)
+        found.append(work_on_paper(case.name, case.task, spec, framing, link_s))
+    if not found:
+        raise InputError(*problems)
+    return found, list(problems)
 
 
 def work_on_paper(
     name: str, task: Task, spec: FabricSpec, framing: Framing, link_s: float | None = None
 ) -> CaseOnPaper:
-    """Return work on a fabric on paper; raises `InputError` for what cannot be followed."""
+    """Return work on a fabric on paper, which must have a closed form, or be followed."""
     latencies, real = link_latencies(spec, link_s), real_task(task, spec)
-    count = _regular_transfers(real)
-    if not count and (what := _cannot_follow(real)):
-        raise InputError(Problem(name, f"has no closed form on such a fabric: {what}"))
-    time = _time(real, count, latencies, framing)
+    time = _time(real, _regular_transfers(real), latencies, framing)
     busiest = time.busiest
     return CaseOnPaper(
         case=name,
@@ -103,6 +128,35 @@ def work_on_paper(
         **_of_collective(task, time.completion_s),
         algorithm=task.algorithm,
         bytes=task.size_bytes,
+        inference=_requests(real, time, framing),
+    )
+
+
+def _unfollowed(case: Case, scenario: Scenario) -> Problem | None:
+    """Return the problem of a case that has no closed form and cannot be followed.
+
+    It is at the key of the fabric that takes the closed form away, if there is one in the file.
+    """
+    real = real_task(case.task, scenario.spec_of(case.kind))
+    if _regular_transfers(real) or not (what := _cannot_follow(real)):
+        return None
+    keys = real.spec.keys_without_forms if _counted(real) else ()
+    given = [scenario.places[key] for key in keys if key in scenario.places]
+    what = f"{case.name} has no closed form on such a fabric: {what}"
+    return Problem(next(iter(given), case.where), what)
+
+
+def _requests(real: RealTask, time: PlatformTime, framing: Framing) -> RequestsOnPaper | None:
+    """Return what a request load has, by the arrivals of its transfers."""
+    task, spec = real.task, real.spec
+    if not isinstance(task, RequestLoad) or time.arrival_s is None:
+        return None
+    steps = task.steps().over(Lanes.of(spec))
+    sent_bytes = float(framing.transfer_bytes(steps.transfers.size_bytes, spec.roce).sum())
+    return RequestsOnPaper(
+        count=len(steps.arrival_ns),
+        offered_load=offered_load(steps, sent_bytes, spec.nic.rate_bps),
+        latency_s=percentiles(steps.latencies_s(time.arrival_s)),
     )
 
 
@@ -147,6 +201,9 @@ def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
 
 
 def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
+    """Return all that a time depends on; keys of spines are null where there are none."""
+    fields = flat(spec)
+    without = () if spec.has_spines else OF_SPINES
     return {
         "kind": spec.kind.value,
         "platform": spec.platform,
@@ -154,9 +211,9 @@ def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
         "domain_size": spec.job_size,
         "missing": [Gpu(*slot).name for slot in spec.missing],
         "gpus": spec.gpus,
-        "pxn": spec.nic.pxn,
-        "hb_rate_bps": spec.hb.rate_bps,
-        "nic_rate_bps": spec.nic.rate_bps,
+        "nics_per_domain": spec.nics,
+        **{key: fields[key] for key in OF_FABRIC},
+        **{key: None if key in without else fields[key] for key in OF_SPINES},
         "link_latency_s": {kind.value: latencies[kind] for kind in latencies},
     }
 

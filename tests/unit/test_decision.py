@@ -87,7 +87,10 @@ def test_all_networks_are_compared(found: dict[str, Any]) -> None:
         "rail-only, K = 256",
     ]
     assert found["answer"] == "rail-only, K = 8"
-    assert f" GPUs, {found['answer']} costs the least" in found["sentence"]
+    assert (
+        f"the network that costs the least for a trained token is {found['answer']}: it"
+        in (found["sentence"])
+    )
 
 
 def test_dense_models_lose_nothing_on_rails_alone(found: dict[str, Any]) -> None:
@@ -431,7 +434,7 @@ models: [{configuration: deepseek-v3}, {configuration: deepseek-v3, search: fals
         after["iteration_s"] / before["iteration_s"] - 1
         for before, after in zip(spines["models"], rails["models"], strict=True)
     )
-    assert [one["expert"] for one in spines["models"]][1] == 64
+    assert [one["strategy"]["expert"] for one in spines["models"]][1] == 64
     assert searched < given
     assert given > 0.02
 
@@ -465,6 +468,69 @@ models: [{configuration: moe-1.3b, search: false}]
     assert {one["oversubscription"] for one in found["designs"]} == {1}
 
 
+def test_a_slower_network_is_cheaper_up_to_a_price_of_the_gpus(tmp_path: Path) -> None:
+    """At that price of a GPU, tokens cost the same on both networks."""
+    text = """
+gpus: 1024
+platform: dgx-h100
+radix: 64
+gpus_per_nic: [1, 2]
+lifetime_years: 1
+usd_per_kwh: 0
+models: [{configuration: llama-3-405b, batch: 1152, sequence: 8192}]
+"""
+    found = cluster_of(tmp_path, text)
+    assert found["answer"] == "rail-optimized, K = 8, spines 1.91:1, 2 GPUs a NIC"
+    other = found["with_gpus"]
+    assert other["answer"] == "rail-optimized, K = 8, spines 1.91:1"
+    slow, fast = (design(found, name) for name in (found["answer"], other["answer"]))
+    of_gpus = 1024 * other["above_usd_per_gpu"]
+    usd_s = [(one["usd"] + of_gpus) * one["models"][0]["iteration_s"] for one in (slow, fast)]
+    assert usd_s[0] == pytest.approx(usd_s[1])
+    assert found["sentence"].endswith(
+        f" % slower. The time of the GPUs is not counted: if a GPU costs more than "
+        f"{other['above_usd_per_gpu']:.0f} USD, its host and energy included, "
+        "rail-optimized, K = 8, spines 1.91:1 costs less."
+    )
+
+
+def test_the_fastest_network_has_no_price_of_gpus(tmp_path: Path) -> None:
+    text = """
+gpus: 4096
+platform: dgx-h100
+radix: 64
+models: [{configuration: gpt-146b, batch: 2048}]
+"""
+    found = cluster_of(tmp_path, text)
+    assert found["with_gpus"] is None
+    assert "GPU costs" not in found["sentence"]
+
+
+def test_each_network_s_own_strategy_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+gpus: 2048
+platform: dgx-h100
+radix: 64
+oversubscription: [4]
+models: [{configuration: deepseek-v3, batch: 15360}, {configuration: deepseek-v3, search: false}]
+"""
+    (whole, own), (shared, given) = (
+        one["models"] for one in cluster_of(tmp_path, text)["designs"][:2]
+    )
+    assert (whole["strategy"]["expert"], whole["in_domain"]["expert"]) == (256, 8)
+    assert (shared["strategy"]["expert"], shared["in_domain"]["expert"]) == (8, 8)
+    assert shared["all_to_all_slowdown_percent"] == 0
+    assert own["strategy"] == given["strategy"]
+    decide(tmp_path / "own.yaml")
+    said = capsys.readouterr().out
+    assert re.search(r"rail-optimized, K = 8 +T4/4 D512/2 E256/8 +P16 D128/8 E64/8 full\n", said)
+    told = "each network has its own best strategy, so rows differ in more than the network."
+    assert said.count(told) == 1
+    assert f"\ndeepseek-v3: {told}" in said
+
+
 def test_networks_of_equal_cost_are_named(tmp_path: Path) -> None:
     text = """
 gpus: 64
@@ -473,7 +539,7 @@ radix: 64
 models: [{configuration: gpt-1.7b, batch: 512}]
 """
     assert cluster_of(tmp_path, text)["sentence"] == (
-        "Of networks with HB domains of 8 GPUs, none costs less for a trained token than "
+        "With HB domains of 8 GPUs, no network costs less for a trained token than "
         "rail-optimized, K = 8. Equal in cost: rail-only, K = 8."
     )
 

@@ -1,6 +1,7 @@
 """The platform's time on paper: closed forms, published framing, the command `predict`."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,9 @@ def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 def cases(*overrides: str, link_s: float | None = None, framing: str = "none") -> list[CaseOnPaper]:
     scenario = load(scenario_file(Path("quickstart")), overrides, on_paper=True)
-    return list(on_paper.on_paper(scenario, FRAMINGS[framing](4096), link_s))
+    found, problems = on_paper.on_paper(scenario, FRAMINGS[framing](4096), link_s)
+    assert not problems
+    return found
 
 
 @given(
@@ -208,10 +211,11 @@ def test_beyond_what_can_be_followed_no_link_is_named() -> None:
     with pytest.raises(
         InputError, match="no closed form on such a fabric: must have at most 1024 GPUs"
     ):
-        cases(RING, "fabric.oversubscription=2", *many)
+        cases(RING, "fabric.oversubscription=2", "fabric.kinds=rail-optimized", *many)
     rings = RING.replace("algorithm: ring", "algorithm: rings")
     slow = "fabric.hb_rate=700 Gbit/s", "fabric.nic_rate=400 Gbit/s", "fabric.platform=null"
-    for other in (("fabric.oversubscription=2",), slow):
+    spines = "fabric.oversubscription=2", "fabric.kinds=rail-optimized"
+    for other in (spines, slow):
         with pytest.raises(InputError, match="must have at most 2097152 transfers, got 16760832"):
             cases(rings, *other, "fabric.domains=128", "fabric.domain_size=8")
 
@@ -227,6 +231,126 @@ def test_keys_of_spines_take_no_closed_form_from_a_fabric_without_them(
     work = RING.replace("ring", algorithm)
     (plain,), (keyed,) = cases(*grid, work), cases(*grid, work, f"fabric.{key}")
     assert keyed.completion_s == plain.completion_s
+
+
+KEYED = """\
+fabric:
+  {platform: dgx-h100, domains: 8, domain_size: 8,
+   oversubscription: 2}
+workloads:
+  - {collective: all-reduce, algorithm: rings, size: 1 GiB}
+  - {collective: all-reduce, algorithm: nvls, size: 1 GiB}
+"""
+
+
+def test_a_case_without_a_time_leaves_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The problem is at the key of the fabric that takes the closed form away."""
+    file = tmp_path / "own.yaml"
+    file.write_text(KEYED)
+    problem = (
+        f"{file}:3 fabric.oversubscription: rail-optimized/all-reduce/nvls has no closed form on "
+        "such a fabric: it is modeled, without transfers to follow; name another algorithm"
+    )
+    others = [
+        "rail-only/all-reduce/rings",
+        "rail-only/all-reduce/nvls",
+        "rail-optimized/all-reduce/rings",
+    ]
+    for options in (["--json"], [], ["--like", "nccl-tests"]):
+        with pytest.raises(InputError) as error:
+            app(["predict", str(file), *options], standalone_mode=False)
+        assert str(error.value) == problem
+        said = capsys.readouterr().out
+        if options == ["--json"]:
+            result = json.loads(said)
+            assert result["problems"] == [problem]
+            assert [case["case"] for case in result["cases"]] == others
+        assert "rail-only" in said
+    kind = ["--set", "fabric.kinds=rail-optimized", "--set", "workloads.0.algorithm=nvls"]
+    alone = ["predict", str(file), *kind, "--set", "workloads.0.size=2 GiB"]
+    with pytest.raises(InputError, match=r":3 fabric.oversubscription: .*nvls.* no closed form"):
+        app(alone, standalone_mode=False)
+    assert not capsys.readouterr().out
+
+
+@given(
+    kind=st.sampled_from(COMPARED),
+    keys=st.fixed_dictionaries(
+        {},
+        optional={
+            "oversubscription": st.just(2),
+            "spine_selection": st.just("hash"),
+            "spines": st.just(3),
+            "nics_per_domain": st.just(2),
+            "hb_leaves": st.just(2),
+        },
+    ),
+)
+def test_the_keys_that_take_a_closed_form_away_are_named(
+    kind: FabricKind, keys: dict[str, Any]
+) -> None:
+    fabric = [f"fabric.{key}={value}" for key, value in keys.items()]
+    scenario = load(scenario_file(Path("quickstart")), [f"fabric.kinds={kind}", *fabric])
+    with_effect = set(keys)
+    if kind is FabricKind.RAIL_ONLY:
+        with_effect -= {"oversubscription", "spine_selection", "spines"}
+    assert set(scenario.fabrics[0].keys_without_forms) == with_effect
+
+
+def test_the_fabric_of_a_case_is_identified(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fabrics with other times have other objects."""
+    keys = [
+        *("nics_per_domain=2", "nic_ports=2", "oversubscription=2", "hb_leaves=2", "spines=3"),
+        *("spine_selection=hash", "spare_domains=1", "domains=5", "roce={queue_pairs: 4}"),
+    ]
+    changes = [[f"fabric.{key}"] for key in keys]
+    changes += [[], ["seed=3"], ["fabric.hb_leaves=2", "fabric.hb_oversubscription=2"]]
+    seen = list[dict[str, Any]]()
+    for changed in changes:
+        options = ["fabric.kinds=rail-optimized", "fabric.transport=roce", RING, *changed]
+        result = predicted(capsys, "quickstart", *(f"--set={option}" for option in options))
+        seen.append(result["cases"][0]["fabric"])
+    assert all(one not in seen[:number] for number, one in enumerate(seen))
+    (rails,) = predicted(capsys, "quickstart", f"--set={RING}", "--set=fabric.kinds=rail-only")[
+        "cases"
+    ]
+    assert [rails["fabric"][key] for key in ("spines", "oversubscription", "spine_selection")] == [
+        None
+    ] * 3
+    custom, *_ = predicted(capsys, "fat-tree")["cases"]
+    assert custom["fabric"]["kind"] == "custom"
+    assert {len(link) for link in custom["fabric"]["links"]} == {5}
+
+
+def test_a_request_load_has_latencies_and_the_load_that_it_offers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One request alone takes what its shard needs; four times the rate is four times the load."""
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "fabric: {platform: dgx-h100, domains: 4, domain_size: 8, kinds: rail-only}\n"
+        "workloads: [{inference: llama-3-70b, requests: 200, rate: 20, prompt: 8192, tensor: 8,\n"
+        "              time_dilation: 200}]\n"
+    )
+    options = [str(file), "--framing", "none", "--latency", "0"]
+    loads = list[dict[str, Any]]()
+    for rate in (20, 80, 400):
+        (case,) = predicted(capsys, *options, "--set", f"workloads.0.rate={rate}")["cases"]
+        loads.append(case["inference"])
+    slow, faster, much = loads
+    each_s = 8192 * 80 * 2 * 8 * 128 * 2 / 8 / 50e9  # layers, K and V, heads, their size, BF16
+    assert slow["count"] == 200
+    assert slow["latency_s"]["p50"] == pytest.approx(each_s)
+    assert slow["offered_load"] == pytest.approx(20 * each_s / 4, rel=0.2)
+    assert faster["offered_load"] == pytest.approx(4 * slow["offered_load"])
+    assert much["latency_s"]["p90"] > 2 * each_s
+    app(["predict", *options], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert f"rail-only/inference/llama-3-70b: 200 requests, {slow['offered_load']:.0%} of" in said
+    assert "with all arrivals." in " ".join(said.split())
+    assert predicted(capsys, "quickstart")["cases"][0]["inference"] is None
 
 
 def test_pairs_of_which_each_has_a_path_of_its_own_are_bounded() -> None:
@@ -258,7 +382,8 @@ def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFi
 @pytest.mark.parametrize("name", ["quickstart", "pipeline-schedules", "several-jobs", "traces"])
 def test_the_column_of_a_run_is_what_predict_says(name: str) -> None:
     scenario = load(scenario_file(Path(name)))
-    for case, told in zip(scenario.cases, on_paper.on_paper(scenario, USUAL), strict=True):
+    found, _ = on_paper.on_paper(scenario, USUAL)
+    for case, told in zip(scenario.cases, found, strict=True):
         assert usual_s(case, scenario.spec_of(case.kind)) == told.completion_s
 
 
@@ -268,9 +393,11 @@ def test_the_column_of_a_run_has_closed_forms_beyond_what_can_be_followed() -> N
         scenario = load(scenario_file(Path("quickstart")), [*many, *more], on_paper=True)
         (case,) = scenario.cases
         seconds = usual_s(case, scenario.spec_of(case.kind))
-        assert seconds == (
-            next(on_paper.on_paper(scenario, USUAL)).completion_s if is_known else None
-        )
+        if is_known:
+            ((paper,), _) = on_paper.on_paper(scenario, USUAL)
+            assert seconds == paper.completion_s
+        else:
+            assert seconds is None
 
 
 def test_a_trace_has_the_times_of_its_scenario(capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,6 +443,27 @@ def test_a_trace_of_one_rank_says_so(tmp_path: Path) -> None:
             app(["predict", str(one), *options], standalone_mode=False)
 
 
+def test_what_a_trace_lacks_is_given_by_an_override(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each message names the override that the next call has."""
+    trace, options = str(LIBRARY / "traces" / "ring-all-gather.xml"), list[str]()
+    for said, override in (
+        ("to `predict TRACE`, --set 'workloads.0.size=64 MB'", "workloads.0.size=64 MB"),
+        ("or more GPUs: --set workloads.0.placement=wrap", "workloads.0.placement=wrap"),
+    ):
+        with pytest.raises(InputError) as error:
+            app(["predict", trace, "--gpus", "2", *options], standalone_mode=False)
+        assert str(error.value).endswith(f"{said})")
+        options += ["--set", override]
+    assert predicted(capsys, trace, "--gpus", "2", *options)["cases"]
+
+
+def test_options_of_traces_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["predict", "--help"], standalone_mode=False)
+    said = " ".join(capsys.readouterr().out.split())
+    for option in ("--gpus", "--domain-size", "--platform", "--fabric"):
+        assert re.search(rf"{option} +\S+(?: \S+)? of a trace: ", said), option
+
+
 @pytest.mark.parametrize("size", ["8 MB", '"8 MB"', " 8 MB"])
 def test_the_ranks_of_a_trace_are_counted_with_the_size_that_it_is_given(
     size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -340,7 +488,7 @@ def test_a_trace_is_named_by_what_its_files_begin_with(
 def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: Path) -> None:
     trace = tmp_path / "large.matrix"
     trace.write_text(f"0 {2**40}\n{2**40} 0\n")
-    (case,) = on_paper.on_paper(
+    ((case,), _) = on_paper.on_paper(
         load_trace(trace, {"kinds": "rail-only", "domains": 2, "domain_size": 1, **RATES}, []),
         FRAMINGS["none"](4096),
         0.0,
@@ -391,7 +539,7 @@ def test_a_packet_is_as_short_as_its_payload(size: int, mtu: int) -> None:
     """A ring of four single GPUs: 2(n-1) messages of a quarter, one after the other."""
     grid = ["fabric.domains=4", "fabric.domain_size=1", RING.replace("128 MiB", f"{size} B")]
     scenario = load(scenario_file(Path("quickstart")), grid, on_paper=True)
-    for case in on_paper.on_paper(scenario, FRAMINGS["roce"](mtu), 0.5e-6):
+    for case in on_paper.on_paper(scenario, FRAMINGS["roce"](mtu), 0.5e-6)[0]:
         chunk = -(-size // 4 // 8) * 8
         assert case.completion_s == pytest.approx(6 * (on_wire(chunk, mtu) / 50e9 + 1e-6))
         assert case.lower_bound_s == pytest.approx(6 * on_wire(chunk, mtu) / 50e9)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from commands.app import app
 from commands.check import described
 from model.errors import InputError, Problem
 from model.fabric.shaping import MIN_RATE_BPS
@@ -121,7 +122,8 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("domain_size: 2", "domain_size: 600"),
-            "x.yaml:3 fabric.domain_size: must be at most 510 (address space), got 600",
+            "x.yaml:3 fabric.domain_size: must be at most 510 (address space), got 600 (`railbed "
+            "predict` has up to 65536 GPUs)",
         ),
         (
             ("bandwidth_scale: 20000", "bandwidth_scale: 5e6"),
@@ -188,11 +190,69 @@ def test_all_problems_are_reported_at_once(write: Path) -> None:
         ("fabric: [", "x.yaml:1: is not YAML"),
         ("{layers: 8, hidden: 8}", "x.yaml: is a training configuration, must be a scenario"),
         ("{radix: 8, models: []}", "x.yaml: is a cluster, must be a scenario"),
+        ("0 1\n1 0\n", "x.yaml:1: must be a mapping with the keys of a scenario, got a single val"),
     ],
 )
 def test_what_is_no_scenario_at_all(write: Path, text: str, message: str) -> None:
     (problem,) = problems(text)
     assert problem.startswith(message)
+
+
+NS3 = "5 1 4\n4\n0 4 400Gbps 0.0005ms 0\n1 4 400Gbps 0.0005ms 0\n"
+SIMAI = "5 1 1 1 4 H100\n4 5\n0 4 2880Gbps 0.000025ms 0\n"
+TRAIN = "is a training configuration", "give it to `railbed train`"
+NAMED = "is a network", "name it in a scenario: `fabric: {topology: x.any}`"
+UNREAD = "Railbed does not read it; describe the network by the keys of a scenario's fabric"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        ('{"num_hidden_layers": 8, "hidden_size": 8}', *TRAIN),
+        ('{"hidden": 8, "attn_heads": 8, "num_blocks": 8}', *TRAIN),
+        ('{"model_type": "x", "text_config": {}}', *TRAIN),
+        ("topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n", *NAMED),
+        ("domains: 2\ndomain_size: 2\nlinks: []\n", *NAMED),
+        (NS3, *NAMED),
+        (SIMAI, *NAMED),
+        ("# of htsim\nNodes 32\nTiers 2\nPodsize 32\n", "is a topology of htsim", UNREAD),
+        ('{"logical-dims": ["8"]}', "is a logical topology of ASTRA-sim", UNREAD),
+    ],
+    ids=[
+        *("hugging-face", "calculon", "several-models", "astra-sim", "own", "ns-3", "simai"),
+        *("htsim", "logical"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_by_every_command(
+    tmp_path: Path, text: str, what: str, hint: str
+) -> None:
+    """Whether its name is that of a scenario, of JSON, or of anything."""
+    for name in ("x.yaml", "x.any"):
+        file = tmp_path / name
+        file.write_text(text)
+        hint_here = hint.replace("x.any", name)
+        for command in ("check", "predict"):
+            with pytest.raises(InputError) as error:
+                app([command, str(file)], standalone_mode=False)
+            wanted = "scenario"
+            if command == "predict" and name == "x.any":
+                wanted += " or a trace"
+            assert str(error.value) == f"{file}: {what}, must be a {wanted} ({hint_here})"
+
+
+def test_a_cluster_s_key_has_another_name_in_a_fabric(write: Path) -> None:
+    assert problems(GOOD, "fabric.gpus_per_nic=2") == [
+        "--set fabric.gpus_per_nic: unknown key 'gpus_per_nic' (use nics_per_domain: the GPUs of a "
+        "domain over gpus_per_nic)"
+    ]
+
+
+def test_a_fabric_that_is_too_large_is_one_for_paper(write: Path) -> None:
+    (problem,) = problems(GOOD, "fabric.domains=2048", "fabric.domain_size=8")
+    assert problem == (
+        "--set fabric.domains: must have at most 4096 GPUs, spares included, got 16384 ("
+        "`railbed predict` has up to 65536 GPUs)"
+    )
 
 
 def test_files_that_cannot_be_read(write: Path) -> None:

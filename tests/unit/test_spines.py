@@ -34,7 +34,7 @@ def loaded(fabric: Keys, work: str = RING, is_on_paper: bool = False) -> Scenari
 
 def milliseconds(fabric: Keys, work: str = RING) -> float:
     scenario = loaded({"kinds": "rail-only", **fabric}, work)
-    (case,) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
+    ((case,), _) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
     return case.completion_s * 1e3
 
 

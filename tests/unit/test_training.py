@@ -587,6 +587,21 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     assert found["fits"]
 
 
+def test_the_network_is_named_and_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Between rails, all-to-alls of experts are forwarded by rail-only alone."""
+    shown = dict[str, Any]()
+    for fabric in ("rail-only", "rail-optimized"):
+        train(Path("deepseek-v3"), fabric=fabric, as_json=True)
+        shown[fabric] = json.loads(capsys.readouterr().out)
+        assert shown[fabric]["fabric"] == fabric
+        train(Path("deepseek-v3"), fabric=fabric)
+        assert f"of a token), {fabric}, 2048 GPUs in HB domains" in capsys.readouterr().out
+    whole_s, rails_s = (shown[name]["iteration_s"] for name in ("rail-optimized", "rail-only"))
+    assert whole_s < rails_s
+    train(Path("deepseek-v3"), as_json=True)
+    assert json.loads(capsys.readouterr().out) == shown["rail-only"]
+
+
 def test_degrees_within_degrees_fill_no_more_of_a_domain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -70,7 +70,9 @@ class TraceWork(Work):
             yield Issue((*place, "size"), what, f"formats without: {', '.join(sizeless)}")
         if trace.ranks > grid.gpus and "placement" not in self.model_fields_set:
             what = f"is required to put {trace.ranks} ranks on {grid.gpus} GPUs"
-            yield Issue((*place, "placement"), what, "use wrap, block, rails, or more GPUs")
+            key = ".".join(map(str, (*place, "placement")))
+            hint = f"use wrap, block, rails, or more GPUs: --set {key}=wrap"
+            yield Issue((*place, "placement"), what, hint)
             return
         try:
             replay = self._replay(grid, platform)

@@ -12,7 +12,14 @@ from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
 from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
 from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
-from traffic_gen.traces.formats.nodes import MOST_BYTES, MOST_SECONDS, Defaults, Malformed, fitted
+from traffic_gen.traces.formats.nodes import (
+    GIVE_SIZE,
+    MOST_BYTES,
+    MOST_SECONDS,
+    Defaults,
+    Malformed,
+    fitted,
+)
 
 FORMAT = "Chakra"
 # What ASTRA-sim's converter of MSCCL writes: sends of chunks, without bytes.
@@ -31,9 +38,9 @@ class Source:
     place: Callable[[int], str]
     file_of: Sequence[int]
 
-    def at(self, node: int, what: str) -> Malformed:
+    def at(self, node: int, what: str, hint: str = "") -> Malformed:
         """Return an error at a node."""
-        return Malformed(self.place(node), what, file=self.file_of[int(self.rank[node])])
+        return Malformed(self.place(node), what, hint, file=self.file_of[int(self.rank[node])])
 
     def named(self, node: int) -> str:
         """Return where a node is, for a message about another one."""
@@ -155,9 +162,9 @@ class Assembly:
         size_bytes = np.where(is_sizeless, columns.tensor_size, columns.comm_size)
         if self.is_chunked:
             if buffer_bytes is None:
-                what = "send has chunks, and no comm_size: the workload needs `size`, that of the"
+                what = "send has chunks, and no comm_size: needs the size of the buffer that has"
                 first = int(np.argmax(self.sends & self.chunks))
-                raise self.source.at(first, f"{what} buffer that has total_chunk_cnt chunks")
+                raise self.source.at(first, f"{what} total_chunk_cnt chunks", GIVE_SIZE)
             fits = columns.msg_chunk_cnt <= columns.total_chunk_cnt
             self._require(~self.chunks | fits, "msg_chunk_cnt must be at most total_chunk_cnt")
             counts = np.where(self.chunks, columns.msg_chunk_cnt, 0)

@@ -38,7 +38,14 @@ from traffic_gen.traces.formats.msccl_proof import (
     Memory,
     Value,
 )
-from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_nodes
+from traffic_gen.traces.formats.nodes import (
+    GIVE_SIZE,
+    Defaults,
+    Malformed,
+    Node,
+    Nodes,
+    require_nodes,
+)
 
 FORMAT = "MSCCL XML"
 NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -176,7 +183,7 @@ class _Reader:
         )
         name, chunks, known = algorithm.collective, algorithm.chunks, (*RESULTS, CUSTOM)
         if size_bytes is None:
-            self._refuse("needs a size", "add `size` to the workload")
+            self._refuse("needs a size", GIVE_SIZE)
         if not least <= size_bytes <= (most or size_bytes):
             sizes = f"{least} to {most} bytes (minBytes, maxBytes)" if most else f"{least} bytes on"
             self._refuse(f"is for sizes from {sizes}, got {size_bytes}")

@@ -17,7 +17,14 @@ from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.msccl_proof import CUSTOM, RESULTS, Algorithm, Cells
 from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
-from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_bytes
+from traffic_gen.traces.formats.nodes import (
+    GIVE_SIZE,
+    Defaults,
+    Malformed,
+    Node,
+    Nodes,
+    require_bytes,
+)
 
 FORMAT = "MSCCL++ plan"
 # MSCCL++ sends a semaphore's value, of 64 bits; a request names a place in memory.
@@ -92,7 +99,7 @@ def is_plan(text: str) -> bool:
 def read_plan(text: str, defaults: Defaults) -> Trace:
     """Read a plan for a collective of some size; raise `Malformed` for any other text."""
     if defaults.size_bytes is None:
-        raise Malformed(1, "needs a size", "add `size` to the workload")
+        raise Malformed(1, "needs a size", GIVE_SIZE)
     return _Reader(parsed(text), defaults.size_bytes).read()
 
 

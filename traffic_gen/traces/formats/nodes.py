@@ -16,6 +16,8 @@ from model.workload.transfers.columns import NONE, Rows
 MOST_NODES, MOST_RANKS = 4_000_000, 65_536
 # All sends together fit into a number of 64 bits.
 MOST_BYTES, MOST_SECONDS = 2**48, 86_400.0
+# Hint for a trace of any size.
+GIVE_SIZE = "add `size` to the workload; to `predict TRACE`, --set 'workloads.0.size=64 MB'"
 
 
 class Malformed(Exception):
