@@ -15,6 +15,7 @@ from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
 from scenarios.format.fabric import (
     buffer_issues,
+    delay_issues,
     fabric_issues,
     fabric_spec,
     rate_issues,
@@ -66,7 +67,7 @@ def resolve(
         chosen["grain"] = grain(file, machine)
         packets = round(chosen["grain"].value)
         specs = {kind: replace(spec, grain_packets=packets) for kind, spec in specs.items()}
-        for issues in (buffer_issues, timeout_issues):
+        for issues in (buffer_issues, delay_issues, timeout_issues):
             document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
     of_cases = _case_issues(file, specs, cases, machine)

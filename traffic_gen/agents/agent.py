@@ -121,9 +121,10 @@ class Agent:
         """Load a program, and connect to its destinations."""
         self.program, lanes = program, program["lanes"]
         self.prepare()
-        for peer, address in program["peers"].items():
+        for peer, (address, send_buffer) in program["peers"].items():
             if int(peer) not in self.outgoing:
-                self.connect(int(peer), address, program["rank"] * lanes + int(peer) % lanes)
+                rank = program["rank"] * lanes + int(peer) % lanes
+                self.connect(int(peer), address, send_buffer, rank)
         if settings := program.get("roce"):  # queue pairs with the peers in other HB domains
             settings["keep"] = isinstance(self.payloads, CheckedPayloads)
             if self.roce is None:
@@ -133,11 +134,11 @@ class Agent:
             self.roce.connect(self.handlers)
         return {"loaded": True}
 
-    def connect(self, peer: int, address: str, rank: int) -> None:
+    def connect(self, peer: int, address: str, send_buffer: int, rank: int) -> None:
         """Open the connection for this rank's transfers to `peer`, to which it is peer `rank`."""
         sock = socket.create_connection((address, PORT), CONNECTED_WITHIN_S)
         sock.setsockopt(*AT_ONCE)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.program["send_buffer"])
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
         connection = self.outgoing[peer] = Outgoing(sock)

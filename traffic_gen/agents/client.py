@@ -6,15 +6,13 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
 from model.errors import EmulationError
-from model.fabric.addressing import NIC_NETWORK
+from model.fabric.addressing import is_by_nic
 from model.fabric.job_grid import JobGrid
-from model.fabric.shaping import send_buffer_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.transport import Recovery, Transport
 from model.measurement.records import QueuePairSample, Repeat, TransferRecord
@@ -371,12 +369,12 @@ def programs_of(
     """Return a program per rank of a fabric: its sends in their turns, its receives, its peers.
 
     A peer is a rank by a lane, with the number `rank * lanes + lane`; `addresses` maps (source,
-    destination, lane) to the address to use. A step of compute is a send of a rank to itself. To
-    meet a `demand` with real data, programs also list the chunks that each transfer carries, and
-    those that a rank must have in the end.
+    destination, lane) to the address to use, beside which a program has the send buffer of the
+    connection. A step of compute is a send of a rank to itself. To meet a `demand` with real data,
+    programs also list the chunks that each transfer carries, and those that a rank must have in the
+    end.
     """
     settings = {"window": spec.window, "lanes": spec.lanes}
-    settings["send_buffer"] = send_buffer_bytes(spec.grain_packets)
     built: dict[int, Program] = {
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": [], **settings}
         for rank in ranks
@@ -394,10 +392,14 @@ def programs_of(
             arrival = number, by, size_bytes, ready, chunks, transfer.reduce
             built[destination]["receives"].append(arrival)
     grid = spec.job_grid
+    buffers = {by_nic: spec.send_buffer_bytes(by_nic=by_nic) for by_nic in (False, True)}
     for rank, program in built.items():
         program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))
         if spec.transport is Transport.ROCE:
             program["roce"] = _queue_pairs(rank, program, addresses, spec)
+        program["peers"] = {
+            peer: (there, buffers[is_by_nic(there)]) for peer, there in program["peers"].items()
+        }
         if demand is not None:
             program["check"] = _data_check(demand, rank)
     return built
@@ -418,7 +420,7 @@ def _queue_pairs(
         for other in others:
             peer, lane = divmod(other, spec.lanes)
             there = addresses[rank, peer, lane]
-            if IPv4Address(there) in NIC_NETWORK:
+            if is_by_nic(there):
                 here = addresses[peer, rank, lane]
                 found[other] = there, here, rank * spec.lanes + lane
         return found
