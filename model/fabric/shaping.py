@@ -112,6 +112,9 @@ class SwitchQueue:
 
 
 LINUX_QUEUE = SwitchQueue()
+# The most bytes of a queue, and of a threshold in it: pyroute2 encodes the limit of bfifo as a
+# signed number of 32 bits (`sched_pfifo`).
+MOST_QUEUE_BYTES = 2**31 - 1
 
 
 def wire_bytes(payload_bytes: int) -> float:
