@@ -1,10 +1,13 @@
 """The agent of a GPU proxy: a peer that is lost ends the execution, and nothing else does."""
 
 import errno
+import itertools
+import json
 import os
 import socket
 import sys
 import time
+import tracemalloc
 from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.nodes.gpu_proxies import LIMITS
 from traffic_gen.agents.agent import (
     HEADER,
     HELLO,
@@ -25,6 +29,7 @@ from traffic_gen.agents.agent import (
     set_batch,
 )
 from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
+from traffic_gen.traces.replay import MOST_STEPS, MOST_WAITS
 
 PEER, CONTROL = 7, 8  # file descriptors
 
@@ -173,6 +178,58 @@ def test_a_receiver_that_replies_acknowledges_what_follows_at_once() -> None:
         assert not sock.getsockopt(*quick)
         set_batch(Incoming(sock))
         assert sock.getsockopt(*quick)
+
+
+@given(st.lists(st.text(), min_size=1), st.data())
+def test_requests_arrive_in_any_pieces(texts: list[str], data: st.DataObject) -> None:
+    requests = [{"do": "any", "text": text} for text in texts]
+    stream = b"".join(json.dumps(request).encode() + b"\n" for request in requests)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    pieces = [stream[a:b] for a, b in itertools.pairwise([0, *cuts, len(stream)]) if a < b]
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(theirs, listener)
+        with agent.poller:
+            for piece in pieces:
+                ours.sendall(piece)
+                agent.poll(None)
+            assert [agent.next_request() for _ in requests] == requests
+
+
+def test_the_largest_traces_fit_into_a_container() -> None:
+    """All steps and all dependencies of one may be of one rank."""
+    steps, waits, deep = 3000, 3000 * 8, 8
+    alone = [[n, 1, 4096, [], 0, [], 0, -1, 0] for n in range(10**6, 10**6 + steps)]
+    behind = [[n, 1, 4096, [*range(n - deep, n)], *rest] for n, _, _, _, *rest in alone]
+    receives = [[n, 1, 4096, None, [], 0] for n in range(2 * 10**6, 2 * 10**6 + steps)]
+    send_bytes, receive_bytes = peak_bytes(alone, []) / steps, peak_bytes([], receives) / steps
+    wait_bytes = (peak_bytes(behind, []) - peak_bytes(alone, [])) / waits
+    needed = MOST_STEPS * max(send_bytes, receive_bytes) + MOST_WAITS * wait_bytes
+    assert needed < int(LIMITS["mem_limit"].removesuffix("g")) * 2**30
+
+
+def peak_bytes(sends: list[Any], receives: list[Any]) -> int:
+    """The most memory of an agent that loads a program, and reports two executions."""
+    program = {"rank": 0, "lanes": 1, "peers": {}, "sends": sends, "receives": receives}
+    line = bytearray(json.dumps({"do": "load", **program}).encode())
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(theirs, listener)
+        with agent.poller:
+            tracemalloc.start()
+            agent.requests.append(line)
+            agent.load(agent.next_request())
+            for _ in range(2):
+                agent.complete, agent.begun_ns, agent.cpu_s, agent.waited_s = True, 1, 0.0, 0.0
+                agent.counts_before = agent.transport_counts()
+                for number, step in enumerate((*agent.sends.values(), *agent.receives.values())):
+                    for moment in ("released_ns", "started_ns", "sent_ns", "arrived_ns"):
+                        if hasattr(step, moment):
+                            setattr(step, moment, 10**12 + number)
+                json.dumps(agent.report({})).encode()
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    return peak
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0"])

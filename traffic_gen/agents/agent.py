@@ -87,7 +87,8 @@ class Agent:
         self.failures: list[str] = []
         # The shortest transfer from each peer. Peers may connect before our program is loaded.
         self.shortest_bytes: dict[int, int] = {}
-        self.unread, self.aborted = b"", False
+        self.unread, self.requests = bytearray(), collections.deque[bytearray]()
+        self.aborted = False
         self.watch(control, self.on_control)
         self.watch(listener, self.on_connection)
 
@@ -103,16 +104,19 @@ class Agent:
 
     def next_request(self) -> Message:
         """Return the next request; serve the sockets until it arrives."""
-        while b"\n" not in self.unread:
+        while not self.requests:
             self.poll(None)
-        line, self.unread = self.unread.split(b"\n", 1)
-        return dict(json.loads(line))
+        return dict(json.loads(self.requests.popleft()))
 
     def on_control(self, _events: int) -> None:
         """Collect requests; an abort takes effect at once, a closed socket ends the agent."""
         if not (data := self.control.recv(SLICE_BYTES)):
             os._exit(0)
-        self.unread += data
+        rest, *others = data.split(b"\n")
+        self.unread += rest
+        for rest in others:
+            self.requests.append(self.unread)
+            self.unread = bytearray(rest)
         self.aborted = self.aborted or b'"abort"' in data
 
     # Connections
@@ -236,6 +240,7 @@ class Agent:
     def prepare(self) -> None:
         """Reset the state for the next execution, before any peer can begin it."""
         program, self.aborted, self.failures = self.program, False, []
+        self.sends, self.receives = {}, {}  # the old ones need not stay beside the new
         self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
         self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
         self.due: collections.deque[Send] = collections.deque()

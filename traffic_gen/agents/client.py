@@ -33,7 +33,8 @@ START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
 ANSWER_S, REPORT_DEADLINE_S = 5, 60
-# An agent that is stopped does not read; a program may be larger than the socket's buffer.
+# An agent that is stopped does not read; a program may be larger than the socket's buffer. Seconds
+# in which it reads nothing.
 SEND_DEADLINE_S = 5
 
 Program = dict[str, Any]
@@ -71,7 +72,7 @@ class AgentClient:
         self, sockets: Sequence[socket.socket], spec: FabricSpec, check: Callable[[], None]
     ) -> None:
         self._sockets, self._spec = list(sockets), spec
-        self._unread = [b""] * len(self._sockets)
+        self._unread = [bytearray() for _ in self._sockets]
         self._check = check
         self._gpus = list(range(len(self._sockets)))
         self._dead: set[int] = set()
@@ -251,8 +252,10 @@ class AgentClient:
         return [rank for rank in ranks if self._gpus[rank] not in self._dead]
 
     def _send(self, rank: int, request: Mapping[str, Any]) -> None:
+        sock, unsent = self._sockets[self._gpus[rank]], memoryview(_line(request))
         try:
-            self._sockets[self._gpus[rank]].sendall(json.dumps(request).encode() + b"\n")
+            while unsent:
+                unsent = unsent[sock.send(unsent) :]
         except OSError as error:
             self._lost(rank, str(error))
 
@@ -297,7 +300,7 @@ class AgentClient:
         self._unread[gpu] += data
         if not self._unread[gpu].endswith(b"\n"):
             return None
-        line, self._unread[gpu] = self._unread[gpu], b""
+        line, self._unread[gpu] = self._unread[gpu], bytearray()
         answer: Answer = json.loads(line)
         return answer
 
@@ -308,6 +311,10 @@ class AgentClient:
             self._check()
             time.sleep(0.02)
         raise EmulationError(f"the agent of rank {rank} is lost: {what}")
+
+
+def _line(request: Mapping[str, Any]) -> bytes:
+    return (json.dumps(request) + "\n").encode()
 
 
 def _silent(what: str, ranks: Iterable[int]) -> EmulationError:

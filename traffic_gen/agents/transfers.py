@@ -17,19 +17,51 @@ ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTE
 class Send:
     """A transfer to a peer, or a step of compute; times in ns of CLOCK_MONOTONIC, 0 until known."""
 
+    __slots__ = (
+        "after",
+        "chunks",
+        "compute_ns",
+        "confirmed_ns",
+        "id",
+        "missing",
+        "offset",
+        "payload",
+        "peer",
+        "processor",
+        "released_ns",
+        "sent_ns",
+        "size_bytes",
+        "started_ns",
+        "turn",
+        "unconfirmed",
+        "unsent",
+    )
+
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
         self.chunks, self.compute_ns, self.processor, self.turn = more
         self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
         # Over several queue pairs: where parts begin that have not left, how many are unconfirmed.
-        self.unsent: set[int] = set()
+        self.unsent: set[int] | None = None
         self.unconfirmed = 0
         self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
 
 class Receive:
     """A transfer that this rank receives."""
+
+    __slots__ = (
+        "arrived_ns",
+        "chunks",
+        "content",
+        "id",
+        "peer",
+        "ready",
+        "received_bytes",
+        "reduce",
+        "size_bytes",
+    )
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
