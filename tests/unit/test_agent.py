@@ -15,7 +15,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from testbed.nodes.gpu_proxies import LIMITS
@@ -28,7 +28,15 @@ from traffic_gen.agents.agent import (
     Agent,
     set_batch,
 )
-from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
+from traffic_gen.agents.transfers import (
+    PERIOD,
+    CheckedPayloads,
+    Incoming,
+    Outgoing,
+    Payloads,
+    Send,
+    contribution,
+)
 from traffic_gen.traces.replay import MOST_STEPS, MOST_WAITS
 
 PEER, CONTROL = 7, 8  # file descriptors
@@ -230,6 +238,46 @@ def peak_bytes(sends: list[Any], receives: list[Any]) -> int:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
     return peak
+
+
+RANKS = st.lists(st.integers(0, 4095), min_size=1, max_size=20, unique=True)
+
+
+@given(RANKS, st.integers(0, 5000), st.integers(1, 70_000))
+def test_real_data_is_the_sum_of_what_ranks_contribute(
+    ranks: list[int], chunk: int, count: int
+) -> None:
+    alone = [contribution([rank], chunk, count) for rank in ranks]
+    summed = contribution(ranks, chunk, count)
+    for element in {0, count // 2, min(count, PERIOD) - 1, count - 1}:
+        assert summed[element] == sum(one[element] for one in alone)
+    assert len(summed) == count
+
+
+@given(RANKS, st.integers(0, 4095), st.integers(0, 5000), st.integers(1, 5000))
+def test_wrong_ranks_and_wrong_chunks_have_other_data(
+    ranks: list[int], other: int, chunk: int, later: int
+) -> None:
+    right = contribution(ranks, chunk, 1)
+    assert contribution(ranks, chunk + later, 1) != right
+    assume(other not in ranks)
+    assert contribution([*ranks[1:], other], chunk, 1) != right
+    assert contribution([*ranks, other], chunk, 1) != right
+
+
+def test_no_two_ranks_contribute_the_same() -> None:
+    assert len({contribution([rank], 0, 1)[0] for rank in range(4096)}) == 4096
+
+
+def test_wrong_elements_are_told() -> None:
+    payloads = CheckedPayloads(
+        0, {"elements": [3, 2], "initial": [0], "expected": [(0, [0]), (1, [0, 1])]}
+    )
+    assert payloads.errors() == ["chunk 1 did not arrive"]
+    payloads.chunks[1] = contribution([0, 1], 1, 2)
+    assert payloads.errors() == []
+    payloads.chunks[0][2] = 7
+    assert payloads.errors() == ["chunk 0, element 2: must be 19.0, got 7.0"]
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0"])

@@ -25,6 +25,8 @@ LOAD_DEADLINE_S = 60
 # Allowances for each connection and for each end of a transfer: one processor may have to open all
 # connections, and to read all programs.
 CONNECTION_S, TRANSFER_S = 0.002, 0.0001
+# The same for each element of real data: to make it, and to compare it.
+ELEMENT_S = 4e-7
 # Agents that connect at the same time, each to one peer after another. When a thousand did, on one
 # processor, a few connections did not open within two minutes.
 CONNECTING_AT_ONCE = 64
@@ -80,6 +82,7 @@ class AgentClient:
         self._generation = 0
         # Longest wait for `check` to name the cause when an agent is gone.
         self._patience_s = 1.0
+        self._checking_s = 0.0
 
     def place(self, gpus: Sequence[int]) -> None:
         """Place each rank on a GPU, by number; close all connections of the previous placement."""
@@ -109,6 +112,7 @@ class AgentClient:
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         deadline = time.monotonic() + load_deadline_s(by_rank.values())
+        self._checking_s = sum(map(checking_s, by_rank.values()))
         for program in by_rank.values():
             if "roce" in program:
                 program["roce"]["generation"] = self._generation
@@ -148,7 +152,7 @@ class AgentClient:
             asked = True
             self._report(ended, reports, transfers)
         except Aborted:
-            self._abort(ranks, ended, reports, _report_s(transfers))
+            self._abort(ranks, ended, reports, self._report_s(transfers))
             # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
                 self._check()
@@ -227,8 +231,12 @@ class AgentClient:
         ranks = self._alive(ended)
         for rank in ranks:
             self._send(rank, {"do": "report"})
-        deadline = time.monotonic() + _report_s(transfers)
+        deadline = time.monotonic() + self._report_s(transfers)
         self._wait(ranks, reports, deadline, "report a repeat")
+
+    def _report_s(self, transfers: Sequence[Transfer]) -> float:
+        """Seconds within which all agents must have reported an execution."""
+        return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
 
     def _abort(
         self, ranks: Iterable[int], ended: Answers, reports: Answers, report_s: float
@@ -322,9 +330,12 @@ def _silent(what: str, ranks: Iterable[int]) -> EmulationError:
     return EmulationError(f"agents did not {what}: no answer from ranks {missing}")
 
 
-def _report_s(transfers: Sequence[Transfer]) -> float:
-    """Seconds within which all agents must have reported an execution."""
-    return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
+def checking_s(program: Program) -> float:
+    """Seconds in which an agent makes and compares the real data of its program."""
+    if (check := program.get("check")) is None:
+        return 0.0
+    chunks = *check["initial"], *(chunk for chunk, _ in check["expected"])
+    return ELEMENT_S * sum(check["elements"][chunk] for chunk in chunks)
 
 
 def load_deadline_s(all_programs: Iterable[Program]) -> float:
@@ -333,6 +344,7 @@ def load_deadline_s(all_programs: Iterable[Program]) -> float:
     for program in all_programs:
         ends = len(program["sends"]) + len(program["receives"])
         deadline_s += CONNECTION_S * len(program["peers"]) + TRANSFER_S * ends
+        deadline_s += checking_s(program)
     return deadline_s
 
 
