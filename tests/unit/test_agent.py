@@ -207,13 +207,14 @@ def test_requests_arrive_in_any_pieces(texts: list[str], data: st.DataObject) ->
 def test_the_largest_traces_fit_into_a_container() -> None:
     """All steps and all dependencies of one may be of one rank."""
     steps, waits, deep = 3000, 3000 * 8, 8
-    alone = [[n, 1, 4096, [], 0, [], 0, -1, 0] for n in range(10**6, 10**6 + steps)]
-    behind = [[n, 1, 4096, [*range(n - deep, n)], *rest] for n, _, _, _, *rest in alone]
-    receives = [[n, 1, 4096, None, [], 0] for n in range(2 * 10**6, 2 * 10**6 + steps)]
+    numbers, more = range(10**6, 10**6 + steps), (0, [], 0, -1, 0)
+    alone = [[n, 1, 4096, [], *more] for n in numbers]
+    behind = [[n, 1, 4096, [*range(n - deep, n)], *more] for n in numbers]
+    receives: list[Any] = [[n, 1, 4096, None, [], 0] for n in range(2 * 10**6, 2 * 10**6 + steps)]
     send_bytes, receive_bytes = peak_bytes(alone, []) / steps, peak_bytes([], receives) / steps
     wait_bytes = (peak_bytes(behind, []) - peak_bytes(alone, [])) / waits
     needed = MOST_STEPS * max(send_bytes, receive_bytes) + MOST_WAITS * wait_bytes
-    assert needed < int(LIMITS["mem_limit"].removesuffix("g")) * 2**30
+    assert needed < int(str(LIMITS["mem_limit"]).removesuffix("g")) * 2**30
 
 
 def peak_bytes(sends: list[Any], receives: list[Any]) -> int:
@@ -238,6 +239,22 @@ def peak_bytes(sends: list[Any], receives: list[Any]) -> int:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
     return peak
+
+
+def test_an_unknown_transfer_ends_the_execution_with_its_reason() -> None:
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller, socket.create_connection(listener.getsockname()) as peer:
+            receives: list[Any] = [[0, 3, 8, None, [], False]]
+            agent.program = {"rank": 0, "sends": [], "receives": receives, "window": 8}
+            agent.prepare()
+            peer.sendall(HELLO.pack(3) + HEADER.pack(7, 8) + bytes(8))
+            now_ns = time.monotonic_ns()
+            answer = agent.run({"start_ns": now_ns, "end_ns": now_ns + 10**10})
+            assert answer == {"complete": False, "broken": True}
+            assert agent.failures == ["a peer named transfer 7, which is not in the program"]
+            agent.incoming[3].sock.close()
 
 
 RANKS = st.lists(st.integers(0, 4095), min_size=1, max_size=20, unique=True)

@@ -106,7 +106,7 @@ def test_agents_have_time_to_make_and_compare_real_data(
         "initial": list(range(chunks)),
         "expected": [(chunk, [0]) for chunk in range(chunks)],
     }
-    program = {"peers": {}, "sends": [], "receives": []}
+    program: dict[str, Any] = {"peers": {}, "sends": [], "receives": []}
     checked = {**program, "check": check}
     assert checking_s(program) == 0
     assert checking_s(checked) >= 2 * 2e-7 * chunks * elements

@@ -33,7 +33,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import (
@@ -51,6 +51,7 @@ HEADER = struct.Struct("!II")
 HELLO = REPLY = struct.Struct("!I")
 READY_TO_RECEIVE = 1 << 31
 Message = dict[str, Any]
+Step = TypeVar("Step", Send, Receive)
 
 # TCP's packets fit into 1500 bytes, also where those of RoCE are longer (tcp(7), TCP_MAXSEG).
 SEGMENT_BYTES = 1460
@@ -405,10 +406,10 @@ class Agent:
             (reply,), now_ns = REPLY.unpack_from(connection.unread), time.monotonic_ns()
             connection.unread = connection.unread[REPLY.size :]
             if reply & READY_TO_RECEIVE:
-                self.release(self.sends[reply ^ READY_TO_RECEIVE], now_ns)
+                self.release(self.known(self.sends, reply ^ READY_TO_RECEIVE), now_ns)
             else:
                 connection.unconfirmed -= 1
-                self.confirmed(self.sends[reply], now_ns)
+                self.confirmed(self.known(self.sends, reply), now_ns)
                 self.write(connection)
 
     def on_data(self, connection: Incoming) -> None:
@@ -437,10 +438,17 @@ class Agent:
         if len(connection.header) < HEADER.size:
             return None
         transfer_id, connection.remaining = HEADER.unpack(connection.header)
-        connection.transfer, connection.header = self.receives[transfer_id], b""
+        connection.transfer, connection.header = self.known(self.receives, transfer_id), b""
         if isinstance(self.payloads, CheckedPayloads):
             connection.payload = bytearray(connection.remaining)
         return connection.transfer
+
+    def known(self, steps: dict[int, Step], number: int) -> Step:
+        """Return the transfer that a peer names; raise `ConnectionError` if it is none of these."""
+        if number not in steps:
+            self.failures.append(f"a peer named transfer {number}, which is not in the program")
+            raise ConnectionError(self.failures[-1])
+        return steps[number]
 
     def on_arrival(self, receive: Receive, payload: bytearray) -> None:
         """Note a complete transfer, report ready-to-receive, and release dependent sends."""

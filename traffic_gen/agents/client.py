@@ -335,7 +335,8 @@ def checking_s(program: Program) -> float:
     if (check := program.get("check")) is None:
         return 0.0
     chunks = *check["initial"], *(chunk for chunk, _ in check["expected"])
-    return ELEMENT_S * sum(check["elements"][chunk] for chunk in chunks)
+    elements: int = sum(check["elements"][chunk] for chunk in chunks)
+    return ELEMENT_S * elements
 
 
 def load_deadline_s(all_programs: Iterable[Program]) -> float:
