@@ -207,7 +207,8 @@ def test_requests_arrive_in_any_pieces(texts: list[str], data: st.DataObject) ->
 def test_the_largest_traces_fit_into_a_container() -> None:
     """All steps and all dependencies of one may be of one rank."""
     steps, waits, deep = 3000, 3000 * 8, 8
-    numbers, more = range(10**6, 10**6 + steps), (0, [], 0, -1, 0)
+    numbers = range(10**6, 10**6 + steps)
+    more: tuple[Any, ...] = (0, [], 0, -1, 0)
     alone = [[n, 1, 4096, [], *more] for n in numbers]
     behind = [[n, 1, 4096, [*range(n - deep, n)], *more] for n in numbers]
     receives: list[Any] = [[n, 1, 4096, None, [], 0] for n in range(2 * 10**6, 2 * 10**6 + steps)]
