@@ -28,7 +28,7 @@ from model.fabric.transport import (
     Roce,
     Transport,
 )
-from model.fabric.wiring import Wire, Wiring
+from model.fabric.wiring import Wire, Wiring, longest_delay_s
 
 GBIT = 1_000_000_000
 
@@ -268,10 +268,15 @@ class FabricSpec:
         """Bytes that a link of a GPU carries while its packets are delayed to and fro."""
         if not by_nic:
             return 2 * self.hb_delay_s * self.emulated_hb_bps / 8
-        gpus = set(self.gpu_names)
-        wires = [wire.rate_bps for wire in self.nic.links if wire.lower in gpus]
-        rate_bps = max(wires, default=self.nic.rate_bps / self.nic.ports) / self.bandwidth_scale
-        return 2 * self.longest_delay_s * rate_bps / 8
+        rate_bps, delay_s, wires = self.emulated_port_bps, self.longest_delay_s, self.nic.links
+        if wires:
+            gpus = self.gpu_names
+            of_gpus = set(gpus)
+            fastest_bps = max(wire.rate_bps for wire in wires if wire.lower in of_gpus)
+            rate_bps = fastest_bps / self.bandwidth_scale
+            own_s = longest_delay_s(wires, gpus, self.nic.impairment.delay_s)
+            delay_s = self.hb_delay_s + own_s
+        return 2 * delay_s * rate_bps / 8
 
     def send_buffer_bytes(self, *, by_nic: bool) -> int:
         """The send buffer to ask for, of a connection of TCP over NICs or HB links."""
