@@ -15,6 +15,7 @@ from results.verdicts.verdict import Thresholds
 from scenarios.format.document import Document
 from scenarios.format.fabric import (
     buffer_issues,
+    delay_issues,
     fabric_issues,
     fabric_spec,
     rate_issues,
@@ -37,6 +38,9 @@ MOST_GPUS = 64
 # iperf3 runs two processes of 3 MB for each pair; scapy needs a millisecond for each packet.
 MOST_PAIRS, MOST_PACKETS = 500, 50_000
 ONLY_AGENTS = f"use generator: {Generator.AGENT}"
+# An agent holds real data up to four times: a gibibyte takes it ten seconds, and half of a
+# container's memory.
+MOST_CHECKED_BYTES = 2**30
 # The agents' header has 32 bits for the length of a transfer.
 MAX_TRANSFER_BYTES = 2**32 - 1
 
@@ -66,7 +70,7 @@ def resolve(
         chosen["grain"] = grain(file, machine)
         packets = round(chosen["grain"].value)
         specs = {kind: replace(spec, grain_packets=packets) for kind, spec in specs.items()}
-        for issues in (buffer_issues, timeout_issues):
+        for issues in (buffer_issues, delay_issues, timeout_issues):
             document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
     of_cases = _case_issues(file, specs, cases, machine)
@@ -174,6 +178,7 @@ def _case_issues(
     for case in cases:
         place = "workloads", case.workload
         too_large += _size_issues(place, case.name, case.task, case.size_scale)
+    too_large = too_large or list(_checked_issues(file, cases))
     yield from too_large or _generator_load_issues(specs, cases)
     if machine is not None and not file.allow_overload:
         yield from admission_issues(file, specs, cases, machine)
@@ -257,6 +262,15 @@ def _size_issues(place: Place, name: str, task: Task, size_scale: float) -> Iter
         what = f"{name}: {most_bytes:.0f} bytes, counted as one transfer, exceed its limit"
         hint = "use a larger size_scale, or a smaller time_dilation"
         yield Issue(place, f"{what}, {MAX_TRANSFER_BYTES}", hint)
+
+
+def _checked_issues(file: ScenarioFile, cases: Sequence[Case]) -> Iterator[Issue]:
+    """Yield an issue of each case with more real data than an agent holds and compares."""
+    for case in cases if file.check_data else ():
+        if case.emulated_bytes > MOST_CHECKED_BYTES:
+            what = f"{case.name}: must have at most {MOST_CHECKED_BYTES} bytes to check"
+            hint = "use a larger size_scale, or leave out check_data"
+            yield Issue(("check_data",), f"{what}, got {case.emulated_bytes}", hint)
 
 
 def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:

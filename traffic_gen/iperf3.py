@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from signal import Signals
 
 from linux.network.counters import listens
 from linux.network.namespaces import namespace_of
@@ -19,7 +20,7 @@ from model.workload.schedule import Steps
 IPERF_PORT = 5201
 # The slowest loads of the benchmarks take a minute.
 LISTEN_DEADLINE_S, END_DEADLINE_S = 10, 600.0
-PIECE_BYTES = 1 << 16
+PIECE_BYTES, MOST_SAID = 1 << 16, 200
 Pair = tuple[int, int]
 Process = subprocess.Popen[str]
 
@@ -89,8 +90,10 @@ def carry(
             ]
             reports = [_finish(client) for client in clients]
         flows = []
-        for pair, server, (text, client_cpu_s) in zip(sizes, servers, reports, strict=True):
-            flow = parse(pair, text)
+        for pair, server, client, (text, client_cpu_s) in zip(
+            sizes, servers, clients, reports, strict=True
+        ):
+            flow = parse(pair, text, ending(client, said_by(client)))
             flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
         return flows
 
@@ -101,12 +104,28 @@ def wait_until_listening(process_id: int, port: int = IPERF_PORT) -> None:
     wait_for(lambda: listens(process_id, port), what, LISTEN_DEADLINE_S)
 
 
-def parse(pair: Pair, text: str) -> Flow:
-    """Parse the report of a client; raise `EmulationError` with iperf3's own message."""
+def ending(process: Process, said: str | None) -> str:
+    """Say how a process ended: its exit code or signal, and what it `said` on standard error."""
+    status = process.returncode
+    how = f"killed by {Signals(-status).name}" if status < 0 else f"exit code {status}"
+    return f"{how}: {said.strip()[-MOST_SAID:]}" if said else how
+
+
+def said_by(process: Process) -> str:
+    """Return what a process that has ended wrote to standard error."""
+    return process.stderr.read() if process.stderr else ""
+
+
+def parse(pair: Pair, text: str, how: str) -> Flow:
+    """Parse the report of a client; raise `EmulationError` with iperf3's own message.
+
+    `how` is its ending, to be told if there is no report.
+    """
     try:
         report = json.loads(text)
     except json.JSONDecodeError as error:
-        raise EmulationError(f"iperf3 {pair}: report is not JSON: {text[-200:]!r}") from error
+        what = f"iperf3 {pair}: report is not JSON: {text[-MOST_SAID:]!r}"
+        raise EmulationError(f"{what} ({how})") from error
     if "error" in report:
         raise EmulationError(f"iperf3 {pair}: {report['error']}")
     sent, received = report["end"]["sum_sent"], report["end"]["sum_received"]
@@ -126,7 +145,7 @@ def iperf3(
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             pass_fds=tuple(files),
         )

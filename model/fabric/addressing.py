@@ -57,6 +57,11 @@ def hb_address(gpu: Gpu) -> IPv4Address:
     return domain_network(gpu.domain)[gpu.rail + 1]
 
 
+def is_by_nic(address: str) -> bool:
+    """Whether this is the address of a NIC, and not one in an HB domain."""
+    return IPv4Address(address) in NIC_NETWORK
+
+
 def gpu_at(address: IPv4Address) -> Gpu:
     """The GPU with this HB-domain address, or with this NIC address, by its lane."""
     if address in NIC_NETWORK:

@@ -1,6 +1,7 @@
 """Shaped links: the only source of their constants, for testbed and prediction."""
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 # One size in bytes, or an array of them.
@@ -111,6 +112,9 @@ class SwitchQueue:
 
 
 LINUX_QUEUE = SwitchQueue()
+# The most bytes of a queue, and of a threshold in it: pyroute2 encodes the limit of bfifo as a
+# signed number of 32 bits (`sched_pfifo`).
+MOST_QUEUE_BYTES = 2**31 - 1
 
 
 def wire_bytes(payload_bytes: int) -> float:
@@ -124,6 +128,9 @@ def framed_bytes(payload_bytes: Sizes) -> Sizes:
     return payload_bytes + packets * PACKET_HEADER_BYTES
 
 
+# The largest send buffer to ask for: SK_WMEM_MAX in the kernel's include/net/sock.h, to which
+# net.core.wmem_max is set unless somebody, or a later kernel, raises it.
+MOST_BUFFER_BYTES = 212_992
 # Most packets of a segment; the fewest of which each full one is acknowledged at once.
 SEGMENT_PACKETS, LEAST_GRAIN_PACKETS = MAX_SEGMENT_BYTES // PACKET_PAYLOAD_BYTES, 2
 # Transfers that a connection sends before the first of them is confirmed. NCCL has as many buffers
@@ -147,23 +154,33 @@ def buffered_segments(packets: int) -> int:
     return 2 if packets < SEGMENT_PACKETS else 4
 
 
-def send_buffer_bytes(packets: int) -> int:
-    """Return the send buffer to ask for: the kernel grants twice as much (socket(7))."""
-    return buffered_segments(packets) * packets * MTU_BYTES // 2
+def send_buffer_bytes(packets: int, under_way_bytes: float = 0.0) -> int:
+    """Return the send buffer to ask for: the kernel grants twice as much (socket(7)).
+
+    What is under way in a round trip stays in it, beside two segments that follow: its bookkeeping
+    takes less than the other half.
+    """
+    segment = packets * MTU_BYTES
+    return max(buffered_segments(packets) * segment // 2, segment + ceil(under_way_bytes))
 
 
 def least_timeout_s(
-    slowest_bps: int, domains: int, gpus: int = 2, packets: int = SEGMENT_PACKETS
+    slowest_bps: int,
+    domains: int,
+    gpus: int = 2,
+    packets: int = SEGMENT_PACKETS,
+    under_way_bytes: float = 0.0,
 ) -> float:
     """Return TCP's minimum retransmission timeout (RFC 6298) in a fabric of HB domains and GPUs.
 
     A slow link is a fast one whose time is stretched: TCP's time is stretched with it. On a NIC
     link, a full segment waits for those of the other GPUs of the rail, one in each other domain;
-    finer segments wait for the send buffers of all other GPUs.
+    finer segments wait for the send buffers of all other GPUs. So do all for what these have under
+    way in a round trip, if links delay packets.
     """
     waiting_bytes = segment_bytes(SEGMENT_PACKETS) * max(TIMEOUT_SEGMENTS, domains - 1)
     if packets < SEGMENT_PACKETS:
         buffered_bytes = buffered_segments(packets) * segment_bytes(packets)
         waiting_bytes = max(waiting_bytes, buffered_bytes * (gpus - 1))
-    waiting_s = wire_bytes(waiting_bytes) * 8 / slowest_bps
+    waiting_s = (wire_bytes(waiting_bytes) + under_way_bytes * (gpus - 1)) * 8 / slowest_bps
     return min(LONGEST_TIMEOUT_S, max(USUAL_TIMEOUT_S, waiting_s))

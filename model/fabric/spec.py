@@ -18,6 +18,7 @@ from model.fabric.shaping import (
     USUAL_TIMEOUT_S,
     Impairment,
     SwitchQueue,
+    send_buffer_bytes,
 )
 from model.fabric.transport import (
     DEFAULT_ROCE,
@@ -27,7 +28,7 @@ from model.fabric.transport import (
     Roce,
     Transport,
 )
-from model.fabric.wiring import Wire, Wiring
+from model.fabric.wiring import Wire, Wiring, longest_delay_s
 
 GBIT = 1_000_000_000
 
@@ -235,13 +236,51 @@ class FabricSpec:
         """
         if self.roce.timeout_s is not None:
             return self.roce.timeout_s
-        return self.queues_last_s(min(self.emulated_rates_bps.values()))
+        return self.answered_within_s(min(self.emulated_rates_bps.values()))
 
-    def queues_last_s(self, slowest_bps: float) -> float:
-        """Emulated seconds for which full windows of all other GPUs fill a link of this rate."""
+    def answered_within_s(self, slowest_bps: float) -> float:
+        """Emulated seconds of a round trip, if all other GPUs fill a link of this rate.
+
+        Each has full windows in its queue.
+        """
         waiting_bytes = self.roce.window * self.roce.frame_bytes * self.roce.queue_pairs
-        others = self.domains * self.domain_size - 1
-        return max(USUAL_TIMEOUT_S, others * waiting_bytes * 8 / slowest_bps)
+        waiting_s = (self.domains * self.domain_size - 1) * waiting_bytes * 8 / slowest_bps
+        return max(USUAL_TIMEOUT_S, 2 * self.longest_delay_s + waiting_s)
+
+    @property
+    def hb_delay_s(self) -> float:
+        """Emulated seconds that the links of the longest path in an HB domain delay a packet."""
+        return (2 if self.hb.leaves == 1 else 4) * self.hb.impairment.delay_s
+
+    @property
+    def longest_delay_s(self) -> float:
+        """Emulated seconds that the links of any path delay a packet at most.
+
+        It leads across an HB domain, and over NICs up and down the layers of switches. A path of a
+        custom fabric may meet each of its switches, but none twice.
+        """
+        wires = self.nic.links
+        links = 4 if self.has_spines else max(2, 1 + len({wire.upper for wire in wires}))
+        each_s = self.nic.impairment.delay_s + max((wire.delay_s for wire in wires), default=0.0)
+        return self.hb_delay_s + links * each_s
+
+    def under_way_bytes(self, *, by_nic: bool) -> float:
+        """Bytes that a link of a GPU carries while its packets are delayed to and fro."""
+        if not by_nic:
+            return 2 * self.hb_delay_s * self.emulated_hb_bps / 8
+        rate_bps, delay_s, wires = self.emulated_port_bps, self.longest_delay_s, self.nic.links
+        if wires:
+            gpus = self.gpu_names
+            of_gpus = set(gpus)
+            fastest_bps = max(wire.rate_bps for wire in wires if wire.lower in of_gpus)
+            rate_bps = fastest_bps / self.bandwidth_scale
+            own_s = longest_delay_s(wires, gpus, self.nic.impairment.delay_s)
+            delay_s = self.hb_delay_s + own_s
+        return 2 * delay_s * rate_bps / 8
+
+    def send_buffer_bytes(self, *, by_nic: bool) -> int:
+        """The send buffer to ask for, of a connection of TCP over NICs or HB links."""
+        return send_buffer_bytes(self.grain_packets, self.under_way_bytes(by_nic=by_nic))
 
     @property
     def breaks_after_s(self) -> float:

@@ -355,7 +355,10 @@ class Topology:
     def tcp_timeout_s(self) -> float:
         """Least retransmission timeout of TCP between GPUs."""
         spec = self.spec
-        return least_timeout_s(self.slowest_bps, spec.domains, len(self.gpus), spec.grain_packets)
+        gpus, under_way_bytes = len(self.gpus), spec.under_way_bytes(by_nic=True)
+        return least_timeout_s(
+            self.slowest_bps, spec.domains, gpus, spec.grain_packets, under_way_bytes
+        )
 
     @cached_property
     def link_by_name(self) -> dict[str, Link]:

@@ -60,7 +60,7 @@ class Roce:
 
     `mtu` is the most payload of a packet in bytes, `window` the most packets of a queue pair that
     are sent and not acknowledged. A queue pair breaks when it has repeated `retries` times without
-    progress, `timeout_s` of emulated time each; `None`: as long as the queues may be.
+    progress, `timeout_s` of emulated time each; `None`: a round trip, with full queues.
     """
 
     mtu: int = 4096

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -61,6 +62,36 @@ def divisors(wires: Sequence[Wire], gpus: Iterable[str]) -> dict[str, int]:
         found |= dict.fromkeys(tier, product)
         product *= max(1, *(ups[switch] for switch in tier))
     return found
+
+
+@lru_cache(maxsize=4)
+def longest_delay_s(wires: Wiring, gpus: tuple[str, ...], each_s: float) -> float:
+    """The most seconds that the links of a shortest path between two GPUs delay a packet.
+
+    Each link adds `each_s` to its own delay. GPUs with the same links are equally far from others.
+    """
+    near: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for wire in wires if each_s or any(wire.delay_s for wire in wires) else ():
+        near[wire.lower].append((wire.upper, wire.delay_s + each_s))
+        near[wire.upper].append((wire.lower, wire.delay_s + each_s))
+    starts = {frozenset(near[gpu]): gpu for gpu in gpus}.values()
+    return max(_farthest_s(near, gpu, set(gpus)) for gpu in starts)
+
+
+def _farthest_s(near: dict[str, list[tuple[str, float]]], start: str, gpus: set[str]) -> float:
+    """The most seconds on shortest paths, of which any is taken, from a GPU to another one."""
+    known, layer, most_s = {start}, {start: 0.0}, 0.0
+    while layer:
+        further = dict[str, float]()
+        # Other GPUs are ends of paths.
+        for node in layer.keys() - (gpus - {start}):
+            for other, link_s in near[node]:
+                if other not in known:
+                    further[other] = max(further.get(other, 0.0), layer[node] + link_s)
+        known |= further.keys()
+        most_s = max(most_s, *(further[gpu] for gpu in further.keys() & gpus), 0.0)
+        layer = further
+    return most_s
 
 
 def upward(wires: Sequence[Wire], gpus: Iterable[str]) -> Wiring:

@@ -12,6 +12,8 @@ from model.fabric.shaping import (
     LINUX_QUEUE,
     MAX_RATE_BPS,
     MIN_RATE_BPS,
+    MOST_BUFFER_BYTES,
+    MTU_BYTES,
     SEGMENT_PACKETS,
     Impairment,
     SwitchQueue,
@@ -305,7 +307,7 @@ def _patient(spec: FabricSpec, left_bps: Sequence[float]) -> FabricSpec:
     if spec.transport is Transport.TCP or spec.roce.timeout_s is not None:
         return spec
     slowest_bps = min(*left_bps, *spec.emulated_rates_bps.values())
-    timeout_s = min(MOST_S, spec.queues_last_s(slowest_bps))
+    timeout_s = min(MOST_S, spec.answered_within_s(slowest_bps))
     return replace(spec, roce=replace(spec.roce, timeout_s=timeout_s))
 
 
@@ -356,6 +358,20 @@ def buffer_issues(spec: FabricSpec) -> Iterator[Issue]:
     if buffer is not None and buffer < least:
         what = f"must be at least {least} B, the longest {of}, got {buffer} B"
         yield Issue(("fabric", "switch_queue", "buffer"), what)
+
+
+def delay_issues(spec: FabricSpec) -> Iterator[Issue]:
+    """Yield an issue of delays at which a connection has more under way than a socket holds."""
+    networks = [("nic_delay", True)] * (spec.transport is Transport.TCP) + [("hb_delay", False)]
+    for key, by_nic in networks:
+        size = spec.send_buffer_bytes(by_nic=by_nic)
+        if size > MOST_BUFFER_BYTES:
+            under_way = spec.under_way_bytes(by_nic=by_nic)
+            spare = MOST_BUFFER_BYTES - spec.grain_packets * MTU_BYTES
+            least = ceil(spec.bandwidth_scale * under_way / spare)
+            hint = f"use a shorter delay, or a bandwidth_scale of at least {least}"
+            what = f"a round trip must need a send buffer of at most {MOST_BUFFER_BYTES} B"
+            yield Issue(("fabric", key), f"{what}, got {size} B", hint)
 
 
 def timeout_issues(spec: FabricSpec) -> Iterator[Issue]:

@@ -15,6 +15,7 @@ from model.fabric.shaping import (
     LEAST_DEPTH_S,
     LEAST_GRAIN_PACKETS,
     MOST_DEPTH_S,
+    MOST_QUEUE_BYTES,
     SEGMENT_PACKETS,
     SwitchQueue,
 )
@@ -108,7 +109,8 @@ class RoceKeys(Strict):
     """packets of a queue pair that are sent and not acknowledged"""
     timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT, strict=True)] | None = None
     """`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times `bandwidth_scale`;
-    default: as long as the queues may be, also before a link that a fault slows down"""
+    default: a round trip over links that delay, and as long as the queues may be, also before a
+    link that a fault slows down"""
     timeout_seconds: Seconds | None = Field(default=None, gt=0)
     """instead: the same in emulated seconds"""
     retries: Whole = Field(default=Roce.retries, le=MOST_RETRIES)
@@ -118,13 +120,13 @@ class RoceKeys(Strict):
 class SwitchQueueKeys(Strict):
     """The queues of rail and spine switches: their buffers, and ECN marks by their lengths."""
 
-    buffer: Bytes = PORT_BUFFER_BYTES
+    buffer: Annotated[Bytes, Field(le=MOST_QUEUE_BYTES)] = PORT_BUFFER_BYTES
     """what a port holds; more is dropped. Default: 12 MB over 32 ports"""
     ecn: Flag = SwitchQueue.ecn
     """mark packets by the queue's length"""
     kmin: Bytes = SwitchQueue.kmin_bytes
     """ecn: while fewer bytes wait, no packet is marked"""
-    kmax: Bytes = SwitchQueue.kmax_bytes
+    kmax: Annotated[Bytes, Field(le=MOST_QUEUE_BYTES)] = SwitchQueue.kmax_bytes
     """ecn: while more bytes wait, all are marked"""
     pmax: Annotated[float, Field(gt=0, le=1, strict=True)] = SwitchQueue.pmax
     """ecn: part that is marked right below `kmax`"""

@@ -180,11 +180,5 @@ def _slowdown(spec: FabricSpec) -> float:
 
 
 def _slowest_path_s(spec: FabricSpec) -> float:
-    """Latency that no path exceeds: across an HB domain, and up and down two layers of switches.
-
-    A path of a custom fabric may meet each of its switches, but none twice.
-    """
-    longest_s = max((link.delay_s for link in spec.nic.links), default=0.0)
-    of_nics_s = spec.nic.impairment.delay_s + longest_s
-    links = max(4, 1 + len({link.upper for link in spec.nic.links}))
-    return SLOWEST_PATH_S + 2 * spec.hb.impairment.delay_s + links * of_nics_s
+    """Latency that no path exceeds."""
+    return SLOWEST_PATH_S + spec.longest_delay_s

@@ -49,10 +49,10 @@ SOCKET, LOG = "agent.sock", "agent.log"
 # The agent as one file, and its path and that of its socket's folder inside a container.
 ARCHIVE = "agent.pyz"
 INSIDE_AGENT, INSIDE_FOLDER = f"/opt/railbed/{ARCHIVE}", "/run/railbed"
-# Limits of a container: the user and group `nobody`; far more memory and processes than an agent
-# needs.
+# Limits of a container: the user and group `nobody`; more processes than an agent needs, and the
+# memory for the most steps and dependencies of a trace, were they all of one rank.
 NOBODY = 65534
-LIMITS = {"mem_limit": "512m", "memswap_limit": "512m", "pids_limit": 32}
+LIMITS = {"mem_limit": "8g", "memswap_limit": "8g", "pids_limit": 32}
 TMPFS = {"/tmp": "size=1m,noexec,nosuid,nodev"}
 
 SYSCTLS = {

@@ -1,10 +1,13 @@
 """The agent of a GPU proxy: a peer that is lost ends the execution, and nothing else does."""
 
 import errno
+import itertools
+import json
 import os
 import socket
 import sys
 import time
+import tracemalloc
 from collections import defaultdict
 from functools import partial
 from types import SimpleNamespace
@@ -12,9 +15,10 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from testbed.nodes.gpu_proxies import LIMITS
 from traffic_gen.agents.agent import (
     HEADER,
     HELLO,
@@ -24,7 +28,16 @@ from traffic_gen.agents.agent import (
     Agent,
     set_batch,
 )
-from traffic_gen.agents.transfers import Incoming, Outgoing, Payloads, Send
+from traffic_gen.agents.transfers import (
+    PERIOD,
+    CheckedPayloads,
+    Incoming,
+    Outgoing,
+    Payloads,
+    Send,
+    contribution,
+)
+from traffic_gen.traces.replay import MOST_STEPS, MOST_WAITS
 
 PEER, CONTROL = 7, 8  # file descriptors
 
@@ -173,6 +186,116 @@ def test_a_receiver_that_replies_acknowledges_what_follows_at_once() -> None:
         assert not sock.getsockopt(*quick)
         set_batch(Incoming(sock))
         assert sock.getsockopt(*quick)
+
+
+@given(st.lists(st.text(), min_size=1), st.data())
+def test_requests_arrive_in_any_pieces(texts: list[str], data: st.DataObject) -> None:
+    requests = [{"do": "any", "text": text} for text in texts]
+    stream = b"".join(json.dumps(request).encode() + b"\n" for request in requests)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    pieces = [stream[a:b] for a, b in itertools.pairwise([0, *cuts, len(stream)]) if a < b]
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(theirs, listener)
+        with agent.poller:
+            for piece in pieces:
+                ours.sendall(piece)
+                agent.poll(None)
+            assert [agent.next_request() for _ in requests] == requests
+
+
+def test_the_largest_traces_fit_into_a_container() -> None:
+    """All steps and all dependencies of one may be of one rank."""
+    steps, waits, deep = 3000, 3000 * 8, 8
+    numbers = range(10**6, 10**6 + steps)
+    more: tuple[Any, ...] = (0, [], 0, -1, 0)
+    alone = [[n, 1, 4096, [], *more] for n in numbers]
+    behind = [[n, 1, 4096, [*range(n - deep, n)], *more] for n in numbers]
+    receives: list[Any] = [[n, 1, 4096, None, [], 0] for n in range(2 * 10**6, 2 * 10**6 + steps)]
+    send_bytes, receive_bytes = peak_bytes(alone, []) / steps, peak_bytes([], receives) / steps
+    wait_bytes = (peak_bytes(behind, []) - peak_bytes(alone, [])) / waits
+    needed = MOST_STEPS * max(send_bytes, receive_bytes) + MOST_WAITS * wait_bytes
+    assert needed < int(str(LIMITS["mem_limit"]).removesuffix("g")) * 2**30
+
+
+def peak_bytes(sends: list[Any], receives: list[Any]) -> int:
+    """The most memory of an agent that loads a program, and reports two executions."""
+    program = {"rank": 0, "lanes": 1, "peers": {}, "sends": sends, "receives": receives}
+    line = bytearray(json.dumps({"do": "load", **program}).encode())
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(theirs, listener)
+        with agent.poller:
+            tracemalloc.start()
+            agent.requests.append(line)
+            agent.load(agent.next_request())
+            for _ in range(2):
+                agent.complete, agent.begun_ns, agent.cpu_s, agent.waited_s = True, 1, 0.0, 0.0
+                agent.counts_before = agent.transport_counts()
+                for number, step in enumerate((*agent.sends.values(), *agent.receives.values())):
+                    for moment in ("released_ns", "started_ns", "sent_ns", "arrived_ns"):
+                        if hasattr(step, moment):
+                            setattr(step, moment, 10**12 + number)
+                json.dumps(agent.report({})).encode()
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    return peak
+
+
+def test_an_unknown_transfer_ends_the_execution_with_its_reason() -> None:
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ours, theirs:
+        agent = Agent(ours, listener)
+        with agent.poller, socket.create_connection(listener.getsockname()) as peer:
+            receives: list[Any] = [[0, 3, 8, None, [], False]]
+            agent.program = {"rank": 0, "sends": [], "receives": receives, "window": 8}
+            agent.prepare()
+            peer.sendall(HELLO.pack(3) + HEADER.pack(7, 8) + bytes(8))
+            now_ns = time.monotonic_ns()
+            answer = agent.run({"start_ns": now_ns, "end_ns": now_ns + 10**10})
+            assert answer == {"complete": False, "broken": True}
+            assert agent.failures == ["a peer named transfer 7, which is not in the program"]
+            agent.incoming[3].sock.close()
+
+
+RANKS = st.lists(st.integers(0, 4095), min_size=1, max_size=20, unique=True)
+
+
+@given(RANKS, st.integers(0, 5000), st.integers(1, 70_000))
+def test_real_data_is_the_sum_of_what_ranks_contribute(
+    ranks: list[int], chunk: int, count: int
+) -> None:
+    alone = [contribution([rank], chunk, count) for rank in ranks]
+    summed = contribution(ranks, chunk, count)
+    for element in {0, count // 2, min(count, PERIOD) - 1, count - 1}:
+        assert summed[element] == sum(one[element] for one in alone)
+    assert len(summed) == count
+
+
+@given(RANKS, st.integers(0, 4095), st.integers(0, 5000), st.integers(1, 5000))
+def test_wrong_ranks_and_wrong_chunks_have_other_data(
+    ranks: list[int], other: int, chunk: int, later: int
+) -> None:
+    right = contribution(ranks, chunk, 1)
+    assert contribution(ranks, chunk + later, 1) != right
+    assume(other not in ranks)
+    assert contribution([*ranks[1:], other], chunk, 1) != right
+    assert contribution([*ranks, other], chunk, 1) != right
+
+
+def test_no_two_ranks_contribute_the_same() -> None:
+    assert len({contribution([rank], 0, 1)[0] for rank in range(4096)}) == 4096
+
+
+def test_wrong_elements_are_told() -> None:
+    payloads = CheckedPayloads(
+        0, {"elements": [3, 2], "initial": [0], "expected": [(0, [0]), (1, [0, 1])]}
+    )
+    assert payloads.errors() == ["chunk 1 did not arrive"]
+    payloads.chunks[1] = contribution([0, 1], 1, 2)
+    assert payloads.errors() == []
+    payloads.chunks[0][2] = 7
+    assert payloads.errors() == ["chunk 0, element 2: must be 19.0, got 7.0"]
 
 
 @pytest.mark.parametrize("begun", [b"", b"\0\0"])

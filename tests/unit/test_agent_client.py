@@ -120,6 +120,28 @@ def test_an_aborted_execution_lasts_until_its_abort(agents: Agents) -> None:
     assert repeat.completion_s >= ABORTED_S
 
 
+class SlowReader:
+    """A socket that takes a few bytes before each of its deadlines."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def send(self, data: memoryview) -> int:
+        self.taken += data[:1000]
+        return len(data[:1000])
+
+
+def test_an_agent_may_read_for_long_but_not_stop(agents: Agents) -> None:
+    program, reader = {"do": "load", "sends": [0] * 100_000}, SlowReader()
+    AgentClient([cast(Any, reader)], SPEC, lambda: None)._send(0, program)
+    assert json.loads(reader.taken) == program
+    agents.near[0].settimeout(0.01)
+    client = AgentClient(agents.near, SPEC, lambda: None)
+    client._patience_s = 0
+    with pytest.raises(EmulationError, match="agent of rank 0 is lost: timed out"):
+        client._send(0, program)
+
+
 @pytest.mark.parametrize("agents", [0, 1], indirect=True)
 def test_an_error_among_reports_keeps_those_that_came(agents: Agents) -> None:
     """No agent is asked twice, or told to abort what has ended."""

@@ -96,7 +96,7 @@ def test_every_transfer_of_streams_is_sent_and_received_once(
     pairs: list[tuple[int, int]], rounds: int
 ) -> None:
     sent = streams([(source, destination, 1000) for source, destination in pairs], rounds)
-    built = programs_of(range(16), sent, {(*pair, 0): "" for pair in pairs}, sized(2, 8))
+    built = programs_of(range(16), sent, {(*pair, 0): "10.0.0.1" for pair in pairs}, sized(2, 8))
     begun = sorted(entry[0] for program in built.values() for entry in program["sends"])
     received = sorted(entry[0] for program in built.values() for entry in program["receives"])
     assert begun == received == list(range(len(pairs) * rounds))

@@ -197,6 +197,20 @@ def test_steps_may_be_short_where_data_is_checked_and_no_time_judged() -> None:
     assert load(QUICKSTART, [*short, "check_data=true"], TWO_CORES).check_data
 
 
+def test_more_real_data_than_an_agent_holds_is_refused() -> None:
+    whole = ["fabric.kinds=rail-only", "fabric.bandwidth_scale=20000", "check_data=true"]
+    work = (
+        "workloads=[{collective: all-reduce, algorithm: hierarchical, size: SIZE, size_scale: 1}]"
+    )
+    load(QUICKSTART, [*whole, work.replace("SIZE", "1 GB")])
+    message = (
+        "--set check_data: rail-only/all-reduce/hierarchical: must have at most 1073741824 bytes "
+        "to check, got 2000000000 (use a larger size_scale, or leave out check_data)"
+    )
+    with pytest.raises(InputError, match=re.escape(message)):
+        load(QUICKSTART, [*whole, work.replace("SIZE", "2 GB")])
+
+
 def test_overload_can_be_asked_for() -> None:
     overrides = ["fabric.bandwidth_scale=100", "allow_overload=true"]
     assert load(QUICKSTART, overrides, TWO_CORES).fabrics[0].bandwidth_scale == 100

@@ -84,6 +84,32 @@ def test_no_rate_exceeds_the_links() -> None:
     assert control.rate_bps == control.target_bps == LINK_BPS
 
 
+@given(st.integers(1, 2000), st.sampled_from([1e-3, 1.0, 20_000.0]))
+def test_a_late_tick_does_what_all_before_it_would_have_done(steps: int, slowdown: float) -> None:
+    each, late = dcqcn(slowdown), dcqcn(slowdown)
+    for control in (each, late):
+        control.notified(0)
+        control.notified(0)
+    ticked(each, steps, slowdown)
+    late.tick(round(steps * TIMER_NS * slowdown))
+    assert (late.rate_bps, late.target_bps) == (each.rate_bps, each.target_bps)
+    assert late.alpha == pytest.approx(each.alpha)
+    assert late.next_ns == each.next_ns
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 20_000.0])
+def test_the_timer_stops_at_the_links_rate_until_the_next_notification(slowdown: float) -> None:
+    control = dcqcn(slowdown)
+    control.notified(0)
+    assert control.next_ns == TIMER_NS * slowdown
+    ticked(control, 1000, slowdown)
+    assert (control.rate_bps, control.next_ns) == (control.link_bps, inf)
+    later_ns = round(2000 * TIMER_NS * slowdown)
+    control.notified(later_ns)
+    assert control.alpha == pytest.approx((1 - 1 / 256) ** 2000 * 255 / 256 + 1 / 256)
+    assert control.next_ns == pytest.approx(later_ns + TIMER_NS * slowdown)
+
+
 def marked(queue_bytes: float) -> float:
     """The probability of a mark by RED, with the paper's thresholds (section 5): 5 and 200 kB."""
     return min(1.0, max(0.0, (queue_bytes - 5e3) / 195e3 * 0.01)) if queue_bytes < 200e3 else 1.0

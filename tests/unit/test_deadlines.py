@@ -21,7 +21,7 @@ from model.fabric.transport import Roce, Transport
 from testbed.nodes import controller_process
 from testbed.nodes.controller_process import READY_DEADLINE_S, ControllerProcess
 from tests.unit.fabrics import spec
-from traffic_gen.agents.client import LOAD_DEADLINE_S, load_deadline_s
+from traffic_gen.agents.client import LOAD_DEADLINE_S, checking_s, load_deadline_s
 
 FAST = spec(FabricKind.RAIL_ONLY, 2, 2)
 SLOWEST = replace(FAST, bandwidth_scale=FAST.nic.rate_bps / 500_000)
@@ -94,3 +94,21 @@ def test_agents_have_time_to_read_their_programs_and_to_connect(
     program = {"peers": dict.fromkeys(range(peers)), "sends": entries, "receives": entries}
     needed_s = ranks * (0.001 * peers + 0.000024 * 2 * transfers)
     assert load_deadline_s([program] * ranks) > max(LOAD_DEADLINE_S, needed_s)
+
+
+@given(st.integers(1, 64), st.integers(1, 10**9), st.integers(1, 64))
+def test_agents_have_time_to_make_and_compare_real_data(
+    chunks: int, elements: int, ranks: int
+) -> None:
+    """A processor of a billion instructions a second takes 0.2 us for an element of either."""
+    check = {
+        "elements": [elements] * chunks,
+        "initial": list(range(chunks)),
+        "expected": [(chunk, [0]) for chunk in range(chunks)],
+    }
+    program: dict[str, Any] = {"peers": {}, "sends": [], "receives": []}
+    checked = {**program, "check": check}
+    assert checking_s(program) == 0
+    assert checking_s(checked) >= 2 * 2e-7 * chunks * elements
+    added_s = load_deadline_s([checked] * ranks) - load_deadline_s([program] * ranks)
+    assert added_s == pytest.approx(ranks * checking_s(checked))

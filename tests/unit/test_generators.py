@@ -230,7 +230,9 @@ def test_the_end_of_a_server_is_told() -> None:
         server.wait()
         flow = Flow((0, 1), client, cast(Any, None), server, sink)
         flows = Iperf3Flows([flow], Hosts([os.getpid()] * 2, {}), lambda: None)
-        with pytest.raises(EmulationError, match=r"the server of ranks \(0, 1\) has ended"):
+        with pytest.raises(
+            EmulationError, match=r"the server of ranks \(0, 1\) has ended \(exit code 0\)"
+        ):
             flows._require_running()
         client.kill()
 
@@ -245,32 +247,34 @@ def test_connections_to_a_port_are_found_and_count_their_bytes() -> None:
 
 
 @contextmanager
-def without_client(report: str) -> Iterator[Flow]:
-    """A flow whose client has ended with this report."""
+def without_client(script: str) -> Iterator[Flow]:
+    """A flow whose client has ended after a shell script."""
     read_end, write_end = os.pipe()
     os.close(read_end)
-    command = ["printf", "%s", report]
+    command, pipe = ["sh", "-c", script], subprocess.PIPE
     with (
         FileIO(write_end, "w") as source,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client,
+        subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as client,
     ):
         nothing = cast(Any, None)
         yield Flow((0, 1), client, source, nothing, nothing)
 
 
 @pytest.mark.parametrize(
-    ("report", "said"),
+    ("script", "said"),
     [
-        ('{"error": "unable to connect"}', "unable to connect"),
+        ("""echo '{"error": "unable to connect"}'""", "unable to connect"),
         (
-            '{"end": {"sum_sent": {"bytes": 0}, "sum_received": {"bytes": 0, "seconds": 1}}}',
+            'echo \'{"end": {"sum_sent": {"bytes": 0}, '
+            '"sum_received": {"bytes": 0, "seconds": 1}}}\'',
             "ended",
         ),
-        ("", "report is not JSON"),
+        ("kill -KILL $$", r"^iperf3 \(0, 1\): report is not JSON: '' \(killed by SIGKILL\)$"),
+        ("echo no route >&2; exit 3", r"report is not JSON: '' \(exit code 3: no route\)$"),
     ],
 )
-def test_a_client_that_ends_is_told_in_its_words(report: str, said: str) -> None:
-    with without_client(report) as flow, pytest.raises(EmulationError, match=said):
+def test_a_client_that_ends_is_told_in_its_words(script: str, said: str) -> None:
+    with without_client(script) as flow, pytest.raises(EmulationError, match=said):
         flow.ask(0, 8)
 
 

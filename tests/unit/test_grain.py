@@ -16,6 +16,7 @@ from model.fabric.shaping import (
     SEGMENT_PACKETS,
     buffered_segments,
     least_timeout_s,
+    segment_bytes,
     send_buffer_bytes,
 )
 from model.fabric.spec import COMPARED, FabricKind
@@ -97,17 +98,41 @@ def test_a_program_sends_in_turns_with_buffers_of_the_grain(
 ) -> None:
     spec = replace(fabric_spec(FabricKind.RAIL_ONLY, *shape), grain_packets=packets)
     pairs = [(a, b) for a in range(spec.gpus) for b in range(spec.gpus) if a != b]
-    built = programs_of(range(spec.gpus), at_once(pairs), {(*pair, 0): "" for pair in pairs}, spec)
+    addresses = {(*pair, 0): "10.0.0.1" for pair in pairs}
+    built = programs_of(range(spec.gpus), at_once(pairs), addresses, spec)
     for rank, program in built.items():
         peers = [send[1] for send in program["sends"]]
         assert peers == in_turns(rank, peers, shape)
-        assert program["send_buffer"] == send_buffer_bytes(packets)
+        assert {size for _, size in program["peers"].values()} <= {send_buffer_bytes(packets)}
 
 
 @given(PACKETS)
 def test_the_kernel_doubles_a_send_buffer(packets: int) -> None:
     granted = 2 * send_buffer_bytes(packets)
     assert granted == buffered_segments(packets) * packets * MTU_BYTES
+
+
+@given(PACKETS, st.integers(0, 10**6))
+def test_what_is_under_way_leaves_room_for_two_segments(packets: int, size: int) -> None:
+    asked = send_buffer_bytes(packets, size)
+    assert asked >= max(send_buffer_bytes(packets), size + segment_bytes(packets))
+    assert send_buffer_bytes(packets, 0) == send_buffer_bytes(packets)
+
+
+@pytest.mark.parametrize(("kind", "links"), [("rail-only", 2), ("rail-optimized", 4)])
+def test_a_connection_fills_a_link_for_the_round_trip_of_its_own_network(
+    kind: str, links: int
+) -> None:
+    shape = ["fabric.domains=2", "fabric.domain_size=2", "fabric.bandwidth_scale=20000"]
+    delays = ["fabric.nic_delay=0.004", "fabric.hb_delay=0.001", "fabric.grain=8"]
+    (spec,) = load(LIBRARY / "quickstart.yaml", [*shape, *delays, f"fabric.kinds={kind}"]).fabrics
+    addresses = {(0, 1, 0): "172.16.0.2", (0, 2, 0): "10.0.0.2"}
+    peers = programs_of(range(4), at_once([(0, 1), (0, 2)]), addresses, spec)[0]["peers"]
+    under_way = {peer: size - send_buffer_bytes(8) for peer, (_, size) in peers.items()}
+    round_trips_s = 2 * 2 * 0.001, 2 * (2 * 0.001 + links * 0.004)
+    rates_bps = spec.emulated_hb_bps, spec.emulated_nic_bps
+    for size, trip_s, rate_bps in zip(under_way.values(), round_trips_s, rates_bps, strict=True):
+        assert size == pytest.approx(trip_s * rate_bps / 8, abs=1)
 
 
 @given(st.floats(1e5, 1e10), PACKETS, PACKETS)

@@ -1,5 +1,6 @@
 """Link delay and loss: which links have them, and the error if the kernel lacks netem."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -50,6 +51,56 @@ def test_what_probes_would_take_for_a_failure_is_refused(override: str, message:
         load(QUICKSTART, [f"fabric.{override}"])
 
 
+FAST = ["fabric.bandwidth_scale=2000", "fabric.grain=8"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["fabric.nic_delay=0.002", "fabric.kinds=rail-only"], None),
+        (
+            ["fabric.nic_delay=0.005", "fabric.kinds=rail-optimized"],
+            "--set fabric.nic_delay: a round trip must need a send buffer of at most 212992 B, got "
+            "1012000 B (use a shorter delay, or a bandwidth_scale of at least 9951)",
+        ),
+        (["fabric.nic_delay=0.005", "fabric.bandwidth_scale=9951"], None),
+        (["fabric.nic_delay=0.005", "fabric.transport=roce"], None),
+        (
+            ["fabric.hb_delay=0.001", "fabric.transport=roce"],
+            "--set fabric.hb_delay: a round trip must need a send buffer of at most 212992 B, got "
+            "912000 B (use a shorter delay, or a bandwidth_scale of at least 8956)",
+        ),
+    ],
+)
+def test_a_delay_that_no_socket_bridges_is_refused(
+    overrides: list[str], message: str | None
+) -> None:
+    given = [*FAST, *overrides, "fabric.domains=2", "fabric.domain_size=2"]
+    if message is None:
+        load(QUICKSTART, given)
+        return
+    with pytest.raises(InputError, match=re.escape(message)):
+        load(QUICKSTART, given)
+
+
+def test_a_queue_pair_waits_for_a_round_trip_over_all_links() -> None:
+    links = ("d0g0, to: s1", "s1, to: s2", "s2, to: s3", "d1g0, to: s3")
+    wires = ", ".join(f"{{from: {ends}, delay: 0.01}}" for ends in links)
+    fabric = f"{{kinds: custom, domains: 2, domain_size: 1, platform: dgx-h100, links: [{wires}]}}"
+    workloads = "[{collective: send-recv, algorithm: chain, size: 5 MB, size_scale: 1}]"
+    chosen = ["fabric.transport=roce", "fabric.bandwidth_scale=20000"]
+    plain, delayed = (
+        load(QUICKSTART, [f"fabric={fabric}", f"workloads={workloads}", *chosen, *more]).fabrics[0]
+        for more in (
+            ["fabric.roce={window: 1000}"],
+            ["fabric.roce={window: 1000}", "fabric.nic_delay=0.01"],
+        )
+    )
+    assert plain.longest_delay_s == pytest.approx(0.04)
+    added_s = delayed.retransmission_timeout_s - plain.retransmission_timeout_s
+    assert added_s == pytest.approx(2 * 0.04)
+
+
 @pytest.fixture
 def without_netem(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be root, who alone can probe the kernel; the kernel has no netem."""
@@ -78,9 +129,11 @@ def test_a_kernel_without_red_is_told_of_marks_alone(monkeypatch: pytest.MonkeyP
         ("{buffer: 2 kB}", "buffer: must be at least 12112 B, the longest segment of TCP"),
         ("{ecn: true, kmin: 200 kB}", "kmin: must be less than kmax, 200000 B, got 200000 B"),
         ("{buffer: 2}", "needs a unit"),
+        ("{buffer: 2 GiB}", "buffer: must be at most 2147483647, got 2 GiB"),
+        ("{ecn: true, kmax: 5 GB}", "kmax: must be at most 2147483647, got 5 GB"),
     ],
 )
-def test_a_queue_through_which_nothing_passes_is_refused(queue: str, message: str) -> None:
+def test_a_queue_that_nothing_passes_or_no_kernel_has_is_refused(queue: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(QUICKSTART, [f"fabric.switch_queue={queue}", "fabric.grain=8"])
 

@@ -53,7 +53,7 @@ def test_a_report_says_what_was_sent_and_what_had_come_when() -> None:
         "sum_sent": {"bytes": 5_242_880, "seconds": 1.815},
         "sum_received": {"bytes": 4_351_590, "seconds": 1.822},
     }
-    flow = parse((0, 4), json.dumps({"start": {}, "intervals": [], "end": end}))
+    flow = parse((0, 4), json.dumps({"start": {}, "intervals": [], "end": end}), "")
     assert flow == Flow((0, 4), sent_bytes=5_242_880, received_bytes=4_351_590, duration_s=1.822)
 
 
@@ -62,9 +62,9 @@ def test_a_report_says_what_was_sent_and_what_had_come_when() -> None:
     [
         (json.dumps({"end": {}, "error": "unable to connect to server"}), "unable to connect"),
         ("iperf3: option -n needs a number", "option -n"),
-        ("", "report is not JSON"),
+        ("", r"report is not JSON: '' \(killed by SIGKILL\)"),
     ],
 )
 def test_a_failure_is_told_in_the_words_of_iperf3(text: str, said: str) -> None:
     with pytest.raises(EmulationError, match=said):
-        parse((0, 4), text)
+        parse((0, 4), text, "killed by SIGKILL")

@@ -13,6 +13,7 @@ import pytest
 
 from model.fabric.transport import Congestion
 from traffic_gen.agents.roce import endpoint
+from traffic_gen.agents.roce.congestion import Window
 from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import Send
 
@@ -155,6 +156,27 @@ def assert_samples_count_all(sender: endpoint.Endpoint) -> None:
         for column in list(zip(*samples, strict=True))[:4]:
             assert list(column) == sorted(column)
     assert sum(samples[-1][3] for samples in by_pair.values()) == sender.counts()[0]
+
+
+class Always(Window):
+    """Congestion control that is always due."""
+
+    next_ns = 0.0
+    ticks = 0
+
+    def tick(self, now_ns: int) -> None:
+        self.ticks += 1
+        assert self.ticks < 10, "sockets are never served"
+
+
+def test_timers_that_are_always_due_let_sockets_be_served() -> None:
+    side = Side(0, {"queue_pairs": 2})
+    for pair in side.endpoint.sending():
+        pair.sender.control = Always(8)
+        side.endpoint._pump(pair)
+    side.endpoint.tick()
+    assert side.endpoint.within_s(1.0) == 0
+    side.close()
 
 
 def test_a_queue_pair_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

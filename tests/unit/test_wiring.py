@@ -15,6 +15,7 @@ from model.fabric.build import build_topology
 from model.fabric.health import Epoch, Health
 from model.fabric.shaping import SEGMENT_PACKETS
 from model.fabric.topology import LinkKind
+from model.fabric.wiring import Wire, longest_delay_s
 from model.prediction.fluid import predict
 from model.prediction.network import networks, pairs_of
 from model.routing.paths import Routing
@@ -105,13 +106,24 @@ def test_a_links_delay_is_added_to_the_latency_of_its_paths(tmp_path: Path) -> N
     assert predict(steps, topology, latency_s).completion_s > 0.02
 
 
+def test_the_longest_delay_is_that_of_a_shortest_path() -> None:
+    slow = [("d0g0", "a", 0.01), ("a", "b", 0.02), ("b", "d1g0", 0.01), ("b", "d1g1", 0.04)]
+    around = [("a", "c", 1.0), ("c", "e", 1.0), ("e", "b", 1.0)]
+    wires = tuple(Wire(one, to, 1, delay_s) for one, to, delay_s in slow + around)
+    gpus = "d0g0", "d1g0", "d1g1"
+    assert longest_delay_s(wires, gpus, 0.0) == pytest.approx(0.07)
+    assert longest_delay_s(wires, gpus, 0.5) == pytest.approx(0.07 + 3 * 0.5)
+    plain = tuple(wire._replace(delay_s=0.0) for wire in wires)
+    assert longest_delay_s(plain, gpus, 0.0) == 0
+
+
 def test_a_long_path_of_slow_links_is_within_the_bound_of_an_execution(tmp_path: Path) -> None:
     """The bound that refuses late faults, where no transfer is followed."""
     links = []
     for name in "ab":
         path = ["d0g0", *(f"{name}{number}" for number in range(10))]
         ends = [*pairwise(path), ("d1g0", path[-1])]
-        links += [{"from": one, "to": to, "delay": 0.01} for one, to in ends]
+        links += [{"from": one, "to": to, "delay": 0.002} for one, to in ends]
     fabric = {"domains": 2, "domain_size": 1, "nics_per_domain": 2, "links": links}
     work = {"collective": "all-reduce", "algorithm": "ring", "size": "1 kB"}
     rates = {"platform": "dgx-h100", "bandwidth_scale": 20000}

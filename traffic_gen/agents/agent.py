@@ -33,7 +33,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from traffic_gen.agents.roce.endpoint import Endpoint
 from traffic_gen.agents.transfers import (
@@ -51,6 +51,7 @@ HEADER = struct.Struct("!II")
 HELLO = REPLY = struct.Struct("!I")
 READY_TO_RECEIVE = 1 << 31
 Message = dict[str, Any]
+Step = TypeVar("Step", Send, Receive)
 
 # TCP's packets fit into 1500 bytes, also where those of RoCE are longer (tcp(7), TCP_MAXSEG).
 SEGMENT_BYTES = 1460
@@ -87,7 +88,8 @@ class Agent:
         self.failures: list[str] = []
         # The shortest transfer from each peer. Peers may connect before our program is loaded.
         self.shortest_bytes: dict[int, int] = {}
-        self.unread, self.aborted = b"", False
+        self.unread, self.requests = bytearray(), collections.deque[bytearray]()
+        self.aborted = False
         self.watch(control, self.on_control)
         self.watch(listener, self.on_connection)
 
@@ -103,16 +105,19 @@ class Agent:
 
     def next_request(self) -> Message:
         """Return the next request; serve the sockets until it arrives."""
-        while b"\n" not in self.unread:
+        while not self.requests:
             self.poll(None)
-        line, self.unread = self.unread.split(b"\n", 1)
-        return dict(json.loads(line))
+        return dict(json.loads(self.requests.popleft()))
 
     def on_control(self, _events: int) -> None:
         """Collect requests; an abort takes effect at once, a closed socket ends the agent."""
         if not (data := self.control.recv(SLICE_BYTES)):
             os._exit(0)
-        self.unread += data
+        rest, *others = data.split(b"\n")
+        self.unread += rest
+        for rest in others:
+            self.requests.append(self.unread)
+            self.unread = bytearray(rest)
         self.aborted = self.aborted or b'"abort"' in data
 
     # Connections
@@ -121,9 +126,10 @@ class Agent:
         """Load a program, and connect to its destinations."""
         self.program, lanes = program, program["lanes"]
         self.prepare()
-        for peer, address in program["peers"].items():
+        for peer, (address, send_buffer) in program["peers"].items():
             if int(peer) not in self.outgoing:
-                self.connect(int(peer), address, program["rank"] * lanes + int(peer) % lanes)
+                rank = program["rank"] * lanes + int(peer) % lanes
+                self.connect(int(peer), address, send_buffer, rank)
         if settings := program.get("roce"):  # queue pairs with the peers in other HB domains
             settings["keep"] = isinstance(self.payloads, CheckedPayloads)
             if self.roce is None:
@@ -133,11 +139,11 @@ class Agent:
             self.roce.connect(self.handlers)
         return {"loaded": True}
 
-    def connect(self, peer: int, address: str, rank: int) -> None:
+    def connect(self, peer: int, address: str, send_buffer: int, rank: int) -> None:
         """Open the connection for this rank's transfers to `peer`, to which it is peer `rank`."""
         sock = socket.create_connection((address, PORT), CONNECTED_WITHIN_S)
         sock.setsockopt(*AT_ONCE)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.program["send_buffer"])
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sock.sendall(HELLO.pack(rank))
         sock.setblocking(False)
         connection = self.outgoing[peer] = Outgoing(sock)
@@ -235,6 +241,7 @@ class Agent:
     def prepare(self) -> None:
         """Reset the state for the next execution, before any peer can begin it."""
         program, self.aborted, self.failures = self.program, False, []
+        self.sends, self.receives = {}, {}  # the old ones need not stay beside the new
         self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
         self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
         self.due: collections.deque[Send] = collections.deque()
@@ -399,10 +406,10 @@ class Agent:
             (reply,), now_ns = REPLY.unpack_from(connection.unread), time.monotonic_ns()
             connection.unread = connection.unread[REPLY.size :]
             if reply & READY_TO_RECEIVE:
-                self.release(self.sends[reply ^ READY_TO_RECEIVE], now_ns)
+                self.release(self.known(self.sends, reply ^ READY_TO_RECEIVE), now_ns)
             else:
                 connection.unconfirmed -= 1
-                self.confirmed(self.sends[reply], now_ns)
+                self.confirmed(self.known(self.sends, reply), now_ns)
                 self.write(connection)
 
     def on_data(self, connection: Incoming) -> None:
@@ -431,10 +438,17 @@ class Agent:
         if len(connection.header) < HEADER.size:
             return None
         transfer_id, connection.remaining = HEADER.unpack(connection.header)
-        connection.transfer, connection.header = self.receives[transfer_id], b""
+        connection.transfer, connection.header = self.known(self.receives, transfer_id), b""
         if isinstance(self.payloads, CheckedPayloads):
             connection.payload = bytearray(connection.remaining)
         return connection.transfer
+
+    def known(self, steps: dict[int, Step], number: int) -> Step:
+        """Return the transfer that a peer names; raise `ConnectionError` if it is none of these."""
+        if number not in steps:
+            self.failures.append(f"a peer named transfer {number}, which is not in the program")
+            raise ConnectionError(self.failures[-1])
+        return steps[number]
 
     def on_arrival(self, receive: Receive, payload: bytearray) -> None:
         """Note a complete transfer, report ready-to-receive, and release dependent sends."""

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
 from model.errors import EmulationError
-from model.fabric.addressing import NIC_NETWORK
+from model.fabric.addressing import is_by_nic
 from model.fabric.job_grid import JobGrid
-from model.fabric.shaping import send_buffer_bytes
 from model.fabric.spec import FabricSpec
 from model.fabric.transport import Recovery, Transport
 from model.measurement.records import QueuePairSample, Repeat, TransferRecord
@@ -28,6 +26,8 @@ LOAD_DEADLINE_S = 60
 # Allowances for each connection and for each end of a transfer: one processor may have to open all
 # connections, and to read all programs.
 CONNECTION_S, TRANSFER_S = 0.002, 0.0001
+# The same for each element of real data: to make it, and to compare it.
+ELEMENT_S = 4e-7
 # Agents that connect at the same time, each to one peer after another. When a thousand did, on one
 # processor, a few connections did not open within two minutes.
 CONNECTING_AT_ONCE = 64
@@ -36,7 +36,8 @@ START_DELAY_NS, START_DELAY_EACH_NS = 100_000_000, 2_000_000
 CHECK_EVERY_S = 0.1
 ABORT_DEADLINE_S = 3
 ANSWER_S, REPORT_DEADLINE_S = 5, 60
-# An agent that is stopped does not read; a program may be larger than the socket's buffer.
+# An agent that is stopped does not read; a program may be larger than the socket's buffer. Seconds
+# in which it reads nothing.
 SEND_DEADLINE_S = 5
 
 Program = dict[str, Any]
@@ -74,7 +75,7 @@ class AgentClient:
         self, sockets: Sequence[socket.socket], spec: FabricSpec, check: Callable[[], None]
     ) -> None:
         self._sockets, self._spec = list(sockets), spec
-        self._unread = [b""] * len(self._sockets)
+        self._unread = [bytearray() for _ in self._sockets]
         self._check = check
         self._gpus = list(range(len(self._sockets)))
         self._dead: set[int] = set()
@@ -82,6 +83,7 @@ class AgentClient:
         self._generation = 0
         # Longest wait for `check` to name the cause when an agent is gone.
         self._patience_s = 1.0
+        self._checking_s = 0.0
 
     def place(self, gpus: Sequence[int]) -> None:
         """Place each rank on a GPU, by number; close all connections of the previous placement."""
@@ -111,6 +113,7 @@ class AgentClient:
 
     def _load(self, by_rank: Mapping[int, Program]) -> None:
         deadline = time.monotonic() + load_deadline_s(by_rank.values())
+        self._checking_s = sum(map(checking_s, by_rank.values()))
         for program in by_rank.values():
             if "roce" in program:
                 program["roce"]["generation"] = self._generation
@@ -151,7 +154,7 @@ class AgentClient:
             self._report(ended, reports, transfers)
         except Aborted:
             aborted_s = (time.monotonic_ns() - start_ns) / 1e9
-            self._abort(ranks, ended, reports, _report_s(transfers))
+            self._abort(ranks, ended, reports, self._report_s(transfers))
             # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
                 self._check()
@@ -233,8 +236,12 @@ class AgentClient:
         ranks = self._alive(ended)
         for rank in ranks:
             self._send(rank, {"do": "report"})
-        deadline = time.monotonic() + _report_s(transfers)
+        deadline = time.monotonic() + self._report_s(transfers)
         self._wait(ranks, reports, deadline, "report a repeat")
+
+    def _report_s(self, transfers: Sequence[Transfer]) -> float:
+        """Seconds within which all agents must have reported an execution."""
+        return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
 
     def _abort(
         self, ranks: Iterable[int], ended: Answers, reports: Answers, report_s: float
@@ -258,8 +265,10 @@ class AgentClient:
         return [rank for rank in ranks if self._gpus[rank] not in self._dead]
 
     def _send(self, rank: int, request: Mapping[str, Any]) -> None:
+        sock, unsent = self._sockets[self._gpus[rank]], memoryview(_line(request))
         try:
-            self._sockets[self._gpus[rank]].sendall(json.dumps(request).encode() + b"\n")
+            while unsent:
+                unsent = unsent[sock.send(unsent) :]
         except OSError as error:
             self._lost(rank, str(error))
 
@@ -304,7 +313,7 @@ class AgentClient:
         self._unread[gpu] += data
         if not self._unread[gpu].endswith(b"\n"):
             return None
-        line, self._unread[gpu] = self._unread[gpu], b""
+        line, self._unread[gpu] = self._unread[gpu], bytearray()
         answer: Answer = json.loads(line)
         return answer
 
@@ -317,14 +326,22 @@ class AgentClient:
         raise EmulationError(f"the agent of rank {rank} is lost: {what}")
 
 
+def _line(request: Mapping[str, Any]) -> bytes:
+    return (json.dumps(request) + "\n").encode()
+
+
 def _silent(what: str, ranks: Iterable[int]) -> EmulationError:
     missing = ", ".join(map(str, sorted(ranks)))
     return EmulationError(f"agents did not {what}: no answer from ranks {missing}")
 
 
-def _report_s(transfers: Sequence[Transfer]) -> float:
-    """Seconds within which all agents must have reported an execution."""
-    return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers)
+def checking_s(program: Program) -> float:
+    """Seconds in which an agent makes and compares the real data of its program."""
+    if (check := program.get("check")) is None:
+        return 0.0
+    chunks = *check["initial"], *(chunk for chunk, _ in check["expected"])
+    elements: int = sum(check["elements"][chunk] for chunk in chunks)
+    return ELEMENT_S * elements
 
 
 def load_deadline_s(all_programs: Iterable[Program]) -> float:
@@ -333,6 +350,7 @@ def load_deadline_s(all_programs: Iterable[Program]) -> float:
     for program in all_programs:
         ends = len(program["sends"]) + len(program["receives"])
         deadline_s += CONNECTION_S * len(program["peers"]) + TRANSFER_S * ends
+        deadline_s += checking_s(program)
     return deadline_s
 
 
@@ -376,12 +394,12 @@ def programs_of(
     """Return a program per rank of a fabric: its sends in their turns, its receives, its peers.
 
     A peer is a rank by a lane, with the number `rank * lanes + lane`; `addresses` maps (source,
-    destination, lane) to the address to use. A step of compute is a send of a rank to itself. To
-    meet a `demand` with real data, programs also list the chunks that each transfer carries, and
-    those that a rank must have in the end.
+    destination, lane) to the address to use, beside which a program has the send buffer of the
+    connection. A step of compute is a send of a rank to itself. To meet a `demand` with real data,
+    programs also list the chunks that each transfer carries, and those that a rank must have in the
+    end.
     """
     settings = {"window": spec.window, "lanes": spec.lanes}
-    settings["send_buffer"] = send_buffer_bytes(spec.grain_packets)
     built: dict[int, Program] = {
         rank: {"do": "load", "rank": rank, "peers": {}, "sends": [], "receives": [], **settings}
         for rank in ranks
@@ -399,10 +417,14 @@ def programs_of(
             arrival = number, by, size_bytes, ready, chunks, transfer.reduce
             built[destination]["receives"].append(arrival)
     grid = spec.job_grid
+    buffers = {by_nic: spec.send_buffer_bytes(by_nic=by_nic) for by_nic in (False, True)}
     for rank, program in built.items():
         program["sends"].sort(key=lambda send, rank=rank: turn(rank, grid, send[1] // spec.lanes))
         if spec.transport is Transport.ROCE:
             program["roce"] = _queue_pairs(rank, program, addresses, spec)
+        program["peers"] = {
+            peer: (there, buffers[is_by_nic(there)]) for peer, there in program["peers"].items()
+        }
         if demand is not None:
             program["check"] = _data_check(demand, rank)
     return built
@@ -423,7 +445,7 @@ def _queue_pairs(
         for other in others:
             peer, lane = divmod(other, spec.lanes)
             there = addresses[rank, peer, lane]
-            if IPv4Address(there) in NIC_NETWORK:
+            if is_by_nic(there):
                 here = addresses[peer, rank, lane]
                 found[other] = there, here, rank * spec.lanes + lane
         return found

@@ -11,11 +11,33 @@ import socket
 from typing import Any
 
 SLICE_BYTES = 1024 * 1024
+# Elements of a chunk repeat after this prime number of them.
+PERIOD = 65_521
 ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTES))
 
 
 class Send:
     """A transfer to a peer, or a step of compute; times in ns of CLOCK_MONOTONIC, 0 until known."""
+
+    __slots__ = (
+        "after",
+        "chunks",
+        "compute_ns",
+        "confirmed_ns",
+        "id",
+        "missing",
+        "offset",
+        "payload",
+        "peer",
+        "processor",
+        "released_ns",
+        "sent_ns",
+        "size_bytes",
+        "started_ns",
+        "turn",
+        "unconfirmed",
+        "unsent",
+    )
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
@@ -23,13 +45,25 @@ class Send:
         self.missing = len(self.after) + needs_ready
         self.payload: memoryview | None = None
         # Over several queue pairs: where parts begin that have not left, how many are unconfirmed.
-        self.unsent: set[int] = set()
+        self.unsent: set[int] | None = None
         self.unconfirmed = 0
         self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
 
 class Receive:
     """A transfer that this rank receives."""
+
+    __slots__ = (
+        "arrived_ns",
+        "chunks",
+        "content",
+        "id",
+        "peer",
+        "ready",
+        "received_bytes",
+        "reduce",
+        "size_bytes",
+    )
 
     def __init__(self, entry: list[Any]) -> None:
         self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
@@ -104,9 +138,17 @@ class Payloads:
         return []
 
 
-def initial_value(rank: int, chunk: int, element: int) -> float:
-    """Return a number whose sums over thousands of ranks are exact in a double."""
-    return float((rank * 7919 + chunk * 104729 + element * 31) % 65521)
+def contribution(ranks: list[int], chunk: int, count: int) -> "array.array[float]":
+    """Return the sums of the elements that ranks contribute to a chunk; they are exact in a double.
+
+    An element is a number of its rank, which no other has, and one that counts through the chunk;
+    17 is a primitive root of the period.
+    """
+    base = sum(pow(17, rank + 1, PERIOD) for rank in ranks)
+    numbers = range(base, base + len(ranks) * PERIOD, len(ranks))
+    first = chunk * 104_729 % PERIOD
+    repeated = itertools.chain(numbers[first:], itertools.cycle(numbers))
+    return array.array("d", itertools.islice(repeated, count))
 
 
 class CheckedPayloads(Payloads):
@@ -115,12 +157,9 @@ class CheckedPayloads(Payloads):
     def __init__(self, rank: int, check: dict[str, Any]) -> None:
         self.elements = check["elements"]
         self.expected = check["expected"]
-        self.chunks = {chunk: self.contribution(rank, chunk) for chunk in check["initial"]}
-
-    def contribution(self, rank: int, chunk: int) -> "array.array[float]":
-        """Return the values that a rank contributes to a chunk."""
-        values = (initial_value(rank, chunk, element) for element in range(self.elements[chunk]))
-        return array.array("d", values)
+        self.chunks = {
+            chunk: contribution([rank], chunk, self.elements[chunk]) for chunk in check["initial"]
+        }
 
     def outgoing(self, send: Send) -> memoryview:
         """Return the next bytes to send of a transfer."""
@@ -155,10 +194,9 @@ class CheckedPayloads(Payloads):
         held = self.chunks.get(chunk)
         if held is None:
             return [f"chunk {chunk} did not arrive"]
-        parts = (self.contribution(rank, chunk) for rank in ranks)
-        for element, values in enumerate(zip(*parts, strict=True)):
-            if held[element] != sum(values):
-                return [
-                    f"chunk {chunk}, element {element}: must be {sum(values)}, got {held[element]}"
-                ]
-        return []
+        expected = contribution(ranks, chunk, self.elements[chunk])
+        if memoryview(held) == memoryview(expected):
+            return []
+        both = enumerate(zip(expected, held, strict=True))
+        element, (must, got) = next(found for found in both if found[1][0] != found[1][1])
+        return [f"chunk {chunk}, element {element}: must be {must}, got {got}"]

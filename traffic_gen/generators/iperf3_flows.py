@@ -33,7 +33,17 @@ from model.workload.schedule import Steps
 from model.workload.transfers.columns import Transfer
 from traffic_gen.agents.client import Incomplete
 from traffic_gen.generators.progress import Progress
-from traffic_gen.iperf3 import Hosts, Pair, Process, iperf3, parse, wait_until_listening
+from traffic_gen.iperf3 import Flow as Report
+from traffic_gen.iperf3 import (
+    Hosts,
+    Pair,
+    Process,
+    ending,
+    iperf3,
+    parse,
+    said_by,
+    wait_until_listening,
+)
 
 FIRST_PORT = 5201
 # The socket's buffer is larger than the window; the kernel's default limit is 208 KiB.
@@ -50,8 +60,8 @@ CHECK_EVERY_S = 0.1
 WAKES_EVERY_S = "1"
 # Milliseconds without a byte until a server gives up: a rank may wait long for its turn.
 IDLE_TIMEOUT_MS = "3600000"
-# Its pipe and connection, the pipes of both reports, and what is open while they are handed over.
-FILES_OF_A_FLOW = 6
+# Its pipe and connection, two pipes from either end, and what is open while they are handed over.
+FILES_OF_A_FLOW = 8
 
 
 @dataclass
@@ -185,7 +195,8 @@ class Iperf3Flows:
         for flow in islice(self._in_turn, LOOKED_AT_ONCE):
             _require_client(flow.pair, flow.client)
             if flow.server.poll() is not None:
-                raise EmulationError(f"iperf3: the server of ranks {flow.pair} has ended")
+                how = ending(flow.server, said_by(flow.server))
+                raise EmulationError(f"iperf3: the server of ranks {flow.pair} has ended ({how})")
             for role, process in (("client", flow.client), ("server", flow.server)):
                 require_not_stopped(process.pid, f"iperf3: the {role} of ranks {flow.pair}")
 
@@ -277,17 +288,18 @@ def _client(running: ExitStack, hosts: Hosts, pair: Pair, port: int) -> tuple[Pr
 def _require_client(pair: Pair, client: Process) -> None:
     """Raise `EmulationError`, with its own message, if a client has ended."""
     if client.poll() is not None:
-        parse(pair, _output_of(client))
+        _report_of(pair, client)
         raise EmulationError(f"iperf3: the client of ranks {pair} has ended")
 
 
-def _output_of(client: Process) -> str:
-    """Return all output of a client; raise `EmulationError` if it does not end."""
+def _report_of(pair: Pair, client: Process) -> Report:
+    """Return what a client reports; raise `EmulationError` if it does not end, or has failed."""
     try:
-        return client.communicate(timeout=END_DEADLINE_S)[0]
+        text, said = client.communicate(timeout=END_DEADLINE_S)
     except subprocess.TimeoutExpired:
         what = f"iperf3: a client did not end within {END_DEADLINE_S} s after its last byte"
         raise EmulationError(what) from None
+    return parse(pair, text, ending(client, said))
 
 
 def _require_counted(flow: Flow) -> None:
@@ -295,7 +307,7 @@ def _require_counted(flow: Flow) -> None:
 
     The server's report is not asked: from version 3.16 on, it has whole blocks alone.
     """
-    report = parse(flow.pair, _output_of(flow.client))
+    report = _report_of(flow.pair, flow.client)
     if not flow.written_bytes == report.sent_bytes == flow.read_bytes:
         raise EmulationError(
             f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted "

@@ -59,6 +59,8 @@ class Dcqcn(Window):
     ADDITIVE_BPS, HYPER_BPS = 40e6, 400e6
     # Adapters send no slower (rpg_min_rate).
     LEAST_BPS = 1e6
+    # Halves of the distance to the link's rate would never reach it: by so little, it is the same.
+    SAME_PART = 1e-9
 
     def __init__(self, window: float, link_bps: float, slowdown: float) -> None:
         super().__init__(window)
@@ -69,14 +71,14 @@ class Dcqcn(Window):
 
     def notified(self, now_ns: int) -> None:
         """Cut the rate, and begin to recover."""
+        self.decay(now_ns)
         self.target_bps = self.rate_bps
         self.rate_bps *= 1 - self.alpha / 2
         self.rate_bps = max(self.rate_bps, self.LEAST_BPS / self.slowdown)
         self.alpha += self.GAIN * (1 - self.alpha)
         self.bytes_left, self.by_time, self.by_bytes = self.BYTE_COUNTER, 0, 0
         self.alpha_ns = now_ns + self.ALPHA_TIMER_NS * self.slowdown
-        self.rate_ns = now_ns + self.RATE_TIMER_NS * self.slowdown
-        self.next_ns = min(self.alpha_ns, self.rate_ns)
+        self.rate_ns = self.next_ns = now_ns + self.RATE_TIMER_NS * self.slowdown
 
     def sent(self, size_bytes: int, now_ns: int) -> None:
         """Count bytes; take a step when the counter ends."""
@@ -87,15 +89,26 @@ class Dcqcn(Window):
             self.increase()
 
     def tick(self, now_ns: int) -> None:
-        """Let alpha decay, and take a step, each when its timer ends."""
-        if now_ns >= self.alpha_ns:
-            self.alpha *= 1 - self.GAIN
-            self.alpha_ns += self.ALPHA_TIMER_NS * self.slowdown
-        if now_ns >= self.rate_ns:
+        """Let alpha decay, and take a step for each time that the timer has ended.
+
+        At the link's rate, the timer stops.
+        """
+        self.decay(now_ns)
+        while now_ns >= self.rate_ns:
             self.rate_ns += self.RATE_TIMER_NS * self.slowdown
             self.by_time += 1
             self.increase()
-        self.next_ns = min(self.alpha_ns, self.rate_ns)
+            if self.rate_bps == self.link_bps:
+                self.rate_ns = inf
+        self.next_ns = self.rate_ns
+
+    def decay(self, now_ns: int) -> None:
+        """Let alpha decay for each time that its timer has ended; nothing else waits for it."""
+        if now_ns >= self.alpha_ns:
+            period_ns = self.ALPHA_TIMER_NS * self.slowdown
+            times = (now_ns - self.alpha_ns) // period_ns + 1
+            self.alpha *= (1 - self.GAIN) ** times
+            self.alpha_ns += times * period_ns
 
     def increase(self) -> None:
         """Take a step towards the target, which may grow before."""
@@ -106,7 +119,9 @@ class Dcqcn(Window):
         elif max(steps) > self.FAST_STEPS:
             self.target_bps += self.ADDITIVE_BPS / self.slowdown
         self.target_bps = min(self.target_bps, self.link_bps)
-        self.rate_bps = min(self.link_bps, (self.rate_bps + self.target_bps) / 2)
+        self.rate_bps = (self.rate_bps + self.target_bps) / 2
+        if self.rate_bps > self.link_bps * (1 - self.SAME_PART):
+            self.rate_bps = self.link_bps
 
 
 class Swift(Window):

@@ -119,6 +119,7 @@ class QueuePair:
     def sample(self, now_ns: int) -> None:
         """Add a sample; of equal ones in a row, the first and the last are kept."""
         sender, control, kept = self.sender, self.sender.control, self.samples
+        control.tick(now_ns)
         rate_bps = None if control.rate_bps == inf else control.rate_bps
         counts = sender.sent_bytes, self.notifications, sender.repeated
         sample = now_ns, *counts, rate_bps, control.window, getattr(control, "alpha", None)
@@ -457,9 +458,12 @@ class Endpoint:
         return min(most_s, max(0.0, (self.timers[0][0] - time.monotonic_ns()) / 1e9))
 
     def tick(self) -> None:
-        """Do what is due."""
-        while self.timers and self.timers[0][0] <= time.monotonic_ns():
+        """Do what is due; what is due again at once waits until the sockets were served."""
+        due, now_ns = list[tuple[float, QueuePair]](), time.monotonic_ns()
+        while self.timers and self.timers[0][0] <= now_ns:
             due_ns, _, pair = heapq.heappop(self.timers)
+            due.append((due_ns, pair))
+        for due_ns, pair in due:
             if due_ns == pair.due_ns:
                 pair.due_ns = inf
                 try:
