@@ -327,19 +327,18 @@ debian_sources() {
 }
 
 # debian_root TARGET OPTION...: a Debian root (folder or tar) by the machine's apt settings.
-debian_root() {
-  local target=$1 sources settings status=0 apart=()
+debian_root() (
+  target=$1 apart=()
   shift
   # What mmdebstrap mounts as root goes with its namespace, however it ends.
   ((EUID != 0)) || apart=(unshare --mount)
   sources=$(debian_sources)
-  settings=$(mktemp)
-  chmod a+r "$settings" # without root, another user of mmdebstrap's namespace reads it
+  settings=$(mktemp) # for root alone: a proxy's password may be in it
+  trap 'rm -f "$settings"' EXIT
+  ((EUID == 0)) || chmod a+r "$settings" # another user of mmdebstrap's namespace reads it
   apt-config dump --format '%F "%v";%n' Acquire >"$settings"
-  "${apart[@]}" mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources" || status=$?
-  rm -f "$settings"
-  return "$status"
-}
+  "${apart[@]}" mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources"
+)
 
 # The packages are as old as the tar file that was made of them.
 import_image() {
@@ -350,13 +349,11 @@ import_image() {
 # A rebuilt image takes the name from the one before, which then has none.
 remove_nameless_images() { docker image prune --force --filter "label=$image_label"; }
 
-build_image() {
-  local folder status=0
+build_image() (
   folder=$(mktemp -d)
-  { debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"; } || status=$?
-  rm -rf "$folder"
-  return "$status"
-}
+  trap 'rm -rf "$folder"' EXIT
+  debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"
+)
 
 provision_image() {
   image_ready && return
