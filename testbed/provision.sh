@@ -247,14 +247,23 @@ provision_environment() {
 
 docker_wanted() { [[ ${RAILBED_NO_DOCKER:-} != 1 ]]; }
 
-# To ask a socket of systemd would start docker.service.
-engine_answers() {
-  pidof -s dockerd >/dev/null || [[ -n ${DOCKER_HOST-} ]] || return
-  timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1
+# The process of this machine's dockerd: one inside of a container has another PID namespace.
+dockerd_process() {
+  local process own
+  own=$(readlink /proc/self/ns/pid)
+  for process in $(pidof dockerd); do
+    [[ $(readlink "/proc/$process/ns/pid") != "$own" ]] || { echo "$process" && return; }
+  done
+  return 1
 }
 
+# To ask a socket of systemd would start docker.service.
+engine_runs() { dockerd_process >/dev/null || [[ -n ${DOCKER_HOST-} ]]; }
+
+engine_answers() { engine_runs && timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
 # An engine that a signal has stopped answers nobody; the program says so where it needs one.
-engine_is_stopped() { grep -qs '^State:.T' "/proc/$(pidof -s dockerd)/status"; }
+engine_is_stopped() { grep -qs '^State:.T' "/proc/$(dockerd_process)/status"; }
 
 # Proxies have no Docker network: without bridge and firewall rules, the engine leaves the
 # machine's networking alone. It is never docker.service, whose settings are the user's.
@@ -274,22 +283,24 @@ start_unit_of_systemd() {
   logged systemd-run --unit=railbed-docker --collect --property=Type=notify \
     --property=Delegate=yes --property=KillMode=process --property=TasksMax=infinity \
     --property=LimitNOFILE=infinity "${engine_command[@]}" &&
-    engine_pid=$(pidof -s dockerd)
+    engine_pid=$(dockerd_process)
 }
 
 start_engine() {
-  if engine_pid=$(pidof -s dockerd); then return; fi # it is just starting
+  if engine_pid=$(dockerd_process); then return; fi # it is just starting
   if has_systemd; then start_unit_of_systemd; else start_dockerd; fi
 }
 
-# Of the clock that nobody can set, unlike bash's own.
-uptime_s() { cut -d. -f1 /proc/uptime; }
+# engine_is_young: false also when the engine has died.
+engine_is_young() {
+  local age_s
+  age_s=$(ps -o etimes= -p "$engine_pid") && ((age_s < engine_timeout_s))
+}
 
-# Gives up at once when the engine has died: its log says why.
+# Gives up at once when the engine has died, as its log says why, or has been starting for too long.
 wait_for_engine() {
-  local deadline=$(($(uptime_s) + engine_timeout_s))
   until engine_answers; do
-    { (($(uptime_s) < deadline)) && kill -0 "$engine_pid" 2>/dev/null; } || return 1
+    engine_is_young || return 1
     sleep 0.1
   done
 }
@@ -386,7 +397,7 @@ publish_image_name() {
 
 # --- All of it ---------------------------------------------------------------
 
-docker_ready() { ! docker_wanted || engine_is_stopped || image_ready; }
+docker_ready() { ! docker_wanted || engine_is_stopped || { engine_runs && image_ready; }; }
 
 all_ready() { [[ -z $(missing_packages) ]] && environment_ready && publish_image_name && docker_ready; }
 

@@ -57,6 +57,29 @@ def test_a_stopped_engine_is_neither_asked_nor_started() -> None:
     assert said_by(f"{asleep}; kill -STOP $!; {stopped}; {ready}; {ends}") == ["ready"]
 
 
+def test_commands_ask_no_socket_of_systemd() -> None:
+    """Root's commands look whether all is ready, each time."""
+    ready = "image_exists() { echo asked; }; docker_ready"
+    assert said_by(ready) == []
+    assert said_by(f"dockerd_process() {{ true; }}; {ready}") == ["asked"]
+
+
+def test_a_dockerd_inside_of_a_container_is_not_the_machines() -> None:
+    seen = "pidof() { echo 2 3; }"
+    namespaces = 'readlink() { [[ $1 == /proc/2/* ]] && echo "pid:[2]" || echo "pid:[1]"; }'
+    assert said_by(f"{seen}; {namespaces}; dockerd_process") == ["3"]
+    assert said_by(f"pidof() {{ echo 2; }}; {namespaces}; dockerd_process || echo none") == ["none"]
+
+
+def test_an_engine_that_has_not_answered_for_long_is_not_waited_for() -> None:
+    silent = "engine_answers() { false; }; engine_pid=$$; wait_for_engine || echo gave up"
+    assert said_by(f"engine_timeout_s=0; {silent}") == ["gave up"]
+    young = (
+        "engine_pid=$$; engine_is_young && echo young; engine_pid=0; engine_is_young || echo dead"
+    )
+    assert said_by(young) == ["young", "dead"]
+
+
 def test_an_interrupted_build_leaves_nothing_in_the_temporary_folder(tmp_path: Path) -> None:
     """Until then, only its user may read apt's settings, which may hold a proxy's password."""
     tools = """
