@@ -23,6 +23,7 @@ log=/var/log/railbed-provision.log
 dockerd_log=/var/log/railbed-dockerd.log
 lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800
+apt_timeout_s=600
 engine_timeout_s=60
 
 # The hosts on which the README's commands have been executed (tests/hosts): a line for each command.
@@ -79,10 +80,30 @@ die() {
 logged() {
   local status=0
   mkdir -p "${log%/*}"
+  logged_bytes=$(stat -c %s "$log" 2>/dev/null || echo 0)
   "$@" >>"$log" 2>&1 || status=$?
-  ((status == 0)) || tail -n 5 "$log" >&2
+  ((status == 0)) || last_words >&2
   return "$status"
 }
+
+# Of that command alone: the log keeps those of others.
+logged_bytes=0
+last_words() { tail -c "+$((logged_bytes + 1))" "$log" | tail -n 5; }
+
+# remedy OTHERWISE: of the command that failed last, for the cause in its last words.
+remedy() {
+  case $(last_words) in
+    *'No space left on device'* | *'enough free space'*) echo "Free disk space ('df -h' names the full disk)" ;;
+    *'Could not get lock'*) echo "End the process that holds apt's lock" ;;
+    *'remove is disabled'*)
+      echo "It would remove installed packages: agree by running it by hand, or do without Docker (RAILBED_NO_DOCKER=1)"
+      ;;
+    *) echo "$1" ;;
+  esac
+}
+
+# Of the clock that nobody can set, unlike bash's own.
+uptime_s() { cut -d. -f1 /proc/uptime; }
 
 hash12() { sha256sum | cut -c1-12; }
 
@@ -146,33 +167,52 @@ install_missing() {
 
 has_systemd() { [[ -d /run/systemd/system ]]; }
 
-# Debian starts docker.service when it installs it, and at each boot; with a bridge and
-# firewall rules of which this machine had none.
 install_packages() {
   if has_systemd && [[ " $* " == *" docker.io "* ]]; then
-    of_docker mask --runtime
-    install_with_apt "$@"
-    of_docker unmask --runtime
-    of_docker disable
+    install_with_docker_masked "$@" || exit
   else
     install_with_apt "$@"
   fi
 }
 
-of_docker() { logged systemctl "$@" docker.service docker.socket || true; }
+# Debian starts docker.service when it installs it, and at each boot; with a bridge and
+# firewall rules of which this machine had none.
+install_with_docker_masked() (
+  trap 'of_docker unmask --runtime; of_docker disable' EXIT
+  of_docker mask --runtime
+  install_with_apt "$@"
+)
+
+# Units that apt has not installed are none; apt has said why.
+of_docker() { logged systemctl "$@" docker.service docker.socket 2>/dev/null || true; }
 
 install_with_apt() {
   command -v apt-get >/dev/null ||
     die "$(host): Railbed installs Debian packages with apt-get, which is not here. Missing: $*. Here, $elsewhere"
   say "installing Debian packages: $*"
   export DEBIAN_FRONTEND=noninteractive
-  logged apt-get -q update ||
-    die "Debian packages: 'apt-get update' failed, see $log. Fix the network or /etc/apt, then run this again."
+  update_lists ||
+    die "Debian packages: 'apt-get update' failed, see $log. $(remedy "Fix the network or /etc/apt"), then run this again."
   # Debian 12 has the engine's client in docker.io, Debian 13 in a package of its own.
   if [[ " $* " == *" docker.io "* ]] && apt-cache show docker-cli >/dev/null 2>&1; then set -- "$@" docker-cli; fi
-  logged apt-get -q -y --no-install-recommends --no-upgrade -o DPkg::Lock::Timeout=600 \
+  apt -y --no-install-recommends --no-upgrade --no-remove -o "DPkg::Lock::Timeout=$apt_timeout_s" \
     -o Dpkg::Options::=--force-confold install "$@" ||
-    die "Debian packages: 'apt-get install $*' failed, see $log. Run it by hand, then run this again."
+    die "Debian packages: 'apt-get install $*' failed, see $log. $(remedy "Run it by hand"), then run this again."
+}
+
+# In English, as `remedy` reads it.
+apt() { LC_ALL=C.UTF-8 logged apt-get -q "$@"; }
+
+# DPkg::Lock::Timeout is not of the lists' lock, which a new machine's own updates hold.
+update_lists() {
+  local deadline=$(($(uptime_s) + apt_timeout_s))
+  until apt update 2>/dev/null; do
+    [[ $(last_words) == *'Could not get lock'* ]] && (($(uptime_s) < deadline)) || {
+      last_words >&2
+      return 1
+    }
+    sleep 1
+  done
 }
 
 # --- The Python environment --------------------------------------------------
@@ -234,13 +274,12 @@ provision_environment() {
   say "installing the locked Python environment into $root/.venv"
   rm -f "$stamp"
   install_uv ||
-    die "Python environment: pip could not install uv $uv_version, see $log. Fix the network or pip's index, then run this again."
+    die "Python environment: pip could not install uv $uv_version, see $log. $(remedy "Fix the network or pip's index"), then run this again."
   use_index_of_pip
   create_environment ||
-    die "Python environment: 'uv venv' failed in $root, see $log. Remove $root/.venv and run this again."
+    die "Python environment: 'uv venv' failed in $root, see $log. $(remedy "Remove $root/.venv"), then run this again."
   sync_environment ||
-    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. Fix the network or the package index, then run this again."
-  environment_hash >"$stamp"
+    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. $(remedy "Fix the network or the package index"), then run this again."
 }
 
 # --- The Docker Engine -------------------------------------------------------
@@ -403,6 +442,7 @@ all_ready() { [[ -z $(missing_packages) ]] && environment_ready && publish_image
 
 provision() {
   warn_of_unproved_host
+  [[ ! -x $python ]] || require_python # before packages are installed for nothing
   provision_packages
   provision_environment
   publish_image_name

@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "testbed" / "provision.sh"
 # Every command but these says its words and does nothing.
@@ -93,12 +95,60 @@ mmdebstrap() { stat -c %a "$settings"; sh -c 'kill -TERM $PPID; sleep 0.1'; }
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_unfit_python_is_refused_before_packages_are_installed() -> None:
+    refused = (
+        f"{DIES} require_python() {{ die unfit; }}; provision_packages() {{ echo installed; }}"
+    )
+    assert said_by(f"{refused}; warn_of_unproved_host() {{ :; }}; provision") == ["unfit"]
+
+
 def test_installed_docker_does_not_start_by_itself() -> None:
     said = said_by("install_packages docker.io ethtool")
     units = "docker.service docker.socket"
     assert said[0] == f"systemctl mask --runtime {units}"
     assert said[2].endswith("install docker.io ethtool")
     assert said[3:] == [f"systemctl unmask --runtime {units}", f"systemctl disable {units}"]
+
+
+def test_docker_that_could_not_be_installed_is_not_left_masked() -> None:
+    fails = f"{DIES} update_lists() {{ false; }}"
+    said = said_by(f"{fails}; install_packages docker.io; echo goes on")
+    units = "docker.service docker.socket"
+    assert said == [
+        f"systemctl mask --runtime {units}",
+        "Debian packages: 'apt-get update' failed, see /dev/null. "
+        "Fix the network or /etc/apt, then run this again.",
+        f"systemctl unmask --runtime {units}",
+        f"systemctl disable {units}",
+    ]
+
+
+def test_apt_removes_no_package() -> None:
+    """Debian's docker.io would take the place of podman-docker."""
+    assert " --no-remove " in said_by("install_packages ethtool")[-1]
+
+
+LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)"
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "words", "said"),
+    [
+        (600, LOCKED, ["updated after 2 failures"]),
+        (0, LOCKED, ["failed after 1 failures"]),
+        (600, "E: Failed to fetch", ["failed after 1 failures"]),
+    ],
+)
+def test_the_lock_of_apts_lists_is_waited_for(
+    tmp_path: Path, timeout_s: int, words: str, said: list[str]
+) -> None:
+    stubs = f"""
+log={tmp_path}/log; apt_timeout_s={timeout_s}; failures=0
+apt-get() {{ ((failures == 2)) || {{ ((++failures)); echo '{words}' >>$log; false; }}; }}
+sleep() {{ :; }}
+"""
+    called = "update_lists 2>/dev/null && echo -n updated || echo -n failed"
+    assert said_by(f'{stubs}{called}; echo " after $failures failures"') == said
 
 
 def test_the_engines_client_is_installed_where_it_is_a_package_of_its_own() -> None:
@@ -124,6 +174,35 @@ def test_no_python_imports_from_the_current_folder() -> None:
     """Root would execute what anybody has left there."""
     for script in sorted((ROOT / "testbed").rglob("*.sh")):
         assert re.findall(r"""python3?["']? -[mc] .*""", script.read_text()) == [], script
+
+
+def failing(tmp_path: Path, words: str) -> str:
+    """A command `fails` that ends with these words, in a log that has had others before."""
+    (tmp_path / "log").write_text("No space left on device\n")
+    return (
+        f"unset -f logged; . {SCRIPT}; log={tmp_path}/log; fails() {{ echo '{words}'; false; }}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("failed to copy file: No space left on device (os error 28)", "Free disk space"),
+        ("E: You do not have enough free space in /var/cache/apt/archives/.", "Free disk space"),
+        ("E: Could not get lock /var/lib/apt/lists/lock.", "End the process that holds apt's lock"),
+        ("E: Packages need to be removed but remove is disabled.", "It would remove"),
+        ("error: Failed to fetch", "Fix the network"),
+    ],
+)
+def test_the_remedy_is_that_of_the_cause(tmp_path: Path, words: str, said: str) -> None:
+    (remedy,) = said_by(
+        f"{failing(tmp_path, words)} logged fails 2>{os.devnull} || remedy 'Fix the network'"
+    )
+    assert remedy.startswith(said)
+
+
+def test_apt_says_its_causes_in_english() -> None:
+    assert said_by("apt-get() { echo $LC_ALL; }; apt update", LC_ALL="de_DE.UTF-8") == ["C.UTF-8"]
 
 
 def test_without_home_the_log_is_in_that_of_the_account() -> None:
