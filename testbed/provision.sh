@@ -229,7 +229,7 @@ environment_ready() {
 # pip trusts its own bundle unless told otherwise; the machine's may hold a company's root.
 pip() {
   REQUESTS_CA_BUNDLE=${REQUESTS_CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt} \
-    "$root/.tools/bin/pip" --disable-pip-version-check "$@"
+    "$root/.tools/bin/python" -I -m pip --disable-pip-version-check "$@"
 }
 
 # uv does not read pip's configuration; where pip has an index of its own, so has uv.
@@ -241,21 +241,25 @@ use_index_of_pip() {
 
 uv() { (cd "$root" && UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=1 .tools/bin/uv --no-progress "$@"); }
 
+# pip, which knows the index, ends with the Python that it was installed for; uv does not.
 install_uv() {
-  [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && return
+  [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && pip --version >/dev/null 2>&1 && return
   logged "$python" -I -m venv --clear "$root/.tools" &&
-    logged pip install --only-binary :all: --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
+    logged pip install --no-cache-dir --only-binary :all: --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
 }
 
-# An environment made for the Python that is there is kept and only brought in line.
+# An environment made for the Python that is there is kept and only brought in line. Without a
+# stamp its sync has not ended: packages may lack files, and uv takes them for installed.
 create_environment() {
-  [[ -x $root/.venv/bin/python && -d $root/.venv/lib/$(basename "$(readlink -f "$python")") ]] ||
+  [[ -r $stamp && -x $root/.venv/bin/python && -d $root/.venv/lib/$(basename "$(readlink -f "$python")") ]] ||
     logged uv venv --clear --python "$python" .venv
 }
 
 sync_environment() {
+  rm -f "$stamp"
   logged uv pip sync --python .venv/bin/python --compile-bytecode --require-hashes \
-    --build-constraints build-constraints.txt requirements.lock
+    --build-constraints build-constraints.txt requirements.lock &&
+    environment_hash >"$stamp"
 }
 
 # What pyproject.toml has as `requires-python`, and uv's wheels are of.
@@ -268,11 +272,18 @@ require_python() {
     die "Python environment: $(host): packages are locked for x86_64 and aarch64. Here, $elsewhere"
 }
 
+# Root and a user may provision one clone at once: both lock its folder.
 provision_environment() {
   environment_ready && return
   require_python
+  {
+    flock --timeout "$lock_timeout_s" 9 || die_of_lock "$root"
+    environment_ready || install_environment
+  } 9<"$root"
+}
+
+install_environment() {
   say "installing the locked Python environment into $root/.venv"
-  rm -f "$stamp"
   install_uv ||
     die "Python environment: pip could not install uv $uv_version, see $log. $(remedy "Fix the network or pip's index"), then run this again."
   use_index_of_pip
@@ -449,7 +460,7 @@ provision() {
   provision_docker
 }
 
-die_of_lock() { die "another provisioning has held $1 for $lock_timeout_s s. See $log, end it, then run this again."; }
+die_of_lock() { die "another provisioning has held the lock of $1 for $lock_timeout_s s. End it, then run this again."; }
 
 # Two first runs at once would install twice; --close keeps the lock from daemons.
 provision_alone() {
@@ -459,15 +470,19 @@ provision_alone() {
   return "$status"
 }
 
+# Whether this user may renew the environment: what root has installed, or renewed last, is root's.
+environment_is_own() {
+  local place
+  for place in "$root" "$root/.venv" "$stamp" "$root/.tools"; do
+    [[ ! -e $place || -w $place ]] || return
+  done
+}
+
 provision_environment_alone() {
-  [[ -w $root ]] ||
+  environment_is_own ||
     die "the Python environment $root/.venv is missing or out of date; who may write there installs it: 'sudo $root/railbed doctor'."
   "$python" -I -c 'import ensurepip' 2>/dev/null ||
     die "Python environment: Debian's package python3-venv is not installed: 'sudo apt-get install python3-venv'."
-  mkdir -p "${log%/*}"
-  local own_lock=${log%.log}.lock
-  exec 9>"$own_lock"
-  flock --timeout "$lock_timeout_s" 9 || die_of_lock "$own_lock"
   provision_environment
 }
 

@@ -3,7 +3,10 @@
 import os
 import re
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -37,6 +40,31 @@ def said_by(words: str, *user: str, **environment: str) -> list[str]:
         timeout=60,
     )
     return done.stdout.splitlines()
+
+
+@pytest.fixture
+def clone() -> Iterator[Path]:
+    """A folder that every user may read, as pytest's own are not; with an environment in it."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / ".venv" / "bin").mkdir(parents=True)
+        (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
+        python = Path("/usr/bin/python3").resolve().name
+        (folder / ".venv" / "lib" / python).mkdir(parents=True)
+        yield folder
+
+
+def in_clone(clone: Path) -> str:
+    """Words that let the script work in a clone, with a uv that does nothing."""
+    return f"""
+root={clone}; stamp={clone}/.venv/railbed-lock
+uv() {{ echo "uv $1 $2"; }}
+install_uv() {{ :; }}
+use_index_of_pip() {{ :; }}
+require_python() {{ :; }}
+environment_hash() {{ echo hash; }}
+{DIES}"""
 
 
 def test_with_systemd_the_engine_gets_no_bridge_and_no_firewall_rules() -> None:
@@ -93,6 +121,30 @@ mmdebstrap() { stat -c %a "$settings"; sh -c 'kill -TERM $PPID; sleep 0.1'; }
     said = said_by(f"{tools} build_image", TMPDIR=str(tmp_path))
     assert said == ["600" if os.geteuid() == 0 else "644"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_moved_clone_keeps_the_index_of_pip(tmp_path: Path) -> None:
+    """A script of the environment names the folder that it was installed in."""
+    python = tmp_path / ".tools" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        '#!/bin/sh\n[ "$*" != "-I -m pip --disable-pip-version-check config get '
+        'global.index-url" ] || echo https://index\n'
+    )
+    python.chmod(0o755)
+    words = f"root={tmp_path}; unset UV_DEFAULT_INDEX PIP_INDEX_URL; use_index_of_pip"
+    assert said_by(f"{words}; echo $UV_DEFAULT_INDEX") == ["https://index"]
+
+
+def test_uv_is_installed_again_where_pip_has_lost_its_python(tmp_path: Path) -> None:
+    uv = tmp_path / ".tools" / "bin" / "uv"
+    uv.parent.mkdir(parents=True)
+    uv.write_text('#!/bin/sh\necho "uv $version"\n')
+    uv.chmod(0o755)
+    words = f"root={tmp_path}; python=echo; export version=$uv_version; install_uv"
+    assert said_by(f"pip() {{ true; }}; {words}") == []
+    made, *_ = said_by(f"pip() {{ [[ $1 != --version ]]; }}; {words}")
+    assert made == f"-I -m venv --clear {tmp_path}/.tools"
 
 
 def test_an_unfit_python_is_refused_before_packages_are_installed() -> None:
@@ -174,6 +226,51 @@ def test_no_python_imports_from_the_current_folder() -> None:
     """Root would execute what anybody has left there."""
     for script in sorted((ROOT / "testbed").rglob("*.sh")):
         assert re.findall(r"""python3?["']? -[mc] .*""", script.read_text()) == [], script
+
+
+@pytest.mark.parametrize("way", ["provision_environment", "provision_environment_alone"])
+def test_a_lock_that_another_holds_is_not_waited_for_without_end(clone: Path, way: str) -> None:
+    """Root and users have one lock in a clone."""
+    said = said_by(f"{in_clone(clone)} lock_timeout_s=0; exec 8<{clone}; flock 8; {way}")
+    assert said == [
+        f"another provisioning has held the lock of {clone} for 0 s. End it, then run this again."
+    ]
+
+
+def test_who_has_waited_for_another_provisioning_does_not_repeat_it(clone: Path) -> None:
+    other = f"flock() {{ echo hash >{clone}/.venv/railbed-lock; }}"
+    assert said_by(f"{in_clone(clone)} {other}; provision_environment") == []
+
+
+def test_an_environment_whose_sync_has_ended_is_brought_in_line(clone: Path) -> None:
+    (clone / ".venv" / "railbed-lock").write_text("of another lock file\n")
+    assert said_by(f"{in_clone(clone)} provision_environment; cat $stamp") == [
+        "uv pip sync",
+        "hash",
+    ]
+
+
+def test_an_environment_whose_sync_has_not_ended_is_made_anew(clone: Path) -> None:
+    """Its packages may lack files, and uv takes them for installed."""
+    (clone / ".venv" / "railbed-lock").write_text("of another lock file\n")
+    killed = 'uv() { kill -KILL "$BASHPID"; }'
+    assert said_by(f"{in_clone(clone)} {killed}; provision_environment") == []
+    assert not (clone / ".venv" / "railbed-lock").exists()
+    again = said_by(f"{in_clone(clone)} provision_environment")
+    assert again == ["uv venv --clear", "uv pip sync"]
+
+
+@pytest.mark.parametrize("name", [".venv", ".venv/railbed-lock", ".tools"])
+def test_what_root_has_installed_is_not_renewed_by_a_user(clone: Path, name: str) -> None:
+    for folder in (clone, clone / ".venv"):
+        folder.chmod(0o777)
+    (clone / name).mkdir(exist_ok=True)
+    (clone / name).chmod(0o555)
+    said = said_by(f"{in_clone(clone)} provision_environment_alone", *AS_USER)
+    assert said == [
+        f"the Python environment {clone}/.venv is missing or out of date; who may write there "
+        f"installs it: 'sudo {clone}/railbed doctor'."
+    ]
 
 
 def failing(tmp_path: Path, words: str) -> str:
