@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -152,6 +153,17 @@ def test_an_unfit_python_is_refused_before_packages_are_installed() -> None:
         f"{DIES} require_python() {{ die unfit; }}; provision_packages() {{ echo installed; }}"
     )
     assert said_by(f"{refused}; warn_of_unproved_host() {{ :; }}; provision") == ["unfit"]
+
+
+def test_a_clone_whose_path_has_a_colon_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a:b").mkdir()
+    railbed = shutil.copy(ROOT / "railbed", tmp_path / "a:b")
+    done = subprocess.run([railbed, "list"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        3,
+        f"railbed: the clone's path {tmp_path}/a:b has a colon, which separates Python's paths; "
+        "move the clone.\n",
+    )
 
 
 def test_installed_docker_does_not_start_by_itself() -> None:
