@@ -11,4 +11,4 @@ environment_ready || provision_environment_alone
 use_index_of_pip
 say "installing Ray into $root/.venv/ray"
 logged uv pip install --python .venv/bin/python --target .venv/ray --require-hashes -r ray.lock ||
-  die "Ray: 'uv pip install -r ray.lock' failed, see $log. Fix the network or the package index, then run this again."
+  die "Ray: 'uv pip install -r ray.lock' failed, see $log. $(remedy "Fix the network or the package index"), then run this again."

@@ -14,14 +14,12 @@ set -euo pipefail
 mapfile -t wanted < <(printf '%s\n' "$@" | sort -u)
 image=railbed-program:$(printf '%s\n' "$image_suite" "${image_recipe[@]}" "${wanted[@]}" | hash12)
 
-build_program_image() {
-  local folder status=0
+build_program_image() (
   folder=$(mktemp -d)
-  { debian_root "$folder/root.tar" "${image_recipe[@]}" "--include=$(comma_separated "${wanted[@]}")" &&
-    docker import --change "LABEL org.railbed.program=1" "$folder/root.tar" "$image"; } || status=$?
-  rm -rf "$folder"
-  return "$status"
-}
+  trap 'rm -rf "$folder"' EXIT
+  debian_root "$folder/root.tar" "${image_recipe[@]}" "--include=$(comma_separated "${wanted[@]}")" &&
+    docker import --change "LABEL org.railbed.program=1" "$folder/root.tar" "$image"
+)
 
 provision_engine || die "the image needs a Docker Engine."
 if ! timeout 10 docker image inspect "$image" >/dev/null 2>&1; then

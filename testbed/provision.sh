@@ -23,6 +23,7 @@ log=/var/log/railbed-provision.log
 dockerd_log=/var/log/railbed-dockerd.log
 lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800
+apt_timeout_s=600
 engine_timeout_s=60
 
 # The hosts on which the README's commands have been executed (tests/hosts): a line for each command.
@@ -79,10 +80,30 @@ die() {
 logged() {
   local status=0
   mkdir -p "${log%/*}"
+  logged_bytes=$(stat -c %s "$log" 2>/dev/null || echo 0)
   "$@" >>"$log" 2>&1 || status=$?
-  ((status == 0)) || tail -n 5 "$log" >&2
+  ((status == 0)) || last_words >&2
   return "$status"
 }
+
+# Of that command alone: the log keeps those of others.
+logged_bytes=0
+last_words() { tail -c "+$((logged_bytes + 1))" "$log" | tail -n 5; }
+
+# remedy OTHERWISE: of the command that failed last, for the cause in its last words.
+remedy() {
+  case $(last_words) in
+    *'No space left on device'* | *'enough free space'*) echo "Free disk space ('df -h' names the full disk)" ;;
+    *'Could not get lock'*) echo "End the process that holds apt's lock" ;;
+    *'remove is disabled'*)
+      echo "It would remove installed packages: agree by running it by hand, or do without Docker (RAILBED_NO_DOCKER=1)"
+      ;;
+    *) echo "$1" ;;
+  esac
+}
+
+# Of the clock that nobody can set, unlike bash's own.
+uptime_s() { cut -d. -f1 /proc/uptime; }
 
 hash12() { sha256sum | cut -c1-12; }
 
@@ -146,33 +167,52 @@ install_missing() {
 
 has_systemd() { [[ -d /run/systemd/system ]]; }
 
-# Debian starts docker.service when it installs it, and at each boot; with a bridge and
-# firewall rules of which this machine had none.
 install_packages() {
   if has_systemd && [[ " $* " == *" docker.io "* ]]; then
-    of_docker mask --runtime
-    install_with_apt "$@"
-    of_docker unmask --runtime
-    of_docker disable
+    install_with_docker_masked "$@" || exit
   else
     install_with_apt "$@"
   fi
 }
 
-of_docker() { logged systemctl "$@" docker.service docker.socket || true; }
+# Debian starts docker.service when it installs it, and at each boot; with a bridge and
+# firewall rules of which this machine had none.
+install_with_docker_masked() (
+  trap 'of_docker unmask --runtime; of_docker disable' EXIT
+  of_docker mask --runtime
+  install_with_apt "$@"
+)
+
+# Units that apt has not installed are none; apt has said why.
+of_docker() { logged systemctl "$@" docker.service docker.socket 2>/dev/null || true; }
 
 install_with_apt() {
   command -v apt-get >/dev/null ||
     die "$(host): Railbed installs Debian packages with apt-get, which is not here. Missing: $*. Here, $elsewhere"
   say "installing Debian packages: $*"
   export DEBIAN_FRONTEND=noninteractive
-  logged apt-get -q update ||
-    die "Debian packages: 'apt-get update' failed, see $log. Fix the network or /etc/apt, then run this again."
+  update_lists ||
+    die "Debian packages: 'apt-get update' failed, see $log. $(remedy "Fix the network or /etc/apt"), then run this again."
   # Debian 12 has the engine's client in docker.io, Debian 13 in a package of its own.
   if [[ " $* " == *" docker.io "* ]] && apt-cache show docker-cli >/dev/null 2>&1; then set -- "$@" docker-cli; fi
-  logged apt-get -q -y --no-install-recommends --no-upgrade -o DPkg::Lock::Timeout=600 \
+  apt -y --no-install-recommends --no-upgrade --no-remove -o "DPkg::Lock::Timeout=$apt_timeout_s" \
     -o Dpkg::Options::=--force-confold install "$@" ||
-    die "Debian packages: 'apt-get install $*' failed, see $log. Run it by hand, then run this again."
+    die "Debian packages: 'apt-get install $*' failed, see $log. $(remedy "Run it by hand"), then run this again."
+}
+
+# In English, as `remedy` reads it.
+apt() { LC_ALL=C.UTF-8 logged apt-get -q "$@"; }
+
+# DPkg::Lock::Timeout is not of the lists' lock, which a new machine's own updates hold.
+update_lists() {
+  local deadline=$(($(uptime_s) + apt_timeout_s))
+  until apt update 2>/dev/null; do
+    [[ $(last_words) == *'Could not get lock'* ]] && (($(uptime_s) < deadline)) || {
+      last_words >&2
+      return 1
+    }
+    sleep 1
+  done
 }
 
 # --- The Python environment --------------------------------------------------
@@ -189,7 +229,7 @@ environment_ready() {
 # pip trusts its own bundle unless told otherwise; the machine's may hold a company's root.
 pip() {
   REQUESTS_CA_BUNDLE=${REQUESTS_CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt} \
-    "$root/.tools/bin/pip" --disable-pip-version-check "$@"
+    "$root/.tools/bin/python" -I -m pip --disable-pip-version-check "$@"
 }
 
 # uv does not read pip's configuration; where pip has an index of its own, so has uv.
@@ -201,21 +241,25 @@ use_index_of_pip() {
 
 uv() { (cd "$root" && UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=1 .tools/bin/uv --no-progress "$@"); }
 
+# pip, which knows the index, ends with the Python that it was installed for; uv does not.
 install_uv() {
-  [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && return
+  [[ $("$root/.tools/bin/uv" --version 2>/dev/null) == "uv $uv_version"* ]] && pip --version >/dev/null 2>&1 && return
   logged "$python" -I -m venv --clear "$root/.tools" &&
-    logged pip install --only-binary :all: --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
+    logged pip install --no-cache-dir --only-binary :all: --require-hashes -r /dev/stdin <<<"uv==$uv_version ${uv_hashes[*]}"
 }
 
-# An environment made for the Python that is there is kept and only brought in line.
+# An environment made for the Python that is there is kept and only brought in line. Without a
+# stamp its sync has not ended: packages may lack files, and uv takes them for installed.
 create_environment() {
-  [[ -x $root/.venv/bin/python && -d $root/.venv/lib/$(basename "$(readlink -f "$python")") ]] ||
+  [[ -r $stamp && -x $root/.venv/bin/python && -d $root/.venv/lib/$(basename "$(readlink -f "$python")") ]] ||
     logged uv venv --clear --python "$python" .venv
 }
 
 sync_environment() {
+  rm -f "$stamp"
   logged uv pip sync --python .venv/bin/python --compile-bytecode --require-hashes \
-    --build-constraints build-constraints.txt requirements.lock
+    --build-constraints build-constraints.txt requirements.lock &&
+    environment_hash >"$stamp"
 }
 
 # What pyproject.toml has as `requires-python`, and uv's wheels are of.
@@ -228,33 +272,48 @@ require_python() {
     die "Python environment: $(host): packages are locked for x86_64 and aarch64. Here, $elsewhere"
 }
 
+# Root and a user may provision one clone at once: both lock its folder.
 provision_environment() {
   environment_ready && return
   require_python
+  {
+    flock --timeout "$lock_timeout_s" 9 || die_of_lock "$root"
+    environment_ready || install_environment
+  } 9<"$root"
+}
+
+install_environment() {
   say "installing the locked Python environment into $root/.venv"
-  rm -f "$stamp"
   install_uv ||
-    die "Python environment: pip could not install uv $uv_version, see $log. Fix the network or pip's index, then run this again."
+    die "Python environment: pip could not install uv $uv_version, see $log. $(remedy "Fix the network or pip's index"), then run this again."
   use_index_of_pip
   create_environment ||
-    die "Python environment: 'uv venv' failed in $root, see $log. Remove $root/.venv and run this again."
+    die "Python environment: 'uv venv' failed in $root, see $log. $(remedy "Remove $root/.venv"), then run this again."
   sync_environment ||
-    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. Fix the network or the package index, then run this again."
-  environment_hash >"$stamp"
+    die "Python environment: 'uv pip sync requirements.lock' failed, see $log. $(remedy "Fix the network or the package index"), then run this again."
 }
 
 # --- The Docker Engine -------------------------------------------------------
 
 docker_wanted() { [[ ${RAILBED_NO_DOCKER:-} != 1 ]]; }
 
-# To ask a socket of systemd would start docker.service.
-engine_answers() {
-  pidof -s dockerd >/dev/null || [[ -n ${DOCKER_HOST-} ]] || return
-  timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1
+# The process of this machine's dockerd: one inside of a container has another PID namespace.
+dockerd_process() {
+  local process own
+  own=$(readlink /proc/self/ns/pid)
+  for process in $(pidof dockerd); do
+    [[ $(readlink "/proc/$process/ns/pid") != "$own" ]] || { echo "$process" && return; }
+  done
+  return 1
 }
 
+# To ask a socket of systemd would start docker.service.
+engine_runs() { dockerd_process >/dev/null || [[ -n ${DOCKER_HOST-} ]]; }
+
+engine_answers() { engine_runs && timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
 # An engine that a signal has stopped answers nobody; the program says so where it needs one.
-engine_is_stopped() { grep -qs '^State:.T' "/proc/$(pidof -s dockerd)/status"; }
+engine_is_stopped() { grep -qs '^State:.T' "/proc/$(dockerd_process)/status"; }
 
 # Proxies have no Docker network: without bridge and firewall rules, the engine leaves the
 # machine's networking alone. It is never docker.service, whose settings are the user's.
@@ -274,22 +333,24 @@ start_unit_of_systemd() {
   logged systemd-run --unit=railbed-docker --collect --property=Type=notify \
     --property=Delegate=yes --property=KillMode=process --property=TasksMax=infinity \
     --property=LimitNOFILE=infinity "${engine_command[@]}" &&
-    engine_pid=$(pidof -s dockerd)
+    engine_pid=$(dockerd_process)
 }
 
 start_engine() {
-  if engine_pid=$(pidof -s dockerd); then return; fi # it is just starting
+  if engine_pid=$(dockerd_process); then return; fi # it is just starting
   if has_systemd; then start_unit_of_systemd; else start_dockerd; fi
 }
 
-# Of the clock that nobody can set, unlike bash's own.
-uptime_s() { cut -d. -f1 /proc/uptime; }
+# engine_is_young: false also when the engine has died.
+engine_is_young() {
+  local age_s
+  age_s=$(ps -o etimes= -p "$engine_pid") && ((age_s < engine_timeout_s))
+}
 
-# Gives up at once when the engine has died: its log says why.
+# Gives up at once when the engine has died, as its log says why, or has been starting for too long.
 wait_for_engine() {
-  local deadline=$(($(uptime_s) + engine_timeout_s))
   until engine_answers; do
-    { (($(uptime_s) < deadline)) && kill -0 "$engine_pid" 2>/dev/null; } || return 1
+    engine_is_young || return 1
     sleep 0.1
   done
 }
@@ -327,19 +388,18 @@ debian_sources() {
 }
 
 # debian_root TARGET OPTION...: a Debian root (folder or tar) by the machine's apt settings.
-debian_root() {
-  local target=$1 sources settings status=0 apart=()
+debian_root() (
+  target=$1 apart=()
   shift
   # What mmdebstrap mounts as root goes with its namespace, however it ends.
   ((EUID != 0)) || apart=(unshare --mount)
   sources=$(debian_sources)
-  settings=$(mktemp)
-  chmod a+r "$settings" # without root, another user of mmdebstrap's namespace reads it
+  settings=$(mktemp) # for root alone: a proxy's password may be in it
+  trap 'rm -f "$settings"' EXIT
+  ((EUID == 0)) || chmod a+r "$settings" # another user of mmdebstrap's namespace reads it
   apt-config dump --format '%F "%v";%n' Acquire >"$settings"
-  "${apart[@]}" mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources" || status=$?
-  rm -f "$settings"
-  return "$status"
-}
+  "${apart[@]}" mmdebstrap "$@" --aptopt="$settings" "$image_suite" "$target" ${sources:+-} <<<"$sources"
+)
 
 # The packages are as old as the tar file that was made of them.
 import_image() {
@@ -350,13 +410,11 @@ import_image() {
 # A rebuilt image takes the name from the one before, which then has none.
 remove_nameless_images() { docker image prune --force --filter "label=$image_label"; }
 
-build_image() {
-  local folder status=0
+build_image() (
   folder=$(mktemp -d)
-  { debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"; } || status=$?
-  rm -rf "$folder"
-  return "$status"
-}
+  trap 'rm -rf "$folder"' EXIT
+  debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"
+)
 
 provision_image() {
   image_ready && return
@@ -389,19 +447,20 @@ publish_image_name() {
 
 # --- All of it ---------------------------------------------------------------
 
-docker_ready() { ! docker_wanted || engine_is_stopped || image_ready; }
+docker_ready() { ! docker_wanted || engine_is_stopped || { engine_runs && image_ready; }; }
 
 all_ready() { [[ -z $(missing_packages) ]] && environment_ready && publish_image_name && docker_ready; }
 
 provision() {
   warn_of_unproved_host
+  [[ ! -x $python ]] || require_python # before packages are installed for nothing
   provision_packages
   provision_environment
   publish_image_name
   provision_docker
 }
 
-die_of_lock() { die "another provisioning has held $1 for $lock_timeout_s s. See $log, end it, then run this again."; }
+die_of_lock() { die "another provisioning has held the lock of $1 for $lock_timeout_s s. End it, then run this again."; }
 
 # Two first runs at once would install twice; --close keeps the lock from daemons.
 provision_alone() {
@@ -411,15 +470,19 @@ provision_alone() {
   return "$status"
 }
 
+# Whether this user may renew the environment: what root has installed, or renewed last, is root's.
+environment_is_own() {
+  local place
+  for place in "$root" "$root/.venv" "$stamp" "$root/.tools"; do
+    [[ ! -e $place || -w $place ]] || return
+  done
+}
+
 provision_environment_alone() {
-  [[ -w $root ]] ||
+  environment_is_own ||
     die "the Python environment $root/.venv is missing or out of date; who may write there installs it: 'sudo $root/railbed doctor'."
   "$python" -I -c 'import ensurepip' 2>/dev/null ||
     die "Python environment: Debian's package python3-venv is not installed: 'sudo apt-get install python3-venv'."
-  mkdir -p "${log%/*}"
-  local own_lock=${log%.log}.lock
-  exec 9>"$own_lock"
-  flock --timeout "$lock_timeout_s" 9 || die_of_lock "$own_lock"
   provision_environment
 }
 

@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from linux.files.user_files import is_locked, take_lock
@@ -74,15 +74,19 @@ def live_run_ids() -> frozenset[str]:
 
 
 def remove_dead() -> int:
-    """Remove all of /run/railbed except the folders of live runs; return the number of removals."""
+    """Remove all of /run/railbed except the folders of live runs; return the number of removals.
+
+    What cannot be removed, such as a mount point, stays.
+    """
     with _guarded():
         dead = [entry for entry in RUNS.iterdir() if not _is_alive(entry)]
         for entry in dead:
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
-                entry.unlink(missing_ok=True)  # of a link, only the link
-    return len(dead)
+                with suppress(OSError):
+                    entry.unlink()  # of a link, only the link
+        return sum(not os.path.lexists(entry) for entry in dead)
 
 
 def run_processes() -> Iterator[tuple[int, str]]:

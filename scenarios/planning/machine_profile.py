@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -73,7 +74,9 @@ def machine_by(clock: str) -> Machine | None:
 def keep(machine: Machine) -> Path:
     """Write the file atomically; return its path."""
     target = place()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        target.parent.mkdir(parents=True)
+        target.parent.chmod(0o755)  # whatever the umask
     write_text(target, json.dumps({"schema": SCHEMA, **asdict(machine)}, indent=1) + "\n")
     target.chmod(0o644)
     return target

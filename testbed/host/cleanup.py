@@ -83,24 +83,25 @@ def _remove_work_folders() -> int:
 def _kill_processes() -> int:
     """Kill the processes of dead runs; return how many there were.
 
-    Processes are listed before live runs are, so those of a run that begins meanwhile are safe. A
-    pidfd means the process that was looked at, even if its number is used again.
+    Processes are listed before live runs are, so those of a run that begins meanwhile are safe.
     """
-    held: dict[int, int] = {}
-    try:
-        for process_id, _ in run_processes():
-            with suppress(ProcessLookupError):
-                held[os.pidfd_open(process_id)] = process_id
-        run_ids = {fd: run_of(number) for fd, number in held.items() if not _cleans(number)}
-        alive = live_run_ids()
-        dead = [fd for fd, run_id in run_ids.items() if run_id is not None and run_id not in alive]
-        for descriptor in dead:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    finally:
-        for descriptor in held:
-            os.close(descriptor)
+    listed = [one for one in run_processes() if not _cleans(one[0])]
+    alive = live_run_ids()
+    dead = [(process_id, run_id) for process_id, run_id in listed if run_id not in alive]
+    for process_id, run_id in dead:
+        _kill(process_id, run_id)
     return len(dead)
+
+
+def _kill(process_id: int, run_id: str) -> None:
+    """Kill a process of a run, unless it has ended; its number may be used again meanwhile."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process_id)
+        try:
+            if run_of(process_id) == run_id:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
 
 
 def _cleans(process_id: int) -> bool:

@@ -65,18 +65,28 @@ def open_tun() -> None:
 
 def kernel_has(module: str) -> bool:
     """Whether a module is loaded or built in, or a file of this kernel has it (modules.dep(5))."""
-    listed = MODULES / platform.release() / "modules.dep"
+    return _is_present(module) or module in _modules_of("modules.dep")
+
+
+def _is_present(module: str) -> bool:
+    """Whether a module is loaded or built in; of those built in, /sys/module has some alone."""
+    return (LOADED / module).exists() or module in _modules_of("modules.builtin")
+
+
+def _modules_of(listing: str) -> set[str]:
+    """The names of the modules in one of depmod's listings for this kernel, if it has it."""
+    listed = MODULES / platform.release() / listing
     lines = listed.read_text().splitlines() if listed.exists() else []
     files = (Path(line.partition(":")[0]).name.partition(".")[0] for line in lines)
-    return (LOADED / module).exists() or module in (file.replace("-", "_") for file in files)
+    return {file.replace("-", "_") for file in files}
 
 
 def load_module(module: str) -> bool:
-    """Load a module unless it is loaded; return whether it is loaded now.
+    """Load a module unless the kernel has it; return whether it is loaded or built in.
 
     A load that hangs does so in the kernel, and is not waited for.
     """
-    if not (LOADED / module).exists():
+    if not _is_present(module):
         silent = subprocess.DEVNULL
         with suppress(OSError):  # no modprobe here
             load = subprocess.Popen(["modprobe", "--quiet", module], stdout=silent, stderr=silent)
@@ -84,4 +94,4 @@ def load_module(module: str) -> bool:
                 load.wait(LOAD_DEADLINE_S)
             except subprocess.TimeoutExpired:
                 load.kill()
-    return (LOADED / module).exists()
+    return _is_present(module)

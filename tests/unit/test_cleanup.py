@@ -1,7 +1,16 @@
-"""What a cleanup says that it has removed."""
+"""What a cleanup kills, and what it says that it has removed."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from linux.processes import run_lock
+from testbed.host import cleanup
 from testbed.host.cleanup import Removed
 
 
@@ -16,3 +25,40 @@ from testbed.host.cleanup import Removed
 )
 def test_only_what_was_there_is_said(removed: Removed, said: str) -> None:
     assert (str(removed), bool(removed)) == (said, bool(said))
+
+
+@pytest.fixture
+def dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that count as those of a dead run, without its mark: real cleanups kill by that."""
+    monkeypatch.setattr(run_lock, "RUNS", tmp_path)
+    monkeypatch.setattr(cleanup, "run_of", lambda _: "dead")
+    with ExitStack() as running:
+        started = [running.enter_context(subprocess.Popen(["sleep", "60"])) for _ in range(8)]
+        for one in started:
+            running.callback(one.kill)
+        listed = [(one.pid, "dead") for one in started]
+        monkeypatch.setattr(cleanup, "run_processes", lambda: iter(listed))
+        yield started
+
+
+def test_more_processes_than_descriptors_are_killed(dead: list[subprocess.Popen[bytes]]) -> None:
+    free = os.dup(0)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 4, hard))
+    try:
+        assert cleanup._kill_processes() == len(dead)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {one.wait(10) for one in dead} == {-9}
+
+
+def test_a_number_that_another_process_uses_meanwhile_kills_nobody(
+    dead: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process is of a run that has begun since."""
+    monkeypatch.setattr(cleanup, "run_processes", lambda: iter([(dead[0].pid, "before")]))
+    cleanup._kill_processes()
+    assert dead[0].poll() is None

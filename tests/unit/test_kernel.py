@@ -17,10 +17,11 @@ def some_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = tmp_path / "lib" / "6.1.0" / "modules.dep"
     listed.parent.mkdir(parents=True)
     listed.write_text("net/openvswitch.ko.xz: net/nsh.ko.xz\nnet/cls-u32.ko:\n")
+    listed.with_name("modules.builtin").write_text("kernel/net/sched/sch-htb.ko\n")
 
 
-@pytest.mark.parametrize("module", ["bridge", "openvswitch", "cls_u32"])
-def test_what_is_loaded_or_loadable_is_there(module: str) -> None:
+@pytest.mark.parametrize("module", ["bridge", "sch_htb", "openvswitch", "cls_u32"])
+def test_what_is_loaded_built_in_or_loadable_is_there(module: str) -> None:
     assert kernel.kernel_has(module)
 
 
@@ -37,4 +38,5 @@ def test_a_kernel_without_modules_has_what_is_built_in(monkeypatch: pytest.Monke
 
 def test_where_nothing_loads_modules_only_what_is_there_is_loaded() -> None:
     assert kernel.load_module("bridge")
+    assert kernel.load_module("sch_htb")
     assert not kernel.load_module("tun")

@@ -1,6 +1,7 @@
 """A machine's measured costs are kept in a file, and used on the same machine only."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,18 @@ def test_what_is_kept_is_known(place: Path) -> None:
     assert known_machine() == here()
     assert place.stat().st_mode & 0o777 == 0o644
     assert list(place.parent.iterdir()) == [place]
+
+
+def test_every_user_may_read_it_whatever_the_umask(place: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        keep(here())
+    finally:
+        os.umask(before)
+    assert place.parent.stat().st_mode & 0o777 == 0o755
+    place.parent.chmod(0o750)
+    keep(here())
+    assert place.parent.stat().st_mode & 0o777 == 0o750
 
 
 @pytest.mark.parametrize(

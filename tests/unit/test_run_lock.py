@@ -1,5 +1,6 @@
 """Run locks: folders of live runs are told from those of dead runs."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -88,6 +89,21 @@ def test_whatever_nobody_has_locked_is_removed_and_nothing_behind_a_link(runs: P
     assert locks.remove_dead() == 6
     assert list(runs.iterdir()) == []
     assert (kept / "file").exists()
+
+
+def test_what_cannot_be_removed_is_not_counted(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a mount point below /run/railbed."""
+
+    def busy(*_: object, **__: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    (runs / "killed").mkdir()
+    (runs / "file").touch()
+    with monkeypatch.context() as while_busy:
+        while_busy.setattr("os.rmdir", busy)
+        while_busy.setattr("os.unlink", busy)
+        assert locks.remove_dead() == 0
+    assert locks.remove_dead() == 2
 
 
 def test_a_guard_that_nobody_gives_back_is_an_error(
