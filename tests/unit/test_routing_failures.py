@@ -108,10 +108,8 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
             assert backup in ports.next_hops
 
 
-@given(fabrics_with_failures())
-def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case: Case) -> None:
-    """So packets arrive if a group fails over while no controller is there."""
-    topology, health = case
+def require_rules_behind_groups(topology: Topology, health: Health) -> None:
+    """Both ports of a group for an HB address lead to nodes that have a rule for it, or to GPUs."""
     rules = desired_state(topology, health).rules
     for switch, each in rules.items():
         behind = {k.port_of(switch).number: k.other_end(switch) for k in topology.links_of(switch)}
@@ -120,6 +118,19 @@ def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case:
                 nodes = [behind[port] for port in (rule.port, rule.backup) if port is not None]
                 for node in rules.keys() & nodes:
                     assert any(other.destination == rule.destination for other in rules[node])
+
+
+@given(fabrics_with_failures())
+def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case: Case) -> None:
+    """So packets arrive if a group fails over while no controller is there."""
+    require_rules_behind_groups(*case)
+
+
+def test_a_spine_that_only_a_group_fails_over_to_leads_on_for_hb_addresses() -> None:
+    """Its next hop is another lane than that of the spine of all paths, which has lost a link."""
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, 2, ports=2))
+    hb = topology.link_of(topology.gpu_at[0, 0], LinkKind.HB).name
+    require_rules_behind_groups(topology, without(topology, links=[hb, "rail0p0--spine0"]))
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
