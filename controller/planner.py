@@ -405,15 +405,16 @@ class Planner:
     def _detour_rules(
         self, routing: Routing, switch: str, came_from: str, destination: Gpu
     ) -> Iterator[tuple[str, Rule]]:
-        """Yield the rule of a switch, and those of the switches to which its group fails over."""
+        """Yield the rule of a switch, and those of all switches behind the ports of its group."""
         ports = routing.ports(switch, destination)
         origins = self._origins(switch, destination, ports)
         origin = next((link for link in origins if link.lower.node == came_from), None)
         next_hops = self._next_hops(switch, destination, ports, origin)
         address = IPv4Network(addressing.hb_address(destination))
         yield switch, self._action(next_hops, origin).rule(address)
-        for (hop,) in next_hops[1:]:
-            yield from self._detour_rules(routing, hop.receiver, switch, destination)
+        for (hop,) in next_hops:
+            if hop.receiver in self.topology.switch_by_name:
+                yield from self._detour_rules(routing, hop.receiver, switch, destination)
 
 
 def _dealt(ports: Ports, domains: int) -> Iterator[int]:

@@ -6,6 +6,7 @@ It does not depend on the fabric's health, which has already determined the cand
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import lcm
 from typing import NamedTuple
 
 from model.fabric.build import leaf_of_domain
@@ -44,13 +45,15 @@ class Ports:
     `spines` are the indices of the spine switches that they lead to, -1 for other nodes. With
     `by_origin`, the source GPU counts, too: in the hash of a flow, or to spread detoured packets,
     which would all take one link by the address of their common destination alone. With several
-    `entropies`, its UDP source port counts.
+    `entropies`, its UDP source port counts. On detours, `lost` has the local ranks in the
+    destination's domain whose NIC links are lost.
     """
 
     next_hops: tuple[NextHop, ...]
     spines: tuple[int, ...]
     by_origin: bool = False
     entropies: int = 1
+    lost: tuple[int, ...] = ()
 
     def without(self, place: int) -> "Ports":
         """Return the ports without the one at index `place`, whose link has failed."""
@@ -110,10 +113,8 @@ class EcmpSelection:
         if self.topology.spec.nic.links:
             return self._custom_place(here, origin, destination, ports, entropy)
         if here.kind is NodeKind.SPINE_SWITCH:
-            if self.topology.spec.lanes > 1:
-                return 0
-            return (here.index + destination.domain + destination.rail) % len(ports.next_hops)
-        own, number = self._own_spine(here, origin, destination, entropy)
+            return self._turn_at_spine(here, destination, ports) % len(ports.next_hops)
+        own, number = self._own_spine(here, origin, destination, ports.lost, entropy)
         if own in ports.spines:
             return ports.spines.index(own)
         return number % len(ports.next_hops)
@@ -152,8 +153,27 @@ class EcmpSelection:
         ends = origin.name, destination.name, destination.lane
         return flow_hash(self.topology.spec.seed, *ends, entropy)
 
+    def _turn_at_spine(self, here: OpenFlowSwitch, destination: Gpu, ports: Ports) -> int:
+        """Number the packets from spine switches to a domain, to deal them out to its ports.
+
+        Detours to a lane whose NIC link is lost take a port for each spine switch, those to the
+        next such lane the ports after these; where that would repeat itself, one port further on.
+        """
+        spec, lost, count = self.topology.spec, ports.lost, len(ports.next_hops)
+        if destination.rail not in lost:
+            return 0 if spec.lanes > 1 else here.index + destination.domain + destination.rail
+        spines = min(spec.nic.spines, len(lost) * (spec.domains - 1))
+        taken = (destination.lane * len(lost) + lost.index(destination.rail)) * spines
+        turn = here.index % spec.nic.spines + taken + taken // lcm(spines, count)
+        return turn + destination.domain + lost[0]
+
     def _own_spine(
-        self, here: OpenFlowSwitch, origin: Gpu | None, destination: Gpu, entropy: int
+        self,
+        here: OpenFlowSwitch,
+        origin: Gpu | None,
+        destination: Gpu,
+        lost: tuple[int, ...],
+        entropy: int,
     ) -> tuple[int | None, int]:
         """The spine switch of a packet, if it has one, and a number to choose another one by."""
         spec = self.topology.spec
@@ -165,7 +185,8 @@ class EcmpSelection:
                 flow = self._hash(origin, destination, entropy)
                 return flow % spec.nic.spines, flow // spec.nic.spines
             case SpineSelection.DESTINATION | SpineSelection.SPRAY:
-                return None, self._domains_on(origin, destination)
+                own = lost.index(origin.rail) if origin.rail in lost else 0
+                return None, own * (spec.domains - 1) + self._domains_on(origin, destination)
 
     def spine_for(self, destination: Gpu) -> int:
         """Index of the spine switch for packets to `destination` while no spine switch has failed.

@@ -403,7 +403,9 @@ class Routing:
         ]
         hops_up = [next_hop[0] for next_hop in up.next_hops if cost_up == shortest]
         from_gpus = self.topology.switch_by_name[switch].kind is NodeKind.RAIL_SWITCH
-        return self._ports_over(down + hops_up, by_origin=from_gpus and bool(hops_up))
+        ports = self._ports_over(down + hops_up, by_origin=from_gpus and bool(hops_up))
+        domain = self.topology.domain(destination.domain)
+        return replace(ports, lost=tuple(gpu.rail for gpu in domain if not self.live.nics[gpu]))
 
     def _transit_gpus(self, switch: str, destination: Gpu) -> list[Gpu]:
         """Transit GPUs at a switch: the destination's peers (none is nearer), or else all."""

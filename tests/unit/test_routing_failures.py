@@ -2,15 +2,18 @@
 
 import heapq
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise, permutations, product
+from math import ceil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model.fabric import addressing
 from model.fabric.build import build_topology
 from model.fabric.health import Health, without
-from model.fabric.spec import COMPARED, FabricKind
+from model.fabric.spec import COMPARED, FabricKind, Planes
 from model.fabric.topology import Gpu, Hop, Link, LinkKind, Topology
 from model.routing.paths import (
     GPU_TRANSIT,
@@ -20,7 +23,7 @@ from model.routing.paths import (
     Routing,
     Unreachable,
 )
-from tests.unit.fabrics import desired_state, fabrics_with_failures, spec
+from tests.unit.fabrics import desired_state, destinations, fabrics_with_failures, spec
 
 Case = tuple[Topology, Health]
 
@@ -108,10 +111,8 @@ def test_a_backup_is_another_live_link_that_leads_as_near(case: Case) -> None:
             assert backup in ports.next_hops
 
 
-@given(fabrics_with_failures())
-def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case: Case) -> None:
-    """So packets arrive if a group fails over while no controller is there."""
-    topology, health = case
+def require_rules_behind_groups(topology: Topology, health: Health) -> None:
+    """Both ports of a group for an HB address lead to nodes that have a rule for it, or to GPUs."""
     rules = desired_state(topology, health).rules
     for switch, each in rules.items():
         behind = {k.port_of(switch).number: k.other_end(switch) for k in topology.links_of(switch)}
@@ -120,6 +121,19 @@ def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case:
                 nodes = [behind[port] for port in (rule.port, rule.backup) if port is not None]
                 for node in rules.keys() & nodes:
                     assert any(other.destination == rule.destination for other in rules[node])
+
+
+@given(fabrics_with_failures())
+def test_switches_behind_both_ports_of_a_group_have_rules_for_hb_addresses(case: Case) -> None:
+    """So packets arrive if a group fails over while no controller is there."""
+    require_rules_behind_groups(*case)
+
+
+def test_a_spine_that_only_a_group_fails_over_to_leads_on_for_hb_addresses() -> None:
+    """Its next hop is another lane than that of the spine of all paths, which has lost a link."""
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, 2, ports=2))
+    hb = topology.link_of(topology.gpu_at[0, 0], LinkKind.HB).name
+    require_rules_behind_groups(topology, without(topology, links=[hb, "rail0p0--spine0"]))
 
 
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
@@ -189,24 +203,28 @@ def test_pxn_has_the_paths_of_rail_only_and_spines_where_that_has_none(
 
 
 def nic_loads(topology: Topology, health: Health) -> Counter[tuple[Link, str]]:
-    """Flows of a direct all-to-all on each direction of the NIC links."""
+    """Flows of a direct all-to-all, by all lanes, on each direction of the NIC links."""
     routing = Routing(topology, health)
     loads: Counter[tuple[Link, str]] = Counter()
-    for source, destination in permutations(topology.gpus, 2):
+    for source, destination in product(topology.gpus, destinations(topology)):
         if source.domain != destination.domain:
             hops = routing.path(source, destination)
             loads.update((h.link, h.sender) for h in hops if h.link.kind is LinkKind.NIC)
     return loads
 
 
-def spread(topology: Topology, health: Health, domain: int) -> int:
-    """Largest difference in flows between live NIC links of a domain, in either direction."""
+def domain_loads(topology: Topology, health: Health, domain: int) -> tuple[list[int], list[int]]:
+    """Flows that each live NIC link of a domain sends, and those that it receives."""
     loads = nic_loads(topology, health)
-    links = [topology.link_of(gpu, LinkKind.NIC) for gpu in topology.domain(domain)]
+    links = [link for gpu in topology.domain(domain) for link in topology.nic_links(gpu)]
     live = [link for link in links if health.is_live(link)]
     sent = [loads[link, link.lower.node] for link in live]
-    received = [loads[link, link.upper.node] for link in live]
-    return max(max(sent) - min(sent), max(received) - min(received))
+    return sent, [loads[link, link.upper.node] for link in live]
+
+
+def spread(topology: Topology, health: Health, domain: int) -> int:
+    """Largest difference in flows between live NIC links of a domain, in either direction."""
+    return max(max(each) - min(each) for each in domain_loads(topology, health, domain))
 
 
 DOMAINS, SIZES = st.integers(2, 6), st.integers(2, 5)
@@ -230,3 +248,43 @@ def test_a_lost_nic_link_is_shared_by_the_others_of_its_domain_within_one_flow(
     lost = data.draw(st.sampled_from(topology.gpus))
     link = topology.link_of(lost, LinkKind.NIC)
     assert spread(topology, without(topology, links=[link.name]), lost.domain) <= 1
+
+
+def without_nics(topology: Topology, gpus: Iterable[Gpu]) -> Health:
+    """The health of a fabric in which these GPUs have lost all their NIC links."""
+    return without(topology, links=[k.name for gpu in gpus for k in topology.nic_links(gpu)])
+
+
+@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize(
+    ("y", "x", "lost", "busiest"),
+    [(2, 8, (1, 7), 11), (2, 8, (0, 1), 11), (4, 4, (1, 3), 24), (6, 4, (0, 2), 40)],
+)
+def test_several_lost_nics_are_shared_by_the_others_of_their_domain(
+    kind: FabricKind, y: int, x: int, lost: tuple[int, ...], busiest: int
+) -> None:
+    """The busiest carries its even share: (y-1)x flows times x/(x-k), rounded up."""
+    topology = build_topology(spec(kind, y, x, spines=y))
+    health = without_nics(topology, [topology.gpu_at[0, rail] for rail in lost])
+    assert [max(each) for each in domain_loads(topology, health, 0)] == [busiest, busiest]
+
+
+@given(
+    st.sampled_from(COMPARED),
+    st.data(),
+    DOMAINS,
+    st.integers(2, 8),
+    st.integers(1, 6),
+    st.sampled_from([1, 2]),
+    st.sampled_from(Planes),
+)
+def test_the_busiest_nic_has_at_most_the_flows_of_a_spine_to_a_lane_over_its_even_share(
+    kind: FabricKind, data: st.DataObject, y: int, x: int, spines: int, ports: int, planes: Planes
+) -> None:
+    topology = build_topology(spec(kind, y, x, spines, ports=ports, planes=planes))
+    gpus = topology.domain(data.draw(st.integers(0, y - 1)))
+    lost = data.draw(st.lists(st.sampled_from(gpus), min_size=1, max_size=x - 1, unique=True))
+    health = without_nics(topology, lost)
+    of_a_spine = ceil(len(lost) * (y - 1) / spines)
+    for each in domain_loads(topology, health, gpus[0].domain):
+        assert max(each) <= ceil(sum(each) / len(each)) + of_a_spine

@@ -22,6 +22,7 @@ from model.prediction.fluid import lower_bound_s, predict
 from model.prediction.network import healthy_network
 from model.prediction.platform_time import FRAMINGS
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import NONE
 from model.workload.transfers.proof import ScheduleError
 from scenarios.load import load
 from scenarios.planning.on_paper import work_on_paper
@@ -81,6 +82,14 @@ def test_a_collective_is_proved_on_what_is_there_or_refused(
     schedule = task.steps()  # raises `ScheduleError` if it is wrong
     assert schedule.gpus == schedule.members == grid.gpus
     assert named[1] in SERVES_ALL | SERVES_SHARED_RAILS
+
+
+@given(unequal_grids(), st.booleans())
+def test_all_partners_are_partners_at_once(grid: JobGrid, among_domains: bool) -> None:
+    communicator = "domains" if among_domains and min(grid.sizes) > 1 else "all"
+    sent = replace(sized(DIRECT, grid, 1e6), peers="all", communicator=communicator).transfers()
+    assert not len(sent.after.values)
+    assert (sent.ready == NONE).all()
 
 
 @given(unequal_grids())

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -136,8 +137,11 @@ class SizedCollective(Task):
 
     @property
     def peers_at_once(self) -> int:
-        """The number of partners with which a GPU exchanges at once, at most."""
-        return self.job_grid.gpus if isinstance(self.peers, str) else self.peers
+        """The number of partners with which a GPU exchanges at once, at most.
+
+        Exchanges have the distance of a slot, so missing GPUs count as partners.
+        """
+        return prod(self.shape) if isinstance(self.peers, str) else self.peers
 
     @property
     def phases(self) -> int:
