@@ -382,7 +382,8 @@ def test_a_sweep_refuses_to_go_on_with_another_version(
     fake = Fake()
     monkeypatch.setattr(sweeps, "program_version", lambda: "9.9")
     with pytest.raises(InputError, match=r"must be resumed with Railbed [0-9a-f]{12}, got 9.9"):
-        run(find_sweep(tmp_path, "night"), fake)
+        find_sweep(tmp_path, "night").require_version()
+    run(find_sweep(tmp_path, "night"), fake)
     assert fake.executed == []
     monkeypatch.setattr(sweeps, "program_version", lambda: folder.version)
     run(find_sweep(tmp_path, "night"), fake)
