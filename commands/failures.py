@@ -22,7 +22,7 @@ from scenarios.planning.machine_profile import machine_by
 from scenarios.scenario import Scenario
 from testbed.virtual_machine.image import program
 
-# By their names; why one is refused in its place.
+# Scenarios with faults by their names, or why one is refused.
 Experiments = Mapping[str, Scenario | str]
 
 
