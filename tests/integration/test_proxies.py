@@ -119,7 +119,7 @@ def test_a_container_is_bounded_and_sees_its_own_folder_alone() -> None:
             words = ("docker", "inspect", f"railbed-{lock.run_id}-{gpu}")
             (container,) = json.loads(output_of(*words))
             asked = container["HostConfig"]
-            assert (asked["Memory"], asked["PidsLimit"]) == (512 * 2**20, 32)
+            assert (asked["Memory"], asked["PidsLimit"]) == (8 * 2**30, 32)
             assert "size=1m" in asked["Tmpfs"]["/tmp"]
             places = {bind.partition(":")[0] for bind in asked["Binds"]}
             assert places == {str(proxy.socket.parent), str(lock.folder / "proxies/agent.pyz")}
