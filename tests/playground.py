@@ -33,7 +33,7 @@ MOST_BYTES = 1_000_000_000
 # Seconds of processor time that a process of Railbed has used when a command begins.
 START_S = 0.7
 # A command that waits uses no processor time; on a busy machine, one that works may take long.
-STANDSTILL_S = 60.0
+STANDSTILL_S = 300.0
 SAMPLE = Path(__file__).parent / "samples" / "result.json"
 GOOD = """\
 fabric: {domains: 2, domain_size: 2, platform: dgx-h100, bandwidth_scale: 20000}
