@@ -85,12 +85,17 @@ def _texts(listed: str) -> list[str]:
 
 
 def _overlapping_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each key whose value another option would replace."""
+    """Yield a problem for each key whose value another option would replace.
+
+    `--set` comes first: what `--over` changes may be in its value.
+    """
     over = [("--over", settings[0].key) for settings in parsed]
     fixed = [("--set", override.partition("=")[0]) for override in overrides]
     beside = chain(combinations(over, 2), product(over, fixed))
     for (option, key), (other, key_beside) in beside:
-        if overlap(place_of(key), place_of(key_beside)):
+        place, place_beside = place_of(key), place_of(key_beside)
+        is_inside = other == "--set" and len(place) > len(place_beside)
+        if overlap(place, place_beside) and not is_inside:
             what = f"cannot be combined with {option} {key}"
             yield Problem(f"{other} {key_beside}", what, "leave one out")
 

@@ -25,7 +25,7 @@ from results.store.sweeps import Outcome
 RAY = program_files.ROOT / ".venv" / "ray"
 # The cluster of this machine, or the address of a cluster's head.
 ADDRESS = re.compile(r"auto|(?!.*//).+:[0-9]{1,5}")
-CONNECTED_WITHIN_S = 10.0
+MOST_PORT, CONNECTED_WITHIN_S = 2**16 - 1, 10.0
 MIB = 2**20
 # Most attempts of a run whose machine is lost each time.
 ATTEMPTS = 3
@@ -37,7 +37,10 @@ ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
-    """Connect this process to the cluster, for good; return Ray, or raise `NotReady`."""
+    """Connect this process to the cluster, for good; return Ray.
+
+    Raises `InputError` for a wrong address, `NotReady` without a cluster.
+    """
     if not ADDRESS.fullmatch(address):
         what = f"must be auto or HOST:PORT, got {address!r}"
         raise InputError(Problem("--address", what, "see docs/guides/sweeps.md"))
@@ -62,8 +65,13 @@ def connected(address: str) -> Any:
 
 
 def _require_listener(head: str) -> None:
-    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour."""
+    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour.
+
+    Raises `ValueError` for a port that is none.
+    """
     host, _, port = head.rpartition(":")
+    if int(port) > MOST_PORT:
+        raise ValueError(f"a port is at most {MOST_PORT}, got {port}")
     with socket.create_connection((host.strip("[]"), int(port)), CONNECTED_WITHIN_S):
         pass
 

@@ -247,8 +247,8 @@ class VirtualCommand:
     def result(self, store: Path, *, fresh: bool, progress: bool = True) -> Iterator[KnownResult]:
         """The command's result: a known one, unless `fresh`, or that of an execution.
 
-        Passes on the command's standard error, without `progress` only if there is no result, which
-        raises `EndedInside`; runs that ended early are then in `store`.
+        Passes on the command's standard error, without `progress` only if its exit code is none of
+        a result. Raises `EndedInside` without a result; runs that ended early are then in `store`.
         """
         with work_folder(results_folder()) as folder:
             key = self.key
@@ -285,7 +285,10 @@ class VirtualCommand:
         Raises `ValueError` for anything but an object.
         """
         text = output.decode()
-        return {**json.loads(text), "clock": {**self.clock, "records": digest_of(text)}}
+        printed = json.loads(text)
+        if not isinstance(printed, dict):
+            raise ValueError(f"must be an object, got {type(printed).__name__}")
+        return {**printed, "clock": {**self.clock, "records": digest_of(text)}}
 
     def keep(self, run: Path, store: Path) -> Path:
         """Copy a run into the store, a complete one with its clock; return its folder."""

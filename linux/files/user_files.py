@@ -218,9 +218,11 @@ def complete_folder(target: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, which is whole until it has lost its name."""
-    with work_folder(folder.parent) as removed:
-        folder.rename(removed / folder.name)
+    """Remove a folder, which is whole until it has lost its name; a full disk is no obstacle."""
+    nameless = folder.with_name(f"{WORK_PREFIX}{folder.name}")
+    shutil.rmtree(nameless, ignore_errors=True)  # of a killed process
+    folder.rename(nameless)
+    shutil.rmtree(nameless, ignore_errors=True)
 
 
 def _locked_folder(above: Path) -> tuple[Path, int]:

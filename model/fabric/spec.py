@@ -256,13 +256,13 @@ class FabricSpec:
     def longest_delay_s(self) -> float:
         """Emulated seconds that the links of any path delay a packet at most.
 
-        It leads across an HB domain, and over NICs up and down the layers of switches. A path of a
-        custom fabric may meet each of its switches, but none twice.
+        It leads across the HB domains of both ends, and over NICs up and down the layers of
+        switches. A path of a custom fabric may meet each of its switches, but none twice.
         """
         wires = self.nic.links
         links = 4 if self.has_spines else max(2, 1 + len({wire.upper for wire in wires}))
         each_s = self.nic.impairment.delay_s + max((wire.delay_s for wire in wires), default=0.0)
-        return self.hb_delay_s + links * each_s
+        return 2 * self.hb_delay_s + links * each_s
 
     def under_way_bytes(self, *, by_nic: bool) -> float:
         """Bytes that a link of a GPU carries while its packets are delayed to and fro."""

@@ -79,7 +79,11 @@ def longest_delay_s(wires: Wiring, gpus: tuple[str, ...], each_s: float) -> floa
 
 
 def _farthest_s(near: dict[str, list[tuple[str, float]]], start: str, gpus: set[str]) -> float:
-    """The most seconds on shortest paths, of which any is taken, from a GPU to another one."""
+    """The most seconds on shortest paths, of which any is taken, from a GPU to another one.
+
+    Where links alone do not lead to all, a path to a transit GPU and one of its domain follow each
+    other.
+    """
     known, layer, most_s = {start}, {start: 0.0}, 0.0
     while layer:
         further = dict[str, float]()
@@ -91,7 +95,7 @@ def _farthest_s(near: dict[str, list[tuple[str, float]]], start: str, gpus: set[
         known |= further.keys()
         most_s = max(most_s, *(further[gpu] for gpu in further.keys() & gpus), 0.0)
         layer = further
-    return most_s
+    return most_s if gpus <= known else 2 * most_s
 
 
 def upward(wires: Sequence[Wire], gpus: Iterable[str]) -> Wiring:

@@ -162,7 +162,7 @@ class EcmpSelection:
         spec, lost, count = self.topology.spec, ports.lost, len(ports.next_hops)
         if destination.rail not in lost:
             return 0 if spec.lanes > 1 else here.index + destination.domain + destination.rail
-        spines = min(spec.nic.spines, len(lost) * (spec.domains - 1))
+        spines = min(spec.nic.spines, len(lost) * max(1, spec.domains - 1))
         taken = (destination.lane * len(lost) + lost.index(destination.rail)) * spines
         turn = here.index % spec.nic.spines + taken + taken // lcm(spines, count)
         return turn + destination.domain + lost[0]

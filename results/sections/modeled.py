@@ -22,7 +22,7 @@ GIGA = 1e9
 # Degrees that a sentence names only where they are above 1.
 RARE = ("expert", "context")
 # What a search chooses.
-CHOSEN = ("strategy", "in_domain", "way")
+CHOSEN = ("strategy", "way")
 
 
 def train_sections(result: Result) -> list[Section]:

@@ -260,7 +260,7 @@ def copy_all(made: Path, store: Path) -> dict[str, Path]:
     the store cannot be written.
     """
     copied = dict[str, Path]()
-    with storing("runs", store):
+    with storing("runs", store), _alone(store):
         for number, run in enumerate(stored_runs(made), next_number(store)):
             _renumber(run, number)
         for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
@@ -268,6 +268,19 @@ def copy_all(made: Path, store: Path) -> dict[str, Path]:
                 name = str(place.relative_to(made))
                 copied[name] = _copy_beside(place, store / name)
     return {name: place for name, place in copied.items() if place != store / name}
+
+
+@contextmanager
+def _alone(store: Path) -> Iterator[None]:
+    """Wait until no other process copies all into the store: names of virtual machines repeat."""
+    make_folder(store)
+    lock = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _copy_beside(place: Path, target: Path) -> Path:

@@ -152,7 +152,9 @@ def override(document: Document, overrides: Sequence[str]) -> Document:
 
 def place_of(keys: str) -> Place:
     """Parse `key.key`, in which a number is an entry of a list."""
-    return tuple(int(key) if key.isdecimal() else key for key in keys.split("."))
+    parts = keys.split(".")
+    is_number = (part.isdecimal() and len(part) <= MOST_DIGITS for part in parts)
+    return tuple(int(one) if is_one else one for one, is_one in zip(parts, is_number, strict=True))
 
 
 def overlap(one: Place, other: Place) -> bool:
@@ -301,7 +303,7 @@ def same(value: Any) -> str:
     """
     match value:
         case dict():
-            return repr(sorted((same(key), same(held)) for key, held in value.items()))
+            return f"{{{sorted((same(key), same(held)) for key, held in value.items())}}}"
         case list():
             return repr([same(entry) for entry in value])
         case float() if value.is_integer():

@@ -362,7 +362,8 @@ def buffer_issues(spec: FabricSpec) -> Iterator[Issue]:
 
 def delay_issues(spec: FabricSpec) -> Iterator[Issue]:
     """Yield an issue of delays at which a connection has more under way than a socket holds."""
-    networks = [("nic_delay", True)] * (spec.transport is Transport.TCP) + [("hb_delay", False)]
+    of_nics = "links" if spec.nic.links and not spec.nic.impairment.delay_s else "nic_delay"
+    networks = [("hb_delay", False)] + [(of_nics, True)] * (spec.transport is Transport.TCP)
     for key, by_nic in networks:
         size = spec.send_buffer_bytes(by_nic=by_nic)
         if size > MOST_BUFFER_BYTES:

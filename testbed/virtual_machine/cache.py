@@ -149,7 +149,6 @@ def _remove_unused(folder: Path, patterns: Iterable[str]) -> int:
     """Remove what no process holds; nobody takes it meanwhile, as the folder is locked."""
     if not folder.exists():
         return 0
-    make_cache(folder)
     removed = 0
     with _writing(folder), locked_folder(folder):
         for place in [place for pattern in patterns for place in folder.glob(pattern)]:

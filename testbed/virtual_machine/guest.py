@@ -154,7 +154,8 @@ class Guest:
                 _await_end(machine, followers)
             for follower in followers:
                 follower.wait()
-            exit_code = exchange.take(back)
+            # What a killed machine has written of its results may lack some.
+            exit_code = exchange.take(back) if machine.returncode >= 0 else None
             if silent and exit_code not in silent:
                 sys.stderr.write(exchange.stderr.read_text(errors="replace"))
             if exit_code is None:

@@ -136,6 +136,12 @@ def test_a_spine_that_only_a_group_fails_over_to_leads_on_for_hb_addresses() -> 
     require_rules_behind_groups(topology, without(topology, links=[hb, "rail0p0--spine0"]))
 
 
+def test_a_lost_nic_of_the_only_domain_has_rules() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 1, 5, 2))
+    links = topology.link_of(topology.gpu_at[0, 0], LinkKind.HB).name, "d0g3--rail3"
+    require_rules_behind_groups(topology, without(topology, links=links))
+
+
 def distances(topology: Topology, health: Health, destination: Gpu) -> dict[str, int]:
     """Dijkstra's algorithm over all nodes: a transit GPU costs more than all links together.
 

@@ -235,12 +235,13 @@ def test_an_early_end_is_not_kept_but_its_records_are(machine: FakeMachine, tmp_
     assert len(machine.jobs) == len(list(tmp_path.glob("*-quickstart-*"))) == 2
 
 
+@pytest.mark.parametrize("output", [b"Traceback \xff", b"[]"])
 @pytest.mark.parametrize(("inside", "here"), [(2, 2), (3, 3), (4, 4), (137, 4), (1, 4), (0, 4)])
 def test_a_command_without_a_result_is_an_error_of_ours(
-    machine: FakeMachine, tmp_path: Path, inside: int, here: int
+    machine: FakeMachine, tmp_path: Path, inside: int, here: int, output: bytes
 ) -> None:
     """Python's own failures have exit code 1, a killed shell's command 137."""
-    machine.exit_code, machine.output = inside, b"Traceback \xff"
+    machine.exit_code, machine.output = inside, output
     for _ in range(2):
         with pytest.raises(EndedInside, match=f"exit code {inside}: ") as caught:
             run_virtually(QUICKSTART, tmp_path, fresh=False)

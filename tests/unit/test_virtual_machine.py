@@ -111,11 +111,13 @@ def test_a_job_has_an_exit_code_an_output_and_a_last_message(
     assert ended == Ended(3, b"\xff\n", "no switch")
 
 
+@pytest.mark.parametrize("change", ["truncate --size 0", "truncate --size 2048", "true"])
 def test_a_machine_that_a_signal_ends_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
+    """Its results may be written in part."""
     with pytest.raises(EmulationError, match=r"machine: was killed by signal 9 \(Killed\)"):
-        executed("truncate --size 0 $3; kill -9 $$", monkeypatch, tmp_path)
+        executed(f"{change} $3; kill -9 $$", monkeypatch, tmp_path)
 
 
 UNREAD = """
@@ -529,13 +531,24 @@ def test_a_part_that_is_taken_while_the_cache_is_cleared_is_made_anew(
     assert (filled / "program-2").exists()
 
 
+def test_a_cache_is_cleared_though_the_disk_is_full(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(user_files, "mkdtemp", refused)
+    cache.clear()
+    assert [file.parent.name for file in filled.rglob("one")] == ["vagrant-box"]
+
+
 def test_a_cache_of_another_user_is_not_cleared(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(user_files, "mkdtemp", refused)
+    monkeypatch.setattr(Path, "rename", refused)
     message = f"cache {filled}: cannot be written: Permission denied; name another folder"
     with pytest.raises(NotReady, match=message):
         cache.clear()

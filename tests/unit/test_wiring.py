@@ -117,6 +117,12 @@ def test_the_longest_delay_is_that_of_a_shortest_path() -> None:
     assert longest_delay_s(plain, gpus, 0.0) == 0
 
 
+def test_the_longest_delay_is_that_of_two_paths_where_a_transit_gpu_joins_them() -> None:
+    behind = {"a": ("d0g0", "d0g1", "d1g0"), "b": ("d1g1", "d2g0", "d2g1")}
+    wires = tuple(Wire(gpu, to, 1, 0.002) for to, gpus in behind.items() for gpu in gpus)
+    assert longest_delay_s(wires, behind["a"] + behind["b"], 0.0) == pytest.approx(0.008)
+
+
 def test_a_long_path_of_slow_links_is_within_the_bound_of_an_execution(tmp_path: Path) -> None:
     """The bound that refuses late faults, where no transfer is followed."""
     links = []

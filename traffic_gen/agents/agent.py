@@ -241,15 +241,16 @@ class Agent:
     def prepare(self) -> None:
         """Reset the state for the next execution, before any peer can begin it."""
         program, self.aborted, self.failures = self.program, False, []
-        self.sends, self.receives = {}, {}  # the old ones need not stay beside the new
-        self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
-        self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
+        # The old steps need not stay beside the new.
+        self.sends, self.receives = {}, {}
         self.due: collections.deque[Send] = collections.deque()
         self.waiting: dict[int, list[Send]] = collections.defaultdict(list)
+        self.unready: dict[int | None, list[Receive]] = collections.defaultdict(list)
+        self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
+        self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
         for send in self.sends.values():
             for earlier in send.after:
                 self.waiting[earlier].append(send)
-        self.unready: dict[int | None, list[Receive]] = collections.defaultdict(list)
         self.shortest_bytes = {}
         for receive in self.receives.values():
             self.unready[receive.ready].append(receive)
