@@ -10,7 +10,7 @@ from math import lcm
 from typing import NamedTuple
 
 from model.fabric.build import leaf_of_domain
-from model.fabric.spec import SpineSelection
+from model.fabric.spec import Planes, SpineSelection
 from model.fabric.topology import Gpu, Hop, Link, NodeKind, OpenFlowSwitch, Topology
 
 
@@ -163,7 +163,9 @@ class EcmpSelection:
         if destination.rail not in lost:
             return 0 if spec.lanes > 1 else here.index + destination.domain + destination.rail
         spines = min(spec.nic.spines, len(lost) * max(1, spec.domains - 1))
-        taken = (destination.lane * len(lost) + lost.index(destination.rail)) * spines
+        # A spine switch of one of two planes has one lane alone.
+        lane = 0 if spec.nic.planes is Planes.SEPARATE else destination.lane
+        taken = (lane * len(lost) + lost.index(destination.rail)) * spines
         turn = here.index % spec.nic.spines + taken + taken // lcm(spines, count)
         return turn + destination.domain + lost[0]
 
