@@ -129,7 +129,7 @@ def test_a_connection_fills_a_link_for_the_round_trip_of_its_own_network(
     addresses = {(0, 1, 0): "172.16.0.2", (0, 2, 0): "10.0.0.2"}
     peers = programs_of(range(4), at_once([(0, 1), (0, 2)]), addresses, spec)[0]["peers"]
     under_way = {peer: size - send_buffer_bytes(8) for peer, (_, size) in peers.items()}
-    round_trips_s = 2 * 2 * 0.001, 2 * (2 * 0.001 + links * 0.004)
+    round_trips_s = 2 * 2 * 0.001, 2 * (2 * 2 * 0.001 + links * 0.004)
     rates_bps = spec.emulated_hb_bps, spec.emulated_nic_bps
     for size, trip_s, rate_bps in zip(under_way.values(), round_trips_s, rates_bps, strict=True):
         assert size == pytest.approx(trip_s * rate_bps / 8, abs=1)
