@@ -2,8 +2,8 @@
 
 Google's document "Trace Event Format" defines the events: `X` is a slice, `i` an instant, `C` a
 counter, `M` the name of a process or thread. Times are microseconds since the earliest event, as
-Perfetto drops what is before zero. GPU proxies are processes,
-as are the run, the faults, the controller and the links.
+Perfetto drops what is before zero. GPU proxies are processes, as are the run, the faults, the
+controller and the links.
 """
 
 import json

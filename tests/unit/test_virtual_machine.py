@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -531,13 +532,19 @@ def test_a_part_that_is_taken_while_the_cache_is_cleared_is_made_anew(
     assert (filled / "program-2").exists()
 
 
+def failing(number: int) -> Callable[..., None]:
+    """A function that fails with an error of the kernel, whatever it is given."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 def test_a_cache_is_cleared_though_the_disk_is_full(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(user_files, "mkdtemp", refused)
+    monkeypatch.setattr(user_files, "mkdtemp", failing(errno.ENOSPC))
     cache.clear()
     assert [file.parent.name for file in filled.rglob("one")] == ["vagrant-box"]
 
@@ -545,10 +552,7 @@ def test_a_cache_is_cleared_though_the_disk_is_full(
 def test_a_cache_of_another_user_is_not_cleared(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "rename", refused)
+    monkeypatch.setattr(Path, "rename", failing(errno.EACCES))
     message = f"cache {filled}: cannot be written: Permission denied; name another folder"
     with pytest.raises(NotReady, match=message):
         cache.clear()

@@ -135,8 +135,8 @@ class AgentClient:
         """Execute the loaded schedule once; raise `Incomplete` if a part dies or does not answer.
 
         `on_tick` runs the fault timeline meanwhile; when it raises `Aborted`, or a queue pair has
-        broken, the agents stop, and what they left undone lasts until then.
-        The execution starts at `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
+        broken, the agents stop, and what they left undone lasts until then. The execution starts at
+        `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
         start_ns = self._start(ranks, at_most_s, not_before_ns)
