@@ -20,6 +20,10 @@ from model.fabric import topology as fabric
 from testbed.fabric.links import Links
 from testbed.nodes.openvswitch import Bridge, OpenVSwitch
 
+NO_ROUTE = "No route to host"
+# What Mininet parses of a ping that nobody answers: sent, received, and times in ms.
+LOST = (1, 0, 0.0, 0.0, 0.0, 0.0)
+
 
 class FabricTopo(Topo):  # type: ignore[misc]
     """The topology as Mininet nodes and links, with the class that implements each."""
@@ -245,7 +249,9 @@ class FabricNetwork(Mininet):  # type: ignore[misc]
             output(f"{source} -> ")
             for destination in (host for host in hosts if host is not source):
                 target = addressing.address_of(destination.gpu, source.gpu)
-                parsed = self._parsePingFull(source.cmd(f"ping -c1 {wait} {target}"))
+                said = source.cmd(f"ping -c1 {wait} {target}")
+                # ping(8) sends nothing where a route says that nobody is there.
+                parsed = LOST if NO_ROUTE in said else self._parsePingFull(said)
                 pings.append((source, destination, parsed))
                 output(f"{destination if parsed[1] else 'X'} ")
             output("\n")
