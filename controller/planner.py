@@ -9,8 +9,10 @@ after a failure, only those whose routing changed are recomputed.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from functools import reduce
 from ipaddress import IPv4Address, IPv4Network
 from itertools import permutations, product
+from operator import or_
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from model.fabric import addressing
@@ -296,15 +298,16 @@ class Planner:
     def _first_needs(self, routing: Routing, hosts: dict[Gpu, list[HostPart]]) -> Needs:
         """Needs of rail switches, from their hosts' routes, and of spine switches: all GPUs below.
 
-        So a spine switch that takes over traffic of another needs no new rules.
+        So a switch that takes over traffic of another needs no new rules: a spine switch, or one at
+        another port of the same GPU.
         """
         needs: Needs = defaultdict(int)
         for gpu, parts in hosts.items():
-            nics = self.topology.nic_links(gpu)
+            switches = [link.upper.node for link in routing.live.own_nics[gpu].values()]
             for number, part in enumerate(parts):
-                for port, domains in part.by_port.items():
-                    if domains:
-                        needs[nics[port].upper.node, number] |= domains
+                if domains := reduce(or_, part.by_port.values(), 0):
+                    for switch in switches:
+                        needs[switch, number] |= domains
         for switch in self.topology.spine_switches:
             for number in self._numbers:
                 if below := routing.below(switch, number):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -140,3 +141,13 @@ def test_spine_switches_need_one_rule_a_rail() -> None:
     topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 5, 3, 2))
     assert len(desired_state(topology).rules["spine1"]) == 3
     assert len(desired_state(topology).routes["d0g0"]) == 3 + 2
+
+
+@pytest.mark.parametrize("kind", [FabricKind.RAIL_ONLY, FabricKind.RAIL_OPTIMIZED])
+def test_a_rail_switch_that_takes_over_for_the_other_port_has_the_rules(kind: FabricKind) -> None:
+    topology = build_topology(spec(kind, 3, 2, ports=2))
+    failed = Health(frozenset(link.name for link in topology.links_of("rail1p0")))
+    before, after = desired_state(topology), desired_state(topology, failed)
+    for switch in topology.rail_switches:
+        assert after.rules[switch] <= before.rules[switch]
+    assert before.routes["d0g1"] != after.routes["d0g1"]
