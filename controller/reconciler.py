@@ -21,6 +21,7 @@ from controller.planner import DesiredState, Planner
 from controller.rollout import (
     Rules,
     UpdateRounds,
+    covers_more,
     immediate,
     make_before_break,
     transit_routes_to_remove,
@@ -249,10 +250,12 @@ class Reconciler:
 
         After a failure, new paths are used at once; while all paths work, when they surely do, too.
         """
-        is_repair = at_once and self._begun
         for rules in rounds.before_routes:
+            is_repair = at_once and self._begun
             self._install(
-                switches, rules, REPAIR_BARRIER_TIMEOUT_S if is_repair else BARRIER_DEADLINE_S
+                switches,
+                rules,
+                self._repair_timeout_s(switches, rules) if is_repair else BARRIER_DEADLINE_S,
             )
             if not at_once and self._is_interrupted(PROPAGATION_S):
                 return False
@@ -262,6 +265,14 @@ class Reconciler:
                 return False
             self._install(switches, rules, BARRIER_DEADLINE_S)
         return True
+
+    def _repair_timeout_s(self, switches: Mapping[str, SwitchSession], rules: Rules) -> float:
+        """How long to wait for switches after a failure: not at all if all know all destinations.
+
+        A switch uses its old rule for one until it has the new rule.
+        """
+        installed = {name: switch.rules for name, switch in switches.items()}
+        return REPAIR_BARRIER_TIMEOUT_S if covers_more(installed, rules) else 0.0
 
     def _is_interrupted(self, pause_s: float) -> bool:
         """Pause; return whether a change ended the pause: this update is then obsolete."""

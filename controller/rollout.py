@@ -156,13 +156,18 @@ def immediate(installed: Rules, wanted: Rules) -> UpdateRounds:
     return UpdateRounds((first,), (wanted,))
 
 
-def _uncovered(installed: frozenset[Rule], wanted: frozenset[Rule]) -> frozenset[Rule]:
-    """Installed rules for destinations that no wanted rule covers."""
-    networks = {rule.destination for rule in wanted}
+def covers_more(installed: Rules, wanted: Rules) -> bool:
+    """Whether a switch gets a rule for a destination that it has none for."""
+    return any(_uncovered(rules, installed[name]) for name, rules in wanted.items())
+
+
+def _uncovered(rules: frozenset[Rule], others: frozenset[Rule]) -> frozenset[Rule]:
+    """Rules for destinations that none of the others covers."""
+    networks = {rule.destination for rule in others}
     lanes = [network for network in networks if network.prefixlen == addressing.LANE_PREFIX]
     return frozenset(
         rule
-        for rule in installed - wanted
+        for rule in rules - others
         if rule.destination not in networks
         and not any(rule.destination.subnet_of(lane) for lane in lanes)
     )

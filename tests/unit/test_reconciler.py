@@ -525,6 +525,18 @@ def test_what_is_broken_does_not_wait_for_a_switch_that_does_not_answer() -> Non
     assert 3.0 < control.told.times("confirmed")[-1] <= 3.0 + AT_ONCE_S
 
 
+def test_a_failure_waits_for_no_switch_that_knows_all_destinations() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, 2, 2, ports=2))
+    control = Control(topology).started()
+    for switch in control.switches.values():
+        switch.answers = False
+    for link in topology.links_of("rail0p0"):
+        control.world.at(3.0, partial(control.carrier, link.name, up=False))
+    control.run_until(3.3)
+    (confirmed_s,) = (moment_s for moment_s in control.told.times("confirmed") if moment_s > 3.0)
+    assert confirmed_s == pytest.approx(3.0 + 2 * GATHERING_S)
+
+
 def test_a_switch_that_confirms_nothing_is_an_error() -> None:
     control = Control(RAIL_ONLY)
     control.switches["rail1"].answers = False
