@@ -12,6 +12,7 @@ from itertools import product
 from math import gcd, inf
 from typing import Any
 
+from model.sentences import counted
 from model.training import layer
 from model.training.iteration import optimizer_s
 from model.training.job import Job, Sharded
@@ -159,10 +160,7 @@ def reduced(
         )
     executed = replace(job, overlap_experts=False, sharding=job.sharding if wanted.zero else 1)
     small = _reduced(executed, full, strategy, microbatches, fewer, wanted.layers)
-    changes = [*_changes(job, full, small, microbatches)]
-    if not wanted.zero:
-        changes.append(Change("ZeRO's stage", job.sharding, 0))
-    return replace(small, changes=tuple(changes))
+    return replace(small, changes=tuple(_changes(job, full, small, microbatches, wanted.zero)))
 
 
 def _reduced(
@@ -240,8 +238,7 @@ def _needed(full: Strategy, domain_size: int, wanted: Wanted) -> str:
     most = full.tensor * full.pipeline * full.data // domain_size
     for domains in range(1, min(most, MOST_DOMAINS) + 1):
         if any(_possible(full, domains * domain_size, domain_size, wanted)):
-            of = "domain" if domains == 1 else "domains"
-            return f"it needs {domains} {of} of {domain_size} GPUs"
+            return f"it needs {counted(domains, 'domain', f'of {domain_size} GPUs')}"
     return f"no number of domains of {domain_size} GPUs up to {MOST_DOMAINS} would do"
 
 
@@ -311,7 +308,7 @@ def _microbatches(full: Strategy, strategy: Strategy, microbatches: int) -> int:
 
 
 def _changes(
-    job: Job, full: Strategy, small: ReducedIteration, microbatches: int
+    job: Job, full: Strategy, small: ReducedIteration, microbatches: int, zero: bool
 ) -> Iterator[Change]:
     """Yield the numbers that differ from the full iteration, and the bubble's share."""
     strategy, fewer = small.strategy, small.microbatches
@@ -324,6 +321,8 @@ def _changes(
     yield Change("microbatches", microbatches, fewer)
     yield Change("layers of a chunk", chunk, small.layers)
     yield Change("bubble", _bubble(full, microbatches), _bubble(strategy, fewer))
+    if not zero:
+        yield Change("ZeRO's stage", job.sharding, 0)
 
 
 def reduction_in_words(changes: Iterable[Mapping[str, Any]]) -> str:
