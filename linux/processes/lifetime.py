@@ -256,15 +256,12 @@ class Watch:
             dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
             if dead:
                 raise EmulationError("\n".join(_obituary(watched) for watched in dead))
-            for watched in self._next():
+            # Some of them, in turn: a look at hundreds would disturb them.
+            everyone = list(self._watched.values())
+            begin = self._looked_at if self._looked_at < len(everyone) else 0
+            self._looked_at = begin + LOOKED_AT_ONCE
+            for watched in everyone[begin : self._looked_at]:
                 require_not_stopped(watched.process_id, watched.what)
-
-    def _next(self) -> list[_Watched]:
-        """The next of the watched processes, in turn: a look at hundreds would disturb them."""
-        everyone = list(self._watched.values())
-        begin = self._looked_at if self._looked_at < len(everyone) else 0
-        self._looked_at = begin + LOOKED_AT_ONCE
-        return everyone[begin : self._looked_at]
 
     def close(self) -> None:
         """Stop watching."""
