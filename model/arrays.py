@@ -9,7 +9,10 @@ Bools = NDArray[np.bool_]
 
 
 def distinct(values: Ints) -> Ints:
-    """Return the values once, sorted; `np.unique` hashes, ten times slower for codes of pairs."""
+    """Return the values without duplicates, sorted.
+
+    NumPy's `unique` hashes them, which takes ten times as long for codes of pairs.
+    """
     ordered = np.sort(values)
     is_first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])

@@ -86,7 +86,10 @@ def domain_name(domain: int) -> str:
 
 
 def components(topology: Topology, component: Component) -> tuple[str, ...]:
-    """Return the names of all components of a kind that a job may use: no spares or their links."""
+    """Return the names of all components of a kind that a job may use.
+
+    Spares are left out, with their links.
+    """
     job = {gpu.name for gpu in topology.job_gpus}
     match component:
         case Component.NIC_LINK | Component.HB_LINK | Component.UPLINK | Component.HB_TRUNK:

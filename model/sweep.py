@@ -56,7 +56,10 @@ class Sweep:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the points' scenarios and files, in order, kind of proxies, and clock."""
+        """SHA-256 of the points' scenarios, in order, of the kind of proxies, and of the clock.
+
+        The files of the points count, too, if there are any.
+        """
         clock = [] if self.clock == REAL else [self.clock]
         texts = (part for point in self.points for part in (point.text, point.files) if part)
         return hashlib.sha256("\0".join([self.proxies, *clock, *texts]).encode()).hexdigest()

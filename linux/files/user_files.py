@@ -254,7 +254,10 @@ def is_locked(place: Path, flags: int, *, unknown: bool) -> bool:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder (flock(2)) until the descriptor or this process ends; `None` if impossible."""
+    """Lock a folder (flock(2)) until the returned descriptor or this process ends.
+
+    Returns `None` if another process holds the lock, or this one may not take it.
+    """
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -39,7 +39,10 @@ def closing_together(process_id: int) -> Iterator[None]:
 
 
 def accepted_connections(process_id: int, port: int) -> list[socket.socket]:
-    """Duplicates of a process's connections to its TCP port, by number; each keeps it open."""
+    """Duplicates of a process's connections to its TCP port, in the order of their numbers.
+
+    A connection stays open as long as one of its duplicates.
+    """
     accepted = []
     for borrowed in [socket.socket(fileno=number) for number in borrowed_sockets(process_id)]:
         of_port = borrowed.family in INTERNET and borrowed.getsockname()[1] == port

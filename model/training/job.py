@@ -166,7 +166,10 @@ class Job(Sharded):
 
 
 def cluster_of(platform: str, gpus: int, domain_size: int | None = None) -> Cluster:
-    """Return `gpus` GPUs of a platform, in domains of its size or `domain_size`, at most of all."""
+    """Return `gpus` GPUs of a platform; `domain_size` replaces the platform's own.
+
+    A cluster with fewer GPUs than a domain is one domain.
+    """
     rates = PLATFORMS[platform]
     size = min(domain_size or rates.domain_size, gpus)
     hb, nic = rates.hb_rate_bps / 8, rates.nic_rate_bps / 8

@@ -151,7 +151,10 @@ def expert_bytes(job: Job, strategy: Strategy) -> Numbers:
 
 
 def context_bytes(model: Transformer, strategy: Strategy) -> Numbers:
-    """Bytes of gathered keys and values; more tensor-parallel ranks than their heads share them."""
+    """Bytes of the keys and values that context-parallel ranks gather.
+
+    More tensor-parallel ranks than heads of keys and values have equal ones.
+    """
     tokens = strategy.microbatch * model.sequence
     ranks = np.minimum(strategy.tensor, model.key_value_heads or model.heads)
     return ACTIVATION_BYTES * tokens * model.key_value_width / ranks

@@ -139,7 +139,10 @@ def exposure_s(steps: IterationSteps, begin_s: Floats, end_s: Floats) -> dict[st
 
 
 def begins_s(steps: IterationSteps, end_s: Floats) -> Floats:
-    """Return the earliest begin of each step; compute begins its duration before its end."""
+    """Return the earliest begin of each step: the end of its last dependency, 0 without one.
+
+    A step of compute begins before its end by its duration.
+    """
     transfers = steps.transfers
     begin_s, computes = dependencies.begins_s(transfers, end_s), transfers.is_compute
     begin_s[computes] = end_s[computes] - transfers.compute_ns[computes] / 1e9

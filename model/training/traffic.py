@@ -84,7 +84,10 @@ class Traffic:
         return np.not_equal(flows.source // size, flows.destination // size)
 
     def matrix(self, block: int = 1, first: int | None = None) -> Floats:
-        """Bytes from row to column, of `block` GPUs each; with `first`, only of so many GPUs."""
+        """Bytes from row to column; `block` GPUs that follow one another share a row.
+
+        With `first`, only the first `first` GPUs count.
+        """
         size = -(-(first or self.gpus) // block)
         flows, matrix = self.every, np.zeros((size, size))
         source, destination = flows.source // block, flows.destination // block
@@ -157,7 +160,10 @@ class RankGrid:
         return ranks.transpose(0, 1, 3, 2, 4)
 
     def _turned(self) -> Ints:
-        """Turn the stages' order at each domain: its last and the next one's first share a rail."""
+        """The order of stages turns at each domain.
+
+        So a domain's last stage and the next one's first are on one rail.
+        """
         gpus = self.gpus.copy()
         gpus[1::2] = np.flip(gpus[1::2], axis=3)
         return gpus
