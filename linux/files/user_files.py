@@ -36,42 +36,39 @@ def read_bytes(place: Path, most_bytes: int) -> bytes:
     large is never read, and a small one takes little memory. Of a file that grows meanwhile, what
     it had when opened is read.
     """
+    with _opened(place) as (file, size_bytes):
+        if size_bytes > most_bytes:
+            raise Unreadable(f"is larger than {most_bytes / 2**20:g} MiB")
+        return file.read(size_bytes)
+
+
+def require_regular(place: Path) -> None:
+    """Raise `Unreadable` unless a file is regular; a FIFO or a device is not waited for."""
+    with _opened(place):
+        pass
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Yield an open regular file and its size; any error until the end is `Unreadable`."""
     try:
         with open(place, "rb", opener=_without_waiting) as file:
-            if (size_bytes := _size_of_regular(file)) > most_bytes:
-                raise Unreadable(f"is larger than {most_bytes / 2**20:g} MiB")
-            return file.read(size_bytes)
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable("is not a regular file")
+            yield file, status.st_size
+    except FileNotFoundError:
+        raise Unreadable("not found") from None
+    except IsADirectoryError:
+        raise Unreadable("is a folder, not a file") from None
     except (OSError, ValueError) as error:
-        raise Unreadable(_why(error)) from None
+        reason = getattr(error, "strerror", None) or error
+        raise Unreadable(f"cannot be read: {reason}") from None
 
 
 def _without_waiting(place: str, flags: int) -> int:
     """Open a file; a FIFO without a writer opens at once (open(2), O_NONBLOCK)."""
     return os.open(place, flags | os.O_NONBLOCK | os.O_NOCTTY)
-
-
-def _size_of_regular(file: BinaryIO) -> int:
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        raise Unreadable("is not a regular file")
-    return status.st_size
-
-
-def require_regular(place: Path) -> None:
-    """Raise `Unreadable` unless a file is regular; a FIFO or a device is not waited for."""
-    try:
-        with open(place, "rb", opener=_without_waiting) as file:
-            _size_of_regular(file)
-    except OSError as error:
-        raise Unreadable(_why(error)) from None
-
-
-def _why(error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "not found"
-    if isinstance(error, IsADirectoryError):
-        return "is a folder, not a file"
-    return f"cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
 def digest_of(files: Mapping[Path, Path]) -> str:
@@ -114,7 +111,7 @@ def write_bytes(place: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     draft.rename(place)
     # The name reaches the disk; the folder may be a link to one.
-    _sync(place.parent, os.O_DIRECTORY)
+    sync_file(place.parent, os.O_DIRECTORY)
 
 
 def cleared(place: Path) -> Path:
@@ -140,12 +137,8 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
 
 
-def sync_file(place: Path) -> None:
-    """Let a file reach the disk (fsync(2)); a link is not followed."""
-    _sync(place, os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def _sync(place: Path, flags: int) -> None:
+def sync_file(place: Path, flags: int = os.O_NOFOLLOW | os.O_NONBLOCK) -> None:
+    """Let a file or folder reach the disk (fsync(2)); by default, a link is not followed."""
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
@@ -171,12 +164,8 @@ def user() -> tuple[int, int] | None:
 
 
 def give(place: Path) -> None:
-    """Give a file, or a folder and all in it, to the user who called `sudo`.
-
-    Links are not followed.
-    """
-    owner = user()
-    if owner is None:
+    """Give a file, or a folder and all in it, to the user who called `sudo`; follow no links."""
+    if (owner := user()) is None:
         return
     os.chown(place, *owner, follow_symlinks=False)
     if place.is_symlink() or not place.is_dir():
@@ -214,7 +203,7 @@ def complete_folder(target: Path) -> Iterator[Path]:
         if target.exists():
             remove_folder(target)
         unfinished.rename(target)
-        _sync(target.parent, os.O_DIRECTORY)
+        sync_file(target.parent, os.O_DIRECTORY)
 
 
 def remove_folder(folder: Path) -> None:
@@ -229,10 +218,9 @@ def _locked_folder(above: Path) -> tuple[Path, int]:
     """Make a work folder and lock it; another one if a cleanup removes it before it is locked."""
     while True:
         folder = Path(mkdtemp(dir=above, prefix=WORK_PREFIX))
-        lock = _lock(folder)
-        if lock is not None and folder.exists():
-            return folder, lock
-        if lock is not None:
+        if (lock := _lock(folder)) is not None:
+            if folder.exists():
+                return folder, lock
             os.close(lock)
 
 
@@ -243,8 +231,7 @@ def remove_unfinished(above: Path) -> int:
     """
     removed = 0
     for folder in above.glob(f"{WORK_PREFIX}*"):
-        lock = _lock(folder)
-        if lock is not None:
+        if (lock := _lock(folder)) is not None:
             shutil.rmtree(folder, ignore_errors=True)
             removed += not folder.exists()
             os.close(lock)

@@ -18,14 +18,11 @@ def wall_clock_ahead_ns() -> int:
     An interrupted reading would be wrong by more than the microseconds that a probe within an HB
     domain takes: the probe would arrive before it was sent.
     """
-    readings = (_read_both() for _ in range(READINGS))
+    readings = []
+    for _ in range(READINGS):
+        before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after_ns - before_ns, real_ns - (before_ns + after_ns) // 2))
     return min(readings)[1]
-
-
-def _read_both() -> tuple[int, int]:
-    """Return the duration of a reading, and the difference of the clocks, in nanoseconds."""
-    before_ns, real_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-    return after_ns - before_ns, real_ns - (before_ns + after_ns) // 2
 
 
 class Timestamps:

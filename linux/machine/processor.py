@@ -85,9 +85,7 @@ def speed_up_large_arrays() -> None:
     # Keep freed memory (malloc(3)): otherwise, the kernel clears pages for each large array.
     libc.mallopt(M_MMAP_MAX, 0)
     libc.mallopt(M_TRIM_THRESHOLD, MOST)
-    settings = NO_HUGE_PAGES
-    if _sorts_slowly_with_avx512():
-        settings = settings | NO_AVX512
+    settings = NO_HUGE_PAGES | (NO_AVX512 if _sorts_slowly_with_avx512() else {})
     for name, value in settings.items():
         os.environ.setdefault(name, value)
 

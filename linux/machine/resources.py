@@ -24,35 +24,29 @@ def provide_files(gpus: int) -> None:
     It stays below the hard one, as `mnexec` of Mininet closes every number up to it. Raises
     `NotReady` if the hard limit is too low for this process, or for the controller.
     """
-    needed, hard = gpus * CONTROLLER_FILES_OF_A_GPU + FILES_BESIDE, _hard_limit()
-    if needed > hard:
-        raise NotReady(
-            f"open files: {gpus} GPUs need {needed}, but the hard limit of a process is {hard}; "
-            f"raise it with `ulimit -Hn {needed}`, or use at most "
-            f"{max(0, hard - FILES_BESIDE) // CONTROLLER_FILES_OF_A_GPU} GPUs"
-        )
-    _raise_limit(gpus * FILES_OF_A_GPU + FILES_BESIDE)
+    hard = _number(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    most = max(0, hard - FILES_BESIDE) // CONTROLLER_FILES_OF_A_GPU
+    needed = gpus * CONTROLLER_FILES_OF_A_GPU + FILES_BESIDE
+    own = gpus * FILES_OF_A_GPU + FILES_BESIDE
+    _raise_limit(own, needed, f"{gpus} GPUs need {needed}", f", or use at most {most} GPUs")
 
 
 def provide_more_files(count: int) -> None:
     """Raise the soft limit so that `count` more files can be opened."""
-    needed, hard = len(os.listdir("/proc/self/fd")) + count + FILES_BESIDE, _hard_limit()
-    if needed > hard:
-        raise NotReady(
-            f"open files: {needed} are needed, but the hard limit of a process is {hard}; "
-            f"raise it with `ulimit -Hn {needed}`"
-        )
-    _raise_limit(needed)
+    needed = len(os.listdir("/proc/self/fd")) + count + FILES_BESIDE
+    _raise_limit(needed, needed, f"{needed} are needed")
 
 
-def _hard_limit() -> int:
-    return _number(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def _raise_limit(needed: int) -> None:
+def _raise_limit(own: int, most: int, what: str, remedy: str = "") -> None:
+    """Raise the soft limit to this process's `own` need; the hard one must allow `most`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if needed > _number(soft):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    if most > _number(hard):
+        raise NotReady(
+            f"open files: {what}, but the hard limit of a process is {hard}; "
+            f"raise it with `ulimit -Hn {most}`{remedy}"
+        )
+    if own > _number(soft):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (own, hard))
 
 
 def _number(limit: int) -> int:
@@ -65,15 +59,14 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
 
     Counted as address space, for the memory of all libraries (setrlimit(2), RLIMIT_AS).
     """
-    before = resource.getrlimit(resource.RLIMIT_AS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used_pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = used_pages * resource.getpagesize() + more_bytes
-    hard = before[1]
     resource.setrlimit(resource.RLIMIT_AS, (min(most, _number(hard)), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def full(folders: Iterable[Path]) -> str:

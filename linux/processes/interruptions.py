@@ -5,7 +5,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 # Seconds until a swallowed interruption is raised again: by then, the swallowing code has ended.
 AGAIN_S = 0.01
@@ -21,11 +20,10 @@ class _Postponed(threading.local):
     came: BaseException | None = None
 
 
-@dataclass
 class _Program:
     """Whether a signal has asked the program to end, and the last exception for a signal."""
 
-    is_ending: bool = False
+    is_ending = False
     raised: BaseException | None = None
 
 
@@ -39,10 +37,7 @@ def end_program() -> None:
 
 
 def repeat_swallowed() -> None:
-    """From now on, raise an interruption again if Python swallows it.
-
-    Python swallows exceptions in `__del__` and in callbacks of weak references.
-    """
+    """Raise an interruption again if Python swallows it, in `__del__` or for a weak reference."""
     before = sys.unraisablehook
 
     def swallowed(what: "sys.UnraisableHookArgs") -> None:

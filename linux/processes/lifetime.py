@@ -88,10 +88,7 @@ def output_of(
 
 
 def exit_code_of(*command: str | Path) -> int:
-    """Return the exit code of a command that has children, which may take minutes.
-
-    All are interrupted (SIGINT) if this process ends meanwhile, however it ends.
-    """
+    """Return the exit code of a command with children; all get SIGINT if this process ends."""
     shell = ["sh", "-c", INTERRUPTED, "command", *command]
     process = subprocess.Popen(shell, stdin=subprocess.PIPE, start_new_session=True)
     try:
@@ -197,10 +194,8 @@ def wait_until_ended(
 
 def last_words(log: Path) -> str:
     """The last lines of a log."""
-    if not log.exists():
-        return "(an empty log)"
-    lines = log.read_text(errors="replace").splitlines()[-LAST_WORDS_LINES:]
-    return "\n".join(lines) or "(an empty log)"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(lines[-LAST_WORDS_LINES:]) or "(an empty log)"
 
 
 def last_message(log: Path) -> str:
@@ -261,15 +256,12 @@ class Watch:
             dead = [self._watched[descriptor] for descriptor, _ in self._poll.poll(0)]
             if dead:
                 raise EmulationError("\n".join(_obituary(watched) for watched in dead))
-            for watched in self._next():
+            # Some of them, in turn: a look at hundreds would disturb them.
+            everyone = list(self._watched.values())
+            begin = self._looked_at if self._looked_at < len(everyone) else 0
+            self._looked_at = begin + LOOKED_AT_ONCE
+            for watched in everyone[begin : self._looked_at]:
                 require_not_stopped(watched.process_id, watched.what)
-
-    def _next(self) -> list[_Watched]:
-        """The next of the watched processes, in turn: a look at hundreds would disturb them."""
-        everyone = list(self._watched.values())
-        begin = self._looked_at if self._looked_at < len(everyone) else 0
-        self._looked_at = begin + LOOKED_AT_ONCE
-        return everyone[begin : self._looked_at]
 
     def close(self) -> None:
         """Stop watching."""

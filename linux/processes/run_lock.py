@@ -23,10 +23,7 @@ GUARD_DEADLINE_S = 10
 
 
 class RunLock:
-    """The lock of a run: its id, and the folder of its sockets, logs and databases.
-
-    `environment` has the variable that identifies the run's processes.
-    """
+    """A run's id, its folder of sockets, logs and databases, and its processes' `environment`."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

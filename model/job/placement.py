@@ -133,9 +133,7 @@ def _to_spare_rail_switch(placement: Placement, fault: Fault) -> Placement:
     """All NIC links of the rail move to the first spare switch."""
     rail, spare = placement.topology.switch_by_name[fault.target].rail, placement.spec.domain_size
     cross_connects = tuple(
-        tuple(
-            (spare if ocs_port[0] == rail else ocs_port[0], ocs_port[1]) for ocs_port in of_domain
-        )
+        tuple((spare if switch == rail else switch, port) for switch, port in of_domain)
         for of_domain in placement.cross_connects
     )
     return replace(placement, cross_connects=cross_connects)
@@ -150,7 +148,6 @@ def _swap_group(placement: Placement, lost: Gpu, size: int) -> Placement:
     }
     cross_connects = placement.cross_connects
     for old, new in moves.items():
-        cross_connects = exchanged(
-            cross_connects, new, placement.cross_connects[old.domain][old.rail]
-        )
+        ocs_port = placement.cross_connects[old.domain][old.rail]
+        cross_connects = exchanged(cross_connects, new, ocs_port)
     return _moved(placement, moves, cross_connects)

@@ -53,7 +53,9 @@ def probed_pairs(
                 affected.append(pair)
         elif not links & moved:
             unaffected.append(pair)
-    return _spread(affected, most), unaffected
+    count = min(most, len(affected))
+    spread = [affected[place * len(affected) // count] for place in range(count)]
+    return spread, unaffected
 
 
 def _pairs(placement: Placement) -> Iterator[Pair]:
@@ -69,12 +71,6 @@ def _moved(before: Topology, after: Topology) -> frozenset[str]:
     later = {link.lower: link.upper for link in after.links if link.kind is LinkKind.NIC}
     nics = (link for link in before.links if link.kind is LinkKind.NIC)
     return frozenset(link.name for link in nics if later[link.lower] != link.upper)
-
-
-def _spread(pairs: Sequence[Pair], most: int) -> Sequence[Pair]:
-    """Choose at most `most` pairs, evenly spaced."""
-    count = min(most, len(pairs))
-    return [pairs[place * len(pairs) // count] for place in range(count)]
 
 
 def background_interval_s(placement: Placement, pairs: Sequence[Pair]) -> float:
@@ -96,14 +92,11 @@ def _interval_s(
     placement: Placement, pairs: Sequence[Pair], size_bytes: int, share: float
 ) -> float:
     """Seconds between two probes of a pair that take at most a share of each link."""
-    crossing = pairs_by_hop(placement, pairs)
-    return max(
-        (
-            count * size_bytes * 8 / (share * placement.health.rate_bps(hop))
-            for hop, count in crossing.items()
-        ),
-        default=0.0,
+    intervals_s = (
+        count * size_bytes * 8 / (share * placement.health.rate_bps(hop))
+        for hop, count in pairs_by_hop(placement, pairs).items()
     )
+    return max(intervals_s, default=0.0)
 
 
 def pairs_by_hop(placement: Placement, pairs: Iterable[Pair]) -> Counter[Hop]:

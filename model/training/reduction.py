@@ -12,6 +12,7 @@ from itertools import product
 from math import gcd, inf
 from typing import Any
 
+from model.sentences import counted
 from model.training import layer
 from model.training.iteration import optimizer_s
 from model.training.job import Job, Sharded
@@ -19,7 +20,8 @@ from model.training.strategy import Strategy, divisors, stage_layers
 from model.training.traffic import Dimension
 from model.training.transformer import Recomputation
 
-DEGREES = ("tensor", "pipeline", "data", "expert", "context")
+MAIN = ("tensor", "pipeline", "data")
+DEGREES = (*MAIN, "expert", "context")
 # Most microbatches: more of them repeat the same steps.
 MOST_MICROBATCHES = 16
 # Most domains for which a refused reduction is tried.
@@ -159,10 +161,7 @@ def reduced(
         )
     executed = replace(job, overlap_experts=False, sharding=job.sharding if wanted.zero else 1)
     small = _reduced(executed, full, strategy, microbatches, fewer, wanted.layers)
-    changes = [*_changes(job, full, small, microbatches)]
-    if not wanted.zero:
-        changes.append(Change("ZeRO's stage", job.sharding, 0))
-    return replace(small, changes=tuple(changes))
+    return replace(small, changes=tuple(_changes(job, full, small, microbatches, wanted.zero)))
 
 
 def _reduced(
@@ -214,9 +213,10 @@ def _same_bytes(size: float, full: int, fewer: int) -> float:
 
 def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> Strategy:
     """The degrees that divide all dimensions the most evenly."""
-    for key in ("tensor", "pipeline", "expert"):
-        wish, most = getattr(wanted, key), int(getattr(full, key))
-        if wish is not None and wish > most:
+    asked = {key: getattr(wanted, key) for key in ("tensor", "pipeline", "expert")}
+    asked = {key: wish for key, wish in asked.items() if wish is not None}
+    for key, wish in asked.items():
+        if wish > (most := int(getattr(full, key))):
             raise NoReduction(f"{key} must be at most the configuration's {most}, got {wish}")
     possible = list(_possible(full, domains * domain_size, domain_size, wanted))
     if possible:
@@ -224,14 +224,12 @@ def _degrees(full: Strategy, domains: int, domain_size: int, wanted: Wanted) -> 
     gpus, fabric = full.tensor * full.pipeline * full.data, f"{domains} x {domain_size} GPUs"
     if gpus < domains * domain_size:
         raise NoReduction(f"has {gpus} GPUs, fewer than the {fabric} of the fabric")
-    of = f"tensor {full.tensor}, pipeline {full.pipeline}, data {full.data}"
-    rest = {"expert": full.expert, "context": full.context}
-    of += "".join(f", {name} {degree}" for name, degree in rest.items() if degree > 1)
-    asked = [f"{key} {getattr(wanted, key)}" for key in ("tensor", "pipeline", "expert")]
-    given = " and ".join(one for one in asked if "None" not in one)
+    degrees = {name: getattr(full, name) for name in DEGREES}
+    shown = (f"{key} {degree}" for key, degree in degrees.items() if key in MAIN or degree > 1)
+    given = " and ".join(f"{key} {wish}" for key, wish in asked.items())
     raise NoReduction(
-        f"{of} cannot be reduced to {fabric}{f' with {given}' if given else ''} without losing a "
-        f"dimension: {_needed(full, domain_size, wanted)}"
+        f"{', '.join(shown)} cannot be reduced to {fabric}{f' with {given}' if given else ''} "
+        f"without losing a dimension: {_needed(full, domain_size, wanted)}"
     )
 
 
@@ -240,8 +238,7 @@ def _needed(full: Strategy, domain_size: int, wanted: Wanted) -> str:
     most = full.tensor * full.pipeline * full.data // domain_size
     for domains in range(1, min(most, MOST_DOMAINS) + 1):
         if any(_possible(full, domains * domain_size, domain_size, wanted)):
-            of = "domain" if domains == 1 else "domains"
-            return f"it needs {domains} {of} of {domain_size} GPUs"
+            return f"it needs {counted(domains, 'domain', f'of {domain_size} GPUs')}"
     return f"no number of domains of {domain_size} GPUs up to {MOST_DOMAINS} would do"
 
 
@@ -311,7 +308,7 @@ def _microbatches(full: Strategy, strategy: Strategy, microbatches: int) -> int:
 
 
 def _changes(
-    job: Job, full: Strategy, small: ReducedIteration, microbatches: int
+    job: Job, full: Strategy, small: ReducedIteration, microbatches: int, zero: bool
 ) -> Iterator[Change]:
     """Yield the numbers that differ from the full iteration, and the bubble's share."""
     strategy, fewer = small.strategy, small.microbatches
@@ -324,6 +321,8 @@ def _changes(
     yield Change("microbatches", microbatches, fewer)
     yield Change("layers of a chunk", chunk, small.layers)
     yield Change("bubble", _bubble(full, microbatches), _bubble(strategy, fewer))
+    if not zero:
+        yield Change("ZeRO's stage", job.sharding, 0)
 
 
 def reduction_in_words(changes: Iterable[Mapping[str, Any]]) -> str:

@@ -178,7 +178,7 @@ def _collective(gpus: Ints, inside_axis: int, across_axis: int, size: float) -> 
         for volume, axis in zip(volumes, (inside_axis, across_axis), strict=True)
         if volume
     ]
-    return joined(*rings) if rings else _NOTHING
+    return joined(_NOTHING, *rings)
 
 
 _NOTHING = Flows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
@@ -208,8 +208,6 @@ def _data(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> 
     count = layer.exchanges(job, microbatches)
     of_shared, of_experts = (count * size for size in layer.weight_bytes(job.transformer, strategy))
     shared = _collective(grid.gpus, 4, 1, of_shared)
-    if job.transformer.experts is None:
-        return shared
     return joined(shared, _collective(grid.groups(), 2, 1, of_experts))
 
 
@@ -227,13 +225,8 @@ def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float)
 
 
 def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
-    """All-to-alls of the expert layers between the ranks that share experts.
-
-    Dispatch and combine in each pass; tokens are spread evenly.
-    """
+    """All-to-alls between ranks that share experts, in each pass; tokens are spread evenly."""
     model, ranks = job.transformer, int(strategy.expert)
-    if model.experts is None:
-        return _NOTHING
     groups = grid.groups().reshape(-1, ranks)
     here, there = np.repeat(groups, ranks), np.tile(groups, ranks).ravel()
     of_layer = layer.PASS_ALL_TO_ALLS * layer.passes(job)

@@ -21,8 +21,8 @@ class Recomputation(StrEnum):
 class Experts:
     """Experts in every `every`-th layer behind `dense_layers`; a token visits `top_k` of them.
 
-    An expert computes `capacity` times its even share of tokens; 1 without padding. `width` is that
-    of an expert, by default the feed-forward block's. All tokens visit `shared` experts more.
+    An expert computes `capacity` times its even share of tokens; 1 without padding. `width` is by
+    default the feed-forward block's. All tokens visit `shared` experts more.
     """
 
     every: int
@@ -39,6 +39,9 @@ class Experts:
         return self.top_k * self.capacity
 
 
+NO_EXPERTS = Experts(every=1, count=0, top_k=0)
+
+
 @dataclass(frozen=True)
 class Latent:
     """Multi-head latent attention: queries, and keys with values, by way of narrower states.
@@ -53,6 +56,11 @@ class Latent:
     plain_size: int
     rotary_size: int
     value_size: int
+
+    @property
+    def cached_width(self) -> int:
+        """Elements of a token's narrower state of keys and values, and of the rotary part."""
+        return self.key_value_rank + self.rotary_size
 
 
 @dataclass(frozen=True)
@@ -83,9 +91,8 @@ class Transformer:
     @property
     def expert_layers(self) -> int:
         """The number of layers whose feed-forward block is experts."""
-        if self.experts is None:
-            return 0
-        return (self.layers - self.experts.dense_layers) // self.experts.every
+        experts = self._experts
+        return (self.layers - experts.dense_layers) // experts.every if experts.count else 0
 
     @property
     def query_width(self) -> float:
@@ -108,39 +115,27 @@ class Transformer:
 
     @property
     def narrow_width(self) -> float:
-        """Elements of a token's queries, keys and values as the hidden state makes them.
-
-        Of latent attention, those of its narrower states.
-        """
-        latent = self.latent
-        if latent is None:
-            return self.query_width + self.key_value_width
-        queries = latent.query_rank or self.query_width
-        return queries + latent.key_value_rank + latent.rotary_size
+        """Elements of a token's queries, keys and values, or of the narrower states before them."""
+        if self.latent:
+            return (self.latent.query_rank or self.query_width) + self.latent.cached_width
+        return self.query_width + self.key_value_width
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache.
-
-        Latent attention keeps the narrow state and the rotary part.
-        """
-        width = self.key_value_width
-        if self.latent:
-            width = self.latent.key_value_rank + self.latent.rotary_size
+        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache."""
+        width = self.latent.cached_width if self.latent else self.key_value_width
         return 2 * self.layers * width
 
     @property
     def active_width(self) -> float:
         """The width of a mean layer's feed-forward blocks that compute a token."""
-        of_experts = 0.0
-        if self.experts:
-            of_experts = (self.experts.visits + self.experts.shared) * self._expert_width
-        return self._mean(self._feed_forward, of_experts)
+        experts = self._experts.visits + self._experts.shared
+        return self._mean(self._feed_forward, experts * self._expert_width)
 
     @property
     def visits(self) -> float:
         """Experts that a token is sent to, in a mean layer, padding included."""
-        return self._mean(0.0, self.experts.visits if self.experts else 0.0)
+        return self._mean(0.0, self._experts.visits)
 
     @property
     def split_feed_forward(self) -> float:
@@ -148,7 +143,7 @@ class Transformer:
 
         An expert is whole on its GPU; the feed-forward block, and shared experts, are not.
         """
-        return self._mean(1.0, 1.0 if self.experts and self.experts.shared else 0.0)
+        return self._mean(1.0, 1.0 if self._experts.shared else 0.0)
 
     @cached_property
     def shared_parameters(self) -> float:
@@ -162,11 +157,8 @@ class Transformer:
         biases = self.query_width + self.key_value_width + self.hidden if self.biases else 0.0
         total = self.layers * (self._attention_weights + biases + norms)
         total += (self.layers - self.expert_layers) * self._block(self._feed_forward)
-        if self.experts:
-            router = self.experts.count * self.hidden
-            shared = self.experts.shared * self._block(self._expert_width)
-            total += self.expert_layers * (router + shared)
-        return total
+        shared = self._experts.shared * self._block(self._expert_width)
+        return total + self.expert_layers * (self._router_weights + shared)
 
     @property
     def embedding_parameters(self) -> float:
@@ -182,8 +174,7 @@ class Transformer:
     @cached_property
     def expert_parameters(self) -> float:
         """Parameters of all experts of all layers, without shared ones."""
-        count = self.experts.count if self.experts else 0
-        return self.expert_layers * count * self._block(self._expert_width)
+        return self.expert_layers * self._experts.count * self._block(self._expert_width)
 
     @property
     def parameters(self) -> float:
@@ -193,14 +184,13 @@ class Transformer:
     @property
     def active_parameters(self) -> float:
         """The parameters that compute a token, embeddings included."""
-        top_k = self.experts.top_k if self.experts else 0
-        return self.shared_parameters + self.expert_layers * top_k * self._block(self._expert_width)
+        visited = self.expert_layers * self._experts.top_k
+        return self.shared_parameters + visited * self._block(self._expert_width)
 
     def layer_flops(self, sequences: float) -> float:
         """FLOPs of a mean layer's forward pass: 24 b s h² (1 + s/(6h)) of a GPT."""
         weights = self._attention_weights + self._matrices * self.hidden * self.active_width
-        if self.experts:
-            weights += self._mean(0.0, self.experts.count * self.hidden)
+        weights += self._mean(0.0, self._router_weights)
         return 2 * sequences * self.sequence * weights + self.attention_flops(sequences)
 
     def attention_flops(self, sequences: float) -> float:
@@ -223,9 +213,7 @@ class Transformer:
 
         The padding of experts whose capacity is above 1 is computed, but nobody needs it.
         """
-        if self.experts is None:
-            return self.computed_flops(batch)
-        experts = replace(self.experts, capacity=min(1.0, self.experts.capacity))
+        experts = replace(self._experts, capacity=min(1.0, self._experts.capacity))
         return replace(self, experts=experts).computed_flops(batch)
 
     def computed_flops(self, batch: float) -> float:
@@ -247,6 +235,14 @@ class Transformer:
         return self.computed_flops(batch) + self.layers * again[recomputation]
 
     @property
+    def _experts(self) -> Experts:
+        return self.experts or NO_EXPERTS
+
+    @property
+    def _router_weights(self) -> int:
+        return self._experts.count * self.hidden
+
+    @property
     def _head_size(self) -> float:
         return self.head_size or self.hidden / self.heads
 
@@ -256,7 +252,7 @@ class Transformer:
 
     @property
     def _expert_width(self) -> int:
-        return (self.experts.width if self.experts else None) or self._feed_forward
+        return self._experts.width or self._feed_forward
 
     @property
     def _matrices(self) -> int:
@@ -272,11 +268,10 @@ class Transformer:
     @property
     def _widening_weights(self) -> float:
         """Elements of the matrices behind the narrower states of latent attention."""
-        latent = self.latent
-        if latent is None:
+        if self.latent is None:
             return 0.0
-        heads = self.heads * (latent.plain_size + latent.value_size)
-        return latent.query_rank * self.query_width + latent.key_value_rank * heads
+        heads = self.heads * (self.latent.plain_size + self.latent.value_size)
+        return self.latent.query_rank * self.query_width + self.latent.key_value_rank * heads
 
     def _block(self, width: int) -> float:
         """Parameters of a feed-forward block."""

@@ -5,6 +5,7 @@ it receives (Sanders, Speck and Träff, 2009; NCCL since version 2.4).
 """
 
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 # The parent of a tree's root.
@@ -49,49 +50,42 @@ def rounds(nodes: int, slices: int) -> tuple[tuple[Move, ...], ...]:
     when it has those of its children, and down when it has the sum. Of the moves that are possible,
     those up come first, and then those of earlier slices.
     """
-    trees = [_Tree(tree) for tree in parents(nodes)]
-    missing = [[len(below) for below in trees[number % 2].children] for number in range(slices)]
+    above, below = parents(nodes), _children(nodes)
+    missing = [[len(children) for children in below[number % 2]] for number in range(slices)]
+
+    def onward(number: int, node: int, has_all: bool) -> list[Move]:
+        """Return the moves of a node that has the sum of its subtree, or of all nodes."""
+        parent = above[number % 2][node]
+        if has_all or parent == NOBODY:
+            return [Move(True, number, node, child) for child in below[number % 2][node]]
+        return [Move(False, number, node, parent)]
+
     possible = [
         move
-        for number in range(slices)
-        for node in range(nodes)
+        for number, node in product(range(slices), range(nodes))
         if not missing[number][node]
-        for move in trees[number % 2].summed(number, node)
+        for move in onward(number, node, False)
     ]
     done = []
     while possible:
         taken, possible = _matching(sorted(possible))
         for move in taken:
-            tree = trees[move.slice % 2]
-            if move.down:
-                possible += tree.handed_down(move.slice, move.destination)
-                continue
-            missing[move.slice][move.destination] -= 1
-            if not missing[move.slice][move.destination]:
-                possible += tree.summed(move.slice, move.destination)
+            if not move.down:
+                missing[move.slice][move.destination] -= 1
+            if move.down or not missing[move.slice][move.destination]:
+                possible += onward(move.slice, move.destination, move.down)
         done.append(tuple(taken))
     return tuple(done)
 
 
-class _Tree:
-    """A tree, and the moves that it makes possible."""
-
-    def __init__(self, parent: list[int]) -> None:
-        self._parent = parent
-        self.children: list[list[int]] = [[] for _ in parent]
-        for node, above in enumerate(parent):
-            if above != NOBODY:
-                self.children[above].append(node)
-
-    def summed(self, number: int, node: int) -> list[Move]:
-        """Return the moves of a node that has the sum of its subtree."""
-        if self._parent[node] == NOBODY:
-            return self.handed_down(number, node)
-        return [Move(False, number, node, self._parent[node])]
-
-    def handed_down(self, number: int, node: int) -> list[Move]:
-        """Return the moves of a node that has the sum of all nodes."""
-        return [Move(True, number, node, child) for child in self.children[node]]
+def _children(nodes: int) -> list[list[list[int]]]:
+    """Return the children of each node in both trees."""
+    children: list[list[list[int]]] = [[[] for _ in range(nodes)] for _ in range(2)]
+    for tree, of_tree in zip(parents(nodes), children, strict=True):
+        for node, parent in enumerate(tree):
+            if parent != NOBODY:
+                of_tree[parent].append(node)
+    return children
 
 
 def _matching(moves: list[Move]) -> tuple[list[Move], list[Move]]:
@@ -101,8 +95,8 @@ def _matching(moves: list[Move]) -> tuple[list[Move], list[Move]]:
     for move in moves:
         if move.source in sends or move.destination in receives:
             left.append(move)
-            continue
-        sends.add(move.source)
-        receives.add(move.destination)
-        taken.append(move)
+        else:
+            sends.add(move.source)
+            receives.add(move.destination)
+            taken.append(move)
     return taken, left

@@ -56,11 +56,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WorkSteps:
-    """The steps of work that is no collective.
-
-    Raises `ScheduleError` for steps that cannot be executed; a kind of work proves more, as soon as
-    it is built.
-    """
+    """The steps of work that is no collective; `ScheduleError` if they cannot be executed."""
 
     task: str
     algorithm: str

@@ -152,34 +152,29 @@ def demand_of(collective: Collective, gpus: int, chunk_bytes: Ints) -> Demand:
     at_root = Cells(np.full(len(chunks), ROOT), chunks)
     match collective:
         case Collective.ALL_REDUCE:
-            everywhere = Cells.all_of(gpus, chunks)
-            return Demand(chunk_bytes, everywhere, everywhere, _everyone(everywhere))
+            held = wanted = Cells.all_of(gpus, chunks)
         case Collective.REDUCE_SCATTER:
-            return Demand(chunk_bytes, Cells.all_of(gpus, chunks), shards, _everyone(shards))
+            held, wanted = Cells.all_of(gpus, chunks), shards
         case Collective.ALL_GATHER:
-            everywhere = Cells.all_of(gpus, chunks)
-            return Demand(chunk_bytes, shards, everywhere, shards.ranks[everywhere.chunks])
+            held, wanted = shards, Cells.all_of(gpus, chunks)
         case Collective.BROADCAST:
-            everywhere = Cells.all_of(gpus, chunks)
-            return Demand(chunk_bytes, at_root, everywhere, np.full(len(everywhere.chunks), ROOT))
+            held, wanted = at_root, Cells.all_of(gpus, chunks)
         case Collective.REDUCE:
-            return Demand(chunk_bytes, Cells.all_of(gpus, chunks), at_root, _everyone(at_root))
+            held, wanted = Cells.all_of(gpus, chunks), at_root
         case Collective.GATHER:
-            return Demand(chunk_bytes, shards, at_root, shards.ranks)
+            held, wanted = shards, at_root
         case Collective.SCATTER:
-            return Demand(chunk_bytes, at_root, shards, at_root.ranks)
+            held, wanted = at_root, shards
         case Collective.ALL_TO_ALL:
             transposed = chunks.reshape(gpus, gpus, -1).swapaxes(0, 1).ravel()
             sent, received = chunk_bytes > 0, chunk_bytes[transposed] > 0
             held = Cells(shards.ranks[sent], chunks[sent])
             wanted = Cells(shards.ranks[received], transposed[received])
-            return Demand(chunk_bytes, held, wanted, shards.ranks[wanted.chunks])
         case Collective.SEND_RECV:
             sent = shards.ranks < gpus - 1
             held = Cells(shards.ranks[sent], chunks[sent])
-            return Demand(chunk_bytes, held, Cells(held.ranks + 1, held.chunks), held.ranks)
-
-
-def _everyone(cells: Cells) -> Ints:
-    """For each cell: the sum of all contributions."""
-    return np.full(len(cells.chunks), EVERYONE)
+            wanted = Cells(held.ranks + 1, held.chunks)
+    contributor = np.full(len(chunks), EVERYONE)
+    if not collective.reduces:  # each chunk has one holder
+        contributor[held.chunks] = held.ranks
+    return Demand(chunk_bytes, held, wanted, contributor[wanted.chunks])

@@ -242,23 +242,13 @@ class Transfers(Sequence[Transfer]):
     @cached_property
     def objects(self) -> tuple[Transfer, ...]:
         """All transfers as objects, for code that handles one at a time."""
-        columns = zip(
-            self.source.tolist(),
-            self.destination.tolist(),
-            self.size_bytes.tolist(),
-            self.chunks.lists(),
-            self.after.lists(),
-            self.ready.tolist(),
-            self.reduce.tolist(),
-            self.compute_ns.tolist(),
-            self.lane.tolist(),
-            self.processor.tolist(),
-            self.turn.tolist(),
-            strict=True,
-        )
+        columns = (getattr(self, column.name) for column in fields(self))
+        lists = [c.lists() if isinstance(c, Rows) else c.tolist() for c in columns]
         return tuple(
             Transfer(number, source, to, size, chunks, after, None if ready < 0 else ready, *more)
-            for number, (source, to, size, chunks, after, ready, *more) in enumerate(columns)
+            for number, source, to, size, chunks, after, ready, *more in zip(
+                range(len(self)), *lists, strict=True
+            )
         )
 
     @property

@@ -259,17 +259,6 @@ class Contents:
                 self._add(moves)
         self.twice = self._first_overlap()
 
-    def bits(self, number: int) -> int:
-        """Return a set as an integer, whose bit r is set for rank r."""
-        mask, waiting = 0, [number]
-        while waiting:
-            number = waiting.pop()
-            if number < self._gpus:
-                mask |= 1 << number
-            else:
-                waiting.extend(self._parts[:, number].tolist())
-        return mask
-
     def _batches(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of moves that do not depend on each other."""
         history, transfers = self._history, self._history.transfers
@@ -318,18 +307,18 @@ class Contents:
         possible = np.flatnonzero(~overlaps)
         for places in np.array_split(possible, len(possible) * self._gpus // FLAGS_AT_ONCE + 1):
             sets = numbers[places]
-            overlaps[places] = self._ranks_of(sets) < self.size[sets]
+            overlaps[places] = self.members(sets).sum(axis=1) < self.size[sets]
         return overlaps
 
-    def _ranks_of(self, sets: Ints) -> Ints:
+    def members(self, sets: Ints) -> Bools:
+        """Whether each of these sets, a row each, has each rank."""
         has = np.zeros((len(sets), self._gpus), bool)
         row = np.arange(len(sets))
         while len(sets):
             alone = sets < self._gpus
             has[row[alone], sets[alone]] = True
             row, sets = np.tile(row[~alone], 2), self._parts[:, sets[~alone]].ravel()
-        ranks: Ints = has.sum(axis=1)
-        return ranks
+        return has
 
 
 def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None:
@@ -344,12 +333,17 @@ def _check_postcondition(demand: Demand, last: Ints, contents: Contents) -> None
     whole = (final != NONE) & (contents.size[final] == holders[chunks])
     right = np.where(promised == EVERYONE, whole, final == promised)
     if (place := _first(~right)) != NONE:
-        held = 0 if final[place] == NONE else contents.bits(final[place])
+        sets = final[[place]][final[[place]] != NONE]
+        held = np.flatnonzero(contents.members(sets).any(axis=0))
         asked = (
             demand.holders.at(chunks[place]) if promised[place] == EVERYONE else promised[[place]]
         )
-        must = sum(1 << rank for rank in asked.tolist())
         raise ScheduleError(
             f"rank {demand.wanted.ranks[place]} ends with chunk {chunks[place]} with "
-            f"contributions {held:b}, must have {must:b}"
+            f"contributions {_bits(held):b}, must have {_bits(asked):b}"
         )
+
+
+def _bits(ranks: Ints) -> int:
+    """Return an integer whose bit r is set for each rank r."""
+    return sum(1 << rank for rank in ranks.tolist())
