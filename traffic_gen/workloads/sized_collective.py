@@ -84,9 +84,9 @@ class SizedCollective(Task):
     @property
     def variant(self) -> str:
         """The names of the matrix and the communicators; empty for all pairs of all GPUs alike."""
-        names = [] if self.matrix is None else [self.matrix.name]
-        everyone = self.communicator == EVERYONE
-        return "/".join(names + ([] if everyone else [label(self.communicator)]))
+        matrix = "" if self.matrix is None else self.matrix.name
+        ranks = "" if self.communicator == EVERYONE else label(self.communicator)
+        return "/".join(filter(None, (matrix, ranks)))
 
     @property
     def job_grid(self) -> JobGrid:
@@ -104,13 +104,13 @@ class SizedCollective(Task):
         For unequal domains, it chooses among those that serve them.
         """
         told = estimates(spec.platform, self.job_grid.sizes, self.size_bytes)
+        named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
         if self.missing:
-            named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
             told = [one for one in told if named[one].is_accepted] or told
         best, *others = told
         before = " and ".join(map(str, others))
         why = f"NCCL {VERSION}'s tuning model chooses {best} before {before}"
-        return replace(self, algorithm=NAMES_OF_NCCL[best.algorithm], choice=why)
+        return replace(named[best], choice=why)
 
     def of_size(self, size_bytes: float, spec: FabricSpec) -> "SizedCollective":
         """Return the collective with another size, for which NCCL may choose differently."""
@@ -125,9 +125,8 @@ class SizedCollective(Task):
     @property
     def chunk_slices(self) -> int:
         """The number of slices of each chunk: `slices`, if the algorithm is pipelined."""
-        if self.slices is None or not self.how.is_pipelined:
-            return self.how.slices
-        return self.slices
+        asked = self.slices if self.how.is_pipelined else None
+        return self.how.slices if asked is None else asked
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -137,10 +136,7 @@ class SizedCollective(Task):
 
     @property
     def peers_at_once(self) -> int:
-        """The number of partners with which a GPU exchanges at once, at most.
-
-        Exchanges have the distance of a slot, so missing GPUs count as partners.
-        """
+        """The number of partners at once, at most: slots, so missing GPUs count."""
         return prod(self.shape) if isinstance(self.peers, str) else self.peers
 
     @property
@@ -191,7 +187,7 @@ class SizedCollective(Task):
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
         """Build and prove the schedule; a collective does not compute, so it has no seconds."""
-        transfers = self.transfers(size_scale, time_dilation)
+        transfers = self.transfers(size_scale)
         cuts = self._cuts(size_scale)
         demands = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
         return Schedule(
@@ -219,9 +215,9 @@ class SizedCollective(Task):
 
     def _built(self, kind: type[Builder], size_scale: float = 1.0) -> Transfers:
         parts, first, first_chunk = list[Transfers](), 0, 0
-        parts_of = self.chunk_slices, self.phases, self.peers_at_once
+        counts = self.chunk_slices, self.phases, self.peers_at_once
         for group, chunk_bytes in self._cuts(size_scale):
-            builder = kind(group.grid, chunk_bytes, *parts_of)
+            builder = kind(group.grid, chunk_bytes, *counts)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -261,12 +257,9 @@ class SizedCollective(Task):
         return replace(self.on_own_nics, missing=()), replace(equipped, missing=())
 
     def slowdown(self, spec: FabricSpec, whole: Task, equipped: FabricSpec) -> float | None:
-        """Return the time over that of the whole work, if that is known.
-
-        A matrix of bytes has no rows for GPUs that are missing.
-        """
+        """Return the time over that of the whole work, if that is known."""
         if equipped.missing != spec.missing and isinstance(self.matrix, Given):
-            return None
+            return None  # the matrix has no rows for missing GPUs
         is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
         is_known = isinstance(whole, SizedCollective) and whole.is_regular and is_plain
         if equipped.gpus <= MOST_FOLLOWED_GPUS or not is_known:
@@ -286,11 +279,11 @@ class SizedCollective(Task):
         # GPUs of both have the same bytes/s.
         more = stretch * spec.gpus / smaller.gpus
         form, grid = self.how.closed_form, self.grid(spec)
-        size_bytes = small_profile.size_bytes.items()
+        sizes = small_profile.size_bytes.items()
         return replace(
             small_profile,
             completion_s=small_profile.completion_s * stretch,
-            size_bytes={key: tuple(part * more for part in parts) for key, parts in size_bytes},
+            size_bytes={key: tuple(part * more for part in parts) for key, parts in sizes},
             transfers=(len(self.groups) * form.transfers(grid) / SLICES,) * SLICES,
             steps=form.steps(grid),
         )
@@ -316,8 +309,7 @@ class SizedCollective(Task):
     def stand_in(self) -> "SizedCollective":
         """Return the collective on a smaller grid: the first that it accepts, most domains first.
 
-        The limits above and its own grid bound the search; a single domain stands only for one.
-        Raises `ScheduleError` if no grid is accepted.
+        A single domain stands only for one. Raises `ScheduleError` if no grid is accepted.
         """
         domains, size = min(self.shape[0], LARGEST_DOMAINS), min(self.shape[1], LARGEST_SIZE)
         for shape in product(range(domains, min(domains, 2) - 1, -1), range(size, 0, -1)):
@@ -404,5 +396,3 @@ class _Trial(Builder):
     def send(self, *_: object, **__: object) -> Arrivals:
         """End the trial."""
         raise _Begun
-
-    permute = send

@@ -49,21 +49,17 @@ class Skew:
         return TURNS if self.preset is Preset.ROTATING_HOTSPOT else 1
 
     def shares(self, grid: JobGrid) -> Floats:
-        """Return the weight of each source, destination and phase.
-
-        A rank has 1 on average. Hot places are drawn by the seed.
-        """
-        domains, size = grid.shape
-        ranks = np.arange(grid.gpus)
+        """Return the weight of each source, destination and phase; a rank has 1 on average."""
+        (domains, size), gpus = grid.shape, grid.gpus
         drawn = np.random.default_rng(self.seed)
-        weights = np.ones((len(ranks), len(ranks), self.phases))
+        weights = np.ones((gpus, gpus, self.phases))
         match self.preset:
             case Preset.UNIFORM:
                 pass
             case Preset.HOT_EXPERT:
-                weights[:, drawn.integers(len(ranks))] = HOT
+                weights[:, drawn.integers(gpus)] = HOT
             case Preset.HOT_RANK:
-                hot = drawn.integers(len(ranks))
+                hot = drawn.integers(gpus)
                 weights[hot] = weights[:, hot] = HOT
             case Preset.HOT_DOMAIN:
                 weights[:, grid.places[0] == drawn.integers(domains)] = HOT
@@ -73,8 +69,8 @@ class Skew:
                 hot_ranks = grid.nearest(domain % domains, rail % size)
                 weights[:, hot_ranks, turns] = HOT
             case Preset.RAGGED_SOURCES:
-                weights *= RAGGED ** drawn.uniform(-1, 1, (len(ranks), 1, 1))
-        shares: Floats = weights * (len(ranks) / weights.sum())
+                weights *= RAGGED ** drawn.uniform(-1, 1, (gpus, 1, 1))
+        shares: Floats = weights * (gpus / weights.sum())
         return shares
 
 
@@ -93,8 +89,7 @@ class Given:
 
     def shares(self, _grid: JobGrid) -> Floats:
         """Return the weight of each source, destination and phase; a rank has 1 on average."""
-        rows = np.array(self.rows, np.float64)[:, :, None]
-        shares: Floats = rows / self.size_bytes
+        shares: Floats = np.array(self.rows, np.float64)[:, :, None] / self.size_bytes
         return shares
 
 
@@ -141,10 +136,9 @@ def _exchanges(
 
     arrived = ready
     for first in range(0, len(partners), build.peers):
-        batch = enumerate(partners[first : first + build.peers])
         sent = [
             build.exchange(*partner, pair, channel=f"{channel}{lane}", after=arrived)
-            for lane, partner in batch
+            for lane, partner in enumerate(partners[first : first + build.peers])
         ]
         arrived = joined(ready, *sent)
 
@@ -171,19 +165,16 @@ def two_step_all_to_all(build: Builder) -> None:
 
 def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None:
     """Add both steps for one slice of the data of each pair."""
-    arrived = within_domains(
-        build,
-        lambda own, peers: _chunks(build, own[:, None], build.rail_ranks(peers), phase, number),
-        ready,
-    )
+
+    def for_rails(own: Ints, peers: Ints) -> Ints:
+        return _chunks(build, own[:, None], build.rail_ranks(peers), phase, number)
+
+    def of_domain(own: Ints, to: Ints) -> Ints:
+        return _chunks(build, build.domain_ranks(own), to[:, None], phase, number)
+
+    arrived = within_domains(build, for_rails, ready)
     for domains in range(1, build.domains):
-        build.exchange(
-            domains,
-            0,
-            lambda own, to: _chunks(build, build.domain_ranks(own), to[:, None], phase, number),
-            channel="nic",
-            after=arrived,
-        )
+        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
 
 
 def spreading_all_to_all(build: Builder) -> None:
@@ -246,16 +237,15 @@ class Spread:
     @cached_property
     def rail(self) -> Ints:
         """The rail of each slice, by number, source and destination."""
-        build = self.build
-        size = build.domain_size
+        build, domains, size = self.build, self.build.domains, self.build.domain_size
         pairs = build.ranks[:, None], build.ranks
         rail_of = np.empty((build.slices, build.gpus, build.gpus), np.int64)
-        load = np.zeros((build.domains**2, size), np.int64)
+        load = np.zeros((domains**2, size), np.int64)
         for number in range(build.slices):
             sizes = build.chunk_bytes[_chunks(build, *pairs, self.phase, number)]
-            by_domains = sizes.reshape(build.domains, size, build.domains, size).swapaxes(1, 2)
+            by_domains = sizes.reshape(domains, size, domains, size).swapaxes(1, 2)
             rails = _dealt_out(by_domains.reshape(-1, size * size), load)
-            rails = rails.reshape(build.domains, build.domains, size, size)
+            rails = rails.reshape(domains, domains, size, size)
             rail_of[number] = rails.swapaxes(1, 2).reshape(build.gpus, build.gpus)
         return rail_of
 
