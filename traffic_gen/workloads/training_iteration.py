@@ -276,13 +276,14 @@ class _Build:
         It is one of every data-parallel group, then one of the copies of each expert.
         """
         strategy, sizes = self.iteration.strategy, self.iteration
-        inside, copies_inside = self.inside[1], int(strategy.copies_inside)
         copies = self.groups[stage].transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
-        data = self.stages[stage].T, inside, part * sizes.gradient_bytes
-        experts = copies, copies_inside, part * sizes.expert_gradient_bytes
+        kinds: list[tuple[Ints, int, float]] = [
+            (self.stages[stage].T, self.inside[1], part * sizes.gradient_bytes),
+            (copies, int(strategy.copies_inside), part * sizes.expert_gradient_bytes),
+        ]
         return [
             arrivals
-            for groups in (data, experts)
+            for groups in kinds
             for arrivals in self.collective(Dimension.DATA, *groups, collective, lane)
         ]
 
