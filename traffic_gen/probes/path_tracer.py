@@ -74,9 +74,8 @@ class PortCapture:
                 if hop is not None and flow is not None:
                     yield flow, hop
         if dropped := dropped_frames(self._socket):
-            raise EmulationError(
-                f"{dropped} frames at switch ports dropped by the kernel: capture buffer full"
-            )
+            what = "frames at switch ports dropped by the kernel: capture buffer full"
+            raise EmulationError(f"{dropped} {what}")
 
 
 @contextmanager
@@ -135,8 +134,8 @@ class PathProbes:
         self, source: Gpu, destinations: Sequence[Gpu]
     ) -> Iterator[tuple[Gpu, tuple[ProbePath, ...]]]:
         flows = {gpu: _flows(source, gpu) for gpu in destinations}
-        for gpu in destinations:
-            self._send(source, flows[gpu])
+        for of_pair in flows.values():
+            self._send(source, of_pair)
         arrived = self._arrivals({flow for of_pair in flows.values() for flow in of_pair})
         hops = defaultdict[Flow, list[Hop]](list)
         for flow, hop in self.capture.read():
@@ -161,8 +160,7 @@ class PathProbes:
             poll.register(descriptor, select.POLLIN)
         end_s = time.monotonic() + DEADLINE_S
         while arrived != expected and time.monotonic() < end_s:
-            ready = poll.poll(IDLE_TIMEOUT_S * 1000)
-            if not ready:
+            if not (ready := poll.poll(IDLE_TIMEOUT_S * 1000)):
                 break
             for descriptor, _ in ready:
                 arrived |= expected.intersection(self._received(owners[descriptor]))
