@@ -43,6 +43,8 @@ SEND_DEADLINE_S = 5
 Program = dict[str, Any]
 Answer = dict[str, Any]
 Answers = dict[int, Answer]
+Addresses = Mapping[tuple[int, int, int], str]
+"""By source and destination, which are ranks, and lane."""
 # Callback(seconds since an execution's start); returns the seconds until its next call, which may
 # come earlier. It may raise `Aborted`.
 OnTick = Callable[[float], float]
@@ -99,9 +101,7 @@ class AgentClient:
         """Stop waiting for the agent of a GPU, which was killed on purpose."""
         self._dead.add(gpu)
 
-    def load(
-        self, schedule: Steps, addresses: Mapping[tuple[int, int, int], str], *, check_data: bool
-    ) -> None:
+    def load(self, schedule: Steps, addresses: Addresses, *, check_data: bool) -> None:
         """Send every agent its program, and wait until all connections are open.
 
         With `check_data`, the ranks of a collective send real numbers, and check its result. Other
@@ -172,10 +172,7 @@ class AgentClient:
         return self._repeat(transfers, ranks, number, start_ns, reports)
 
     def execute(
-        self,
-        transfers: Sequence[Transfer],
-        addresses: Mapping[tuple[int, int, int], str],
-        at_most_s: float,
+        self, transfers: Sequence[Transfer], addresses: Addresses, at_most_s: float
     ) -> Repeat:
         """Execute transfers outside collectives once; raise `EmulationError` if not all end."""
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
@@ -265,7 +262,8 @@ class AgentClient:
         return [rank for rank in ranks if self._gpus[rank] not in self._dead]
 
     def _send(self, rank: int, request: Mapping[str, Any]) -> None:
-        sock, unsent = self._sockets[self._gpus[rank]], memoryview(_line(request))
+        line = json.dumps(request).encode() + b"\n"
+        sock, unsent = self._sockets[self._gpus[rank]], memoryview(line)
         try:
             while unsent:
                 unsent = unsent[sock.send(unsent) :]
@@ -281,8 +279,7 @@ class AgentClient:
         next_tick: Callable[[], float] = lambda: inf,
     ) -> None:
         """Fill `answers` until all ranks have answered; check the testbed; raise at `deadline`."""
-        poll = select.poll()
-        waiting = dict[int, int]()
+        poll, waiting = select.poll(), dict[int, int]()
         for rank in ranks:
             if rank not in answers:
                 sock = self._sockets[self._gpus[rank]]
@@ -324,10 +321,6 @@ class AgentClient:
             self._check()
             time.sleep(0.02)
         raise EmulationError(f"the agent of rank {rank} is lost: {what}")
-
-
-def _line(request: Mapping[str, Any]) -> bytes:
-    return (json.dumps(request) + "\n").encode()
 
 
 def _silent(what: str, ranks: Iterable[int]) -> EmulationError:
@@ -387,17 +380,16 @@ def _records(
 def programs_of(
     ranks: Iterable[int],
     transfers: Iterable[Transfer],
-    addresses: Mapping[tuple[int, int, int], str],
+    addresses: Addresses,
     spec: FabricSpec,
     demand: Demand | None = None,
 ) -> dict[int, Program]:
     """Return a program per rank of a fabric: its sends in their turns, its receives, its peers.
 
-    A peer is a rank by a lane, with the number `rank * lanes + lane`; `addresses` maps (source,
-    destination, lane) to the address to use, beside which a program has the send buffer of the
-    connection. A step of compute is a send of a rank to itself. To meet a `demand` with real data,
-    programs also list the chunks that each transfer carries, and those that a rank must have in the
-    end.
+    A peer is a rank by a lane, with the number `rank * lanes + lane`; beside its address, a program
+    has the send buffer of the connection. A step of compute is a send of a rank to itself. To meet
+    a `demand` with real data, programs also list the chunks that each transfer carries, and those
+    that a rank must have in the end.
     """
     settings = {"window": spec.window, "lanes": spec.lanes}
     built: dict[int, Program] = {
@@ -430,9 +422,7 @@ def programs_of(
     return built
 
 
-def _queue_pairs(
-    rank: int, program: Program, addresses: Mapping[tuple[int, int, int], str], spec: FabricSpec
-) -> Program:
+def _queue_pairs(rank: int, program: Program, addresses: Addresses, spec: FabricSpec) -> Program:
     """Move a rank's peers in other HB domains from its TCP connections to its queue pairs.
 
     A peer has its own address, that of this rank as it sees it, and this rank's number there.
@@ -440,14 +430,11 @@ def _queue_pairs(
     roce, peers = spec.roce, program["peers"]
 
     def by_nic(others: Iterable[int]) -> dict[int, tuple[str, str, int]]:
-        """Return the peers that are reached by NIC, with the addresses of both ends."""
         found = {}
         for other in others:
             peer, lane = divmod(other, spec.lanes)
-            there = addresses[rank, peer, lane]
-            if is_by_nic(there):
-                here = addresses[peer, rank, lane]
-                found[other] = there, here, rank * spec.lanes + lane
+            if is_by_nic(there := addresses[rank, peer, lane]):
+                found[other] = there, addresses[peer, rank, lane], rank * spec.lanes + lane
         return found
 
     outgoing = by_nic(sorted(peers))
@@ -486,14 +473,12 @@ def _data_check(demand: Demand, rank: int) -> dict[str, Any]:
     `elements` has the length of every chunk.
     """
     held, wanted = demand.held.at(rank), demand.wanted.at(rank)
-    expected = zip(
-        demand.wanted.chunks[wanted].tolist(), demand.contributor[wanted].tolist(), strict=True
-    )
+    chunks, contributors = demand.wanted.chunks[wanted], demand.contributor[wanted]
     return {
         "elements": (demand.chunk_bytes // ELEMENT_BYTES).tolist(),
         "initial": demand.held.chunks[held].tolist(),
         "expected": [
             (chunk, demand.holders.at(chunk).tolist() if only == EVERYONE else [only])
-            for chunk, only in expected
+            for chunk, only in zip(chunks.tolist(), contributors.tolist(), strict=True)
         ],
     }
