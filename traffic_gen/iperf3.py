@@ -163,7 +163,6 @@ def _finish(process: Process) -> tuple[str, float]:
 
 
 def _output(process: Process) -> str:
-    """Read what a process prints until it closes its output."""
     if process.stdout is None:
         return ""
     end_s, pieces, poll = time.monotonic() + END_DEADLINE_S, list[bytes](), select.poll()

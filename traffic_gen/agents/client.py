@@ -139,7 +139,7 @@ class AgentClient:
         `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
-        start_ns = self._start(ranks, at_most_s, not_before_ns)
+        start_ns, report_s = self._start(ranks, at_most_s, not_before_ns), self._report_s(transfers)
         ended, reports, asked = Answers(), Answers(), False
 
         def tick() -> float:
@@ -151,10 +151,10 @@ class AgentClient:
             last_s = start_ns / 1e9 + at_most_s + ANSWER_S
             self._wait(ranks, ended, last_s, "finish a repeat", tick)
             asked = True
-            self._report(ended, reports, transfers)
+            self._report(ended, reports, report_s)
         except Aborted:
             aborted_s = (time.monotonic_ns() - start_ns) / 1e9
-            self._abort(ranks, ended, reports, self._report_s(transfers))
+            self._abort(ranks, ended, reports, report_s)
             # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
                 self._check()
@@ -179,7 +179,7 @@ class AgentClient:
         self._load(programs_of(ranks, transfers, addresses, self._spec))
         start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
         self._wait(ranks, ended, start_ns / 1e9 + at_most_s + ANSWER_S, "finish a repeat")
-        self._report(ended, reports, transfers)
+        self._report(ended, reports, self._report_s(transfers))
         repeat = self._repeat(transfers, ranks, 0, start_ns, reports)
         if not repeat.complete:
             raise EmulationError("\n".join((f"did not end within {at_most_s:g} s", *repeat.errors)))
@@ -226,23 +226,17 @@ class AgentClient:
             **{key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks) for key in keys},
         )
 
-    def _report(
-        self, ended: Iterable[int], reports: Answers, transfers: Sequence[Transfer]
-    ) -> None:
+    def _report_s(self, transfers: Sequence[Transfer]) -> float:
+        return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
+
+    def _report(self, ended: Answers, reports: Answers, at_most_s: float) -> None:
         """Fill `reports` with the records of ranks that have ended; dead agents have none."""
         ranks = self._alive(ended)
         for rank in ranks:
             self._send(rank, {"do": "report"})
-        deadline = time.monotonic() + self._report_s(transfers)
-        self._wait(ranks, reports, deadline, "report a repeat")
+        self._wait(ranks, reports, time.monotonic() + at_most_s, "report a repeat")
 
-    def _report_s(self, transfers: Sequence[Transfer]) -> float:
-        """Seconds within which all agents must have reported an execution."""
-        return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
-
-    def _abort(
-        self, ranks: Iterable[int], ended: Answers, reports: Answers, report_s: float
-    ) -> None:
+    def _abort(self, ranks: range, ended: Answers, reports: Answers, report_s: float) -> None:
         """Stop the agents that still answer, and fill `reports`; dead agents have none."""
         alive = self._alive(ranks)
         self._ask([rank for rank in alive if rank not in ended], "abort", ended, ABORT_DEADLINE_S)

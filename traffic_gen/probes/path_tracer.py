@@ -104,10 +104,7 @@ def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:
 
 @dataclass(frozen=True)
 class PathProbes:
-    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports.
-
-    Other domains are probed by all `lanes`.
-    """
+    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports."""
 
     lanes: int
     senders: Mapping[Gpu, socket.socket]
@@ -115,7 +112,7 @@ class PathProbes:
     capture: PortCapture
 
     def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[ProbePath, ...]]]:
-        """Yield each other GPU, by each lane, with the traces of all probes to it."""
+        """Yield each other GPU, in other domains by each lane, with the traces of all probes."""
         others = [
             gpu.by(lane)
             for gpu in self.receivers

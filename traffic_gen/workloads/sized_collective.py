@@ -99,10 +99,7 @@ class SizedCollective(Task):
         return algorithm_of((self.collective, self.algorithm))
 
     def chosen_by_nccl(self, spec: FabricSpec) -> "SizedCollective":
-        """Return the same AllReduce by the algorithm that NCCL's tuning model chooses.
-
-        For unequal domains, it chooses among those that serve them.
-        """
+        """Return the same AllReduce by the algorithm that NCCL chooses of those that serve it."""
         told = estimates(spec.platform, self.job_grid.sizes, self.size_bytes)
         named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
         if self.missing:
@@ -167,10 +164,7 @@ class SizedCollective(Task):
 
     @property
     def largest_bytes(self) -> float:
-        """Bound of the real bytes of one transfer: the whole size, whatever the algorithm cuts.
-
-        With a matrix, all that one GPU sends, or receives.
-        """
+        """Bound of the real bytes of one transfer: the whole size, or a GPU's row of the matrix."""
         if self.matrix is None:
             return self.size_bytes
         shares = [self.matrix.shares(group.grid) for group in self.groups]

@@ -94,7 +94,7 @@ class Task(ABC):
     @property
     def details(self) -> tuple[str, ...]:
         """The lines in which `check` describes the work."""
-        return ()
+        return self.left_out
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -271,10 +271,7 @@ class _Build:
     def exchange(
         self, stage: int, collective: Collective, part: float = 1.0, lane: Lane = Lane.PASSES
     ) -> list[Arrivals]:
-        """Add a collective of a part of the gradients or weights; return what arrives.
-
-        It is one of every data-parallel group, then one of the copies of each expert.
-        """
+        """Exchange a part of the gradients or weights, also of experts' copies; return arrivals."""
         strategy, sizes = self.iteration.strategy, self.iteration
         copies = self.groups[stage].transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
         kinds: list[tuple[Ints, int, float]] = [

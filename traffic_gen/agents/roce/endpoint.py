@@ -209,7 +209,6 @@ class Endpoint:
                 self.incoming[origin] = Connection([self._pair(*of, one, 1) for one in numbers])
 
     def _outgoing(self, ends: Ends, ranks: Ranks, number: int, handlers: Handlers) -> QueuePair:
-        """Make the sending end of a queue pair, with sockets of its own."""
         each, ports = self.settings["queue_pairs"], self.settings["ports"]
         # The last bits of source ports are the entropy: the number of the queue pair, or its port.
         first = (ranks[1] << (each * ports - 1).bit_length()) + number * ports
@@ -241,7 +240,6 @@ class Endpoint:
         return pair
 
     def _sending(self, here: str, port: int) -> socket.socket:
-        """Open a socket with a source port by its number."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         size = QUEUED_PACKETS * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES)
         size //= self.settings["ports"]
@@ -364,7 +362,6 @@ class Endpoint:
             self._pump(pair)
 
     def _take(self, pair: QueuePair, packet: Packet, marked: bool, now_ns: int) -> None:
-        """Take a packet of a queue pair."""
         if packet.opcode == packets.ACKNOWLEDGE:
             try:
                 done = pair.sender.answered(packet, now_ns)
@@ -411,7 +408,6 @@ class Endpoint:
             self._fill(connection)
 
     def _deliver(self, pair: QueuePair, packet: Packet, now_ns: int) -> None:
-        """Hand on a packet that is next in order."""
         if packet.opcode == packets.SEND_ONLY_IMMEDIATE:
             self.events.ready(packet.number, now_ns)
             return

@@ -126,10 +126,7 @@ def _partners(build: Builder, begin: int, end: int) -> list[tuple[int, int]]:
 def _exchanges(
     build: Builder, phase: int, ready: Arrivals, partners: list[tuple[int, int]], channel: str
 ) -> None:
-    """Exchange with `peers` partners at once, and when all of them have sent, with the next ones.
-
-    Each of those at once has a channel of its own.
-    """
+    """Exchange with `peers` partners at once, each on a channel of its own; then with the next."""
 
     def pair(sources: Ints, destinations: Ints) -> Ints:
         return _chunks(build, sources, destinations, phase)[:, None]
@@ -164,8 +161,6 @@ def two_step_all_to_all(build: Builder) -> None:
 
 
 def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None:
-    """Add both steps for one slice of the data of each pair."""
-
     def for_rails(own: Ints, peers: Ints) -> Ints:
         return _chunks(build, own[:, None], build.rail_ranks(peers), phase, number)
 
@@ -225,14 +220,15 @@ class Spread:
         build = self.build
         froms = np.repeat(build.domain_ranks(sources), build.domain_size, axis=1)
         to = np.tile(build.domain_ranks(destinations), build.domain_size)
-        return self._only(self._is_on(sources, froms, to, number), froms, to, number)
+        on_rail = self.rail[number, froms, to] == self._rails_of(sources)
+        return self._only(on_rail, froms, to, number)
 
     def to_ranks(self, number: int, sources: Ints, peers: Ints) -> Ints:
         """Return the chunks that each rank hands on: those for peers, received along its rail."""
         everyone, to = self.build.ranks[None, :], peers[:, None]
         size = self.build.domain_size
-        came = self._is_on(sources, everyone, to, number) & (everyone // size != to // size)
-        return self._only(came, everyone, to, number)
+        on_rail = self.rail[number, everyone, to] == self._rails_of(sources)
+        return self._only(on_rail & (everyone // size != to // size), everyone, to, number)
 
     @cached_property
     def rail(self) -> Ints:
@@ -248,11 +244,6 @@ class Spread:
             rails = rails.reshape(domains, domains, size, size)
             rail_of[number] = rails.swapaxes(1, 2).reshape(build.gpus, build.gpus)
         return rail_of
-
-    def _is_on(self, ranks: Ints, sources: Ints, destinations: Ints, number: int) -> Bools:
-        """Whether a slice travels along the rail of each rank."""
-        on: Bools = self.rail[number, sources, destinations] == self._rails_of(ranks)
-        return on
 
     def _rails_of(self, ranks: Ints) -> Ints:
         return ranks[:, None] % self.build.domain_size

@@ -51,7 +51,6 @@ class Builder:
     _received: dict[str, Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Note the sizes of the grid, and its ranks and rails."""
         self.gpus, self.domains, self.domain_size = self.grid.gpus, *self.grid.shape
         self.ranks, self.rails = np.arange(self.gpus), np.arange(self.domain_size)
 
@@ -227,10 +226,7 @@ class Builder:
 
 
 class LoadBuilder(Builder):
-    """A builder of transfers without chunks that wait for nothing: they load links as others do.
-
-    It takes a third of the time.
-    """
+    """Builds, in a third of the time, transfers that load links alike, without chunks and waits."""
 
     def send(self, sources: Ints, destinations: Ints, chunks: Chunks, **_: object) -> Arrivals:
         """Add one transfer for each of the `sources` that sends any bytes; none of them arrives."""

@@ -44,15 +44,12 @@ def ring_all_reduce(build: Builder) -> None:
 
 
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
-    """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
-
-    The rails are those on which every domain has a NIC. NCCL has a ring for each NIC.
-    """
+    """`rail_rings`, with a part of each shard; return each one's arrivals."""
     return _on_all_rings(build, reduce=True)
 
 
 def rings_all_gather(build: Builder) -> None:
-    """A ring for each rail over all ranks, with a part of each shard."""
+    """`rail_rings`, with a part of each shard."""
     _on_all_rings(build, reduce=False)
 
 
@@ -116,7 +113,6 @@ def _reduced_in_domains(build: Builder) -> list[Arrivals]:
 
 
 def _around_rails(build: Builder, ready: Arrivals, number: int, *, reduce: bool) -> Arrivals:
-    """Sum up or gather a slice along every rail."""
     rails = build.rail_ranks(build.rails)
     return around(build, rails, "nic", ready, reduce=reduce, number=number)
 
@@ -143,7 +139,7 @@ def halving_doubling_all_reduce(build: Builder) -> None:
 
 
 def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrivals:
-    """Exchange chunks between ranks that differ in a bit: those that the receiver keeps, or all.
+    """Exchange chunks between ranks that differ in a bit.
 
     A rank keeps the chunks whose numbers are like its own in all bits up to this one. With
     `reduce`, it receives those; else it sends all that it keeps.
@@ -206,10 +202,7 @@ def ring_broadcast(build: Builder) -> None:
 
 
 def ring_reduce(build: Builder) -> None:
-    """Sum up chunk after chunk along the ring of all ranks, as NCCL does, but towards the root.
-
-    The ring goes backwards here, over the edges of `ring_broadcast`.
-    """
+    """Sum up chunk after chunk, as NCCL does, along `ring_broadcast`'s ring towards the root."""
     chain = whole_ring(build)[:, ::-1]
     along(build, chain, build.ranks[None, :], "ring", build.nothing(), reduce=True)
 
