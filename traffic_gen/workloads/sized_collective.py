@@ -174,15 +174,13 @@ class SizedCollective(Task):
     def emulated_bytes(self, size_scale: float = 1.0) -> int:
         """Return the size at a scale, rounded up to whole slices of whole elements."""
         group, size_bytes = self.groups[0], self.scaled_bytes(size_scale)
-        if self.matrix is not None:
-            return int(self._chunk_bytes(group, size_bytes).sum()) // self._owners(group)
-        count, each = self._equal_chunks(group, size_bytes)
-        return count * each
+        if self.matrix is None:
+            return prod(self._equal_chunks(group, size_bytes))
+        return int(self._chunk_bytes(group, size_bytes).sum()) // self._owners(group)
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
         """Build and prove the schedule; a collective does not compute, so it has no seconds."""
-        transfers = self.transfers(size_scale)
-        cuts = self._cuts(size_scale)
+        transfers, cuts = self.transfers(size_scale), self._cuts(size_scale)
         demands = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
         return Schedule(
             collective=self.collective,
@@ -286,8 +284,8 @@ class SizedCollective(Task):
         """Return the bandwidth term of the completion time, without headers."""
         if not self._is_regular_on(spec):
             return followed(self, spec).profile.completion_s / wire_bytes(1)
-        form, grid = self.how.closed_form, self.grid(spec)
-        return form.completion_s(spec.routed_as, grid, self.scaled_bytes())
+        form = self.how.closed_form
+        return form.completion_s(spec.routed_as, self.grid(spec), self.scaled_bytes())
 
     def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say which communicator no algorithm can serve along rails; else as of any work."""
@@ -295,10 +293,8 @@ class SizedCollective(Task):
         if not apart:
             return super().crossing(pairs, grid)
         several = f" {apart} times" if len(self.groups) > 1 else ""
-        return (
-            f"communicator {label(self.communicator)} crosses rails{several}: rails and HB domains "
-            "do not connect its GPUs, other GPUs forward for them"
-        )
+        why = "rails and HB domains do not connect its GPUs, other GPUs forward for them"
+        return f"communicator {label(self.communicator)} crosses rails{several}: {why}"
 
     def stand_in(self) -> "SizedCollective":
         """Return the collective on a smaller grid: the first that it accepts, most domains first.

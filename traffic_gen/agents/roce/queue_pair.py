@@ -127,8 +127,6 @@ class Sender:
         else:
             self.repeat += 1
         packet = self._packet(psn)
-        if packet.ack_request:
-            self.asked = psn
         size_bytes = packet.frame_bytes
         self.control.sent(size_bytes, now_ns)
         self.sent_bytes += size_bytes
@@ -138,7 +136,7 @@ class Sender:
         self.sent = max(self.sent, psn + 1)
         self.left_ns.pop(psn, None)
         if packet.ack_request:
-            self.left_ns[psn] = now_ns
+            self.asked, self.left_ns[psn] = psn, now_ns
         self.deadline_ns = now_ns + self.how.timeout_ns
         return packet
 

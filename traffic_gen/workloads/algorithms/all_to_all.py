@@ -103,34 +103,27 @@ def direct_all_to_all(build: Builder) -> None:
     """
     for phase in range(build.phases):
         ready = build.latest()
-        _exchanges(build, phase, ready, _partners(build, 0, 1), "hb")
-        _exchanges(build, phase, ready, _partners(build, 1, build.domains), "nic")
+        _exchanges(build, phase, ready, range(1), "hb")
+        _exchanges(build, phase, ready, range(1, build.domains), "nic")
 
 
 def pairwise_all_to_all(build: Builder) -> None:
     """Pairwise exchanges of all ranks one after the other, as MPI libraries do."""
     for phase in range(build.phases):
-        _exchanges(build, phase, build.latest(), _partners(build, 0, build.domains), "pairs")
+        _exchanges(build, phase, build.latest(), range(build.domains), "pairs")
 
 
-def _partners(build: Builder, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return the distances in domains and rails to the ranks `begin` to `end` - 1 domains away."""
-    return [
-        (domains, rails)
-        for domains in range(begin, end)
-        for rails in range(build.domain_size)
-        if domains or rails
-    ]
+def _exchanges(build: Builder, phase: int, ready: Arrivals, away: range, channel: str) -> None:
+    """Exchange with all ranks so many domains `away`.
 
-
-def _exchanges(
-    build: Builder, phase: int, ready: Arrivals, partners: list[tuple[int, int]], channel: str
-) -> None:
-    """Exchange with `peers` partners at once, each on a channel of its own; then with the next."""
+    With `peers` of them at once, each on a channel of its own; then with the next ones.
+    """
 
     def pair(sources: Ints, destinations: Ints) -> Ints:
         return _chunks(build, sources, destinations, phase)[:, None]
 
+    rails = range(build.domain_size)
+    partners = [(domains, rail) for domains in away for rail in rails if domains or rail]
     arrived = ready
     for first in range(0, len(partners), build.peers):
         sent = [
