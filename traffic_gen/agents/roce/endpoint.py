@@ -48,7 +48,7 @@ LOST = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ENOBUFS, er
 Settings = dict[str, Any]
 Handlers = dict[int, Callable[[int], None]]
 Parts = tuple[bytes | memoryview, ...]
-# The addresses of both ends of a connection, and their ranks: the first one sends data.
+# The addresses of both ends of a connection, the own one first; their ranks, the sender's first.
 Ends = tuple[str, str]
 Ranks = tuple[int, int]
 # Time in ns; bytes sent, notifications, packets repeated so far; rate in bit/s, window in packets,

@@ -94,7 +94,7 @@ class Packet:
 
 
 def read(content: bytes) -> Packet | None:
-    """Read the bytes behind a UDP header, as views; `None` for packets of no use here."""
+    """Read what is behind a UDP header, the payload as a view; `None` if it is of no use here."""
     if len(content) < BTH.size + ICRC_BYTES:
         return None
     opcode, flags, _key, queue_pair, psn = BTH.unpack_from(content)
