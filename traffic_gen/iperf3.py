@@ -63,10 +63,9 @@ def rounds(pairs: Iterable[Pair], domains: int, domain_size: int) -> list[list[P
     """
     by_distance: dict[Pair, list[Pair]] = defaultdict(list)
     for source, destination in pairs:
-        (from_domain, from_rail), (to_domain, to_rail) = (
-            divmod(rank, domain_size) for rank in (source, destination)
-        )
-        distance = (to_domain - from_domain) % domains, (to_rail - from_rail) % domain_size
+        domain, rail = divmod(source, domain_size)
+        to_domain, to_rail = divmod(destination, domain_size)
+        distance = (to_domain - domain) % domains, (to_rail - rail) % domain_size
         by_distance[distance].append((source, destination))
     return list(by_distance.values())
 
@@ -82,17 +81,14 @@ def carry(
         for _, to in sizes:
             wait_until_listening(hosts.process_ids[to])
         with meter():
-            clients = [
-                running.enter_context(
-                    iperf3(hosts, of, "-c", hosts.addresses[of, to, 0], "-n", str(size), "-J")
-                )
-                for (of, to), size in sizes.items()
-            ]
+            clients = []
+            for (of, to), size in sizes.items():
+                options = "-c", hosts.addresses[of, to, 0], "-n", str(size), "-J"
+                clients.append(running.enter_context(iperf3(hosts, of, *options)))
             reports = [_finish(client) for client in clients]
         flows = []
-        for pair, server, client, (text, client_cpu_s) in zip(
-            sizes, servers, clients, reports, strict=True
-        ):
+        both = zip(sizes, servers, clients, reports, strict=True)
+        for pair, server, client, (text, client_cpu_s) in both:
             flow = parse(pair, text, ending(client, said_by(client)))
             flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
         return flows
@@ -140,15 +136,9 @@ def iperf3(
 
     It inherits the descriptors `files`.
     """
-    command = dies_with_us(["iperf3", "-p", str(port), *arguments])
+    command, pipe = dies_with_us(["iperf3", "-p", str(port), *arguments]), subprocess.PIPE
     with namespace_of(hosts.process_ids[rank]):
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=tuple(files),
-        )
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, pass_fds=files)
     try:
         yield process
     finally:
@@ -173,7 +163,6 @@ def _finish(process: Process) -> tuple[str, float]:
 
 
 def _output(process: Process) -> str:
-    """Read what a process prints until it closes its output."""
     if process.stdout is None:
         return ""
     end_s, pieces, poll = time.monotonic() + END_DEADLINE_S, list[bytes](), select.poll()

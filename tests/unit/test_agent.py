@@ -120,7 +120,7 @@ class FullSocket:
 @given(st.integers(1, 50), st.lists(st.integers(0, 12)))
 def test_a_transfer_is_written_whole_through_a_full_buffer(size: int, rooms: list[int]) -> None:
     sock = FullSocket(rooms)
-    connection, send = Outgoing(cast(Any, sock)), Send([3, 1, size, [], 0, [], 0, -1, 0])
+    connection, send = Outgoing(cast(Any, sock)), Send(3, 1, size, [], False, [], 0, -1, 0)
     agent = cast(Any, SimpleNamespace(payloads=Payloads()))
     while not Agent.write_one(agent, connection, send):
         assert bool(send.started_ns) == bool(sock.written)
@@ -321,9 +321,9 @@ def test_a_peer_that_stops_before_its_rank_ends_the_execution_with_its_reason(
 def test_compute_and_sends_that_could_overtake_wait_until_a_transfer_is_confirmed(
     steps: list[tuple[int, bool]], may_be_overtaken: bool
 ) -> None:
-    sent = Send([0, 1, 8, [], 0, [], 0, -1, 0])
+    sent = Send(0, 1, 8, [], False, [], 0, -1, 0)
     behind = [
-        Send([number, peer, 8, [0], 0, [], 5 * computes, -1, 0])
+        Send(number, peer, 8, [0], False, [], 5 * computes, -1, 0)
         for number, (peer, computes) in enumerate(steps, 1)
     ]
     agent = Mock(waiting=defaultdict(list, {0: list(behind)}), open=1)

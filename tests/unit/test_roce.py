@@ -509,7 +509,7 @@ def test_the_model_counts_the_bytes_of_all_frames(
 ) -> None:
     how, frames = Reliability(mtu, False, 1e9, 7), list[int]()
     connection = Connection([cast(Any, number) for number in range(queue_pairs)])
-    send = Send([0, 1, size, [], 0, [], 0, -1, 0])
+    send = Send(0, 1, size, [], False, [], 0, -1, 0)
     for _, begin, end in connection.parts(send, split=split):
         sender = Sender(5, how, Window(10**9))
         sender.post(Message(0, memoryview(bytes(end - begin)), begin))

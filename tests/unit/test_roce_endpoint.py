@@ -87,7 +87,7 @@ class Side:
 
 
 def transfer(number: int, content: bytes) -> Send:
-    send = Send([number, 1, len(content), [], 0, [], 0, -1, 0])
+    send = Send(number, 1, len(content), [], False, [], 0, -1, 0)
     send.payload = memoryview(content)
     return send
 

@@ -88,7 +88,7 @@ def test_each_queue_pair_has_a_window_and_transfers_take_them_in_turn(
     pair, net = healthy_network(transfers, topology)
     arrival_s = Simulation(transfers, pair, [net], latencies_on(topology)).run()
     connection = Connection([cast(Any, number) for number in range(queue_pairs)])
-    sends = (Send([n, 1, size, [], 0, [], 0, -1, 0]) for n, size in enumerate(sizes))
+    sends = (Send(n, 1, size, [], False, [], 0, -1, 0) for n, size in enumerate(sizes))
     by = [number for send in sends for number, _, _ in connection.parts(send, split=False)]
     for number in set(by):
         mine = [n for n, chosen in enumerate(by) if chosen == number]

@@ -246,8 +246,8 @@ class Agent:
         self.due: collections.deque[Send] = collections.deque()
         self.waiting: dict[int, list[Send]] = collections.defaultdict(list)
         self.unready: dict[int | None, list[Receive]] = collections.defaultdict(list)
-        self.sends = {entry[0]: Send(entry) for entry in program["sends"]}
-        self.receives = {entry[0]: Receive(entry) for entry in program["receives"]}
+        self.sends = {entry[0]: Send(*entry) for entry in program["sends"]}
+        self.receives = {entry[0]: Receive(*entry) for entry in program["receives"]}
         for send in self.sends.values():
             for earlier in send.after:
                 self.waiting[earlier].append(send)

@@ -43,6 +43,8 @@ SEND_DEADLINE_S = 5
 Program = dict[str, Any]
 Answer = dict[str, Any]
 Answers = dict[int, Answer]
+Addresses = Mapping[tuple[int, int, int], str]
+"""By source and destination, which are ranks, and lane."""
 # Callback(seconds since an execution's start); returns the seconds until its next call, which may
 # come earlier. It may raise `Aborted`.
 OnTick = Callable[[float], float]
@@ -99,9 +101,7 @@ class AgentClient:
         """Stop waiting for the agent of a GPU, which was killed on purpose."""
         self._dead.add(gpu)
 
-    def load(
-        self, schedule: Steps, addresses: Mapping[tuple[int, int, int], str], *, check_data: bool
-    ) -> None:
+    def load(self, schedule: Steps, addresses: Addresses, *, check_data: bool) -> None:
         """Send every agent its program, and wait until all connections are open.
 
         With `check_data`, the ranks of a collective send real numbers, and check its result. Other
@@ -139,7 +139,7 @@ class AgentClient:
         `not_before_ns` of CLOCK_MONOTONIC, or as soon as it can be.
         """
         ranks, transfers = range(schedule.gpus), schedule.transfers
-        start_ns = self._start(ranks, at_most_s, not_before_ns)
+        start_ns, report_s = self._start(ranks, at_most_s, not_before_ns), self._report_s(transfers)
         ended, reports, asked = Answers(), Answers(), False
 
         def tick() -> float:
@@ -151,10 +151,10 @@ class AgentClient:
             last_s = start_ns / 1e9 + at_most_s + ANSWER_S
             self._wait(ranks, ended, last_s, "finish a repeat", tick)
             asked = True
-            self._report(ended, reports, transfers)
+            self._report(ended, reports, report_s)
         except Aborted:
             aborted_s = (time.monotonic_ns() - start_ns) / 1e9
-            self._abort(ranks, ended, reports, self._report_s(transfers))
+            self._abort(ranks, ended, reports, report_s)
             # A later answer would be taken for that to the next request.
             if silent := [rank for rank in self._alive(ranks) if rank not in reports]:
                 self._check()
@@ -172,17 +172,14 @@ class AgentClient:
         return self._repeat(transfers, ranks, number, start_ns, reports)
 
     def execute(
-        self,
-        transfers: Sequence[Transfer],
-        addresses: Mapping[tuple[int, int, int], str],
-        at_most_s: float,
+        self, transfers: Sequence[Transfer], addresses: Addresses, at_most_s: float
     ) -> Repeat:
         """Execute transfers outside collectives once; raise `EmulationError` if not all end."""
         ranks = sorted({rank for t in transfers for rank in (t.source, t.destination)})
         self._load(programs_of(ranks, transfers, addresses, self._spec))
         start_ns, ended, reports = self._start(ranks, at_most_s), Answers(), Answers()
         self._wait(ranks, ended, start_ns / 1e9 + at_most_s + ANSWER_S, "finish a repeat")
-        self._report(ended, reports, transfers)
+        self._report(ended, reports, self._report_s(transfers))
         repeat = self._repeat(transfers, ranks, 0, start_ns, reports)
         if not repeat.complete:
             raise EmulationError("\n".join((f"did not end within {at_most_s:g} s", *repeat.errors)))
@@ -229,23 +226,17 @@ class AgentClient:
             **{key: tuple(answers.get(rank, {}).get(key, 0) for rank in ranks) for key in keys},
         )
 
-    def _report(
-        self, ended: Iterable[int], reports: Answers, transfers: Sequence[Transfer]
-    ) -> None:
+    def _report_s(self, transfers: Sequence[Transfer]) -> float:
+        return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
+
+    def _report(self, ended: Answers, reports: Answers, at_most_s: float) -> None:
         """Fill `reports` with the records of ranks that have ended; dead agents have none."""
         ranks = self._alive(ended)
         for rank in ranks:
             self._send(rank, {"do": "report"})
-        deadline = time.monotonic() + self._report_s(transfers)
-        self._wait(ranks, reports, deadline, "report a repeat")
+        self._wait(ranks, reports, time.monotonic() + at_most_s, "report a repeat")
 
-    def _report_s(self, transfers: Sequence[Transfer]) -> float:
-        """Seconds within which all agents must have reported an execution."""
-        return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
-
-    def _abort(
-        self, ranks: Iterable[int], ended: Answers, reports: Answers, report_s: float
-    ) -> None:
+    def _abort(self, ranks: range, ended: Answers, reports: Answers, report_s: float) -> None:
         """Stop the agents that still answer, and fill `reports`; dead agents have none."""
         alive = self._alive(ranks)
         self._ask([rank for rank in alive if rank not in ended], "abort", ended, ABORT_DEADLINE_S)
@@ -265,7 +256,8 @@ class AgentClient:
         return [rank for rank in ranks if self._gpus[rank] not in self._dead]
 
     def _send(self, rank: int, request: Mapping[str, Any]) -> None:
-        sock, unsent = self._sockets[self._gpus[rank]], memoryview(_line(request))
+        line = json.dumps(request).encode() + b"\n"
+        sock, unsent = self._sockets[self._gpus[rank]], memoryview(line)
         try:
             while unsent:
                 unsent = unsent[sock.send(unsent) :]
@@ -281,8 +273,7 @@ class AgentClient:
         next_tick: Callable[[], float] = lambda: inf,
     ) -> None:
         """Fill `answers` until all ranks have answered; check the testbed; raise at `deadline`."""
-        poll = select.poll()
-        waiting = dict[int, int]()
+        poll, waiting = select.poll(), dict[int, int]()
         for rank in ranks:
             if rank not in answers:
                 sock = self._sockets[self._gpus[rank]]
@@ -324,10 +315,6 @@ class AgentClient:
             self._check()
             time.sleep(0.02)
         raise EmulationError(f"the agent of rank {rank} is lost: {what}")
-
-
-def _line(request: Mapping[str, Any]) -> bytes:
-    return (json.dumps(request) + "\n").encode()
 
 
 def _silent(what: str, ranks: Iterable[int]) -> EmulationError:
@@ -387,17 +374,16 @@ def _records(
 def programs_of(
     ranks: Iterable[int],
     transfers: Iterable[Transfer],
-    addresses: Mapping[tuple[int, int, int], str],
+    addresses: Addresses,
     spec: FabricSpec,
     demand: Demand | None = None,
 ) -> dict[int, Program]:
     """Return a program per rank of a fabric: its sends in their turns, its receives, its peers.
 
-    A peer is a rank by a lane, with the number `rank * lanes + lane`; `addresses` maps (source,
-    destination, lane) to the address to use, beside which a program has the send buffer of the
-    connection. A step of compute is a send of a rank to itself. To meet a `demand` with real data,
-    programs also list the chunks that each transfer carries, and those that a rank must have in the
-    end.
+    A peer is a rank by a lane, with the number `rank * lanes + lane`; beside its address, a program
+    has the send buffer of the connection. A step of compute is a send of a rank to itself. To meet
+    a `demand` with real data, programs also list the chunks that each transfer carries, and those
+    that a rank must have in the end.
     """
     settings = {"window": spec.window, "lanes": spec.lanes}
     built: dict[int, Program] = {
@@ -430,9 +416,7 @@ def programs_of(
     return built
 
 
-def _queue_pairs(
-    rank: int, program: Program, addresses: Mapping[tuple[int, int, int], str], spec: FabricSpec
-) -> Program:
+def _queue_pairs(rank: int, program: Program, addresses: Addresses, spec: FabricSpec) -> Program:
     """Move a rank's peers in other HB domains from its TCP connections to its queue pairs.
 
     A peer has its own address, that of this rank as it sees it, and this rank's number there.
@@ -440,14 +424,11 @@ def _queue_pairs(
     roce, peers = spec.roce, program["peers"]
 
     def by_nic(others: Iterable[int]) -> dict[int, tuple[str, str, int]]:
-        """Return the peers that are reached by NIC, with the addresses of both ends."""
         found = {}
         for other in others:
             peer, lane = divmod(other, spec.lanes)
-            there = addresses[rank, peer, lane]
-            if is_by_nic(there):
-                here = addresses[peer, rank, lane]
-                found[other] = there, here, rank * spec.lanes + lane
+            if is_by_nic(there := addresses[rank, peer, lane]):
+                found[other] = there, addresses[peer, rank, lane], rank * spec.lanes + lane
         return found
 
     outgoing = by_nic(sorted(peers))
@@ -486,14 +467,12 @@ def _data_check(demand: Demand, rank: int) -> dict[str, Any]:
     `elements` has the length of every chunk.
     """
     held, wanted = demand.held.at(rank), demand.wanted.at(rank)
-    expected = zip(
-        demand.wanted.chunks[wanted].tolist(), demand.contributor[wanted].tolist(), strict=True
-    )
+    chunks, contributors = demand.wanted.chunks[wanted], demand.contributor[wanted]
     return {
         "elements": (demand.chunk_bytes // ELEMENT_BYTES).tolist(),
         "initial": demand.held.chunks[held].tolist(),
         "expected": [
             (chunk, demand.holders.at(chunk).tolist() if only == EVERYONE else [only])
-            for chunk, only in expected
+            for chunk, only in zip(chunks.tolist(), contributors.tolist(), strict=True)
         ],
     }

@@ -8,6 +8,7 @@ import collections
 import itertools
 import operator
 import socket
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 SLICE_BYTES = 1024 * 1024
@@ -16,59 +17,50 @@ PERIOD = 65_521
 ZEROS, SCRATCH = memoryview(bytes(SLICE_BYTES)), memoryview(bytearray(SLICE_BYTES))
 
 
+@dataclass(slots=True, eq=False)
 class Send:
-    """A transfer to a peer, or a step of compute; times in ns of CLOCK_MONOTONIC, 0 until known."""
+    """A transfer to a peer, or a step of compute; times in ns of CLOCK_MONOTONIC, 0 until known.
 
-    __slots__ = (
-        "after",
-        "chunks",
-        "compute_ns",
-        "confirmed_ns",
-        "id",
-        "missing",
-        "offset",
-        "payload",
-        "peer",
-        "processor",
-        "released_ns",
-        "sent_ns",
-        "size_bytes",
-        "started_ns",
-        "turn",
-        "unconfirmed",
-        "unsent",
-    )
+    The fields without a default are those of an entry in a program.
+    """
 
-    def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.after, needs_ready, *more = entry
-        self.chunks, self.compute_ns, self.processor, self.turn = more
+    id: int
+    peer: int
+    size_bytes: int
+    after: list[int]
+    needs_ready: InitVar[bool]
+    chunks: list[int]
+    compute_ns: int
+    processor: int
+    turn: int
+    missing: int = 0
+    payload: memoryview | None = None
+    # Over several queue pairs: where parts begin that have not left, how many are unconfirmed.
+    unsent: set[int] | None = None
+    unconfirmed: int = 0
+    offset: int = 0
+    released_ns: int = 0
+    started_ns: int = 0
+    sent_ns: int = 0
+    confirmed_ns: int = 0
+
+    def __post_init__(self, needs_ready: bool) -> None:
         self.missing = len(self.after) + needs_ready
-        self.payload: memoryview | None = None
-        # Over several queue pairs: where parts begin that have not left, how many are unconfirmed.
-        self.unsent: set[int] | None = None
-        self.unconfirmed = 0
-        self.offset = self.released_ns = self.started_ns = self.sent_ns = self.confirmed_ns = 0
 
 
+@dataclass(slots=True, eq=False)
 class Receive:
     """A transfer that this rank receives."""
 
-    __slots__ = (
-        "arrived_ns",
-        "chunks",
-        "content",
-        "id",
-        "peer",
-        "ready",
-        "received_bytes",
-        "reduce",
-        "size_bytes",
-    )
-
-    def __init__(self, entry: list[Any]) -> None:
-        self.id, self.peer, self.size_bytes, self.ready, self.chunks, self.reduce = entry
-        self.arrived_ns = self.received_bytes = 0
-        self.content = bytearray()
+    id: int
+    peer: int
+    size_bytes: int
+    ready: int | None
+    chunks: list[int]
+    reduce: bool
+    arrived_ns: int = 0
+    received_bytes: int = 0
+    content: bytearray = field(default_factory=bytearray)
 
 
 class Outgoing:
@@ -155,8 +147,7 @@ class CheckedPayloads(Payloads):
     """Real numbers: the chunks that a rank holds, and the result that it must hold in the end."""
 
     def __init__(self, rank: int, check: dict[str, Any]) -> None:
-        self.elements = check["elements"]
-        self.expected = check["expected"]
+        self.elements, self.expected = check["elements"], check["expected"]
         self.chunks = {
             chunk: contribution([rank], chunk, self.elements[chunk]) for chunk in check["initial"]
         }

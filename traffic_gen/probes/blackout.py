@@ -89,12 +89,12 @@ def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
     so a blackout may begin a little before `after_ns`.
     """
     candidates = [
-        blackout
+        seen
         for record in records
-        for blackout in blackouts(record)
-        if blackout.end_ns is None or blackout.end_ns > after_ns
+        for seen in blackouts(record)
+        if seen.end_ns is None or seen.end_ns > after_ns
     ]
-    return max(candidates, key=lambda blackout: (blackout.duration_ms, blackout.lost), default=None)
+    return max(candidates, key=lambda seen: (seen.duration_ms, seen.lost), default=None)
 
 
 def longest_possible_ms(
@@ -107,15 +107,13 @@ def longest_possible_ms(
     at the end of `between`, in nanoseconds, counts too.
     """
     begin_ns, end_ns = between
-    return max(
-        (
-            (reached_ns - max(begin_ns, unreached_ns + tick_ns)) / 1e6
-            for record in records
-            for unreached_ns, reached_ns in _unknown(record, end_ns)
-            if reached_ns > begin_ns
-        ),
-        default=0.0,
+    unknown_ns = (
+        reached_ns - max(begin_ns, unreached_ns + tick_ns)
+        for record in records
+        for unreached_ns, reached_ns in _unknown(record, end_ns)
+        if reached_ns > begin_ns
     )
+    return max(unknown_ns, default=0) / 1e6
 
 
 def _unknown(record: PairRecord, end_ns: int) -> Iterator[tuple[int, int]]:

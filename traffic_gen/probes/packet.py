@@ -28,19 +28,17 @@ def probe_packet(
     source: IPv4Address,
     destination: IPv4Address,
     source_port: int,
-    sequence: int = 0,
     size_bytes: int = SHORTEST_BYTES,
     port: int = PROBE_PORT,
 ) -> bytes:
-    """Build an IPv4 packet to UDP `port` with `sequence`, modulo 2^24, as its PSN.
+    """Build an IPv4 packet to UDP `port` with the PSN 0.
 
     A sender may write another PSN at `PSN_OFFSET`: no receiver checks the invariant CRC at the end.
     The shortest packet travels in the shapers' class for small packets, past queues of data; one of
     `DATA_CLASS_BYTES` waits in them.
     """
-    filling, psn = bytes(size_bytes - SHORTEST_BYTES), sequence % (1 << 8 * PSN_BYTES)
-    ends = source, destination, source_port
-    return roce_packet(*ends, filling, port, opcode=UD_SEND_ONLY, psn=psn)
+    filling = bytes(size_bytes - SHORTEST_BYTES)
+    return roce_packet(source, destination, source_port, filling, port, opcode=UD_SEND_ONLY, psn=0)
 
 
 def roce_packet(

@@ -74,9 +74,8 @@ class PortCapture:
                 if hop is not None and flow is not None:
                     yield flow, hop
         if dropped := dropped_frames(self._socket):
-            raise EmulationError(
-                f"{dropped} frames at switch ports dropped by the kernel: capture buffer full"
-            )
+            what = "frames at switch ports dropped by the kernel: capture buffer full"
+            raise EmulationError(f"{dropped} {what}")
 
 
 @contextmanager
@@ -105,10 +104,7 @@ def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:
 
 @dataclass(frozen=True)
 class PathProbes:
-    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports.
-
-    Other domains are probed by all `lanes`.
-    """
+    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports."""
 
     lanes: int
     senders: Mapping[Gpu, socket.socket]
@@ -116,7 +112,7 @@ class PathProbes:
     capture: PortCapture
 
     def traces(self, source: Gpu) -> Iterator[tuple[Gpu, tuple[ProbePath, ...]]]:
-        """Yield each other GPU, by each lane, with the traces of all probes to it."""
+        """Yield each other GPU, in other domains by each lane, with the traces of all probes."""
         others = [
             gpu.by(lane)
             for gpu in self.receivers
@@ -135,8 +131,8 @@ class PathProbes:
         self, source: Gpu, destinations: Sequence[Gpu]
     ) -> Iterator[tuple[Gpu, tuple[ProbePath, ...]]]:
         flows = {gpu: _flows(source, gpu) for gpu in destinations}
-        for gpu in destinations:
-            self._send(source, flows[gpu])
+        for of_pair in flows.values():
+            self._send(source, of_pair)
         arrived = self._arrivals({flow for of_pair in flows.values() for flow in of_pair})
         hops = defaultdict[Flow, list[Hop]](list)
         for flow, hop in self.capture.read():
@@ -161,8 +157,7 @@ class PathProbes:
             poll.register(descriptor, select.POLLIN)
         end_s = time.monotonic() + DEADLINE_S
         while arrived != expected and time.monotonic() < end_s:
-            ready = poll.poll(IDLE_TIMEOUT_S * 1000)
-            if not ready:
+            if not (ready := poll.poll(IDLE_TIMEOUT_S * 1000)):
                 break
             for descriptor, _ in ready:
                 arrived |= expected.intersection(self._received(owners[descriptor]))

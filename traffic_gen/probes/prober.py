@@ -70,6 +70,13 @@ class Pair:
         self.sent_ns, self.arrived_ns = array.array("q"), array.array("q")
         self.socket = sender
 
+    def arrive(self, number: bytes, moment_ns: int) -> None:
+        """Record an arrival; sequence numbers of 24 bits wrap around if a run lasts hours."""
+        last = len(self.sent_ns) - 1
+        sequence = last - ((last - int.from_bytes(number, "big")) & PSN_MASK)
+        if sequence >= 0 and not self.arrived_ns[sequence]:
+            self.arrived_ns[sequence] = moment_ns
+
     def record(self) -> dict[str, Any]:
         """Return the pair's entry in the records."""
         both = zip(self.sent_ns, self.arrived_ns, strict=True)
@@ -146,7 +153,7 @@ class Prober:
         self._stopping = False
         self._mailbag, self._timestamps = Mailbag(), Timestamps()
         self._receivers: dict[tuple[int, int], Receiver] = {}
-        for entry, pair in zip(plan["pairs"], self.pairs, strict=True):
+        for entry, pair in zip(entries, self.pairs, strict=True):
             end = entry["destination_pid"], int.from_bytes(pair.packet[22:24], "big")
             if end not in self._receivers:
                 self._receivers[end] = Receiver(*end)
@@ -213,19 +220,9 @@ class Prober:
             pair.arrived_ns.extend([0] * (len(pair.sent_ns) - len(pair.arrived_ns)))
         for receiver in self._receivers.values():
             for source, seconds, nanoseconds, payload in self._mailbag.fetch(receiver):
-                known = receiver.pairs.get(source)
-                if known is not None:
-                    stamp_ns = seconds * 1_000_000_000 + nanoseconds
-                    arrived_ns = self._timestamps.moment_ns(stamp_ns)
-                    _arrived(known, payload[PSN_IN_PAYLOAD], arrived_ns)
-
-
-def _arrived(pair: Pair, number: bytes, arrived_ns: int) -> None:
-    """Record an arrival; sequence numbers of 24 bits wrap around if a run lasts hours."""
-    last = len(pair.sent_ns) - 1
-    sequence = last - ((last - int.from_bytes(number, "big")) & PSN_MASK)
-    if sequence >= 0 and not pair.arrived_ns[sequence]:
-        pair.arrived_ns[sequence] = arrived_ns
+                if (known := receiver.pairs.get(source)) is not None:
+                    moment_ns = self._timestamps.moment_ns(seconds * 1_000_000_000 + nanoseconds)
+                    known.arrive(payload[PSN_IN_PAYLOAD], moment_ns)
 
 
 def _socket_in(process_id: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
@@ -251,10 +248,10 @@ def main(plan: Path, records: Path) -> None:
         f" {used.ru_stime:.3f} s system in {time.monotonic() - begun_s:.3f} s",
         flush=True,
     )
-    ticks = {"ticks": prober.ticks, "skipped": prober.skipped}
     pairs = [pair.record() for pair in prober.pairs]
+    recorded = {"ticks": prober.ticks, "skipped": prober.skipped, "pairs": pairs}
     with cleared(records).open("x") as file:
-        file.write(json.dumps({**ticks, "pairs": pairs}, separators=(",", ":")))
+        file.write(json.dumps(recorded, separators=(",", ":")))
 
 
 if __name__ == "__main__":

@@ -52,10 +52,7 @@ class Probes:
         self.process.terminate()
 
     def stop(self) -> list[PairRecord]:
-        """Stop sending, wait for probes in flight, and return the records of all pairs.
-
-        From then on, `ticks` says how many ticks the prober skipped.
-        """
+        """Stop, wait for probes in flight, and return the records of all pairs; note the ticks."""
         if self._read is None:
             self.end()
             wait_until_ended(self.process, self._name, self.log, STOP_DEADLINE_S)
@@ -136,9 +133,8 @@ def probing(
 def _entry(
     process_ids: Mapping[str, int], source: Gpu, destination: Gpu, cadence: Cadence
 ) -> dict[str, Any]:
-    own, target = ends(source, destination)
-    size_bytes, port = cadence.size_bytes, cadence.port
-    packet = probe_packet(own, target, SOURCE_PORT, size_bytes=size_bytes, port=port)
+    both, size_bytes, port = ends(source, destination), cadence.size_bytes, cadence.port
+    packet = probe_packet(*both, SOURCE_PORT, size_bytes=size_bytes, port=port)
     return {
         "name": pair_name(source, destination),
         "source_pid": process_ids[source.name],

@@ -68,11 +68,6 @@ class RequestLoad(Task):
         return self.remarks
 
     @property
-    def details(self) -> tuple[str, ...]:
-        """The same."""
-        return self.left_out
-
-    @property
     def size_name(self) -> str:
         """The rate, the GPUs of a replica, and the seed."""
         arrivals = self.arrivals

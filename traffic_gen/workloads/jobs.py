@@ -53,8 +53,8 @@ class Jobs(Task):
         """Lines about the task and partition of each job, unless there is only one."""
         lines: list[str] = []
         for job in self.jobs if len(self.jobs) > 1 else ():
-            named = f"{job.name}: {job.task.name} on {job.partition}"
-            lines.append(f"{named}, {job.task.origin}" if job.task.origin else named)
+            origin = f", {job.task.origin}" if job.task.origin else ""
+            lines.append(f"{job.name}: {job.task.name} on {job.partition}{origin}")
             lines += [f"  {line}" for line in job.task.details]
         return tuple(lines)
 
@@ -81,13 +81,11 @@ class Jobs(Task):
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> ConcurrentJobs:
         """Build and prove the steps of all jobs, with bytes and seconds scaled."""
-        return ConcurrentJobs(
-            self.grid,
-            tuple(
-                PlacedSteps(job.name, job.partition, job.task.steps(size_scale, time_dilation))
-                for job in self.jobs
-            ),
+        placed = (
+            PlacedSteps(job.name, job.partition, job.task.steps(size_scale, time_dilation))
+            for job in self.jobs
         )
+        return ConcurrentJobs(self.grid, tuple(placed))
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how each job crosses rails."""

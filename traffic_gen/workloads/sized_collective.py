@@ -84,9 +84,9 @@ class SizedCollective(Task):
     @property
     def variant(self) -> str:
         """The names of the matrix and the communicators; empty for all pairs of all GPUs alike."""
-        names = [] if self.matrix is None else [self.matrix.name]
-        everyone = self.communicator == EVERYONE
-        return "/".join(names + ([] if everyone else [label(self.communicator)]))
+        matrix = "" if self.matrix is None else self.matrix.name
+        ranks = "" if self.communicator == EVERYONE else label(self.communicator)
+        return "/".join(filter(None, (matrix, ranks)))
 
     @property
     def job_grid(self) -> JobGrid:
@@ -99,18 +99,15 @@ class SizedCollective(Task):
         return algorithm_of((self.collective, self.algorithm))
 
     def chosen_by_nccl(self, spec: FabricSpec) -> "SizedCollective":
-        """Return the same AllReduce by the algorithm that NCCL's tuning model chooses.
-
-        For unequal domains, it chooses among those that serve them.
-        """
+        """Return the same AllReduce by the algorithm that NCCL chooses of those that serve it."""
         told = estimates(spec.platform, self.job_grid.sizes, self.size_bytes)
+        named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
         if self.missing:
-            named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
             told = [one for one in told if named[one].is_accepted] or told
         best, *others = told
         before = " and ".join(map(str, others))
         why = f"NCCL {VERSION}'s tuning model chooses {best} before {before}"
-        return replace(self, algorithm=NAMES_OF_NCCL[best.algorithm], choice=why)
+        return replace(named[best], choice=why)
 
     def of_size(self, size_bytes: float, spec: FabricSpec) -> "SizedCollective":
         """Return the collective with another size, for which NCCL may choose differently."""
@@ -125,9 +122,8 @@ class SizedCollective(Task):
     @property
     def chunk_slices(self) -> int:
         """The number of slices of each chunk: `slices`, if the algorithm is pipelined."""
-        if self.slices is None or not self.how.is_pipelined:
-            return self.how.slices
-        return self.slices
+        asked = self.slices if self.how.is_pipelined else None
+        return self.how.slices if asked is None else asked
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -137,10 +133,7 @@ class SizedCollective(Task):
 
     @property
     def peers_at_once(self) -> int:
-        """The number of partners with which a GPU exchanges at once, at most.
-
-        Exchanges have the distance of a slot, so missing GPUs count as partners.
-        """
+        """The number of partners at once, at most: slots, so missing GPUs count."""
         return prod(self.shape) if isinstance(self.peers, str) else self.peers
 
     @property
@@ -171,10 +164,7 @@ class SizedCollective(Task):
 
     @property
     def largest_bytes(self) -> float:
-        """Bound of the real bytes of one transfer: the whole size, whatever the algorithm cuts.
-
-        With a matrix, all that one GPU sends, or receives.
-        """
+        """Bound of the real bytes of one transfer: the whole size, or a GPU's row of the matrix."""
         if self.matrix is None:
             return self.size_bytes
         shares = [self.matrix.shares(group.grid) for group in self.groups]
@@ -184,15 +174,13 @@ class SizedCollective(Task):
     def emulated_bytes(self, size_scale: float = 1.0) -> int:
         """Return the size at a scale, rounded up to whole slices of whole elements."""
         group, size_bytes = self.groups[0], self.scaled_bytes(size_scale)
-        if self.matrix is not None:
-            return int(self._chunk_bytes(group, size_bytes).sum()) // self._owners(group)
-        count, each = self._equal_chunks(group, size_bytes)
-        return count * each
+        if self.matrix is None:
+            return prod(self._equal_chunks(group, size_bytes))
+        return int(self._chunk_bytes(group, size_bytes).sum()) // self._owners(group)
 
     def steps(self, size_scale: float = 1.0, time_dilation: float = 1.0) -> Schedule:
         """Build and prove the schedule; a collective does not compute, so it has no seconds."""
-        transfers = self.transfers(size_scale, time_dilation)
-        cuts = self._cuts(size_scale)
+        transfers, cuts = self.transfers(size_scale), self._cuts(size_scale)
         demands = [demand_of(self.collective, len(group.ranks), sizes) for group, sizes in cuts]
         return Schedule(
             collective=self.collective,
@@ -219,9 +207,9 @@ class SizedCollective(Task):
 
     def _built(self, kind: type[Builder], size_scale: float = 1.0) -> Transfers:
         parts, first, first_chunk = list[Transfers](), 0, 0
-        parts_of = self.chunk_slices, self.phases, self.peers_at_once
+        counts = self.chunk_slices, self.phases, self.peers_at_once
         for group, chunk_bytes in self._cuts(size_scale):
-            builder = kind(group.grid, chunk_bytes, *parts_of)
+            builder = kind(group.grid, chunk_bytes, *counts)
             self.how.build(builder)
             ranks, sent = np.array(group.ranks), builder.transfers
             moved = first or (ranks != builder.ranks).any()
@@ -261,12 +249,9 @@ class SizedCollective(Task):
         return replace(self.on_own_nics, missing=()), replace(equipped, missing=())
 
     def slowdown(self, spec: FabricSpec, whole: Task, equipped: FabricSpec) -> float | None:
-        """Return the time over that of the whole work, if that is known.
-
-        A matrix of bytes has no rows for GPUs that are missing.
-        """
+        """Return the time over that of the whole work, if that is known."""
         if equipped.missing != spec.missing and isinstance(self.matrix, Given):
-            return None
+            return None  # the matrix has no rows for missing GPUs
         is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
         is_known = isinstance(whole, SizedCollective) and whole.is_regular and is_plain
         if equipped.gpus <= MOST_FOLLOWED_GPUS or not is_known:
@@ -286,11 +271,11 @@ class SizedCollective(Task):
         # GPUs of both have the same bytes/s.
         more = stretch * spec.gpus / smaller.gpus
         form, grid = self.how.closed_form, self.grid(spec)
-        size_bytes = small_profile.size_bytes.items()
+        sizes = small_profile.size_bytes.items()
         return replace(
             small_profile,
             completion_s=small_profile.completion_s * stretch,
-            size_bytes={key: tuple(part * more for part in parts) for key, parts in size_bytes},
+            size_bytes={key: tuple(part * more for part in parts) for key, parts in sizes},
             transfers=(len(self.groups) * form.transfers(grid) / SLICES,) * SLICES,
             steps=form.steps(grid),
         )
@@ -299,8 +284,8 @@ class SizedCollective(Task):
         """Return the bandwidth term of the completion time, without headers."""
         if not self._is_regular_on(spec):
             return followed(self, spec).profile.completion_s / wire_bytes(1)
-        form, grid = self.how.closed_form, self.grid(spec)
-        return form.completion_s(spec.routed_as, grid, self.scaled_bytes())
+        form = self.how.closed_form
+        return form.completion_s(spec.routed_as, self.grid(spec), self.scaled_bytes())
 
     def crossing(self, pairs: Ints, grid: JobGrid) -> str:
         """Say which communicator no algorithm can serve along rails; else as of any work."""
@@ -308,16 +293,13 @@ class SizedCollective(Task):
         if not apart:
             return super().crossing(pairs, grid)
         several = f" {apart} times" if len(self.groups) > 1 else ""
-        return (
-            f"communicator {label(self.communicator)} crosses rails{several}: rails and HB domains "
-            "do not connect its GPUs, other GPUs forward for them"
-        )
+        why = "rails and HB domains do not connect its GPUs, other GPUs forward for them"
+        return f"communicator {label(self.communicator)} crosses rails{several}: {why}"
 
     def stand_in(self) -> "SizedCollective":
         """Return the collective on a smaller grid: the first that it accepts, most domains first.
 
-        The limits above and its own grid bound the search; a single domain stands only for one.
-        Raises `ScheduleError` if no grid is accepted.
+        A single domain stands only for one. Raises `ScheduleError` if no grid is accepted.
         """
         domains, size = min(self.shape[0], LARGEST_DOMAINS), min(self.shape[1], LARGEST_SIZE)
         for shape in product(range(domains, min(domains, 2) - 1, -1), range(size, 0, -1)):
@@ -404,5 +386,3 @@ class _Trial(Builder):
     def send(self, *_: object, **__: object) -> Arrivals:
         """End the trial."""
         raise _Begun
-
-    permute = send

@@ -41,12 +41,10 @@ class StepColumns:
         compute_ns: int = 0,
     ) -> Ints:
         """Add transfers of a dimension, or steps of compute; return their numbers."""
-        numbers = np.arange(self.count, self.count + len(source))
-        columns = (destination, size_bytes, ready, compute_ns, dimension)
-        whole = (c if isinstance(c, np.ndarray) else np.full(len(source), c) for c in columns)
-        self._columns.append((source, *whole))
+        columns = source, destination, size_bytes, ready, compute_ns, dimension
+        self._columns.append(tuple(np.broadcast_to(column, len(source)) for column in columns))
         self.count += len(source)
-        return numbers
+        return np.arange(self.count - len(source), self.count)
 
     def wait(self, later: Ints, earlier: Ints) -> None:
         """Let each of these steps wait for an earlier one."""

@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class Task(ABC):
     @property
     def details(self) -> tuple[str, ...]:
         """The lines in which `check` describes the work."""
-        return ()
+        return self.left_out
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -139,8 +139,8 @@ class Task(ABC):
             each = " with a NIC each" if grid.gpus_per_nic > 1 else ""
             told.append(f"{longer:.3g} times as long as on {equipped.job_grid}{each}")
         if equipped.missing != spec.missing:
-            rails = len(grid.shared_rails), grid.size // grid.gpus_per_nic
-            told.append(f"{rails[0]} of {rails[1]} rails are in all of them")
+            rails = grid.size // grid.gpus_per_nic
+            told.append(f"{len(grid.shared_rails)} of {rails} rails are in all of them")
         if grid.gpus_per_nic > 1 and spec.gpus <= MOST_FOLLOWED_GPUS:
             share = _share_by_peers(self.pairs(spec), grid)
             told.append(f"{share:.0%} of pairs use a peer's NIC, over HB links (PXN)")
@@ -161,8 +161,8 @@ class Task(ABC):
         """Return the time over that of the whole work, if both can be followed."""
         if equipped.gpus > MOST_FOLLOWED_GPUS:
             return None
-        times = followed(self, spec).profile, followed(whole, equipped).profile
-        return times[0].completion_s / times[1].completion_s
+        whole_s = followed(whole, equipped).profile.completion_s
+        return followed(self, spec).profile.completion_s / whole_s
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how the work crosses rails."""
@@ -189,8 +189,7 @@ class Task(ABC):
         return f"cannot be executed: {error}", ""
 
 
-@dataclass(frozen=True, eq=False)
-class Followed:
+class Followed(NamedTuple):
     """A profile, and a column for each pair of ranks that sends."""
 
     profile: Profile
@@ -208,9 +207,8 @@ def followed(task: Task, spec: FabricSpec) -> Followed:
     takes_turns = (sent.processor != NONE).any()
     if (profiled.is_contended or takes_turns) and len(sent) <= MOST_SIMULATED:
         at_once = dict.fromkeys(net.classes, 0.0)
-        profiled = profile(
-            sent, pair, net, topology, arrivals_s(sent, pair, [net], at_once, BANDWIDTH_ALONE)
-        )
+        arrival_s = arrivals_s(sent, pair, [net], at_once, BANDWIDTH_ALONE)
+        profiled = profile(sent, pair, net, topology, arrival_s)
     # As if no flows shared a link, and no steps a processor, those may need longer.
     shared_s = lower_bound_s(sent, pair, net), Processors(sent).least_s
     least_s = max(profiled.completion_s, *shared_s)

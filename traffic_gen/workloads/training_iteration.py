@@ -146,32 +146,28 @@ class _Build:
         weights = self.gathered(stage, one)
         if (begin := (one.forward, one.microbatch, position)) in self.handed:
             self.steps.extend(self.stages[stage].ravel(), self.handed[begin][:, np.newaxis])
+        # The logits: a third of their compute forward, the rest backward.
+        last_ranks, logits_s = self.stages[-1].ravel(), self.iteration.logits_s
         if position == self.last and not one.forward:
-            self.logits(2 / 3)
+            self.compute(last_ranks, 2 / 3 * logits_s)
         for _ in range(self.iteration.layers):
             self.layer(stage, one, weights)
         if self.reduces(one) and not self.iteration.overlap:
             self.exchange(stage, Collective.REDUCE_SCATTER, self.chunk)
         if position == self.last and one.forward:
-            self.logits(1 / 3)
+            self.compute(last_ranks, 1 / 3 * logits_s)
         following = position + (1 if one.forward else -1)
         if 0 <= following <= self.last:
             self.hand_over(stage, one, following)
 
-    def logits(self, part: float) -> None:
-        """Compute the logits at the last stage: a third forward, the rest backward."""
-        self.compute(self.stages[-1].ravel(), part * self.iteration.logits_s)
-
     def layer(self, stage: int, one: Pass, weights: Iterator[list[Arrivals]]) -> None:
         """Add a layer's pass; with full recomputation, its forward pass comes again before."""
         iteration = self.iteration
-        if one.forward:
-            self.blocks(stage, one, iteration.forward_s, weights)
-            return
-        if iteration.again_s:
+        if iteration.again_s and not one.forward:
             self.blocks(stage, replace(one, forward=True), iteration.again_s, weights)
             weights = iter(())
-        self.blocks(stage, one, iteration.backward_s, weights)
+        seconds = iteration.forward_s if one.forward else iteration.backward_s
+        self.blocks(stage, one, seconds, weights)
 
     def blocks(
         self, stage: int, one: Pass, seconds: float, weights: Iterator[list[Arrivals]]
@@ -200,7 +196,8 @@ class _Build:
                 self.context(stage, Collective.REDUCE_SCATTER)
             self.tensor(stage, Collective.REDUCE_SCATTER, size)
             if self.reduces(one) and iteration.overlap:
-                self.reduced += self.beside(stage, self.reduction, self.chunk / self.parts)
+                part = self.chunk / self.parts
+                self.reduced += self.exchange(stage, self.reduction, part, Lane.BESIDE)
 
     def hand_over(self, stage: int, one: Pass, following: int) -> None:
         """Send every rank's part to the same rank of the stage that computes next."""
@@ -250,8 +247,8 @@ class _Build:
         if not iteration.overlap:
             self.exchange(stage, Collective.ALL_GATHER, part)
             return iter(())
-        gathers = range(self.parts)
-        return iter([self.beside(stage, Collective.ALL_GATHER, part / self.parts) for _ in gathers])
+        beside = stage, Collective.ALL_GATHER, part / self.parts, Lane.BESIDE
+        return iter([self.exchange(*beside) for _ in range(self.parts)])
 
     def optimizer(self) -> None:
         """Sum the gradients that are not yet, step the optimizer, gather the weights."""
@@ -271,25 +268,21 @@ class _Build:
         """The collective that sums the gradients."""
         return Collective.REDUCE_SCATTER if self.zero else Collective.ALL_REDUCE
 
-    def exchange(self, stage: int, collective: Collective, part: float = 1.0) -> None:
-        """Add a collective of gradients or weights, of which a rank waits for each."""
-        for groups in self.data_groups(stage, part):
-            self.collective(Dimension.DATA, *groups, collective)
-
-    def beside(self, stage: int, collective: Collective, part: float) -> list[Arrivals]:
-        """Add the same beside the passes, after those before; return what arrives."""
+    def exchange(
+        self, stage: int, collective: Collective, part: float = 1.0, lane: Lane = Lane.PASSES
+    ) -> list[Arrivals]:
+        """Exchange a part of the gradients or weights, also of experts' copies; return arrivals."""
+        strategy, sizes = self.iteration.strategy, self.iteration
+        copies = self.groups[stage].transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
+        kinds: list[tuple[Ints, int, float]] = [
+            (self.stages[stage].T, self.inside[1], part * sizes.gradient_bytes),
+            (copies, int(strategy.copies_inside), part * sizes.expert_gradient_bytes),
+        ]
         return [
             arrivals
-            for groups in self.data_groups(stage, part)
-            for arrivals in self.collective(Dimension.DATA, *groups, collective, Lane.BESIDE)
+            for groups in kinds
+            for arrivals in self.collective(Dimension.DATA, *groups, collective, lane)
         ]
-
-    def data_groups(self, stage: int, part: float) -> Iterator[tuple[Ints, int, float]]:
-        """Yield data-parallel groups and the copies of each expert, with a part of their bytes."""
-        strategy, sizes = self.iteration.strategy, self.iteration
-        yield self.stages[stage].T, self.inside[1], part * sizes.gradient_bytes
-        copies = self.groups[stage].transpose(2, 3, 0, 1).reshape(-1, strategy.copies)
-        yield copies, int(strategy.copies_inside), part * sizes.expert_gradient_bytes
 
     # Steps
 
@@ -317,8 +310,7 @@ class _Build:
         first = self.steps.count + len(sent) * np.arange(count)
         source, destination = groups[:, sent.source].ravel(), groups[:, sent.destination].ravel()
         sizes, ready = np.tile(sent.size_bytes, count), _numbered(sent.ready, first).ravel()
-        number = DIMENSIONS.index(dimension)
-        numbers = self.steps.add(source, destination, sizes, number, ready)
+        numbers = self.steps.add(source, destination, sizes, DIMENSIONS.index(dimension), ready)
         waits = after.row, after.values
         self.steps.wait(*((first[:, np.newaxis] + part).ravel() for part in waits))
         for each in dict.fromkeys((Lane.PASSES, lane)):

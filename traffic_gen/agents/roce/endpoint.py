@@ -15,19 +15,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
 from traffic_gen.agents.roce import packets
 from traffic_gen.agents.roce.congestion import Dcqcn, Swift, Window
 from traffic_gen.agents.roce.packets import FRAME_BYTES, Packet
-from traffic_gen.agents.roce.queue_pair import (
-    Message,
-    Receiver,
-    Reliability,
-    RetryExceeded,
-    Sender,
-)
+from traffic_gen.agents.roce.queue_pair import Message, Receiver, Reliability, RetryExceeded, Sender
 from traffic_gen.agents.transfers import Send
 
 # socket(7), ip(7): no UDP checksum, which the ICRC replaces; no fragments.
@@ -51,7 +46,11 @@ GENERATIONS, GENERATION_AT = 8, 21
 # Errors of a packet that is lost on the way out (ip(7)): no route, or no room in a queue.
 LOST = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ENOBUFS, errno.EPERM}
 Settings = dict[str, Any]
+Handlers = dict[int, Callable[[int], None]]
 Parts = tuple[bytes | memoryview, ...]
+# The addresses of both ends of a connection, the own one first; their ranks, the sender's first.
+Ends = tuple[str, str]
+Ranks = tuple[int, int]
 # Time in ns; bytes sent, notifications, packets repeated so far; rate in bit/s, window in packets,
 # DCQCN's alpha.
 Sample = tuple[int, int, int, int, float | None, float, float | None]
@@ -85,6 +84,7 @@ def send_parts(sock: socket.socket, parts: Parts, there: str) -> None:
             raise
 
 
+@dataclass(eq=False)
 class QueuePair:
     """One end of a queue pair: its peer and its number there, with the addresses of both ends.
 
@@ -92,29 +92,28 @@ class QueuePair:
     several.
     """
 
-    def __init__(
-        self,
-        socks: list[socket.socket],
-        ends: tuple[str, str],
-        name: tuple[int, int],
-        sender: Sender,
-        receiver: Receiver,
-    ) -> None:
-        self.here, self.there = ends
-        self.peer, self.number = name
-        self.sender, self.receiver = sender, receiver
-        self.turns = itertools.cycle([(sock, sock.getsockname()[1]) for sock in socks])
-        self.sock = socks[0]
-        # The packet that found no room, and the socket that is polled for room.
-        self.pending: Parts = ()
-        self.waits: socket.socket | None = None
-        self.due_ns = inf
-        self.notified_ns = -inf
-        self.notifications = 0
-        self.samples: list[Sample] = []
-        # The message that is arriving: where it begins, its bytes so far.
-        self.offset = self.size = 0
-        self.content: list[bytes | memoryview] = []
+    socks: list[socket.socket]
+    here: str
+    there: str
+    peer: int
+    number: int
+    sender: Sender
+    receiver: Receiver
+    # The packet that found no room, and the socket that is polled for room.
+    pending: Parts = ()
+    waits: socket.socket | None = None
+    due_ns: float = inf
+    notified_ns: float = -inf
+    notifications: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    # The message that is arriving: where it begins, its bytes so far.
+    offset: int = 0
+    size: int = 0
+    content: list[bytes | memoryview] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.turns = itertools.cycle([(sock, sock.getsockname()[1]) for sock in self.socks])
+        self.sock = self.socks[0]
 
     def sample(self, now_ns: int) -> None:
         """Add a sample; of equal ones in a row, the first and the last are kept."""
@@ -195,7 +194,7 @@ class Endpoint:
 
     # Connections
 
-    def connect(self, handlers: dict[int, Callable[[int], None]]) -> None:
+    def connect(self, handlers: Handlers) -> None:
         """Make the queue pairs to and from peers that are new; `handlers` serve their sockets."""
         numbers = range(self.settings["queue_pairs"])
         for peer, (there, here, me) in self.settings["outgoing"].items():
@@ -209,19 +208,9 @@ class Endpoint:
                 of = [self.sock], (here, there), (origin, me)
                 self.incoming[origin] = Connection([self._pair(*of, one, 1) for one in numbers])
 
-    def _outgoing(
-        self,
-        ends: tuple[str, str],
-        ranks: tuple[int, int],
-        number: int,
-        handlers: dict[int, Callable[[int], None]],
-    ) -> QueuePair:
-        """Make the sending end of a queue pair, with sockets of its own.
-
-        The last bits of their source ports are the entropy: the number of the queue pair, or of its
-        port.
-        """
+    def _outgoing(self, ends: Ends, ranks: Ranks, number: int, handlers: Handlers) -> QueuePair:
         each, ports = self.settings["queue_pairs"], self.settings["ports"]
+        # The last bits of source ports are the entropy: the number of the queue pair, or its port.
         first = (ranks[1] << (each * ports - 1).bit_length()) + number * ports
         socks = [self._sending(ends[0], first + port) for port in range(ports)]
         pair = self._pair(socks, ends, ranks, number, 0)
@@ -231,12 +220,7 @@ class Endpoint:
         return pair
 
     def _pair(
-        self,
-        socks: list[socket.socket],
-        ends: tuple[str, str],
-        ranks: tuple[int, int],
-        number: int,
-        side: int,
+        self, socks: list[socket.socket], ends: Ends, ranks: Ranks, number: int, side: int
     ) -> QueuePair:
         """Make an end of a queue pair between two `ranks`: 0 sends data, 1 receives it.
 
@@ -251,12 +235,11 @@ class Endpoint:
         how = Reliability(*(settings[key] for key in keys))
         sender = Sender(at[1 - side], how, self._control(), first)
         receiver = Receiver(at[1 - side], selective=how.selective, first=first)
-        name = ranks[1 - side], number
-        pair = self.by_number[at[side]] = QueuePair(socks, ends, name, sender, receiver)
+        pair = QueuePair(socks, *ends, ranks[1 - side], number, sender, receiver)
+        self.by_number[at[side]] = pair
         return pair
 
     def _sending(self, here: str, port: int) -> socket.socket:
-        """Open a socket with a source port by its number."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         size = QUEUED_PACKETS * (2 * self.settings["mtu"] + PACKET_OVERHEAD_BYTES)
         size //= self.settings["ports"]
@@ -281,10 +264,9 @@ class Endpoint:
             case other:
                 raise ValueError(f"unknown congestion control {other!r}")
 
-    def sockets(self) -> Iterator[socket.socket]:
-        """Yield all sockets."""
-        yield self.sock
-        yield from self.sending_sockets
+    def sockets(self) -> list[socket.socket]:
+        """Return all sockets."""
+        return [self.sock, *self.sending_sockets]
 
     def counts(self) -> tuple[int, int]:
         """Return how many packets were repeated, and how many arrived out of order."""
@@ -365,12 +347,10 @@ class Endpoint:
         changed: dict[QueuePair, None] = {}
         for _ in range(AT_ONCE):
             try:
-                content, ancillary, _flags, (there, port) = self.sock.recvmsg(
-                    LARGEST_BYTES, ANCILLARY_BYTES
-                )
+                content, ancillary, _, end = self.sock.recvmsg(LARGEST_BYTES, ANCILLARY_BYTES)
             except BlockingIOError:
                 break
-            packet = packets.read(content)
+            (there, port), packet = end, packets.read(content)
             pair = None if packet is None else self.by_number.get(packet.queue_pair)
             if packet is None or pair is None or pair.there != there:
                 continue
@@ -382,7 +362,6 @@ class Endpoint:
             self._pump(pair)
 
     def _take(self, pair: QueuePair, packet: Packet, marked: bool, now_ns: int) -> None:
-        """Take a packet of a queue pair."""
         if packet.opcode == packets.ACKNOWLEDGE:
             try:
                 done = pair.sender.answered(packet, now_ns)
@@ -429,7 +408,6 @@ class Endpoint:
             self._fill(connection)
 
     def _deliver(self, pair: QueuePair, packet: Packet, now_ns: int) -> None:
-        """Hand on a packet that is next in order."""
         if packet.opcode == packets.SEND_ONLY_IMMEDIATE:
             self.events.ready(packet.number, now_ns)
             return
@@ -459,11 +437,10 @@ class Endpoint:
 
     def tick(self) -> None:
         """Do what is due; what is due again at once waits until the sockets were served."""
-        due, now_ns = list[tuple[float, QueuePair]](), time.monotonic_ns()
+        due, now_ns = list[tuple[float, int, QueuePair]](), time.monotonic_ns()
         while self.timers and self.timers[0][0] <= now_ns:
-            due_ns, _, pair = heapq.heappop(self.timers)
-            due.append((due_ns, pair))
-        for due_ns, pair in due:
+            due.append(heapq.heappop(self.timers))
+        for due_ns, _, pair in due:
             if due_ns == pair.due_ns:
                 pair.due_ns = inf
                 try:
@@ -477,10 +454,9 @@ class Endpoint:
 
     # Samples
 
-    def sending(self) -> Iterator[QueuePair]:
-        """Yield the queue pairs that send data."""
-        for connection in self.outgoing.values():
-            yield from connection.pairs
+    def sending(self) -> list[QueuePair]:
+        """Return the queue pairs that send data."""
+        return [pair for connection in self.outgoing.values() for pair in connection.pairs]
 
     def begin(self) -> None:
         """Begin an execution: with the first queue pairs, and without samples but the first."""

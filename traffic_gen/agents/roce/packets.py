@@ -73,13 +73,8 @@ class Packet:
         opcode, padding = self.opcode, -len(self.payload) % 4
         # The notification of congestion has its own bit in the BTH: BECN.
         becn = 1 << 30 if opcode == CONGESTION_NOTIFICATION else 0
-        header = BTH.pack(
-            opcode,
-            padding << 4,
-            PARTITION_KEY,
-            becn | self.queue_pair,
-            self.ack_request << 31 | self.psn,
-        )
+        words = becn | self.queue_pair, self.ack_request << 31 | self.psn
+        header = BTH.pack(opcode, padding << 4, PARTITION_KEY, *words)
         if opcode in WITH_RETH:
             header += RETH.pack(self.offset, REMOTE_KEY, self.length)
         if opcode in WITH_IMMEDIATE:
@@ -99,10 +94,7 @@ class Packet:
 
 
 def read(content: bytes) -> Packet | None:
-    """Read the bytes behind a UDP header, whose ICRC is right; `None` for packets of no use here.
-
-    The payload is a view of the bytes.
-    """
+    """Read what is behind a UDP header, the payload as a view; `None` if it is of no use here."""
     if len(content) < BTH.size + ICRC_BYTES:
         return None
     opcode, flags, _key, queue_pair, psn = BTH.unpack_from(content)
@@ -163,6 +155,5 @@ def icrc(headers_crc: int, header: bytes, *rest: bytes | memoryview) -> bytes:
 def is_intact(content: bytes, headers_crc: int) -> bool:
     """Whether the bytes behind a UDP header end with their ICRC."""
     end = len(content) - ICRC_BYTES
-    return (
-        icrc(headers_crc, content[: BTH.size], memoryview(content)[BTH.size : end]) == content[end:]
-    )
+    crc = icrc(headers_crc, content[: BTH.size], memoryview(content)[BTH.size : end])
+    return crc == content[end:]

@@ -36,19 +36,14 @@ class RetryExceeded(ConnectionError):
 class Message:
     """An RDMA WRITE with immediate: `number`. Its bytes begin at `offset` of a transfer.
 
-    A message without payload is a SEND. `first` is the PSN of its first packet.
+    A message without payload is a SEND. Its packets have the PSNs from `first` to before `end`.
     """
 
     number: int
     payload: memoryview
     offset: int = 0
     first: int = 0
-    packets: int = 1
-
-    @property
-    def end(self) -> int:
-        """The PSN after the last one."""
-        return self.first + self.packets
+    end: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,8 +86,7 @@ class Sender:
     def post(self, message: Message) -> None:
         """Append a message."""
         message.first = self.end
-        message.packets = max(1, -(-len(message.payload) // self.how.mtu))
-        self.end = message.end
+        self.end = message.end = self.end + max(1, -(-len(message.payload) // self.how.mtu))
         self.messages.append(message)
 
     def due_ns(self) -> float:
@@ -133,8 +127,6 @@ class Sender:
         else:
             self.repeat += 1
         packet = self._packet(psn)
-        if packet.ack_request:
-            self.asked = psn
         size_bytes = packet.frame_bytes
         self.control.sent(size_bytes, now_ns)
         self.sent_bytes += size_bytes
@@ -144,15 +136,15 @@ class Sender:
         self.sent = max(self.sent, psn + 1)
         self.left_ns.pop(psn, None)
         if packet.ack_request:
-            self.left_ns[psn] = now_ns
+            self.asked, self.left_ns[psn] = psn, now_ns
         self.deadline_ns = now_ns + self.how.timeout_ns
         return packet
 
     def _packet(self, psn: int) -> Packet:
         message = next(one for one in self.messages if psn < one.end)
         index, mtu = psn - message.first, self.how.mtu
-        is_last = index == message.packets - 1
-        if message.packets > 1:
+        is_last = psn == message.end - 1
+        if message.end - message.first > 1:
             opcode = packets.MIDDLE if index else packets.FIRST
             opcode = packets.LAST_IMMEDIATE if is_last else opcode
         else:

@@ -49,21 +49,17 @@ class Skew:
         return TURNS if self.preset is Preset.ROTATING_HOTSPOT else 1
 
     def shares(self, grid: JobGrid) -> Floats:
-        """Return the weight of each source, destination and phase.
-
-        A rank has 1 on average. Hot places are drawn by the seed.
-        """
-        domains, size = grid.shape
-        ranks = np.arange(grid.gpus)
+        """Return the weight of each source, destination and phase; a rank has 1 on average."""
+        (domains, size), gpus = grid.shape, grid.gpus
         drawn = np.random.default_rng(self.seed)
-        weights = np.ones((len(ranks), len(ranks), self.phases))
+        weights = np.ones((gpus, gpus, self.phases))
         match self.preset:
             case Preset.UNIFORM:
                 pass
             case Preset.HOT_EXPERT:
-                weights[:, drawn.integers(len(ranks))] = HOT
+                weights[:, drawn.integers(gpus)] = HOT
             case Preset.HOT_RANK:
-                hot = drawn.integers(len(ranks))
+                hot = drawn.integers(gpus)
                 weights[hot] = weights[:, hot] = HOT
             case Preset.HOT_DOMAIN:
                 weights[:, grid.places[0] == drawn.integers(domains)] = HOT
@@ -73,8 +69,8 @@ class Skew:
                 hot_ranks = grid.nearest(domain % domains, rail % size)
                 weights[:, hot_ranks, turns] = HOT
             case Preset.RAGGED_SOURCES:
-                weights *= RAGGED ** drawn.uniform(-1, 1, (len(ranks), 1, 1))
-        shares: Floats = weights * (len(ranks) / weights.sum())
+                weights *= RAGGED ** drawn.uniform(-1, 1, (gpus, 1, 1))
+        shares: Floats = weights * (gpus / weights.sum())
         return shares
 
 
@@ -93,8 +89,7 @@ class Given:
 
     def shares(self, _grid: JobGrid) -> Floats:
         """Return the weight of each source, destination and phase; a rank has 1 on average."""
-        rows = np.array(self.rows, np.float64)[:, :, None]
-        shares: Floats = rows / self.size_bytes
+        shares: Floats = np.array(self.rows, np.float64)[:, :, None] / self.size_bytes
         return shares
 
 
@@ -108,43 +103,32 @@ def direct_all_to_all(build: Builder) -> None:
     """
     for phase in range(build.phases):
         ready = build.latest()
-        _exchanges(build, phase, ready, _partners(build, 0, 1), "hb")
-        _exchanges(build, phase, ready, _partners(build, 1, build.domains), "nic")
+        _exchanges(build, phase, ready, range(1), "hb")
+        _exchanges(build, phase, ready, range(1, build.domains), "nic")
 
 
 def pairwise_all_to_all(build: Builder) -> None:
     """Pairwise exchanges of all ranks one after the other, as MPI libraries do."""
     for phase in range(build.phases):
-        _exchanges(build, phase, build.latest(), _partners(build, 0, build.domains), "pairs")
+        _exchanges(build, phase, build.latest(), range(build.domains), "pairs")
 
 
-def _partners(build: Builder, begin: int, end: int) -> list[tuple[int, int]]:
-    """Return the distances in domains and rails to the ranks `begin` to `end` - 1 domains away."""
-    return [
-        (domains, rails)
-        for domains in range(begin, end)
-        for rails in range(build.domain_size)
-        if domains or rails
-    ]
+def _exchanges(build: Builder, phase: int, ready: Arrivals, away: range, channel: str) -> None:
+    """Exchange with all ranks so many domains `away`.
 
-
-def _exchanges(
-    build: Builder, phase: int, ready: Arrivals, partners: list[tuple[int, int]], channel: str
-) -> None:
-    """Exchange with `peers` partners at once, and when all of them have sent, with the next ones.
-
-    Each of those at once has a channel of its own.
+    With `peers` of them at once, each on a channel of its own; then with the next ones.
     """
 
     def pair(sources: Ints, destinations: Ints) -> Ints:
         return _chunks(build, sources, destinations, phase)[:, None]
 
+    rails = range(build.domain_size)
+    partners = [(domains, rail) for domains in away for rail in rails if domains or rail]
     arrived = ready
     for first in range(0, len(partners), build.peers):
-        batch = enumerate(partners[first : first + build.peers])
         sent = [
             build.exchange(*partner, pair, channel=f"{channel}{lane}", after=arrived)
-            for lane, partner in batch
+            for lane, partner in enumerate(partners[first : first + build.peers])
         ]
         arrived = joined(ready, *sent)
 
@@ -170,20 +154,15 @@ def two_step_all_to_all(build: Builder) -> None:
 
 
 def _two_steps(build: Builder, phase: int, number: int, ready: Arrivals) -> None:
-    """Add both steps for one slice of the data of each pair."""
-    arrived = within_domains(
-        build,
-        lambda own, peers: _chunks(build, own[:, None], build.rail_ranks(peers), phase, number),
-        ready,
-    )
+    def for_rails(own: Ints, peers: Ints) -> Ints:
+        return _chunks(build, own[:, None], build.rail_ranks(peers), phase, number)
+
+    def of_domain(own: Ints, to: Ints) -> Ints:
+        return _chunks(build, build.domain_ranks(own), to[:, None], phase, number)
+
+    arrived = within_domains(build, for_rails, ready)
     for domains in range(1, build.domains):
-        build.exchange(
-            domains,
-            0,
-            lambda own, to: _chunks(build, build.domain_ranks(own), to[:, None], phase, number),
-            channel="nic",
-            after=arrived,
-        )
+        build.exchange(domains, 0, of_domain, channel="nic", after=arrived)
 
 
 def spreading_all_to_all(build: Builder) -> None:
@@ -234,35 +213,30 @@ class Spread:
         build = self.build
         froms = np.repeat(build.domain_ranks(sources), build.domain_size, axis=1)
         to = np.tile(build.domain_ranks(destinations), build.domain_size)
-        return self._only(self._is_on(sources, froms, to, number), froms, to, number)
+        on_rail = self.rail[number, froms, to] == self._rails_of(sources)
+        return self._only(on_rail, froms, to, number)
 
     def to_ranks(self, number: int, sources: Ints, peers: Ints) -> Ints:
         """Return the chunks that each rank hands on: those for peers, received along its rail."""
         everyone, to = self.build.ranks[None, :], peers[:, None]
         size = self.build.domain_size
-        came = self._is_on(sources, everyone, to, number) & (everyone // size != to // size)
-        return self._only(came, everyone, to, number)
+        on_rail = self.rail[number, everyone, to] == self._rails_of(sources)
+        return self._only(on_rail & (everyone // size != to // size), everyone, to, number)
 
     @cached_property
     def rail(self) -> Ints:
         """The rail of each slice, by number, source and destination."""
-        build = self.build
-        size = build.domain_size
+        build, domains, size = self.build, self.build.domains, self.build.domain_size
         pairs = build.ranks[:, None], build.ranks
         rail_of = np.empty((build.slices, build.gpus, build.gpus), np.int64)
-        load = np.zeros((build.domains**2, size), np.int64)
+        load = np.zeros((domains**2, size), np.int64)
         for number in range(build.slices):
             sizes = build.chunk_bytes[_chunks(build, *pairs, self.phase, number)]
-            by_domains = sizes.reshape(build.domains, size, build.domains, size).swapaxes(1, 2)
+            by_domains = sizes.reshape(domains, size, domains, size).swapaxes(1, 2)
             rails = _dealt_out(by_domains.reshape(-1, size * size), load)
-            rails = rails.reshape(build.domains, build.domains, size, size)
+            rails = rails.reshape(domains, domains, size, size)
             rail_of[number] = rails.swapaxes(1, 2).reshape(build.gpus, build.gpus)
         return rail_of
-
-    def _is_on(self, ranks: Ints, sources: Ints, destinations: Ints, number: int) -> Bools:
-        """Whether a slice travels along the rail of each rank."""
-        on: Bools = self.rail[number, sources, destinations] == self._rails_of(ranks)
-        return on
 
     def _rails_of(self, ranks: Ints) -> Ints:
         return ranks[:, None] % self.build.domain_size

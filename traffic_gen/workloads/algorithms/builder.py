@@ -17,8 +17,9 @@ from model.fabric.job_grid import JobGrid
 from model.workload.transfers.columns import NONE, Rows, Transfers, starts_of
 from model.workload.transfers.proof import ScheduleError
 
-# (sources, destinations) -> the chunks to send, a row for each transfer
-Chunks = Callable[[Ints, Ints], Ints]
+# The chunks to send, a row for each transfer, or a function of sources and destinations that
+# returns them.
+Chunks = Ints | Callable[[Ints, Ints], Ints]
 # The transfers that each rank must have received: a row for each rank, padded with `NONE`.
 Arrivals = Ints
 
@@ -27,9 +28,8 @@ Arrivals = Ints
 class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
-    Slots that are missing from the grid of all ranks hold none: exchanges leave them out. An
-    algorithm that needs the whole grid, and asks for its rails or domains, is refused with
-    `ScheduleError`.
+    Exchanges leave out slots that are missing from the grid. An algorithm that needs the whole
+    grid, and asks for its rails or domains, is refused with `ScheduleError`.
 
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
     number of parts that a pipelined algorithm cuts each of its chunks into, `phases` that of
@@ -51,7 +51,6 @@ class Builder:
     _received: dict[str, Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Note the sizes of the grid, and its ranks and rails; a domain has a slot on each rail."""
         self.gpus, self.domains, self.domain_size = self.grid.gpus, *self.grid.shape
         self.ranks, self.rails = np.arange(self.gpus), np.arange(self.domain_size)
 
@@ -69,10 +68,7 @@ class Builder:
 
     @property
     def nic_ranks(self) -> Ints:
-        """A row for each NIC that every domain has: the rank with its link, by domain.
-
-        Raises `ScheduleError` if there is none.
-        """
+        """The ranks with the links of `shared_rails`; raises `ScheduleError` if there are none."""
         if not len(self.shared_rails):
             raise ScheduleError("no rail has a NIC in every domain")
         return self.rank(np.arange(self.domains), self.shared_rails)
@@ -134,7 +130,7 @@ class Builder:
         self,
         sources: Ints,
         destinations: Ints,
-        chunks: Ints,
+        chunks: Chunks,
         *,
         channel: str,
         after: Arrivals | None = None,
@@ -147,10 +143,9 @@ class Builder:
         for the last transfer of its source on the channel, for the arrivals at its source in
         `after`, and for its entry of `ready`. Return the transfer that each rank receives.
         """
-        sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks])
-        count = len(sizes)
-        ready = np.full(count, NONE) if ready is None else ready
-        adds = np.full(count, reduce)
+        chunks, sizes = self._sized(sources, destinations, chunks)
+        ready = np.full(len(sizes), NONE) if ready is None else ready
+        adds = np.full(len(sizes), reduce)
         sent = sizes.any(axis=1)
         if not sent.all():
             sources, destinations, chunks = sources[sent], destinations[sent], chunks[sent]
@@ -176,6 +171,12 @@ class Builder:
         arrived[destinations, 0] = numbers
         return arrived
 
+    def _sized(self, sources: Ints, destinations: Ints, chunks: Chunks) -> tuple[Ints, Ints]:
+        """Return the chunks, and the bytes of each; `NONE` has none."""
+        if not isinstance(chunks, np.ndarray):
+            chunks = chunks(sources, destinations)
+        return chunks, np.where(chunks == NONE, 0, self.chunk_bytes[chunks])
+
     def _add(self, **columns: Ints | Bools) -> None:
         for name, values in columns.items():
             self._columns[name].frombytes(values.astype(np.int64, copy=False).tobytes())
@@ -190,35 +191,17 @@ class Builder:
         after: Arrivals | None = None,
         reduce: bool = False,
     ) -> Arrivals:
-        """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
-
-        Where that GPU is missing, it sends to none. Return the transfer that each rank receives
-        (see `meet`).
-        """
+        """Let every GPU `meet` the GPU that is `domains` and `rails` further, if that is there."""
         domain, rail = self.grid.places
         to = self.rank(domain + domains, rail + rails)
-        return self.permute(to, chunks, channel=channel, after=after, reduce=reduce)
-
-    def permute(
-        self,
-        destinations: Ints,
-        chunks: Chunks,
-        *,
-        channel: str,
-        after: Arrivals | None = None,
-        reduce: bool = False,
-    ) -> Arrivals:
-        """Add an exchange in which every GPU sends to its own one of these destinations, if any."""
-        sources = np.flatnonzero(destinations != NONE)
-        destinations = destinations[sources]
-        sent = chunks(sources, destinations)
-        return self.meet(sources, destinations, sent, channel=channel, after=after, reduce=reduce)
+        own = np.flatnonzero(to != NONE)
+        return self.meet(own, to[own], chunks, channel=channel, after=after, reduce=reduce)
 
     def meet(
         self,
         sources: Ints,
         destinations: Ints,
-        chunks: Ints,
+        chunks: Chunks,
         *,
         channel: str,
         after: Arrivals | None = None,
@@ -243,14 +226,11 @@ class Builder:
 
 
 class LoadBuilder(Builder):
-    """A builder of transfers without chunks that wait for nothing: they load links as others do.
+    """Builds, in a third of the time, transfers that load links alike, without chunks and waits."""
 
-    It takes a third of the time.
-    """
-
-    def send(self, sources: Ints, destinations: Ints, chunks: Ints, **_: object) -> Arrivals:
+    def send(self, sources: Ints, destinations: Ints, chunks: Chunks, **_: object) -> Arrivals:
         """Add one transfer for each of the `sources` that sends any bytes; none of them arrives."""
-        sizes = np.where(chunks == NONE, 0, self.chunk_bytes[chunks]).sum(axis=1)
+        sizes = self._sized(sources, destinations, chunks)[1].sum(axis=1)
         sent = np.flatnonzero(sizes)
         none = np.zeros_like(sent)
         self._add(
@@ -290,9 +270,9 @@ def whole_ring(build: Builder) -> Ints:
     """
     if not len(build.shared_rails):
         return build.ranks[None, :]
-    ring = _rings(build, 1)[0]
-    from_root: Ints = np.roll(ring, -int(np.flatnonzero(ring == 0)[0]))
-    return from_root[None, :]
+    ring = _rings(build, 1)
+    from_root: Ints = np.roll(ring, -int(ring[0].argmin()), axis=1)
+    return from_root
 
 
 def rail_rings(build: Builder) -> Ints:
@@ -317,10 +297,9 @@ def _rings(build: Builder, count: int) -> Ints:
         entries[-1] = 2  # the domain before has 1
     exits = np.roll(entries, -1)
     exits = np.where(exits == entries, entries - 1, exits)
-    domains = np.arange(build.domains)
+    domains, position = np.arange(build.domains), build.rails
     first, last = (shared[(places + number) % len(shared), domains] for places in (entries, exits))
     skipped = ((last - first) % build.domain_size)[:, :, None]
-    position = build.rails
     is_last = position == build.domain_size - 1
     rails = np.where(is_last, skipped, position + (position >= skipped))
     rings = build.rank(domains[:, None], first[:, :, None] + rails)
@@ -333,9 +312,8 @@ def around(
 ) -> Arrivals:
     """Add a ReduceScatter (`reduce`) or AllGather on each ring, of one chunk of each rank's shard.
 
-    `rings` has a row of ranks for each ring, which share no rank. In the end, each rank has the
-    sum of its chunk, or all ranks' chunks. `ready` has the transfers that each rank must have
-    received before it starts. Return the transfers whose arrival ends each rank's part.
+    `rings` has a row of ranks for each ring, which share no rank. `ready` has the transfers that
+    each rank must have received before it starts. Return those whose arrival ends its part.
     """
     arrived, everything = ready, [ready]
     for step in range(rings.shape[1] - 1):
@@ -347,9 +325,8 @@ def around(
 def step_around(
     build: Builder, rings: Ints, step: int, channel: str, after: Arrivals, number: int, reduce: bool
 ) -> Arrivals:
-    """Add one of the n-1 steps of `around`: position i sends shard i + first_shard - step on."""
-    first_shard = -1 if reduce else 0
-    shards = np.roll(rings, step - first_shard, axis=1).ravel()
+    """Add one of the n-1 steps of `around`: position i sends shard i - step - `reduce` on."""
+    shards = np.roll(rings, step + reduce, axis=1).ravel()
     return build.send(
         rings.ravel(),
         np.roll(rings, -1, axis=1).ravel(),

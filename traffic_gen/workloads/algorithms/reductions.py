@@ -40,21 +40,17 @@ def ring_all_gather(build: Builder) -> Arrivals:
 
 def ring_all_reduce(build: Builder) -> None:
     """Ring ReduceScatter, then ring AllGather: 2(n-1)/n of the buffer over every link."""
-    summed = ring_reduce_scatter(build)
-    around(build, whole_ring(build), "ring", summed, reduce=False)
+    around(build, whole_ring(build), "ring", ring_reduce_scatter(build), reduce=False)
 
 
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
-    """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
-
-    The rails are those on which every domain has a NIC. NCCL has a ring for each NIC.
-    """
-    return _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=True)
+    """`rail_rings`, with a part of each shard; return each one's arrivals."""
+    return _on_all_rings(build, reduce=True)
 
 
 def rings_all_gather(build: Builder) -> None:
-    """A ring for each rail over all ranks, with a part of each shard."""
-    _on_all_rings(build, [build.nothing()] * len(build.shared_rails), reduce=False)
+    """`rail_rings`, with a part of each shard."""
+    _on_all_rings(build, reduce=False)
 
 
 def rings_all_reduce(build: Builder) -> None:
@@ -62,9 +58,12 @@ def rings_all_reduce(build: Builder) -> None:
     _on_all_rings(build, rings_reduce_scatter(build), reduce=False)
 
 
-def _on_all_rings(build: Builder, arrived: list[Arrivals], *, reduce: bool) -> list[Arrivals]:
+def _on_all_rings(
+    build: Builder, ready: list[Arrivals] | None = None, *, reduce: bool
+) -> list[Arrivals]:
     """Go around all rings at once, each on its own channel; return each one's last arrivals."""
     rings = rail_rings(build)
+    arrived = ready or [build.nothing()] * len(rings)
     for step in range(build.gpus - 1):
         arrived = [
             step_around(build, ring[None, :], step, f"ring{rail}", earlier, rail, reduce)
@@ -97,8 +96,7 @@ def hierarchical_all_reduce(build: Builder) -> None:
     """
     for number, arrived in enumerate(_reduced_in_domains(build)):
         summed = _around_rails(build, arrived, number, reduce=True)
-        gathered = _around_rails(build, summed, number, reduce=False)
-        _gather_in_domains(build, gathered, number)
+        _gather_in_domains(build, _around_rails(build, summed, number, reduce=False), number)
 
 
 def _reduced_in_domains(build: Builder) -> list[Arrivals]:
@@ -115,7 +113,6 @@ def _reduced_in_domains(build: Builder) -> list[Arrivals]:
 
 
 def _around_rails(build: Builder, ready: Arrivals, number: int, *, reduce: bool) -> Arrivals:
-    """Sum up or gather a slice along every rail."""
     rails = build.rail_ranks(build.rails)
     return around(build, rails, "nic", ready, reduce=reduce, number=number)
 
@@ -142,7 +139,7 @@ def halving_doubling_all_reduce(build: Builder) -> None:
 
 
 def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrivals:
-    """Exchange chunks between ranks that differ in a bit: those that the receiver keeps, or all.
+    """Exchange chunks between ranks that differ in a bit.
 
     A rank keeps the chunks whose numbers are like its own in all bits up to this one. With
     `reduce`, it receives those; else it sends all that it keeps.
@@ -152,8 +149,8 @@ def _swap(build: Builder, bit: int, after: Arrivals, *, reduce: bool) -> Arrival
         ranks = destinations if reduce else sources
         return (ranks % (2 * bit))[:, None] + np.arange(0, build.gpus, 2 * bit)
 
-    channel = "hb" if bit < build.domain_size else "nic"
-    return build.permute(build.ranks ^ bit, kept, channel=channel, after=after, reduce=reduce)
+    channel, ranks = "hb" if bit < build.domain_size else "nic", build.ranks
+    return build.meet(ranks, ranks ^ bit, kept, channel=channel, after=after, reduce=reduce)
 
 
 def double_tree_all_reduce(build: Builder) -> None:
@@ -182,16 +179,14 @@ def _along_trees(build: Builder, holders: Ints, ready: Arrivals) -> Arrivals:
     everything, new = [ready], ready.copy()
     first_slices, by_domain = np.arange(len(holders)) * build.slices, holders.T
     for moves in rounds(build.domains, build.slices):
-        sources, destinations, slices = np.array(
-            [(move.source, move.destination, move.slice) for move in moves]
-        ).T
+        down, slices, sources, destinations = np.array(moves).T
         arrived = build.meet(
             by_domain[sources].ravel(),
             by_domain[destinations].ravel(),
             (first_slices + slices[:, None]).reshape(-1, 1),
             channel="nic",
             after=new,
-            reduce=np.repeat([not move.down for move in moves], len(holders)),
+            reduce=np.repeat(down == 0, len(holders)),
         )
         # Arrivals before a send also precede the next send of the same rank.
         new[holders[:, sources]] = NONE
@@ -207,10 +202,7 @@ def ring_broadcast(build: Builder) -> None:
 
 
 def ring_reduce(build: Builder) -> None:
-    """Sum up chunk after chunk along the ring of all ranks, as NCCL does, but towards the root.
-
-    The ring goes backwards here, over the edges of `ring_broadcast`.
-    """
+    """Sum up chunk after chunk, as NCCL does, along `ring_broadcast`'s ring towards the root."""
     chain = whole_ring(build)[:, ::-1]
     along(build, chain, build.ranks[None, :], "ring", build.nothing(), reduce=True)
 
@@ -219,16 +211,12 @@ def hierarchical_broadcast(build: Builder) -> None:
     """Send from the root to its HB domain, a part along each rail, and within all HB domains."""
     arrived = _handed_out(build)
     rails = build.rail_ranks(build.rails)
-    arrived = joined(arrived, along(build, rails, rails, "nic", arrived))
-    within_domains(build, lambda own, _peers: build.rail_ranks(own), arrived)
+    _gather_in_domains(build, joined(arrived, along(build, rails, rails, "nic", arrived)), 0)
 
 
 def hierarchical_reduce(build: Builder) -> None:
     """Sum up within all HB domains, along each rail to the root's domain, and send to the root."""
-    build.require_whole()
-    arrived = within_domains(
-        build, lambda _own, peers: build.rail_ranks(peers), build.nothing(), reduce=True
-    )
+    (arrived,) = _reduced_in_domains(build)
     rails = build.rail_ranks(build.rails)
     summed = along(build, rails[:, ::-1], rails, "nic", arrived, reduce=True)
     _handed_in(build, joined(arrived, summed))
@@ -237,13 +225,13 @@ def hierarchical_reduce(build: Builder) -> None:
 def direct_scatter(build: Builder) -> None:
     """The root sends all ranks their shards at once, as a group of NCCL's sends."""
     others = build.ranks[1:]
-    build.send(np.full_like(others, ROOT), others, build.parts(others, 0)[:, None], channel="root")
+    build.send(np.full_like(others, ROOT), others, others[:, None], channel="root")
 
 
 def direct_gather(build: Builder) -> None:
     """All ranks send their shards to the root at once."""
     others = build.ranks[1:]
-    build.send(others, np.full_like(others, ROOT), build.parts(others, 0)[:, None], channel="root")
+    build.send(others, np.full_like(others, ROOT), others[:, None], channel="root")
 
 
 def hierarchical_scatter(build: Builder) -> None:
