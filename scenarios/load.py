@@ -1,13 +1,9 @@
-"""Load a scenario file: its text, its checked keys, the resolved scenario.
-
-All problems of a kind are reported at once, each with its file, line and key. The text of a
-scenario stands alone: it has the overrides, and what other files say.
-"""
+"""Load a scenario file: its text, its checked keys, the resolved scenario."""
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from io import StringIO
 from pathlib import Path
@@ -18,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.scalarstring import LiteralScalarString
 
 from linux.files.user_files import Unreadable, read_text
-from model.errors import InputError, Problem
+from model.errors import InputError
 from model.prediction.machine import Machine
 from scenarios.format.checked_file import checked
 from scenarios.format.document import (
@@ -51,7 +47,7 @@ def load(
     machine: Machine | None = None,
     on_paper: bool = False,
 ) -> Scenario:
-    """Read and check a scenario; raises `InputError` with all problems.
+    """Read and check a scenario; raises `InputError` with all problems of a kind.
 
     `machine` has this machine's measured costs; without them, no load is refused as too high. A
     scenario `on_paper` may have more GPUs than any fabric.
@@ -60,10 +56,7 @@ def load(
 
 
 def load_trace(path: Path, fabric: Mapping[str, Any], overrides: Sequence[str]) -> Scenario:
-    """Return the scenario on paper that replays a trace on a fabric with these keys.
-
-    Raises `InputError` with all problems.
-    """
+    """Return the scenario on paper that replays a trace on a fabric; raises `InputError`."""
     text = json.dumps({"fabric": fabric, "workloads": [{"trace": str(path.absolute())}]})
     return _loaded(parse(path, text, SCENARIO), overrides, None, on_paper=True)
 
@@ -73,7 +66,9 @@ def _loaded(
 ) -> Scenario:
     document = override(document, overrides)
     file = checked(document, ScenarioFile)
-    name = file.name or _name_of(document.path)
+    # Runs and containers are named after it.
+    by_path = re.sub(r"[^a-z0-9]+", "-", document.path.stem.lower())[:40].strip("-")
+    name = file.name or by_path or "scenario"
     text = _standalone_text(document, file, name)
     # Of a scenario on paper, no run folder has the text.
     if not on_paper and (much := out_of_bounds(text, document.values)):
@@ -91,29 +86,18 @@ def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
     try:
         yield
     except InputError:
-        if other := _other_kind(path, *wanted):
+        text, values = "", None
+        with suppress(Unreadable, *UNREADABLE):
+            text = read_text(path, MOST_BYTES)
+            values = parser("safe").load(text)
+        keys = values.keys() if isinstance(values, dict) else ()
+        if other := other_kind(path, text, keys, *wanted):
             raise InputError(other) from None
         raise
 
 
-def _other_kind(path: Path, *wanted: str) -> Problem | None:
-    """The problem of a file of another known kind; `None` of any other file."""
-    try:
-        text = read_text(path, MOST_BYTES)
-    except Unreadable:
-        return None
-    try:
-        values = parser("safe").load(text)
-    except UNREADABLE:
-        values = None
-    return other_kind(path, text, values.keys() if isinstance(values, dict) else (), *wanted)
-
-
 def format_check(path: Path) -> Callable[[Sequence[str]], None]:
-    """Return a check of overrides that raises `InputError` for wrong keys, types or values.
-
-    That takes a tenth of the time of `load`: the file is read once.
-    """
+    """Return a check of overrides' keys, types and values: a tenth of the time of `load`."""
     document = read(path, SCENARIO)
 
     def check(overrides: Sequence[str]) -> None:
@@ -122,20 +106,22 @@ def format_check(path: Path) -> Callable[[Sequence[str]], None]:
     return check
 
 
-def _name_of(path: Path) -> str:
-    """Scenario name from a file's name; runs and containers are named after it."""
-    return re.sub(r"[^a-z0-9]+", "-", path.stem.lower())[:40].strip("-") or "scenario"
-
-
 def _standalone_text(document: Document, file: ScenarioFile, name: str) -> str:
     """Return the text of a checked document that stands alone, with its comments.
 
     It has the overrides and the name, what the files of networks and matrices say, and whole paths
     of traces and configurations. A document without any of these keeps its text.
     """
-    values = document.values
+    values, fabric = document.values, document.values["fabric"]
     checked = file.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    is_changed = bool(document.overridden) | _put_network(values["fabric"], checked["fabric"])
+    is_changed = bool(document.overridden)
+    if fabric.get("topology") is not None:
+        # The keys of the network are put in place of its name.
+        is_changed = True
+        del fabric["topology"]
+        checked["fabric"].pop("topology", None)
+        for key, value in checked["fabric"].items():
+            fabric.setdefault(key, value)
     for entry, whole in zip(_entries(values), _entries(checked), strict=True):
         for key in KIND_OF:
             if isinstance(entry.get(key), str):
@@ -153,17 +139,6 @@ def _entries(values: Any) -> Iterator[Any]:
     for workload in values["workloads"]:
         yield workload
         yield from workload.get("jobs", ())
-
-
-def _put_network(fabric: CommentedMap, checked: dict[str, Any]) -> bool:
-    """Put the keys of a network in place of its name; return whether there is one."""
-    if fabric.get("topology") is None:
-        return False
-    del fabric["topology"]
-    checked.pop("topology", None)
-    for key in checked:
-        fabric.setdefault(key, checked[key])
-    return True
 
 
 def _written(values: CommentedMap, name: str) -> str:

@@ -73,9 +73,11 @@ def resolve(
         for issues in (buffer_issues, delay_issues, timeout_issues):
             document.refuse([issue for spec in specs.values() for issue in issues(spec)][:1])
     cases = _cases(document, file, specs, machine)
-    of_cases = _case_issues(file, specs, cases, machine)
-    document.refuse(_repeated_cases(cases) if on_paper else of_cases)
-    document.refuse(() if on_paper else late_faults(file, specs, cases))
+    if on_paper:
+        document.refuse(_repeated_cases(cases))
+    else:
+        document.refuse(_case_issues(file, specs, cases, machine))
+        document.refuse(late_faults(file, specs, cases))
     chosen |= {f"{case.chosen[0]} of {case.name}": case.chosen[1] for case in cases if case.chosen}
     expect, count, network = file.expect, file.repeats, file.fabric.topology
     of_network = (f"latencies and error rates of links, if {network} has any",) if network else ()
@@ -102,21 +104,18 @@ def resolve(
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
-    """Refuse the issues of sections that need no rates and no proofs.
-
-    The GPUs of a fabric that is refused may be too many to number.
-    """
+    """Refuse the issues of sections that need no rates and no proofs."""
     of_fabric = list(fabric_issues(file.fabric, on_paper))
+    # The GPUs of a fabric that is refused may be too many to number.
     of_workloads = () if of_fabric else _workload_issues(file)
-    of_sections = of_fabric, of_workloads, _expect_issues(file.expect)
-    document.refuse(chain(*of_sections, fault_issues(file)))
+    document.refuse(chain(of_fabric, of_workloads, _expect_issues(file.expect), fault_issues(file)))
+    real = [fabric_spec(file, kind, 1.0) for kind in file.fabric.kinds]
     if file.fabric.missing:
-        document.refuse(
-            chain(*(unconnected_issues(fabric_spec(file, kind, 1.0)) for kind in file.fabric.kinds))
-        )
+        document.refuse(chain(*map(unconnected_issues, real)))
     if not on_paper:
         document.refuse(_given_size_issues(file))
-        document.refuse(_modeled_issues(file))
+        placed = _placed_workloads(file)
+        document.refuse(chain(*(work.modeled_issues(place, real[0]) for place, work in placed)))
 
 
 def _fabrics(
@@ -151,12 +150,17 @@ def _cases(
 ) -> tuple[Case, ...]:
     """Return the cases of all workloads on all fabrics, each with a name of its own."""
     return _named_apart(
-        replace(case, workload=number, where=document.where(("workloads", number)))
+        replace(case, workload=place[1], where=document.where(place))
         for spec in specs.values()
-        for number, workload in enumerate(file.workloads)
+        for place, workload in _placed_workloads(file)
         if spec.kind in workload.kinds
         for case in sized_cases(workload, spec, machine)
     )
+
+
+def _placed_workloads(file: ScenarioFile) -> Iterator[tuple[tuple[str, int], AnyWorkload]]:
+    """Yield each workload with its place in the file."""
+    yield from ((("workloads", number), one) for number, one in enumerate(file.workloads))
 
 
 def _places(document: Document, file: ScenarioFile) -> dict[str, str]:
@@ -185,10 +189,8 @@ def _case_issues(
 
 
 def _expect_issues(expect: Expect) -> Iterator[Issue]:
-    for name, within, limit in (
-        ("ratio", expect.ratio_within, expect.ratio_limit),
-        ("replay", expect.replay_within, expect.replay_limit),
-    ):
+    for name in ("ratio", "replay"):
+        within, limit = (getattr(expect, f"{name}_{which}") for which in ("within", "limit"))
         if limit < within:
             what = f"must be at least {name}_within, {within:g}, got {limit:g}"
             yield Issue(("expect", f"{name}_limit"), what)
@@ -196,20 +198,12 @@ def _expect_issues(expect: Expect) -> Iterator[Issue]:
 
 def _workload_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Yield issues of workloads that no fabric and no schedule has to be built for."""
-    for number, workload in enumerate(file.workloads):
-        place = "workloads", number
+    fabric = file.fabric
+    for place, workload in _placed_workloads(file):
         yield from _key_issues(file, place, workload)
-        fabric = file.fabric
         yield from workload.early_issues(place, job_grid(fabric), fabric.platform, fabric.nics)
     excluded = {key: why for workload in file.workloads for key, why in workload.excludes.items()}
     yield from (Issue((key,), *why) for key, why in excluded.items() if getattr(file, key))
-
-
-def _modeled_issues(file: ScenarioFile) -> Iterator[Issue]:
-    """Yield issues of work that can be predicted, but not executed."""
-    spec = fabric_spec(file, file.fabric.kinds[0], 1.0)
-    for number, workload in enumerate(file.workloads):
-        yield from workload.modeled_issues(("workloads", number), spec)
 
 
 def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iterator[Issue]:
@@ -232,16 +226,17 @@ def _key_issues(file: ScenarioFile, place: Place, workload: AnyWorkload) -> Iter
 
 def _given_size_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Yield issues of sizes and scales that are both in the file."""
-    for number, workload in enumerate(file.workloads):
+    grid = job_grid(file.fabric)
+    for place, workload in _placed_workloads(file):
         scale = _given_scale(file, workload)
-        for place, task in workload.given_sizes(("workloads", number), job_grid(file.fabric)):
-            yield from _size_issues(place, task.name, task, scale)
+        for inside, task in workload.given_sizes(place, grid):
+            yield from _size_issues(inside, task.name, task, scale)
 
 
 def _schedule_issues(file: ScenarioFile) -> Iterator[Issue]:
     grid, platform = job_grid(file.fabric), file.fabric.platform or "own"
-    for number, workload in enumerate(file.workloads):
-        yield from workload.placed_issues(("workloads", number), grid, platform)
+    for place, workload in _placed_workloads(file):
+        yield from workload.placed_issues(place, grid, platform)
 
 
 def _given_scale(file: ScenarioFile, workload: AnyWorkload) -> float:
@@ -276,47 +271,37 @@ def _checked_issues(file: ScenarioFile, cases: Sequence[Case]) -> Iterator[Issue
 def _generator_load_issues(specs: Specs, cases: Sequence[Case]) -> Iterator[Issue]:
     """Issues of cases with more GPUs, pairs or packets than their generator can serve."""
     for case in cases:
-        if what := _limit_problem(case, specs[case.kind]):
+        if case.generator is not Generator.AGENT and (what := _excess(case, specs[case.kind])):
             yield Issue(("workloads", case.workload, "generator"), what, ONLY_AGENTS)
 
 
-def _limit_problem(case: Case, spec: FabricSpec) -> str:
-    """Say which limit of its generator a case exceeds; empty if none."""
-    if case.generator is Generator.AGENT:
-        return ""
+def _excess(case: Case, spec: FabricSpec) -> str:
+    """Say which limit of its generator, which is no agent, a case exceeds; empty if none."""
     if spec.gpus > MOST_GPUS:
         return f"{case.generator} serves at most {MOST_GPUS} GPUs, got {spec.gpus}"
     transfers = case.transfers(spec)
     if transfers.is_compute.any():
         return f"{case.name}: {case.generator} cannot execute compute steps"
-    match case.generator:
-        case Generator.IPERF3:
-            pairs = zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)
-            count, most, can = (
-                len({*pairs}),
-                MOST_PAIRS,
-                f"iperf3 serves at most {MOST_PAIRS} pairs",
-            )
-        case Generator.SCAPY:
-            count = int(CRAFTED.packets(transfers.size_bytes).sum())
-            most, can = MOST_PACKETS, f"scapy crafts at most {MOST_PACKETS} packets"
-    return f"{case.name}: {can}, got {count}" if count > most else ""
+    if case.generator is Generator.IPERF3:
+        pairs = {*zip(transfers.source.tolist(), transfers.destination.tolist(), strict=True)}
+        count, most, can = len(pairs), MOST_PAIRS, f"serves at most {MOST_PAIRS} pairs"
+    else:
+        count = int(CRAFTED.packets(transfers.size_bytes).sum())
+        most, can = MOST_PACKETS, f"crafts at most {MOST_PACKETS} packets"
+    return f"{case.name}: {case.generator} {can}, got {count}" if count > most else ""
 
 
 def _named_apart(cases: Iterable[Case]) -> tuple[Case, ...]:
     """Append its marks to the name of each case, one by one, if cases of its name differ in it."""
-    named = tuple(cases)
+    named = list(cases)
     for which in (0, 1):
         known = defaultdict[str, set[str]](set)
         for case in named:
             known[case.name].add(case.marks[which])
-        named = tuple(
-            replace(case, name=f"{case.name}/{mark}")
-            if (mark := case.marks[which]) and len(known[case.name]) > 1
-            else case
-            for case in named
-        )
-    return named
+        for number, case in enumerate(named):
+            if (mark := case.marks[which]) and len(known[case.name]) > 1:
+                named[number] = replace(case, name=f"{case.name}/{mark}")
+    return tuple(named)
 
 
 def _repeated_cases(cases: tuple[Case, ...]) -> Iterator[Issue]:

@@ -68,10 +68,7 @@ def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
 
 
 def checked(document: Document, model: type[Model]) -> Model:
-    """Check a document against a model; files that it names are in its folder.
-
-    Raises `InputError` with the problems of wrong overrides and those of all values.
-    """
+    """Check a document, and files in its folder, against a model; raises `InputError`."""
     try:
         return model.model_validate(plain(document.values), context=document.path.parent.absolute())
     except ValidationError as error:
@@ -89,10 +86,11 @@ def _one_a_place(error: ValidationError) -> list[Any]:
     for details in error.errors():
         place, kind, given = _place(details), details["type"], details["input"]
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if kind == "literal_error" and place in last and last[place]["type"] in NOT_WHOLE:
-            last[place] = {**details, "type": "whole_or_literal"}
-        elif kind == "literal_error" and place in last:
-            last[place] = last[place] if is_number else {**details, "type": "number_or_literal"}
+        if kind == "literal_error" and place in last:
+            if last[place]["type"] in NOT_WHOLE:
+                last[place] = {**details, "type": "whole_or_literal"}
+            elif not is_number:
+                last[place] = {**details, "type": "number_or_literal"}
         elif not (kind == "too_short" and given):
             last[place] = details
     return list(last.values())
@@ -121,8 +119,7 @@ def _problem(document: Document, details: Any, model: type[BaseModel]) -> Proble
                 hint = f"use {inverse}: the GPUs of a domain over {key}"
         case "model_type":
             fields = _fields(details["loc"], model)
-            required = (key for key, field in fields.items() if field.is_required())
-            key = next(required, next(iter(fields)))
+            key = next((key for key in fields if fields[key].is_required()), next(iter(fields)))
             what, hint = f"must be a mapping, got {given!r}", f"such as `{{{key}: ...}}`"
         case "enum":
             known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")

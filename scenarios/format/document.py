@@ -6,14 +6,15 @@ copy of what it repeats, so that an override changes one place.
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -42,10 +43,7 @@ UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of a file, for messages: its name, a hint if there is no such file, its page.
-
-    `other_hint` is for a file whose name is not that of YAML.
-    """
+    """The kind of a file, for messages: its name, hints if there is none or no YAML, its page."""
 
     name: str
     missing_hint: str
@@ -85,20 +83,13 @@ class Document:
         key = ".".join(str(part) for part in place)
         if any(place[: len(part)] == part for part in self.overridden):
             return f"--set {key}"
-        return f"{self.path}:{self.line(place)} {key}".rstrip()
-
-    def line(self, place: Place) -> int:
-        """The line of a key, from 1."""
-        node, line = self.values, 1
-        for part in place:
-            if not isinstance(node, CommentedMap | CommentedSeq):
-                break
-            try:
+        node: Any = self.values
+        line = 1
+        with suppress(AttributeError, KeyError, IndexError, TypeError):
+            for part in place:
                 line = node.lc.data[part][0] + 1
                 node = node[part]
-            except (KeyError, IndexError, TypeError):
-                break
-        return line
+        return f"{self.path}:{line} {key}".rstrip()
 
 
 def read(path: Path, kind: FileKind) -> Document:
@@ -120,22 +111,17 @@ def parse(path: Path, text: str, kind: FileKind) -> Document:
         raise InputError(Problem(f"{path}:{line}", what, "each key once")) from None
     except UNREADABLE as error:
         what = unreadable(error, "JSON" if path.suffix == ".json" else "YAML")
-        wrong = Problem(f"{path}{line_of(error, text)}", what, kind.hint(path))
+        wrong = Problem(f"{path}{_line_of(error, text)}", what, kind.hint(path))
         raise InputError(other_kind(path, text, (), kind.name) or wrong) from None
     keys = values.keys() if isinstance(values, CommentedMap) else ()
     if other := other_kind(path, text, keys, kind.name):
         raise InputError(other)
     if not isinstance(values, CommentedMap):
-        what = f"must be a mapping with the keys of a {kind.name}, got {_kind_of(values)}"
+        of_one = "a list" if isinstance(values, list) else "a single value"
+        got = "nothing" if values is None else of_one
+        what = f"must be a mapping with the keys of a {kind.name}, got {got}"
         raise InputError(Problem(f"{path}:1", what, kind.hint(path) or f"see {kind.page}"))
     return Document(path, text, values)
-
-
-def _kind_of(values: object) -> str:
-    """Name the kind of a YAML text that is not a mapping."""
-    if values is None:
-        return "nothing"
-    return "a list" if isinstance(values, list) else "a single value"
 
 
 def override(document: Document, overrides: Sequence[str]) -> Document:
@@ -211,7 +197,9 @@ class BoundedComposer(Composer):
         node: Node = super().compose_node(parent, index)
         if node not in self._sizes:
             node.anchor = None
-            self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
+            inside = [] if isinstance(node, ScalarNode) else node.value
+            parts = chain(*inside) if isinstance(node, MappingNode) else inside
+            self._sizes[node] = 1 + sum(self._sizes[part] for part in parts)
         self._require_room(node, 0)
         return node
 
@@ -252,19 +240,8 @@ class BoundedComposer(Composer):
         return node
 
 
-def _children(node: Node) -> list[Node]:
-    if isinstance(node, ScalarNode):
-        return []
-    if isinstance(node, MappingNode):
-        return [part for pair in node.value for part in pair]
-    return list(node.value)
-
-
 def _merged(pairs: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
-    """Return the pairs of a mapping, and those that it merges of other keys, the first of each.
-
-    The constructor refuses a merge of what is no mapping, and two merges.
-    """
+    """Return the pairs of a mapping, and those that it merges of other keys, the first of each."""
     merges = [value for key, value in pairs if key.tag == MERGE]
     sources = merges[0].value if merges and isinstance(merges[0], SequenceNode) else merges
     if len(merges) != 1 or not all(isinstance(source, MappingNode) for source in sources):
@@ -297,10 +274,7 @@ def value_of(text: str) -> Any:
 
 
 def same(value: Any) -> str:
-    """Return a text that equal YAML values have in common: `2e4` and `20000`, not `true` and `1`.
-
-    The keys of a mapping have no order (YAML 1.2, section 3.2.1.1).
-    """
+    """Return what equal YAML values have in common: `2e4` and `20000`; mappings in any order."""
     match value:
         case dict():
             return f"{{{sorted((same(key), same(held)) for key, held in value.items())}}}"
@@ -367,7 +341,7 @@ def unreadable(error: Exception, form: str = "YAML") -> str:
             return f"is not {form}: a value does not fit its tag or is out of range"
 
 
-def line_of(error: Exception, text: str) -> str:
+def _line_of(error: Exception, text: str) -> str:
     """Return `:LINE` of a YAML error; empty if the error has no position."""
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         return f":{error.problem_mark.line + 1}"

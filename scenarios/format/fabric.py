@@ -1,6 +1,6 @@
 """Check the fabric of a scenario file, and build its specification for one kind of fabric."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from math import ceil, floor, log2
@@ -52,9 +52,6 @@ MAX_GPUS, MAX_UPLINKS = 4096, 16384
 MAX_RAILS = MAX_DOMAIN_SIZE
 # The largest fabric whose closed forms were computed.
 MAX_GPUS_ON_PAPER = 65536
-ON_PAPER = f"`railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs"
-# Keys of a switch's queue that say which packets are marked.
-MARKS = {"kmin", "kmax", "pmax"}
 # By hash, a rail switch has a rule for each NIC and each GPU on another rail.
 MOST_HASHED_GPUS = 256
 # No closed form describes GPUs that share NICs, have several, or use one port of two: each transfer
@@ -78,14 +75,8 @@ def fabric_issues(fabric: Fabric, on_paper: bool = False) -> Iterator[Issue]:
     if fabric.rail_leaves > domains:
         what = f"must be at most the number of domains, {domains}, got {fabric.rail_leaves}"
         yield Issue(("fabric", "rail_leaves"), what)
-    # Spares replace what emulated faults break: with them, paper has the emulation's limits.
-    is_free = on_paper and not _has_spares(fabric)
-    of_size = list(_paper_issues(fabric) if is_free else _size_issues(fabric))
+    of_size = list(_size_issues(fabric, on_paper))
     yield from of_size or chain(missing_issues(fabric), wiring_issues(fabric))
-
-
-def _has_spares(fabric: Fabric) -> bool:
-    return bool(fabric.spare_domains or fabric.spare_gpus or fabric.spare_rail_switches)
 
 
 def _not_default(fabric: Fabric, *keys: str) -> list[str]:
@@ -129,40 +120,38 @@ def _number_issues(fabric: Fabric) -> Iterator[Issue]:
         yield Issue(("fabric", key), what, "no closed form describes such NICs")
 
 
-def _paper_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of too few GPUs for a transfer, and of too many for paper."""
-    gpus = fabric.domains * fabric.domain_size
-    if not LEAST_GPUS <= gpus <= MAX_GPUS_ON_PAPER:
-        what = f"must have {LEAST_GPUS} to {MAX_GPUS_ON_PAPER} GPUs on paper, got {gpus}"
-        yield Issue(("fabric", "domains"), what)
-
-
-def _size_issues(fabric: Fabric) -> Iterator[Issue]:
-    """Issues of sizes beyond the addresses, the rails, or what was measured."""
+def _size_issues(fabric: Fabric, on_paper: bool) -> Iterator[Issue]:
+    """Issues of sizes beyond the addresses, the rails, or what was measured or computed."""
     domains, size = fabric.domains + fabric.spare_domains, fabric.domain_size + fabric.spare_gpus
-    rails = (fabric.nics_per_domain or size) + fabric.spare_rail_switches
-    fits_paper = not _has_spares(fabric) and domains * size <= MAX_GPUS_ON_PAPER
-    hint = ON_PAPER if fits_paper else ""
-    too_many = [
-        Issue(("fabric", key), f"must be at most {most} (address space), got {value}", hint)
-        for key, value, most in (
-            ("domains", domains, MAX_DOMAINS),
-            ("domain_size", size, MAX_DOMAIN_SIZE),
-        )
-        if value > most
-    ]
-    if too_many:
-        yield from too_many
+    gpus, of_job = domains * size, fabric.domains * fabric.domain_size
+    # Spares replace what emulated faults break: with them, paper has the emulation's limits.
+    has_spares = gpus > of_job or fabric.spare_rail_switches
+    if on_paper and not has_spares:
+        if not LEAST_GPUS <= gpus <= MAX_GPUS_ON_PAPER:
+            what = f"must have {LEAST_GPUS} to {MAX_GPUS_ON_PAPER} GPUs on paper, got {gpus}"
+            yield Issue(("fabric", "domains"), what)
         return
+    fits_paper = gpus <= MAX_GPUS_ON_PAPER and not has_spares
+    hint = f"`railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs" if fits_paper else ""
+    for key, value, most in (
+        ("domains", domains, MAX_DOMAINS),
+        ("domain_size", size, MAX_DOMAIN_SIZE),
+    ):
+        if value > most:
+            what = f"must be at most {most} (address space), got {value}"
+            yield Issue(("fabric", key), what, hint)
+    if domains > MAX_DOMAINS or size > MAX_DOMAIN_SIZE:
+        return
+    rails = (fabric.nics_per_domain or size) + fabric.spare_rail_switches
     if rails > MAX_RAILS:
         key = "spare_rail_switches" if fabric.spare_rail_switches else "nics_per_domain"
         what = f"must leave at most {MAX_RAILS} rails, spares included, got {rails}"
         yield Issue(("fabric", key), what)
         return
-    if fabric.domains * fabric.domain_size < LEAST_GPUS:
+    if of_job < LEAST_GPUS:
         what = f"must have at least {LEAST_GPUS} GPUs without spares, got 1 in 1 domain"
         yield Issue(("fabric", "domains"), what)
-    if (gpus := domains * size) > MAX_GPUS:
+    if gpus > MAX_GPUS:
         what = f"must have at most {MAX_GPUS} GPUs, spares included, got {gpus}"
         yield Issue(("fabric", "domains"), what, hint)
     flows = gpus * (fabric.roce.queue_pairs if fabric.roce else 1)
@@ -186,36 +175,36 @@ def _hb_switch_issues(fabric: Fabric) -> Iterator[Issue]:
 
 
 def _transport_issues(fabric: Fabric) -> Iterator[Issue]:
-    place, roce = ("fabric", "roce"), fabric.roce
-    if fabric.spine_selection is SpineSelection.SPRAY:
-        selection = "fabric", "spine_selection"
-        if fabric.transport is Transport.TCP:
-            yield Issue(selection, "spray needs transport: roce", "add it, or use hash")
-        if FabricKind.CUSTOM in fabric.kinds:
-            yield Issue(selection, "spray needs a fabric with rails", "use hash, or destination")
+    place, selection, roce = ("fabric", "roce"), ("fabric", "spine_selection"), fabric.roce
+    is_tcp, is_custom = fabric.transport is Transport.TCP, FabricKind.CUSTOM in fabric.kinds
+    is_spray = fabric.spine_selection is SpineSelection.SPRAY
+    if is_spray and is_tcp:
+        yield Issue(selection, "spray needs transport: roce", "add it, or use hash")
+    if is_spray and is_custom:
+        yield Issue(selection, "spray needs a fabric with rails", "use hash, or destination")
     if roce is None:
         return
-    if fabric.transport is Transport.TCP:
+    if is_tcp:
         yield Issue(place, "needs transport: roce", "add it, or leave these keys out")
     if roce.mtu not in MTUS:
         what = f"must be one of {', '.join(map(str, MTUS))}, got {roce.mtu}"
         yield Issue((*place, "mtu"), what)
     if roce.timeout is not None and roce.timeout_seconds is not None:
         yield Issue((*place, "timeout"), "cannot be combined with timeout_seconds")
-    marks = fabric.switch_queue is not None and fabric.switch_queue.ecn
-    if roce.congestion is Congestion.DCQCN and not marks:
+    is_dcqcn = roce.congestion is Congestion.DCQCN
+    if is_dcqcn and not (fabric.switch_queue and fabric.switch_queue.ecn):
         what = "dcqcn needs ECN marks, which no switch sets"
         yield Issue((*place, "congestion"), what, "add switch_queue: {ecn: true}")
     rated = (entry.from_ for entry in fabric.links if entry.rate is not None)
-    if roce.congestion is Congestion.DCQCN and any(map(GPU.fullmatch, chain(*rated))):
+    if is_dcqcn and any(map(GPU.fullmatch, chain(*rated))):
         what = "dcqcn needs NIC ports of one rate, nic_rate / nic_ports"
         yield Issue((*place, "congestion"), what, "leave out the rates of links of GPUs")
-    if fabric.spine_selection is SpineSelection.SPRAY and roce.queue_pairs > 1:
+    if is_spray and roce.queue_pairs > 1:
         what = "spray uses all paths for each queue pair"
         yield Issue((*place, "queue_pairs"), what, "use 1, or spine_selection: hash")
     if roce.split_data and roce.queue_pairs == 1:
         yield Issue((*place, "split_data"), "needs queue_pairs of 2 or more")
-    if roce.split_data and FabricKind.CUSTOM in fabric.kinds and fabric.lanes > 1:
+    if roce.split_data and is_custom and fabric.lanes > 1:
         what = "needs a GPU with one NIC port in a custom fabric: parts of a transfer may use both"
         yield Issue((*place, "split_data"), what, "leave it out, or use nic_ports: 1")
 
@@ -225,7 +214,7 @@ def _queue_issues(fabric: Fabric) -> Iterator[Issue]:
     if queue is None:
         return
     if not queue.ecn:
-        for key in sorted(queue.model_fields_set & MARKS):
+        for key in sorted(queue.model_fields_set & {"kmin", "kmax", "pmax"}):
             yield Issue((*place, key), "needs ecn: true", "add it, or leave this key out")
     elif queue.kmin >= queue.kmax:
         what = f"must be less than kmax, {queue.kmax} B, got {queue.kmin} B"
@@ -299,13 +288,9 @@ def fabric_spec(
         missing=missing_slots(fabric),
     )
     left_bps = [entry.rate / scale for entry in file.faults if entry.rate]
-    return _patient(spec, left_bps) if left_bps else spec
-
-
-def _patient(spec: FabricSpec, left_bps: Sequence[float]) -> FabricSpec:
-    """Lengthen the default timeout of queue pairs for links that faults leave slower."""
-    if spec.transport is Transport.TCP or spec.roce.timeout_s is not None:
+    if not left_bps or spec.transport is Transport.TCP or spec.roce.timeout_s is not None:
         return spec
+    # The default timeout of queue pairs is longer for links that faults leave slower.
     slowest_bps = min(*left_bps, *spec.emulated_rates_bps.values())
     timeout_s = min(MOST_S, spec.answered_within_s(slowest_bps))
     return replace(spec, roce=replace(spec.roce, timeout_s=timeout_s))
@@ -316,16 +301,8 @@ def _roce(keys: RoceKeys, scale: float) -> Roce:
     timeout_s = keys.timeout_seconds
     if keys.timeout is not None:
         timeout_s = TIMEOUT_UNIT_S * 2**keys.timeout * scale
-    return Roce(
-        mtu=keys.mtu,
-        queue_pairs=keys.queue_pairs,
-        split=keys.split_data,
-        congestion=keys.congestion,
-        recovery=keys.recovery,
-        window=keys.window,
-        timeout_s=timeout_s,
-        retries=keys.retries,
-    )
+    same = keys.model_dump(exclude={"split_data", "timeout", "timeout_seconds"})
+    return Roce(**same, split=keys.split_data, timeout_s=timeout_s)
 
 
 def _nic_network(fabric: Fabric, kind: FabricKind, rate_bps: int) -> NicNetwork:
@@ -379,11 +356,10 @@ def timeout_issues(spec: FabricSpec) -> Iterator[Issue]:
     """Yield an issue if slow motion stretches the timeout of queue pairs beyond a day."""
     timeout_s = spec.roce.timeout_s or 0.0
     if timeout_s > MOST_S:
-        what = (
-            f"is {timeout_s:.3g} s, stretched by bandwidth_scale {spec.bandwidth_scale:g}: must be "
-            f"at most a day, {MOST_S:g} s"
-        )
-        most = floor(log2(MOST_S / TIMEOUT_UNIT_S / spec.bandwidth_scale))
+        scale = spec.bandwidth_scale
+        stretched = f"is {timeout_s:.3g} s, stretched by bandwidth_scale {scale:g}"
+        what = f"{stretched}: must be at most a day, {MOST_S:g} s"
+        most = floor(log2(MOST_S / TIMEOUT_UNIT_S / scale))
         hint = f"use at most {most}, or timeout_seconds" if most > 0 else "use timeout_seconds"
         yield Issue(("fabric", "roce", "timeout"), what, hint)
 

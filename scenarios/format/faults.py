@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from model.fabric.build import build_topology
 from model.fabric.spec import FabricKind, FabricSpec, SpineSelection
@@ -37,10 +38,9 @@ SERVED_COMPONENTS = {
     RecoveryStrategy.SPARE_RAIL_SWITCH: (Component.RAIL_SWITCH,),
 }
 # Of keys of a job, the recovery strategies that use them.
-_NEW_LINKS = RecoveryStrategy.SPARE_RAIL_SWITCH, RecoveryStrategy.SWAP_GROUP
 USED_BY = {
     "restart_time": set(RecoveryStrategy) - {RecoveryStrategy.REROUTE},
-    "reconfiguration_time": set(_NEW_LINKS),
+    "reconfiguration_time": {RecoveryStrategy.SPARE_RAIL_SWITCH, RecoveryStrategy.SWAP_GROUP},
     "group_size": {RecoveryStrategy.SWAP_GROUP},
 }
 OF_FAULTS = ("replay_within", "replay_limit", "blackout_ms")
@@ -55,15 +55,13 @@ SPARES = {
 def fault_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues of the fault entries, and of the recovery from them, without building a fabric."""
     for number, entry in enumerate(file.faults):
-        for key, what in _wrong(entry):
-            yield Issue(("faults", number, key), what)
-    yield from _nobody_reroutes(file.faults)
-    yield from _nobody_drains(file.faults)
-    yield from _two_ports_at_once(file)
+        wrong = chain(_wrong(entry), _unanswered(entry, file.faults), _unserved(entry, file))
+        yield from (Issue(("faults", number, key), *what) for key, *what in wrong)
     yield from _recovery_issues(file)
 
 
-def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
+def _wrong(entry: FaultEntry) -> Iterator[tuple[str, ...]]:
+    """Yield the keys of a fault that do not fit each other, each with what is wrong."""
     if entry.how not in POSSIBLE[entry.what]:
         possible = ", ".join(mode for mode in FaultMode if mode in POSSIBLE[entry.what])
         yield "how", f"is not a fault mode of a {entry.what}; known: {possible}"
@@ -79,10 +77,10 @@ def _wrong(entry: FaultEntry) -> Iterator[tuple[str, str]]:
         for key in ("period", "count"):
             if key in entry.model_fields_set:
                 yield key, f"needs how: flap, got {entry.how}"
-    if entry.how is FaultMode.FLAP and entry.for_ is not None:
+        return
+    if entry.for_ is not None:
         yield "for", "cannot be combined with flap; its duration is period times count"
-    if entry.how is FaultMode.FLAP and entry.period * entry.count > MOST_S:
-        flapping_s = entry.period * entry.count
+    if (flapping_s := entry.period * entry.count) > MOST_S:
         what = f"{entry.count} periods of {entry.period:g} s must last at most {MOST_S:g} s"
         yield "count", f"{what}, got {flapping_s:g} s"
 
@@ -102,38 +100,37 @@ def idle_keys(file: ScenarioFile) -> Iterator[str]:
         yield f"{', '.join(given)}: there are no faults"
 
 
-def _two_ports_at_once(file: ScenarioFile) -> Iterator[Issue]:
-    """Issues of lost uplinks, where packets of one flow may then end on both ports of a NIC."""
-    fabric, roce = file.fabric, file.fabric.roce
+def _unanswered(entry: FaultEntry, entries: Sequence[FaultEntry]) -> Iterator[tuple[str, str, str]]:
+    """Yield what a fault needs a controller for, which is dead then, or may be."""
+    kills = [other for other in entries if other.what is Component.CONTROLLER]
+    stays = entry.for_ is None and entry.how is not FaultMode.FLAP
+    answered = (kill.for_ is not None or (stays and _is_before(entry, kill)) for kill in kills)
+    if entry not in kills and not all(answered):
+        hint = "let the controller return (`for`), or this fault begin before, and stay"
+        yield "what", "needs a controller, which is killed for good before", hint
+    alive = (_is_before(entry, kill) or _is_over(kill, entry) for kill in kills)
+    if entry.how is FaultMode.UPGRADE and not all(alive):
+        what = "upgrade needs a controller, which drains the switch, and is killed before"
+        hint = "let it begin before, or after the controller has returned (`for`), by `at`"
+        yield "how", what, hint
+
+
+def _unserved(entry: FaultEntry, file: ScenarioFile) -> Iterator[tuple[str, ...]]:
+    """Yield why the job cannot go on, or be modeled, with a fault."""
+    strategy, fabric, roce = file.job.strategy, file.fabric, file.fabric.roce
     is_spread = fabric.spine_selection is SpineSelection.SPRAY or (roce and roce.split_data)
-    if fabric.lanes == 1 or not is_spread:
-        return
-    for number, entry in enumerate(file.faults):
-        if entry.what in (Component.UPLINK, Component.SPINE_SWITCH):
-            what = f"cannot be modeled of a {entry.what}: a flow may end on both ports of a NIC"
-            hint = "use nic_ports: 1, or leave out spray and split_data"
-            yield Issue(("faults", number, "what"), what, hint)
-
-
-def _nobody_reroutes(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
-    """Issues of faults that last, or begin again, when a controller is killed for good."""
-    kills = [entry for entry in entries if entry.what is Component.CONTROLLER]
-    for number, entry in enumerate(entries):
-        if entry not in kills and not all(_is_answered(entry, kill) for kill in kills):
-            what = "needs a controller, which is killed for good before"
-            hint = "let the controller return (`for`), or this fault begin before, and stay"
-            yield Issue(("faults", number, "what"), what, hint)
-
-
-def _nobody_drains(entries: Sequence[FaultEntry]) -> Iterator[Issue]:
-    """Issues of upgrades that begin while the controller is dead, or may be."""
-    kills = [entry for entry in entries if entry.what is Component.CONTROLLER]
-    for number, entry in enumerate(entries):
-        alive = (_is_before(entry, kill) or _is_over(kill, entry) for kill in kills)
-        if entry.how is FaultMode.UPGRADE and not all(alive):
-            what = "upgrade needs a controller, which drains the switch, and is killed before"
-            hint = "let it begin before, or after the controller has returned (`for`), by `at`"
-            yield Issue(("faults", number, "how"), what, hint)
+    is_above = entry.what in (Component.UPLINK, Component.SPINE_SWITCH)
+    if is_above and is_spread and fabric.lanes > 1:
+        what = f"cannot be modeled of a {entry.what}: a flow may end on both ports of a NIC"
+        yield "what", what, "use nic_ports: 1, or leave out spray and split_data"
+    if strategy in WITHOUT_MOVE and entry.what in _LOST_GPU:
+        others = (one for one, serves in SERVED_COMPONENTS.items() if entry.what in serves)
+        what = f"loss of a {entry.what} needs a replacement; job.strategy is {strategy}"
+        yield "what", what, f"use one of {', '.join(others)}"
+    is_over = entry.for_ is not None or entry.how is FaultMode.FLAP
+    if is_over and strategy is not RecoveryStrategy.REROUTE and not _is_of_controllers(file):
+        what = f"needs job.strategy reroute: with {strategy}, faults are permanent"
+        yield "how" if entry.for_ is None else "for", what
 
 
 def _is_over(kill: FaultEntry, entry: FaultEntry) -> bool:
@@ -141,15 +138,6 @@ def _is_over(kill: FaultEntry, entry: FaultEntry) -> bool:
     if kill.for_ is None or kill.at_step is not None or entry.at_step is not None:
         return False
     return start_s(kill) + kill.for_ <= start_s(entry)
-
-
-def _is_answered(entry: FaultEntry, kill: FaultEntry) -> bool:
-    """Whether the controller returns, or dies after a fault that lasts has begun."""
-    if kill.for_ is not None:
-        return True
-    if entry.for_ is not None or entry.how is FaultMode.FLAP:
-        return False
-    return _is_before(entry, kill)
 
 
 def _is_before(entry: FaultEntry, other: FaultEntry) -> bool:
@@ -234,16 +222,14 @@ def _missing(
 
 
 def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
-    rate_bps = None if entry.rate is None else round(entry.rate / spec.bandwidth_scale)
-    flapping_s = entry.period * entry.count if entry.how is FaultMode.FLAP else None
     return Fault(
         component=entry.what,
         mode=entry.how,
         target=target,
         at_s=start_s(entry),
         at_step=entry.at_step,
-        for_s=flapping_s or entry.for_,
-        rate_bps=rate_bps,
+        for_s=entry.period * entry.count if entry.how is FaultMode.FLAP else entry.for_,
+        rate_bps=None if entry.rate is None else round(entry.rate / spec.bandwidth_scale),
         period_s=entry.period,
         count=entry.count,
     )
@@ -252,18 +238,12 @@ def _fault(entry: FaultEntry, target: str, spec: FabricSpec) -> Fault:
 def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
     """Issues if the recovery strategy does not fit the fabric or the faults."""
     job, fabric = file.job, file.fabric
-    if job.strategy in WITHOUT_MOVE:
-        yield from _nobody_instead(file)
     if job.strategy is RecoveryStrategy.REROUTE:
         return
-    if file.faults and all(entry.what is Component.CONTROLLER for entry in file.faults):
+    if _is_of_controllers(file):
         what = f"{job.strategy} needs a failure of the fabric: a killed controller stops no job"
         yield Issue(("job", "strategy"), what)
         return
-    for number, entry in enumerate(file.faults):
-        if entry.for_ is not None or entry.how is FaultMode.FLAP:
-            what = f"needs job.strategy reroute: with {job.strategy}, faults are permanent"
-            yield Issue(("faults", number, "how" if entry.for_ is None else "for"), what)
     count = sum(entry.random or len(entry.where or (entry.what,)) for entry in file.faults)
     if count != 1:
         yield Issue(("job", "strategy"), f"needs exactly one broken component, got {count}")
@@ -273,23 +253,9 @@ def _recovery_issues(file: ScenarioFile) -> Iterator[Issue]:
         yield Issue(("job", "strategy"), f"needs a fault of a {needed}, got {file.faults[0].what}")
     if (key := SPARES.get(job.strategy)) and getattr(fabric, key) < 1:
         yield Issue(("fabric", key), f"must be at least 1 for {job.strategy}")
-    if job.strategy is RecoveryStrategy.SWAP_GROUP:
-        yield from _group_issues(file)
-
-
-def _nobody_instead(file: ScenarioFile) -> Iterator[Issue]:
-    given = file.job.strategy
-    for number, entry in enumerate(file.faults):
-        if entry.what in _LOST_GPU:
-            others = ", ".join(
-                one for one, serves in SERVED_COMPONENTS.items() if entry.what in serves
-            )
-            what = f"loss of a {entry.what} needs a replacement; job.strategy is {given}"
-            yield Issue(("faults", number, "what"), what, f"use one of {others}")
-
-
-def _group_issues(file: ScenarioFile) -> Iterator[Issue]:
-    size, fabric = file.job.group_size, file.fabric
+    if job.strategy is not RecoveryStrategy.SWAP_GROUP:
+        return
+    size = job.group_size
     if fabric.spare_gpus < size:
         what = f"must be at least group_size, {size}, got {fabric.spare_gpus}"
         yield Issue(("fabric", "spare_gpus"), what)
@@ -298,3 +264,7 @@ def _group_issues(file: ScenarioFile) -> Iterator[Issue]:
         yield Issue(("job", "group_size"), what)
     if fabric.kinds != (FabricKind.RAIL_ONLY,):
         yield Issue(("fabric", "kinds"), "must be rail-only for swap-group")
+
+
+def _is_of_controllers(file: ScenarioFile) -> bool:
+    return bool(file.faults) and {fault.what for fault in file.faults} == {Component.CONTROLLER}

@@ -91,18 +91,14 @@ def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...
     return rows
 
 
-def _plain(number: float) -> int | float:
-    """Return a whole number without a point."""
-    return int(number) if number.is_integer() else number
-
-
 PathText = Annotated[Text, Field(min_length=1, max_length=MOST_PATH)]
 File = Annotated[PathText, AfterValidator(in_folder)]
 ConfigurationFile = Annotated[PathText, AfterValidator(_configuration)]
 PairBytes = Annotated[
     float,
     Field(ge=0, le=MOST_PAIR_BYTES, strict=True, allow_inf_nan=False),
-    PlainSerializer(_plain),
+    # A whole number has no point.
+    PlainSerializer(lambda number: int(number) if number.is_integer() else number),
 ]
 MatrixRows = Annotated[tuple[tuple[PairBytes, ...], ...], AfterValidator(_square)]
 # The tags, which are no keys, do not appear in messages.

@@ -1,7 +1,4 @@
-"""Irregular fabrics: GPUs that are missing, and the links of a custom one.
-
-Which of them routing and controller can serve, and why others are refused.
-"""
+"""Irregular fabrics that can be served: GPUs that are missing, and the links of a custom one."""
 
 import re
 from collections import Counter
@@ -17,7 +14,7 @@ from model.fabric.topology import Gpu
 from model.fabric.wiring import Wire, Wiring, neighbours, tiers, upward
 from model.routing.paths import Unreachable, require_connected
 from scenarios.format.issues import Issue
-from scenarios.format.keys import Fabric
+from scenarios.format.keys import MOST_LINKS, Fabric
 from scenarios.format.networks.files import LinkEntry
 
 # A transfer has two ends.
@@ -31,16 +28,14 @@ GPU, HB_SWITCH = re.compile(r"d[0-9]+g[0-9]+"), re.compile(r"hb[0-9]+(l[0-9]+)?"
 TAKEN = re.compile(r"d[0-9]+|controller|lo|all|default")
 # Keys of the rails and spines of regular fabrics, which links stand for in a custom one.
 REGULAR = ("spare_rail_switches", "rail_leaves", "spines", "oversubscription", "planes")
-MOST_LINKS = 16384
 PLACE = ("fabric", "links")
 
 
 def missing_slots(fabric: Fabric) -> tuple[Slot, ...]:
     """Return the slots of the grid that hold no GPU, in their order."""
-    if not fabric.missing:
-        return ()
-    slots, names = product(range(fabric.domains), range(fabric.domain_size)), set(fabric.missing)
-    return tuple(slot for slot in slots if Gpu(*slot).name in names)
+    # Without any, a fabric on paper may have too many slots to name.
+    slots = product(range(fabric.domains), range(fabric.domain_size)) if fabric.missing else ()
+    return tuple(slot for slot in slots if Gpu(*slot).name in set(fabric.missing))
 
 
 def job_grid(fabric: Fabric) -> JobGrid:
@@ -54,8 +49,8 @@ def missing_issues(fabric: Fabric) -> Iterator[Issue]:
     place = "fabric", "missing"
     if not fabric.missing:
         return
-    slots = missing_slots(fabric)
-    known = {Gpu(*slot).name for slot in slots}
+    grid = job_grid(fabric)
+    known = {Gpu(*slot).name for slot in grid.missing}
     last = Gpu(fabric.domains - 1, fabric.domain_size - 1).name
     for name, count in Counter(fabric.missing).items():
         if name not in known:
@@ -65,7 +60,6 @@ def missing_issues(fabric: Fabric) -> Iterator[Issue]:
     if fabric.spare_gpus:
         what = "cannot be combined with spare_gpus: a spare takes the place of a GPU that is lost"
         yield Issue(place, what, "use a smaller domain_size, or no spares")
-    grid = job_grid(fabric)
     if fabric.domains * fabric.domain_size >= LEAST_GPUS and grid.gpus < LEAST_GPUS:
         yield Issue(place, f"must leave at least {LEAST_GPUS} GPUs, got {grid.gpus}")
     elif grid.gpus > MOST_UNEQUAL_GPUS:
@@ -124,17 +118,12 @@ def wiring_issues(fabric: Fabric) -> Iterator[Issue]:
             yield Issue(("fabric", key), what, "leave it out")
         # Without any GPU, there are issues of those that are missing.
         if ports := _ports(fabric):
-            yield from _link_issues(fabric, ports)
-
-
-def _link_issues(fabric: Fabric, ports: dict[str, int]) -> Iterator[Issue]:
-    """Yield issues of names; if there are none, those of the graph."""
-    issues = [
-        Issue((*PLACE, number), what)
-        for number, entry in enumerate(fabric.links)
-        for what in islice(_entry_issues(entry, ports), 1)
-    ]
-    yield from issues or _graph_issues(_wires(fabric, 0), ports)
+            of_names = [
+                Issue((*PLACE, number), what)
+                for number, entry in enumerate(fabric.links)
+                for what in islice(_entry_issues(entry, ports), 1)
+            ]
+            yield from of_names or _graph_issues(_wires(fabric, 0), ports)
 
 
 def _entry_issues(entry: LinkEntry, gpus: Mapping[str, int]) -> Iterator[str]:

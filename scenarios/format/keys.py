@@ -65,7 +65,6 @@ SCENARIO = FileKind(
     "docs/reference/scenarios.md",
     "a trace is named by a workload's `trace`, or given to predict",
 )
-RATES = ("hb_rate", "nic_rate")
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
 SHORTEST_PERIOD_S = 0.01
@@ -75,7 +74,7 @@ MOST_DESCRIPTION = 10_000
 # The part of a port in the shared buffer of the switches with which DCQCN was measured (Arista
 # 7050QX32; Zhu et al., SIGCOMM 2015, section 4).
 PORT_BUFFER_BYTES = 375_000
-MOST_ENTRIES = 16384
+MOST_LINKS = 16384
 Oversubscription = Annotated[float, Field(ge=1, le=MOST_RATIO, strict=True)]
 Deviation = Annotated[float, Field(gt=0, le=MOST_RATIO, strict=True)]
 
@@ -184,7 +183,7 @@ class Fabric(Strict):
     pxn: Flag | None = None
     """rail-optimized: packets to another rail leave by the NIC of the peer on that rail, not over
     spine switches (NCCL: unless NCCL_PXN_DISABLE); default: false"""
-    links: tuple[LinkEntry, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    links: tuple[LinkEntry, ...] = Field(default=(), max_length=MOST_LINKS)
     """custom: the [links](#custom-fabrics)"""
     rail_leaves: Count = 1
     """rail-only: leaf switches of a rail; from 2 on, each rail is a Clos network with `spines`
@@ -265,15 +264,13 @@ class Fabric(Strict):
         if network.get("domains") == 1 == given.get("domain_size"):
             # One switch without HB domains: each of its GPUs is a domain.
             network["domains"] = network["domain_size"]
-        elif "domains" not in given and _differ(network, given, "domain_size"):
-            what = f"domain_size of {name} is {network['domain_size']}, got {given['domain_size']}"
-            raise ValueError(f"{what}: give domains as well to change the network")
-        left_out = RATES if "platform" in given else ()
+        elif network and "domain_size" in given and "domains" not in given:
+            size, other = network["domain_size"], given["domain_size"]
+            if size != other:
+                what = f"domain_size of {name} is {size}, got {other}"
+                raise ValueError(f"{what}: give domains as well to change the network")
+        left_out = ("hb_rate", "nic_rate") if "platform" in given else ()
         return {key: value for key, value in network.items() if key not in left_out} | given
-
-
-def _differ(network: dict[str, Any], given: dict[str, Any], key: str) -> bool:
-    return key in network and key in given and network[key] != given[key]
 
 
 def _with_sizes(given: Any) -> Any:

@@ -182,10 +182,7 @@ class ModelDocument(Document):
 
 
 def configuration_document(document: Document, given: Mapping[str, Any]) -> ModelDocument:
-    """The training configuration of a model's file, with keys that are given beside it.
-
-    Raises `InputError` that names everything that is missing.
-    """
+    """The training configuration of a model's file, with keys that are given beside it."""
     model = _Model(document)
     if wrong := list(model.refused()) or list(model.missing(given)):
         raise InputError(*wrong)
@@ -234,8 +231,9 @@ class _Model:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The file's keys by those of a configuration, with and without their section."""
+        there = {name for name, value in self.values.items() if value is not None}
         keys = {
-            key: next((name for name in names if self.values.get(name) is not None), _asked(key))
+            key: next((name for name in names if name in there), _asked(key))
             for key, names in NAMES.items()
         }
         inner = {key.partition(".")[2]: name for key, name in keys.items() if "." in key}
@@ -285,10 +283,10 @@ class _Model:
         # Llama 4 has the width of experts by the name that others have for the dense layers'.
         of_experts = self.keys["moe.width"] if self._has("moe.experts") else None
         for names in SYNONYMS:
-            value_of = {name: _one_of(self.values.get(name), layers) for name in names}
-            there = [name for name in names if value_of[name] is not None]
+            values = {name: _one_of(self.values.get(name), layers) for name in names}
+            there = [name for name in names if values[name] is not None]
             for name in there[1:]:
-                if value_of[name] != value_of[there[0]] and name != of_experts:
+                if values[name] != values[there[0]] and name != of_experts:
                     yield name, there[0]
 
     def refused(self) -> Iterator[Problem]:
@@ -369,23 +367,19 @@ class _Model:
         if self._has("latent.key_value_rank"):
             found["latent"] = {"query_rank": 0, **self._section("latent.")}
         if self._has("moe.experts"):
-            found["moe"] = self._section("moe.") | self._experts()
+            found["moe"] = experts = self._section("moe.")
+            # Files also say layers by their numbers, and shared experts by width.
+            if isinstance(dense := self.found["moe.dense_layers"], list):
+                experts["dense_layers"] = sum(layer != "sparse" for layer in dense)
+            if DENSE_WIDTH in self.values:
+                experts["shared_experts"] = 1
+            elif self.shared and self.one:
+                experts["shared_experts"] = self.shared // self.one
         return {key: value for key, value in found.items() if value is not None}
 
     def _section(self, name: str) -> dict[str, Any]:
         inside = {key: self.found[key] for key in self.found if key.startswith(name)}
         return {key.removeprefix(name): inside[key] for key in inside if inside[key] is not None}
-
-    def _experts(self) -> dict[str, int]:
-        """Sizes that files say in another way: layers by their numbers, shared experts by width."""
-        changed: dict[str, int] = {}
-        if isinstance(dense := self.found["moe.dense_layers"], list):
-            changed["dense_layers"] = sum(layer != "sparse" for layer in dense)
-        if DENSE_WIDTH in self.values:
-            changed["shared_experts"] = 1
-        elif self.shared and self.one:
-            changed["shared_experts"] = self.shared // self.one
-        return changed
 
 
 def _one_of(value: Any, layers: Any) -> Any:
@@ -395,8 +389,7 @@ def _one_of(value: Any, layers: Any) -> Any:
 
 
 def _is_unread_size(key: str, value: object) -> bool:
-    number = isinstance(value, int) and value is not True and value > 0
-    is_size = number or (isinstance(value, list) and value)
+    is_size = value if isinstance(value, list) else type(value) is int and value > 0
     is_known = key in READ or NO_SIZES.fullmatch(str(key))
     return bool(is_size and SIZE.search(str(key)) and not is_known)
 

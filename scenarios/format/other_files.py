@@ -2,28 +2,19 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from model.errors import Problem
 
-NAMED = "name it in a scenario: `fabric: {{topology: {name}}}`"
 UNREAD = "Railbed does not read it; describe the network by the keys of a scenario's fabric"
 
 
-@dataclass(frozen=True)
-class Known:
-    """A kind of file, and what to do with it; `{name}` is that of the file."""
-
-    kind: str
-    hint: str
-
-
-SCENARIO = Known("scenario", "give it to `railbed run`")
-TRAINED = Known("training configuration", "give it to `railbed train`")
-CLUSTER = Known("cluster", "give it to `railbed decide`")
-NETWORK = Known("network", NAMED)
+# A kind of file, and what to do with it; `{name}` is that of the file.
+SCENARIO = "scenario", "give it to `railbed run`"
+TRAINED = "training configuration", "give it to `railbed train`"
+CLUSTER = "cluster", "give it to `railbed decide`"
+NETWORK = "network", "name it in a scenario: `fabric: {{topology: {name}}}`"
 # Keys that only files of a kind have: Railbed's own; models' own, of HuggingFace, of Megatron and
 # AICB, of GPT-2, of several models in one, and of Calculon; networks of Railbed and of ASTRA-sim.
 BY_KEYS = (
@@ -37,24 +28,21 @@ BY_KEYS = (
     ({"radix", "models"}, CLUSTER),
     ({"domains", "domain_size", "links"}, NETWORK),
     ({"topology", "npus_count"}, NETWORK),
-    ({"logical-dims"}, Known("logical topology of ASTRA-sim", UNREAD)),
+    ({"logical-dims"}, ("logical topology of ASTRA-sim", UNREAD)),
 )
 # Lines that only these have: a link of SimAI's or ns-3's topology, the tiers of htsim's.
 BY_LINES = (
     (re.compile(r"^\s*[0-9]+\s+[0-9]+\s+[0-9.]+\s*[MGT]bps\b", re.MULTILINE), NETWORK),
-    (re.compile(r"^Tiers\s+[0-9]+\s*$", re.MULTILINE), Known("topology of htsim", UNREAD)),
+    (re.compile(r"^Tiers\s+[0-9]+\s*$", re.MULTILINE), ("topology of htsim", UNREAD)),
 )
 
 
 def other_kind(path: Path, text: str, keys: Collection[object], *wanted: str) -> Problem | None:
-    """Return the problem of a file of another known kind, by its keys, or its text if it has none.
-
-    `None` if its kind is a wanted one, or not known.
-    """
+    """Return the problem of a file of a known, unwanted kind: by its keys, else its text."""
     by_keys = (known for marks, known in BY_KEYS if marks <= set(keys))
     by_lines = (known for line, known in BY_LINES if not keys and line.search(text))
-    known = next(chain(by_keys, by_lines), None)
-    if known is None or known.kind in wanted:
+    kind, hint = next(chain(by_keys, by_lines), ("", ""))
+    if not kind or kind in wanted:
         return None
-    what = f"is a {known.kind}, must be a {' or a '.join(wanted)}"
-    return Problem(str(path), what, known.hint.format(name=path.name))
+    what = f"is a {kind}, must be a {' or a '.join(wanted)}"
+    return Problem(str(path), what, hint.format(name=path.name))

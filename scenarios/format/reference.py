@@ -1,7 +1,4 @@
-"""The reference of scenario keys in docs/reference/scenarios.md, generated from the schema.
-
-`python -m scenarios.format.reference` prints it.
-"""
+"""The reference of keys in docs/reference/scenarios.md: `python -m scenarios.format.reference`."""
 
 import ast
 from inspect import getsource
@@ -43,7 +40,7 @@ def reference(section: type[BaseModel]) -> str:
     """A table of the section's keys: name, default, meaning."""
     lines, meanings = ["| key | default | meaning |", "|---|---|---|"], _meanings(section)
     for key, field in section.model_fields.items():
-        default = "required" if field.is_required() else _shown(_as_written(field))
+        default = "required" if field.is_required() else _default(field)
         meaning = meanings.get(key) or field.description or "its keys are below"
         lines.append(f"| `{field.alias or key}` | {default} | {meaning} |")
     return "\n".join(lines)
@@ -63,15 +60,13 @@ def _meanings(section: type[BaseModel]) -> dict[str, str]:
     return meanings
 
 
-def _as_written(field: FieldInfo) -> object:
+def _default(field: FieldInfo) -> str:
     """The default as a scenario has it: of sizes and rates, with its unit."""
     default: Any = field.default
-    written = (one.func for one in field.metadata if isinstance(one, PlainSerializer))
-    write: Any = next(written, None)
-    return default if write is None or default is None else write(default)
-
-
-def _shown(default: object) -> str:
+    for one in field.metadata:
+        if isinstance(one, PlainSerializer) and default is not None:
+            write: Any = one.func
+            default = write(default)
     if isinstance(default, tuple):
         return ", ".join(f"`{entry}`" for entry in default)
     if isinstance(default, bool):

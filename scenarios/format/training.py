@@ -208,10 +208,7 @@ def model_remarks(path: Path) -> list[str]:
 
 
 def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Configuration:
-    """Read a file, or a shipped configuration by its name; raises `InputError`.
-
-    The file may be a model's own (`config.json`). What is given replaces what the file says.
-    """
+    """Read a file (also `config.json`), or a shipped configuration; what is given goes first."""
     shipped = SHIPPED / f"{path.name}.yaml"
     is_name = path.parent == Path() and not os.path.exists(path)
     if is_name and os.path.exists(shipped):
@@ -248,10 +245,9 @@ def evaluated(
     job, wish, freedoms = job or configuration.job, configuration.wish, configuration.freedoms
     if search:
         wish = replace(ANY, context=wish.context)
-    evaluation = best(job, wish, freedoms=freedoms)
     is_whole = None not in vars(wish).values() and not freedoms
-    if evaluation is None and is_whole:
-        evaluation = best(job, wish, must_fit=False)
+    evaluation = best(job, wish, freedoms=freedoms)
+    evaluation = evaluation or (best(job, wish, must_fit=False) if is_whole else None)
     if evaluation is None:
         hint = "use other GPUs, another batch, or another strategy"
         raise InputError(Problem(name, _reason(configuration, job, wish), hint))
@@ -277,22 +273,18 @@ def _reason(configuration: Configuration, job: Job, wish: Wish) -> str:
         return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
     if (stages := wish.pipeline or 1) > job.transformer.layers:
         return f"pipeline must be at most the {job.transformer.layers} layers, got {stages}"
-    split = f"{job.cluster.gpus} GPUs, {job.transformer.layers} layers"
-    split += f", {job.transformer.heads} heads"
-    given = {key: value for key, value in vars(wish).items() if value is not None}
-    asked = ", ".join(
-        f"{key} {value}"
-        for key, value in given.items()
-        if value > 1 or key not in ("expert", "context")
-    )
-    of = f" with {asked}" if asked else ""
+    model, given = job.transformer, {key: value for key, value in vars(wish).items() if value}
+    split = f"{job.cluster.gpus} GPUs, {model.layers} layers, {model.heads} heads"
+    told = {k: v for k, v in given.items() if v > 1 or k not in ("expert", "context")}
+    of = f" with {', '.join(f'{key} {told[key]}' for key in told)}" if told else ""
     what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
-    if given.get("expert", 1) > 1:
+    many = {key for key, value in given.items() if value > 1}
+    if "expert" in many:
         what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"
-    if given.get("context", 1) > 1:
-        what += f", with tensor and context that divide {job.transformer.sequence} tokens"
-    if job.transformer.experts and not job.sequence_parallel and given.get("tensor", 1) > 1:
+    if "context" in many:
+        what += f", with tensor and context that divide {model.sequence} tokens"
+    if model.experts and not job.sequence_parallel and "tensor" in many:
         what += ", with sequence_parallel, as experts with tensor parallelism need"
-    if given.get("interleave", 1) > 1:
+    if "interleave" in many:
         what += ", and with microbatches that are a multiple of the stages, as interleaving needs"
     return what

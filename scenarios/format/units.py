@@ -1,9 +1,4 @@
-"""Types of values in a scenario file: quantities with a unit, names, scales.
-
-Published sizes are bytes of real training jobs. Formulas: section III of the rail-only paper (arXiv
-2307.12169) with the volumes of MegatronLM (arXiv 2104.04473) and, for mixtures of experts, of
-DeepSpeed-MoE (arXiv 2201.05596).
-"""
+"""Types of values in a scenario file: quantities with a unit, names, scales."""
 
 import re
 from enum import StrEnum
@@ -37,7 +32,8 @@ MOST_CHARACTERS, MOST_NAME = 50, 100
 # A unit begins with no digit: a text that does not match is refused in linear time.
 _QUANTITY = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9]\S*)\s*")
 
-# Sizes that scenarios may name; in bytes, as nccl-tests count the size of the collective.
+# Sizes of real jobs that scenarios may name; in bytes, as nccl-tests count the size of the
+# collective. Formulas: section III of the rail-only paper (arXiv 2307.12169).
 GRADIENT_BYTES = ACTIVATION_BYTES = 2
 PUBLISHED_SIZES = {
     # The buffer that a GPU's data-parallel AllReduce sums in an iteration: the gradients of all
@@ -100,17 +96,9 @@ def parse_rate(value: object) -> float:
     return bounded_quantity(value, RATES, *RATE_BOUNDS)
 
 
-def _whole_bytes(value: object) -> int:
-    return round(bounded_quantity(value, SIZES, *SIZE_BOUNDS))
-
-
 def rate_text(rate_bps: float) -> str:
     """Return a rate as scenarios write it."""
     return f"{rate_bps / 1e9:.12g} Gbit/s"
-
-
-def _bytes_text(size_bytes: int) -> str:
-    return f"{size_bytes} B"
 
 
 def known_platform(name: str) -> str:
@@ -165,15 +153,11 @@ ShortName = Annotated[Text, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Missing = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Kinds = Annotated[tuple[FabricKind, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Rate = Annotated[
-    float,
-    BeforeValidator(parse_rate),
-    PlainSerializer(rate_text, when_used="json"),
-]
+Rate = Annotated[float, BeforeValidator(parse_rate), PlainSerializer(rate_text, when_used="json")]
 Bytes = Annotated[
     int,
-    BeforeValidator(_whole_bytes),
-    PlainSerializer(_bytes_text, when_used="json"),
+    BeforeValidator(lambda value: round(bounded_quantity(value, SIZES, *SIZE_BOUNDS))),
+    PlainSerializer("{} B".format, when_used="json"),
 ]
 Platform = Annotated[Text, AfterValidator(known_platform)]
 Size = Annotated[Text, BeforeValidator(_size)]

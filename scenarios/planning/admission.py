@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from model.fabric.spec import FabricSpec
 from model.prediction.load import Need, switch_ports
@@ -43,17 +44,15 @@ def _rate_issues(
     case, need = _worst(specs, cases, machine)
     if not need.is_too_much:
         return
-    what = (
-        f"{case.name} would need {need.data:.0%} of the {machine.key.cores} cores here in its "
-        f"busiest second, and {need.thread:.0%} of one core for a switch's thread "
-        f"(bandwidth_scale {specs[case.kind].bandwidth_scale:g})"
-    )
+    scale = specs[case.kind].bandwidth_scale
+    cores = f"{need.data:.0%} of the {machine.key.cores} cores here in its busiest second"
+    thread = f"{need.thread:.0%} of one core for a switch's thread (bandwidth_scale {scale:g})"
+    what = f"{case.name} would need {cores}, and {thread}"
     better = auto_bandwidth_scale_of(file, machine).value
     if _is_too_much(specs, cases, machine, better):
         hint = "no scale is large enough for this many GPUs on this machine: use fewer"
     else:
-        scale = round_up(specs[case.kind].bandwidth_scale)
-        least = smallest(scale, lambda s: not _is_too_much(specs, cases, machine, s))
+        least = smallest(round_up(scale), lambda s: not _is_too_much(specs, cases, machine, s))
         hint = f"use {better:.12g} as `auto` does; {least:.12g} is the least accepted"
     yield Issue(("fabric", "bandwidth_scale"), what, hint)
 
@@ -66,10 +65,11 @@ def _is_too_much(specs: Specs, cases: Sequence[Case], machine: Machine, scale: f
 
 def _worst(specs: Specs, cases: Sequence[Case], machine: Machine) -> tuple[Case, Need]:
     """Return the case with the highest need in its busiest second, and that need."""
-    needs = {}
-    for case in cases:
-        spec = specs[case.kind]
-        needs[case] = heaviest(estimate_of(case, spec), machine, switch_ports(spec))[1]
+    placed = ((case, specs[case.kind]) for case in cases)
+    needs = {
+        case: heaviest(estimate_of(case, spec), machine, switch_ports(spec))[1]
+        for case, spec in placed
+    }
     return max(needs.items(), key=lambda item: max(item[1].data, item[1].thread))
 
 
@@ -85,17 +85,10 @@ def _step_issues(
     if agents > 1:
         what = f"the agents of {case.name} would need {agents:.4g} times this machine's cores"
         yield _too_fast(file, case, spec, machine, what)
-    elif case.generator.is_timed and not file.check_data:
-        step_s = profile.completion_s / profile.steps
-        yield from _short_step_issues(file, case, spec, machine, step_s)
-
-
-def _short_step_issues(
-    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine, step_s: float
-) -> Iterator[Issue]:
-    """Yield an issue if a step is too short for timers, by the limit given or by the default."""
+        return
     limit, late_s = file.expect.ratio_limit, machine.timer_median_s
-    if late_s <= step_s * limit:
+    step_s = profile.completion_s / profile.steps
+    if not case.generator.is_timed or file.check_data or late_s <= step_s * limit:
         return
     late = f"timers here are late by {human_seconds(late_s)}"
     steps = f"steps of {human_seconds(step_s)}"
@@ -130,7 +123,7 @@ def late_faults(file: ScenarioFile, specs: Specs, cases: Sequence[Case]) -> Iter
     """Yield an issue for each fault that begins after an execution of a case has surely ended."""
     for number, entry in enumerate(file.faults):
         issues = (_late(number, entry, case, specs[case.kind]) for case in cases)
-        yield from [issue for issue in issues if issue is not None][:1]
+        yield from islice(filter(None, issues), 1)
 
 
 def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue | None:
@@ -151,10 +144,8 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
 
 
 def latest_end_s(case: Case, spec: FabricSpec) -> float:
-    """Seconds after which an execution without faults has ended, by any prediction of a run.
-
-    Where GPUs share NICs or ports, the order of flows matters too much for a margin.
-    """
+    """Seconds after which an execution without faults has ended, by any prediction of a run."""
+    # Where GPUs share NICs or ports, the order of flows matters too much for a margin.
     if spec.gpus > EXACT_UP_TO_GPUS or not spec.has_whole_nics:
         return estimated_end_s(case, spec)
     return ORDER_MARGIN * predicted_profile(case, spec, _slowest_path_s(spec)).completion_s
@@ -165,18 +156,13 @@ def estimated_end_s(case: Case, spec: FabricSpec) -> float:
     estimate, scale = estimate_of(case, spec), spec.bandwidth_scale / case.size_scale
     alone_s = max(estimate.completion_s, real_task(case.task, spec).full_s * scale)
     # In each step, a GPU may wait for the latency of a path to and fro.
-    return MARGIN * _slowdown(spec) * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
-
-
-def _slowdown(spec: FabricSpec) -> float:
-    """How many times as long as on a NIC's link the data of NICs takes on a link above, at most.
-
-    All NICs of a custom fabric may send over its slowest link.
-    """
-    if not spec.nic.links:
-        return spec.nic.oversubscription
-    slowest_bps = min(link.rate_bps for link in spec.nic.links)
-    return max(1.0, spec.domains * spec.nics * spec.nic.rate_bps / slowest_bps)
+    # How many times as long as on a NIC's link the data of NICs takes on a link above, at most.
+    slowdown = spec.nic.oversubscription
+    if spec.nic.links:
+        # All NICs of a custom fabric may send over its slowest link.
+        slowest_bps = min(link.rate_bps for link in spec.nic.links)
+        slowdown = max(1.0, spec.domains * spec.nics * spec.nic.rate_bps / slowest_bps)
+    return MARGIN * slowdown * alone_s + estimate.steps * 2 * _slowest_path_s(spec)
 
 
 def _slowest_path_s(spec: FabricSpec) -> float:

@@ -73,15 +73,10 @@ def grain(file: ScenarioFile, machine: Machine | None) -> Chosen:
         return Chosen(SEGMENT_PACKETS)
     packets, scale = FINE_PACKETS, file.fabric.bandwidth_scale
     if machine is not None and scale != "auto":
-        packets = next(
-            packets
-            for packets in GRAINS
-            if packets == SEGMENT_PACKETS
-            or all(
-                peak(task, machine, scale).is_within_budget
-                for task in _real_tasks(file, machine, packets)
-            )
-        )
+        for packets in GRAINS:
+            tasks = _real_tasks(file, machine, packets)
+            if all(peak(task, machine, scale).is_within_budget for task in tasks):
+                break
     if packets != FINE_PACKETS:
         why += "; finer ones are too many at this bandwidth_scale"
     return Chosen(packets, f"turns of {segment_bytes(packets) / 1e3:.3g} kB; {why}")
@@ -93,22 +88,18 @@ def _why_fine(file: ScenarioFile, machine: Machine | None) -> str:
     if any(profile.is_contended for profile in profiles):
         most = max(profile.contention for profile in profiles)
         return f"flows that could fall out of step would fill a link {most:.3g} times over"
-    change = max(_changes_by_uneven_shares(file), default=0.0)
-    if change < MATTERS:
-        return ""
-    return f"with these faults, uneven shares of links would change a time by {change:.0%}"
-
-
-def _changes_by_uneven_shares(file: ScenarioFile) -> Iterator[float]:
-    """Yield how much uneven shares change each time on the degraded fabric, if the job stays."""
     if not file.faults or file.job.strategy not in WITHOUT_MOVE:
-        return
+        return ""
+    # Of each time on the degraded fabric, if the job stays.
+    changes = [0.0]
     for kind in dict.fromkeys(file.fabric.kinds):
         spec = fabric_spec(file, kind, 1.0)
         faults, issues = faults_on(file, spec)
-        for workload in file.workloads:
-            if kind in workload.kinds and not issues:
-                yield change_by_uneven_shares(workload.task(spec), spec, faults)
+        works = [work for work in file.workloads if kind in work.kinds and not issues]
+        changes += [change_by_uneven_shares(work.task(spec), spec, faults) for work in works]
+    if (change := max(changes)) < MATTERS:
+        return ""
+    return f"with these faults, uneven shares of links would change a time by {change:.0%}"
 
 
 def auto_bandwidth_scale_of(file: ScenarioFile, machine: Machine | None) -> Chosen:
@@ -191,10 +182,7 @@ def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
 
 
 def sized_cases(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> Iterator[Case]:
-    """Yield a workload's cases, at their scale as given or chosen.
-
-    Several jobs are a case each, and one together, at the same scale.
-    """
+    """Yield a workload's cases, at their scale as given or chosen, and one of each of its jobs."""
     task, generator = workload.task(spec), workload.generator
     mark = () if generator is Generator.AGENT else (generator,)
     size_scale, chosen = _scale(workload, task, spec, machine)
@@ -247,10 +235,9 @@ def auto_size_scale(task: RealTask, bandwidth_scale: float) -> Chosen:
 def auto_time_dilation(task: RealTask, bandwidth_scale: float, machine: Machine | None) -> Chosen:
     """Emulated seconds per real second, for the shortest execution that keeps the error budget."""
     dilation, why = least_dilation(task, machine)
-    note = "" if machine is not None else f"; {NOT_MEASURED}"
     if dilation > bandwidth_scale:
-        return Chosen(bandwidth_scale, f"all of the data is sent{note}")
-    return Chosen(dilation, f"{why}{note}")
+        dilation, why = bandwidth_scale, "all of the data is sent"
+    return Chosen(dilation, why if machine is not None else f"{why}; {NOT_MEASURED}")
 
 
 def least_dilation(task: RealTask, machine: Machine | None) -> tuple[float, str]:
@@ -281,10 +268,7 @@ def round_down(number: float) -> float:
 
 
 def smallest(least: float, holds: Callable[[float], bool]) -> float:
-    """Return the smallest two-digit number, `least` or above, for which `holds` is true.
-
-    `holds` must also be true for all larger numbers. The search covers `DECADES`.
-    """
+    """Return the smallest two-digit number, from `least` on, from which on `holds` is true."""
     first = math.floor(math.log10(least)) - 1
     exponents, digits = range(first, first + DECADES), range(10, 100)
     numbers = (round(digit * 10.0**exponent, 9) for exponent in exponents for digit in digits)

@@ -99,16 +99,16 @@ def on_paper(
     `link_s` replaces the latency of every link, in seconds. Faults, delays and losses of a
     scenario, which are the emulation's, are left out. Raises `InputError` if no case has a time.
     """
-    found, problems = list[CaseOnPaper](), dict[Problem, None]()
+    found, problems = list[CaseOnPaper](), list[Problem]()
     for case in scenario.cases:
-        if problem := _unfollowed(case, scenario):
-            problems[problem] = None
-            continue
         spec = scenario.spec_of(case.kind)
-        found.append(work_on_paper(case.name, case.task, spec, framing, link_s))
+        if problem := _unfollowed(case, spec, scenario.places):
+            problems += [problem] * (problem not in problems)
+        else:
+            found.append(work_on_paper(case.name, case.task, spec, framing, link_s))
     if not found:
         raise InputError(*problems)
-    return found, list(problems)
+    return found, problems
 
 
 def work_on_paper(
@@ -132,18 +132,17 @@ def work_on_paper(
     )
 
 
-def _unfollowed(case: Case, scenario: Scenario) -> Problem | None:
+def _unfollowed(case: Case, spec: FabricSpec, places: Mapping[str, str]) -> Problem | None:
     """Return the problem of a case that has no closed form and cannot be followed.
 
     It is at the key of the fabric that takes the closed form away, if there is one in the file.
     """
-    real = real_task(case.task, scenario.spec_of(case.kind))
+    real = real_task(case.task, spec)
     if _regular_transfers(real) or not (what := _cannot_follow(real)):
         return None
     keys = real.spec.keys_without_forms if _counted(real) else ()
-    given = [scenario.places[key] for key in keys if key in scenario.places]
-    what = f"{case.name} has no closed form on such a fabric: {what}"
-    return Problem(next(iter(given), case.where), what)
+    where = next((places[key] for key in keys if key in places), case.where)
+    return Problem(where, f"{case.name} has no closed form on such a fabric: {what}")
 
 
 def _requests(real: RealTask, time: PlatformTime, framing: Framing) -> RequestsOnPaper | None:
@@ -161,10 +160,7 @@ def _requests(real: RealTask, time: PlatformTime, framing: Framing) -> RequestsO
 
 
 def usual_s(case: Case, spec: FabricSpec) -> float | None:
-    """Return the platform's seconds of a case as `predict` has them without options.
-
-    `None` if there are too many GPUs or transfers to follow each.
-    """
+    """Return the seconds that `predict` has by default; `None` if a case is too large to follow."""
     real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](spec.roce.mtu)
     count, latencies = _regular_transfers(real), link_latencies(spec)
     if _is_large(spec, count):
@@ -203,7 +199,6 @@ def _of_collective(task: Task, seconds: float) -> dict[str, Any]:
 def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
     """Return all that a time depends on; keys of spines are null where there are none."""
     fields = flat(spec)
-    without = () if spec.has_spines else OF_SPINES
     return {
         "kind": spec.kind.value,
         "platform": spec.platform,
@@ -213,7 +208,7 @@ def _fabric(spec: FabricSpec, latencies: LinkLatencies) -> dict[str, Any]:
         "gpus": spec.gpus,
         "nics_per_domain": spec.nics,
         **{key: fields[key] for key in OF_FABRIC},
-        **{key: None if key in without else fields[key] for key in OF_SPINES},
+        **{key: fields[key] if spec.has_spines else None for key in OF_SPINES},
         "link_latency_s": {kind.value: latencies[kind] for kind in latencies},
     }
 
@@ -237,6 +232,7 @@ def _time(real: RealTask, count: int, latencies: LinkLatencies, framing: Framing
         sent = spread(_transfers(task), spec)
         return platform_time(sent, build_topology(spec), latencies, framing)
     time = closed_time(real, latencies, framing)
+    assert isinstance(task, SizedCollective)
     if count > MOST_LOADED or spec.gpus > MOST_LOADED_GPUS:
         return time
     return with_busiest(time, spread(_loads(task), spec), build_topology(spec), framing)
@@ -249,9 +245,8 @@ def _transfers(task: Task) -> Transfers:
 
 
 @lru_cache(maxsize=1)
-def _loads(task: Task) -> Transfers:
-    """Build the loads of a collective once for both fabrics: a million take a fifth of a second."""
-    assert isinstance(task, SizedCollective)
+def _loads(task: SizedCollective) -> Transfers:
+    """Build the loads once for both fabrics: a million take a fifth of a second."""
     return task.loads()
 
 
@@ -281,32 +276,27 @@ def _cannot_follow(real: RealTask) -> str:
         return f"must have at most {MOST_GPUS} GPUs, got {real.spec.gpus}"
     if (count := _counted(real)) > MOST_LOADED:
         return f"must have at most {MOST_LOADED} transfers, got {count}"
-    if (pairs := _hashed_pairs(real)) > MOST_HASHED_PAIRS:
-        return f"must have at most {MOST_HASHED_PAIRS} pairs of GPUs by hash, got {pairs}"
+    if real.spec.nic.spine_selection is SpineSelection.HASH and real.spec.has_spines:
+        sent = _transfers(real.task)
+        ends = (sent.source * real.spec.gpus + sent.destination)[~sent.is_compute]
+        if (pairs := len(distinct(ends))) > MOST_HASHED_PAIRS:
+            return f"must have at most {MOST_HASHED_PAIRS} pairs of GPUs by hash, got {pairs}"
     return ""
-
-
-def _hashed_pairs(real: RealTask) -> int:
-    """Return the number of pairs of GPUs that send, if a hash selects their paths, else 0."""
-    spec = real.spec
-    if spec.nic.spine_selection is not SpineSelection.HASH or not spec.has_spines:
-        return 0
-    sent = _transfers(real.task)
-    return len(distinct((sent.source * spec.gpus + sent.destination)[~sent.is_compute]))
 
 
 def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> PlatformTime:
     """Return the time of a regular collective by its closed form."""
     task, spec = real.task, real.spec
     assert isinstance(task, SizedCollective)
-    plain = task.grid(spec)
 
     def on_wire(each: float) -> float:
         """Return what takes a NIC as long as a transfer's part on each lane, or a small one."""
         part = each / spec.lanes if each >= spec.lanes else each
-        return spec.lanes * float(framing.transfer_bytes(_whole(part), spec.roce))
+        # Whole bytes, which rounding must not make more.
+        whole_bytes = ceil(round(part, ROUNDING))
+        return spec.lanes * float(framing.transfer_bytes(whole_bytes, spec.roce))
 
-    bare = replace(plain, on_wire=on_wire)
+    bare = replace(task.grid(spec), on_wire=on_wire)
     delayed = replace(
         bare,
         hb_s=2 * latencies[LinkKind.HB],
@@ -318,8 +308,3 @@ def closed_time(real: RealTask, latencies: LinkLatencies, framing: Framing) -> P
         for grid in (delayed, bare)
     )
     return PlatformTime(completion_s, completion_s - bare_s)
-
-
-def _whole(size_bytes: float) -> int:
-    """Return whole bytes, which rounding must not make more."""
-    return ceil(round(size_bytes, ROUNDING))

@@ -1,7 +1,4 @@
-"""The load of cases, estimated or predicted; which cross rails; sections of `plan` and `doctor`.
-
-Also, whether the time on a degraded fabric depends on how flows share links.
-"""
+"""The load of cases, estimated or predicted; which cross rails; sections of `plan` and `doctor`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,9 +46,6 @@ NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
 PLAN_COLUMNS = ("busiest second", "packets/s", "MB/s", "possible/s", "of all cores", "fits")
 # Packet sizes in `doctor`'s table: segments of TCP at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0
-
-Alone = tuple[FabricKind, int, str]
-"""A job that is alone: the fabric, the number of its workload, its name."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ def predicted_profile(case: Case, spec: FabricSpec, path_s: float = 0.0) -> Prof
 
 
 def _forecast(case: Case, spec: FabricSpec, path_s: float = 0.0) -> tuple[Profile, dict[str, Any]]:
-    """Return the profile by the model's prediction, and what else `CasePlan` has from it."""
+    """The same, and what else `CasePlan` has of the prediction."""
     topology = build_topology(spec)
     schedule = case.schedule(spec)
     pair, net = healthy_network(schedule.transfers, topology)
@@ -231,7 +225,7 @@ def _costs(machine: Machine, kind: HopKind) -> tuple[str, ...]:
 def plan_section(plans: Iterable[CasePlan], machine: Machine | None) -> Section:
     """The busiest second of every case, below its facts and those of its jobs."""
     rows: list[Row] = []
-    alone_s: dict[Alone, float] = {}
+    alone_s: dict[tuple[FabricKind, int, str], float] = {}
     for plan in plans:
         rows.append((f"{plan.case.name} ({', '.join(_facts(plan))})",))
         rows += ((f"  {line}",) for line in _interference(plan, alone_s))
@@ -258,15 +252,17 @@ def _facts(plan: CasePlan) -> Iterator[str]:
         yield f"{plan.overlap:.1%} overlap"
 
 
-def _interference(plan: CasePlan, alone_s: dict[Alone, float]) -> Iterator[str]:
+def _interference(
+    plan: CasePlan, alone_s: dict[tuple[FabricKind, int, str], float]
+) -> Iterator[str]:
     """Say how long each of several jobs takes; note the time of one that is alone."""
-    of_job = {job: (plan.case.kind, plan.case.workload, job) for job in plan.jobs_s}
-    if len(of_job) == 1:
-        alone_s.update({of_job[job]: seconds for job, seconds in plan.jobs_s.items()})
-        return
     for job, seconds in plan.jobs_s.items():
-        times = f"{seconds / alone_s[of_job[job]]:.2f} times as long as alone"
-        yield f"{job}: {human_seconds(seconds)}, {times}"
+        key = plan.case.kind, plan.case.workload, job
+        if len(plan.jobs_s) == 1:
+            alone_s[key] = seconds
+        else:
+            times = f"{seconds / alone_s[key]:.2f} times as long as alone"
+            yield f"{job}: {human_seconds(seconds)}, {times}"
 
 
 def notes(scenario: Scenario) -> Iterator[str]:
@@ -279,8 +275,7 @@ def notes(scenario: Scenario) -> Iterator[str]:
         real = real_task(case.task, scenario.spec_of(case.kind))
         if price := real.task.price(real.spec):
             yield f"{case.name}: {price}."
-    for sentence in rail_crossings(scenario):
-        yield f"{sentence}."
+    yield from (f"{sentence}." for sentence in rail_crossings(scenario))
     yield from (f"not emulated: {what}" for what in scenario.left_out)
 
 

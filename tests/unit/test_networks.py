@@ -15,8 +15,13 @@ from model.fabric.topology import LinkKind, Topology
 from model.routing.paths import Routing
 from scenarios.format.document import parse
 from scenarios.format.issues import Unmapped
-from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
-from scenarios.format.networks.files import FORMATS, KIND, read_network
+from scenarios.format.networks.files import (
+    FORMATS,
+    KIND,
+    OF_ASTRA_SIM,
+    read_astra_sim,
+    read_network,
+)
 from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
@@ -426,7 +431,7 @@ def test_a_custom_network_of_too_many_gpus_is_refused_before_its_links(tmp_path:
 @given(st.sampled_from([ASTRA_SIM, SIMAI, *OURS.iterdir()]), st.data())
 def test_a_damaged_file_is_refused_or_read(path: Path, data: st.DataObject) -> None:
     text = data.draw(damaged(path.read_bytes())).decode(errors="replace")
-    if is_astra_sim(text):
+    if OF_ASTRA_SIM.search(text):
         with contextlib.suppress(InputError):
             astra_sim(text)
     for is_one, read in FORMATS.values():

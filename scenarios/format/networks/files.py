@@ -1,33 +1,64 @@
-"""Networks in files: Railbed's own, with the links of a custom fabric, and those of other tools."""
+"""Networks in files: Railbed's own, with the links of a custom fabric, and those of other tools.
+
+ASTRA-sim's network file of its analytical backend (`network.yml`):
+
+    topology: [ Switch, Switch ]
+    npus_count: [ 8, 4 ]
+    bandwidth: [ 450, 50 ]     # 2^30 bytes a second of a link
+    latency: [ 500, 1000 ]     # ns of a link
+
+The first dimension is the HB domain, the second one joins the NPUs that have the same place in
+their domains: it is the rails. A network of one dimension is one HB domain. Latencies are left out:
+latencies of an emulated path are longer.
+"""
 
 import re
 from collections.abc import Iterator
 from itertools import chain, islice, product
 from math import prod
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from linux.files.user_files import Unreadable, read_text
 from scenarios.format.checked_file import Strict, checked
-from scenarios.format.document import FileKind, parse
-from scenarios.format.issues import Unmapped
-from scenarios.format.networks.astra_sim import is_astra_sim, read_astra_sim
+from scenarios.format.document import Document, FileKind, parse
+from scenarios.format.issues import Issue, Unmapped
 from scenarios.format.networks.ns3 import is_ns3, is_simai, read_ns3, read_simai
-from scenarios.format.units import Count, Delay, Loss, Platform, Rate, Text
-
-KIND = FileKind(
-    "network", "docs/reference/scenarios.md has an example", "docs/reference/scenarios.md"
+from scenarios.format.units import (
+    MOST_IN_NETWORK,
+    Count,
+    Delay,
+    Loss,
+    Platform,
+    Rate,
+    Text,
+    rate_text,
 )
-FORMATS = {
-    "ASTRA-sim's ns-3 backend": (is_ns3, read_ns3),
-    "SimAI": (is_simai, read_simai),
-}
+
+PAGE = "docs/reference/scenarios.md"
+KIND = FileKind("network", f"{PAGE} has an example", PAGE)
+FORMATS = {"ASTRA-sim's ns-3 backend": (is_ns3, read_ns3), "SimAI": (is_simai, read_simai)}
 MOST_NODES = 4096
 # SimAI's file of 4096 GPUs has 3 MB.
 MOST_BYTES = 2**24
 RANGE = re.compile(r"\[([0-9]{1,4})-([0-9]{1,4})\]")
+# A line that begins with a key of ASTRA-sim's, also in braces, and quoted as in JSON.
+OF_ASTRA_SIM = re.compile(r"""^[\s{"']*(topology|npus_count|bandwidth|latency)["']?\s*:""", re.M)
+# Its GB are 2^30 bytes (`bw_GBps_to_Bpns` of the analytical backend).
+BITS_PER_GBYTE = 8 * 2**30
+# Two NPUs have one link, whatever the kind, and a single one has none; of more, a kind has what no
+# switch has.
+PAIR = 2
+UNLIKE_A_SWITCH = {
+    "Ring": "its NPUs have links to two neighbours alone",
+    "FullyConnected": "its NPUs have a link for each other NPU, where a switch has one for all",
+}
+MORE = (
+    ": each further one is a network of its own, with a NIC of every NPU; here all NICs of a "
+    "domain's rails have one. Write switches above switches as `links`"
+)
 
 
 def _nodes(value: object) -> object:
@@ -42,10 +73,7 @@ def _nodes(value: object) -> object:
 
 
 def names_of(word: str) -> Iterator[str]:
-    """Yield the names that a word stands for: `d[0-1]g0`, as Slurm writes it, d0g0 and d1g0.
-
-    Zeros in front stay, as in `leaf[00-11]`.
-    """
+    """Yield the names of a word as Slurm writes it: `d[0-1]g0`; `leaf[00-11]` keeps its zeros."""
     first, *others = RANGE.split(word)
     bounds = list(zip(others[::3], others[1::3], strict=True))
     ranges = [range(int(least), int(most) + 1) for least, most in bounds]
@@ -89,24 +117,59 @@ class NetworkFile(Strict):
     links: tuple[LinkEntry, ...] = Field(min_length=1)
 
 
-def is_own(text: str) -> bool:
-    """Whether a text has a line that begins with the links of a fabric."""
-    return any(line.startswith("links:") for line in text.splitlines())
+class Dimensions(Strict):
+    """Of each dimension: its kind, its NPUs, and the rate of a link."""
+
+    topology: tuple[str, ...] = Field(min_length=1)
+    npus_count: tuple[Annotated[int, Field(ge=1, le=MOST_IN_NETWORK, strict=True)], ...]
+    bandwidth: tuple[Annotated[float, Field(gt=0, le=1e9, strict=True)], ...]
+    latency: Any = None
+
+
+def read_astra_sim(document: Document) -> dict[str, object]:
+    """Return the keys of a fabric; raise `InputError` for any other network."""
+    network = checked(document, Dimensions)
+    document.refuse(_dimension_issues(network))
+    size, *domains = network.npus_count
+    rates = [rate_text(rate * BITS_PER_GBYTE) for rate in network.bandwidth]
+    return {
+        "kinds": "rail-only",
+        "domains": domains[0] if domains else 1,
+        "domain_size": size,
+        "hb_rate": rates[0],
+        "nic_rate": rates[-1],
+    }
+
+
+def _dimension_issues(network: Dimensions) -> Iterator[Issue]:
+    """Yield issues of dimensions that are no HB domains and rails, as no switch joins them."""
+    kinds, counts, place = network.topology, network.npus_count, ("topology",)
+    lengths = [len(entries) for entries in (kinds, counts, network.bandwidth)]
+    if len(set(lengths)) > 1:
+        what = "topology, npus_count, bandwidth must be equally long"
+        yield Issue(place, f"{what}, got {', '.join(map(str, lengths))}")
+    elif len(kinds) > PAIR:
+        what = "must have one dimension, an HB domain, or two, HB domains and rails, got"
+        yield Issue(place, f"{what} {len(kinds)}{MORE}")
+    else:
+        for joined, kind, count in zip(("an HB domain", "a rail"), kinds, counts, strict=False):
+            reason = UNLIKE_A_SWITCH.get(kind, f"known: Switch, {', '.join(UNLIKE_A_SWITCH)}")
+            if kind != "Switch" and not (kind in UNLIKE_A_SWITCH and count <= PAIR):
+                what = f"{joined} must be a switch, got {kind[:40]!r} of {count} NPUs"
+                yield Issue(place, f"{what}: {reason}")
 
 
 def read_network(path: Path) -> dict[str, object]:
-    """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
-
-    Raises `InputError` for mistakes in a custom network, or in one of ASTRA-sim.
-    """
+    """Return a fabric's keys from a file, by its content; raises `ValueError`, `InputError`."""
     try:
         text = read_text(path, MOST_BYTES)
     except Unreadable as error:
         raise ValueError(f"{path}: {error}") from None
-    if is_own(text):
+    # Railbed's own has a line that begins with the links of a fabric.
+    if any(line.startswith("links:") for line in text.splitlines()):
         own = checked(parse(path, text, KIND), NetworkFile)
         return own.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    if is_astra_sim(text):
+    if OF_ASTRA_SIM.search(text):
         return read_astra_sim(parse(path, text, KIND))
     try:
         for is_one, read in FORMATS.values():
@@ -114,7 +177,5 @@ def read_network(path: Path) -> dict[str, object]:
                 return read(text)
     except Unmapped as error:
         raise ValueError(f"{path}:{error.line}: {error.what}") from None
-    raise ValueError(
-        f"{path}:1: unknown format of network; known: {', '.join(FORMATS)}, ASTRA-sim, "
-        "and a custom network with `links`"
-    )
+    known = f"{', '.join(FORMATS)}, ASTRA-sim, and a custom network with `links`"
+    raise ValueError(f"{path}:1: unknown format of network; known: {known}")

@@ -16,7 +16,7 @@ are longer.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from statistics import median_high
@@ -41,10 +41,7 @@ Links = dict[int, dict[int, float]]
 
 @dataclass
 class Graph:
-    """Nodes and links: GPUs in servers, which are HB domains.
-
-    Each GPU has links to some of the `nvswitches`, or there are none, and domains of one GPU.
-    """
+    """GPUs in servers, which are HB domains, with links to `nvswitches` if they have several."""
 
     gpus: int
     server_size: int
@@ -68,7 +65,7 @@ class Graph:
 def is_simai(text: str) -> bool:
     """Whether a text begins with a line of numbers, and perhaps a kind of GPU."""
     numbers = text.partition("\n")[0].split()[:-1]
-    return bool(numbers) and all(number.isdecimal() for number in numbers)
+    return bool(numbers) and all(map(str.isdecimal, numbers))
 
 
 def read_simai(text: str) -> dict[str, object]:
@@ -95,7 +92,7 @@ def read_simai(text: str) -> dict[str, object]:
 def is_ns3(text: str) -> bool:
     """Whether a text begins with a line of three numbers."""
     numbers = text.partition("\n")[0].split()
-    return len(numbers) == NUMBERS and all(number.isdecimal() for number in numbers)
+    return len(numbers) == NUMBERS and all(map(str.isdecimal, numbers))
 
 
 def read_ns3(text: str) -> dict[str, object]:
@@ -138,16 +135,11 @@ def _keys_of(network: Graph) -> dict[str, object]:
     hb_rate, ports = _hb_rate(network), _ports(network)
     keys: dict[str, object] = {"domains": network.servers, "domain_size": network.server_size}
     if not ports:
-        return keys | {
-            "kinds": "rail-only",
-            "hb_rate": rate_text(hb_rate),
-            "nic_rate": rate_text(hb_rate),
-        }
+        rate = rate_text(hb_rate)
+        return keys | {"kinds": "rail-only", "hb_rate": rate, "nic_rate": rate}
+    links, gpus = network.links, range(network.gpus)
     # The usual rate of a NIC; links with another one name it.
-    nic_rate = median_high(
-        sum(network.links[gpu][switch] for switch in network.above(gpu))
-        for gpu in range(network.gpus)
-    )
+    nic_rate = median_high(sum(links[gpu][n] for n in network.above(gpu)) for gpu in gpus)
     # In a domain of one GPU, nothing uses the HB link.
     keys |= {"hb_rate": rate_text(hb_rate or nic_rate), "nic_rate": rate_text(nic_rate)}
     keys |= {"nic_ports": ports} if ports > 1 else {}
@@ -187,10 +179,7 @@ def _listed_switches(line: str, gpus: int, nodes: int) -> list[int]:
 
 
 def _hb_rate(network: Graph) -> float:
-    """Return the rate of each GPU to its NVSwitches, which the GPUs of its server alone share.
-
-    0 without NVSwitches.
-    """
+    """Return the rate of each GPU to its server's own NVSwitches; 0 without NVSwitches."""
     rates: set[float] = set()
     of_server: dict[int, set[int]] = defaultdict(set)
     for gpu in range(network.gpus):
@@ -203,8 +192,7 @@ def _hb_rate(network: Graph) -> float:
         rates.add(sum(links[nvswitch] for nvswitch in inside))
         of_server[gpu // network.server_size] |= inside
     for server, nvswitches in of_server.items():
-        first = server * network.server_size
-        gpus = set(range(first, first + network.server_size))
+        gpus = {server * network.server_size + place for place in range(network.server_size)}
         if any(network.links[nvswitch].keys() != gpus for nvswitch in nvswitches):
             what = f"must share their NVSwitches, with no other GPU, got {sorted(nvswitches)}"
             raise Unmapped(FIRST_LINK, f"GPUs of server {server} {what}")
@@ -242,25 +230,19 @@ def _regular(network: Graph, ports: int, nic_rate: float) -> dict[str, object] |
     leaves, ups = len(rails[0]), {leaf: set(network.above(leaf)) for leaf in below}
     if leaves == 1 and not any(ups.values()):
         return {"kinds": "rail-only"}
-    for keys, groups in _shapes(rails, ports):
+    # The possible keys, each with the groups of rail switches that share spine switches.
+    optimized: dict[str, object] = {"kinds": "rail-optimized"}
+    shapes: list[tuple[dict[str, object], list[list[int]]]] = []
+    if leaves == 1:
+        planes = [below[port::ports] for port in range(ports)]
+        shapes = [(optimized, [below]), (optimized | {"planes": "separate"}, planes)]
+    elif ports == 1:
+        shapes = [({"kinds": "rail-only", "rail_leaves": leaves}, rails)]
+    for keys, groups in shapes:
         if _are_joined(network, groups, ups):
             spines = _spines(network, ups, network.servers / leaves * port_rate)
             return keys | spines if spines else None
     return None
-
-
-def _shapes(
-    rails: list[list[int]], ports: int
-) -> Iterator[tuple[dict[str, object], list[list[int]]]]:
-    """Yield the possible keys, each with the groups of rail switches that share spine switches."""
-    leaves = len(rails[0])
-    if leaves == 1:
-        first = [of_rail[0] for of_rail in rails]
-        yield {"kinds": "rail-optimized"}, [first]
-        planes = [first[port::ports] for port in range(ports)]
-        yield {"kinds": "rail-optimized", "planes": "separate"}, planes
-    elif ports == 1:
-        yield {"kinds": "rail-only", "rail_leaves": leaves}, rails
 
 
 def _rails(network: Graph, ports: int) -> list[list[int]]:

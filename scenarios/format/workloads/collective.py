@@ -1,8 +1,4 @@
-"""Collectives: wrong and impossible schedules are refused as bad input.
-
-The proof of a schedule takes about a second for 1024 GPUs, for each of the cases. The schedule of a
-large fabric is therefore proved on a smaller grid here; a run proves it in full when it builds it.
-"""
+"""Collectives: wrong and impossible schedules are refused as bad input."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -46,12 +42,8 @@ MOST_PARTS = 2_000_000
 # To follow more takes gigabytes, and half a minute.
 MOST_TRANSFERS = 2**21
 # What algorithms of domains and rails are among GPUs that form no grid.
-FLAT_OF = {
-    "hierarchical": "a ring",
-    "rings": "a ring",
-    "two-step": "direct",
-    "spreading": "direct",
-}
+RING, DIRECT = "a ring", "direct"
+FLAT_OF = {"hierarchical": RING, "rings": RING, "two-step": DIRECT, "spreading": DIRECT}
 
 
 class CollectiveWork(Work):
@@ -84,7 +76,6 @@ class CollectiveWork(Work):
         f"{DEFAULT_SLICES}, for `double-binary-tree`, `nvls`, `nvls-sharp` {TREE_SLICES}, "
         f"for `chain` {MICROBATCHES}; cases that differ in it have it in their names",
     )
-
     peers: PeersAtOnce | None = Field(
         default=None,
         description="`direct`: partners of a GPU at once, on its NIC and within its HB domain: "
@@ -95,10 +86,9 @@ class CollectiveWork(Work):
     def _is_possible(self) -> Self:
         known = names_of(self.collective)
         if self.algorithm not in known:
-            raise ValueError(
-                f"unknown algorithm {self.algorithm!r} of {self.collective}"
-                f"{did_you_mean(self.algorithm, known)} known: {', '.join(known)}"
-            )
+            what = f"unknown algorithm {self.algorithm!r} of {self.collective}"
+            similar = did_you_mean(self.algorithm, known)
+            raise ValueError(f"{what}{similar} known: {', '.join(known)}")
         if self.is_chosen and self.communicator != EVERYONE:
             raise ValueError(f"{NCCL} needs all GPUs, without a communicator")
         if self.matrix is not None and self.collective is not Collective.ALL_TO_ALL:
@@ -167,23 +157,24 @@ class CollectiveWork(Work):
         self, place: Place, grid: JobGrid, platform: str | None, nics: int
     ) -> Iterator[Issue]:
         """Yield issues if NCCL chooses for rates, GPUs or NICs that its tuning lacks."""
-        if not self.is_chosen:
-            return
-        if nics != grid.size:
-            # NCCL then searches for channels, and no formula says which it finds.
-            what = f"{NCCL} needs one NIC for each GPU, got {nics} for {grid.size} GPUs of a domain"
-            yield Issue((*place, "algorithm"), what, "name the algorithm")
-        if grid.size > MOST_GPUS:
-            what = f"{NCCL} needs at most {MOST_GPUS} GPUs in a domain, got {grid.size}"
-            yield Issue((*place, "algorithm"), what, "name the algorithm")
-        if platform not in KNOWN:
-            what = f"{NCCL} needs platform {' or '.join(KNOWN)}, got {platform or 'other rates'}"
-            yield Issue((*place, "algorithm"), what, "name the algorithm")
+        needs = {
+            # NCCL else searches for channels, and no formula says which it finds.
+            f"one NIC for each GPU, got {nics} for {grid.size} GPUs of a domain": nics == grid.size,
+            f"at most {MOST_GPUS} GPUs in a domain, got {grid.size}": grid.size <= MOST_GPUS,
+            f"platform {' or '.join(KNOWN)}, got {platform or 'other rates'}": platform in KNOWN,
+        }
+        for need, is_met in needs.items():
+            if self.is_chosen and not is_met:
+                what = f"{NCCL} needs {need}"
+                yield Issue((*place, "algorithm"), what, "name the algorithm")
 
     def modeled_issues(self, place: Place, spec: FabricSpec) -> Iterator[Issue]:
         """Yield an issue if switches reduce, or if too many transfers have to be followed."""
         task = self.task(spec)
-        if (count := _followed(task, spec)) > MOST_TRANSFERS:
+        is_followed = spec.gpus > MOST_FOLLOWED_GPUS and not spec.has_whole_nics
+        is_loaded = task.is_regular and not task.is_modeled and task.is_accepted
+        count = len(task.loads()) if is_followed and is_loaded else 0
+        if count > MOST_TRANSFERS:
             what = f"{task.algorithm} must have at most {MOST_TRANSFERS} transfers, got {count}"
             hint = "no closed form describes such NICs: use another algorithm, or fewer GPUs"
             yield Issue((*place, "algorithm"), what, hint)
@@ -197,8 +188,8 @@ class CollectiveWork(Work):
     def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield issues of the algorithm, which may refuse the grid, or be wrong on it."""
         task = self.on_grid(grid)
-        wrong = list(_wrong_groups(task))
-        yield from (Issue((*place, key), what) for key, what in wrong)
+        wrong = [Issue((*place, key), what) for key, what in _wrong_groups(task)]
+        yield from wrong
         issue = None if wrong or task.is_modeled else _issue(replace(task, size_bytes=1))
         if issue is not None:
             yield Issue(place, *issue)
@@ -236,14 +227,6 @@ class CollectiveJob(CollectiveWork, JobPlace):
         return self
 
 
-def _followed(task: SizedCollective, spec: FabricSpec) -> int:
-    """Return the number of transfers on a large fabric of which each has to be followed, else 0."""
-    is_small = spec.gpus <= MOST_FOLLOWED_GPUS
-    if is_small or spec.has_whole_nics or not task.is_regular or task.is_modeled:
-        return 0
-    return len(task.loads()) if task.is_accepted else 0
-
-
 def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
     """Yield the key and the issue of a wrong communicator, or of a matrix that does not fit it."""
     matrix, grid, is_regular = task.matrix, task.job_grid, task.is_regular
@@ -254,7 +237,7 @@ def _wrong_groups(task: SizedCollective) -> Iterator[tuple[str, str]]:
         return
     flat = FLAT_OF.get(task.algorithm.removesuffix("-pipelined"))
     if flat and task.collective in (Collective.GATHER, Collective.SCATTER):
-        flat = "direct"
+        flat = DIRECT
     uneven = [group for group in groups if group.is_uneven(grid)]
     if flat is not None and uneven:
         what = f"{task.algorithm} needs equally many GPUs, on the same rails, in each domain"
@@ -285,6 +268,8 @@ def _issue(task: SizedCollective) -> tuple[str, str] | None:
         return what, f"use another grid of GPUs{other}"
     proved = task
     try:
+        # A proof takes about a second for 1024 GPUs, so that of a large fabric is of a smaller grid
+        # here; a run proves its schedule in full when it builds it.
         if task.job_grid.gpus > EXACT_UP_TO_GPUS and task.is_regular:
             proved = task.stand_in()
         proved.steps()

@@ -12,14 +12,14 @@ from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from scenarios.format.issues import TAGGED, Issue, Place
 from scenarios.format.workloads.collective import CollectiveJob, CollectiveWork, CollectiveWorkload
-from scenarios.format.workloads.inference import InferenceWorkload
-from scenarios.format.workloads.iteration import IterationJob, IterationWorkload
+from scenarios.format.workloads.models import InferenceWorkload, IterationJob, IterationWorkload
 from scenarios.format.workloads.trace import TraceJob, TraceWorkload
 from scenarios.format.workloads.work import ByTime, Excludes, Work
 from traffic_gen.workloads.jobs import Job, Jobs
 from traffic_gen.workloads.task import MOST_FOLLOWED_GPUS, Task
 
 MOST_JOBS = 16
+NO_JOBS = "cannot be combined with several jobs"
 
 
 def _key_of(entry: object) -> str:
@@ -43,11 +43,8 @@ class JobsWork(Work):
 
     key = "jobs"
     excludes: ClassVar[Excludes] = {
-        "check_data": (
-            "cannot be combined with several jobs",
-            "check the data of each as a workload of its own",
-        ),
-        "faults": ("cannot be combined with several jobs", "use a workload with a communicator"),
+        "check_data": (NO_JOBS, "check the data of each as a workload of its own"),
+        "faults": (NO_JOBS, "use a workload with a communicator"),
     }
     jobs: tuple[AnyJob, ...] = Field(max_length=MOST_JOBS)
     """the jobs, which begin together; their keys are below"""
@@ -104,21 +101,15 @@ def _placed(job: AnyJob, spec: FabricSpec) -> Job:
     if isinstance(job, CollectiveJob):
         return Job(job.name, partition, job.on_grid(part))
     own = replace(
-        spec,
-        domains=part.domains,
-        domain_size=part.size,
-        spares=spares,
-        missing=part.missing,
+        spec, domains=part.domains, domain_size=part.size, missing=part.missing, spares=spares
     )
     return Job(job.name, partition, job.task(own))
 
 
 def _partition_issues(place: Place, job: AnyJob, grid: JobGrid) -> Iterator[Issue]:
     """Yield issues of a partition that is not within the grid, or has a single GPU."""
-    for key, span, count in (
-        ("domains", job.domains, grid.domains),
-        ("rails", job.rails, grid.size),
-    ):
+    spans = ("domains", job.domains, grid.domains), ("rails", job.rails, grid.size)
+    for key, span, count in spans:
         if span is not None and span[1] >= count:
             what = f"job {job.name}: must be {key} 0 to {count - 1}, got {span[1]}"
             yield Issue((*place, key), what)

@@ -1,12 +1,11 @@
 """Traces of other tools: read once, and placed on the GPUs of a fabric."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
-
-from pydantic import Field
+from typing import TYPE_CHECKING, ClassVar
 
 from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
@@ -14,7 +13,7 @@ from model.workload.trace import Trace
 from model.workload.transfers.proof import ScheduleError
 from scenarios.format.files import File
 from scenarios.format.issues import Issue, Place
-from scenarios.format.units import Size, size_in_bytes
+from scenarios.format.units import Size, Whole, size_in_bytes
 from scenarios.format.workloads.work import BySize, Excludes, JobPlace, Work, no_result
 from traffic_gen.traces.formats.nodes import Defaults
 from traffic_gen.traces.rank_placement import PlacementRule, placed
@@ -28,10 +27,7 @@ MOST_REASONS = 3
 
 
 class TraceWork(Work):
-    """A trace of another tool, and the GPUs of its ranks.
-
-    Formats and replay of traces are imported only where there is one.
-    """
+    """A trace of another tool, and the GPUs of its ranks; only it imports modules of traces."""
 
     key = "trace"
     file_keys = ("trace",)
@@ -40,9 +36,7 @@ class TraceWork(Work):
     trace: File
     """a file, its path from the scenario's folder; with a file for each rank, the folder or one of
     them"""
-    placement: tuple[Annotated[int, Field(ge=0, strict=True)], ...] | PlacementRule = (
-        PlacementRule.WRAP
-    )
+    placement: tuple[Whole, ...] | PlacementRule = PlacementRule.WRAP
     """the GPU of each rank: `wrap`, `block`, `rails`, or a list of numbers; required where ranks
     are more than GPUs"""
     size: Size | None = None
@@ -53,9 +47,8 @@ class TraceWork(Work):
         """Return the trace on a fabric; raises `ValueError` if its placement does not fit."""
         return self._replay(spec.job_grid, spec.platform)
 
-    def size_name(self, task: Task) -> str:
+    def size_name(self, _task: Task) -> str:
         """Return the name of the placement."""
-        del task
         return self.placement.value if isinstance(self.placement, PlacementRule) else "listed"
 
     def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
@@ -116,11 +109,10 @@ class TraceJob(TraceWork, JobPlace):
 
 def _version(path: Path) -> tuple[int, ...]:
     """Modification time, size and inode of a file; empty if the file cannot be read."""
-    try:
+    with suppress(OSError, ValueError):
         status = path.stat()
-    except (OSError, ValueError):
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return ()
 
 
 @lru_cache(maxsize=8)

@@ -24,14 +24,13 @@ Excludes = Mapping[str, tuple[str, str]]
 
 
 class Work(Strict):
-    """The keys of a workload or a job: a kind says its task on a fabric, and its issues.
+    """The keys of a workload or a job: a kind says its task on a fabric, and its issues."""
 
-    `key` tells the kind in a file, `file_keys` are those that may name a file.
-    """
-
+    # What tells the kind in a file, and the keys that may name a file.
     key: ClassVar[str]
     file_keys: ClassVar[tuple[str, ...]] = ()
     excludes: ClassVar[Excludes] = {}
+    needs_whole_grid: ClassVar[bool] = False
 
     @abstractmethod
     def task(self, spec: FabricSpec) -> Task:
@@ -39,13 +38,15 @@ class Work(Strict):
 
     @abstractmethod
     def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
-        """Yield the issues of the work on a grid of GPUs, a wrong schedule included.
-
-        The `platform` tells how fast they compute; `own` for rates without one.
-        """
+        """Yield the issues on a grid of GPUs of a platform (or `own`), wrong schedules included."""
 
     def placed_issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield the same issues; problems of the whole file that a key names are at that key."""
+        if self.needs_whole_grid and grid.missing:
+            what = "needs equally many GPUs, on the same rails, in each domain"
+            hint = "use jobs, and give it domains or rails from which no GPU is missing"
+            yield Issue((*place, self.key), what, hint)
+            return
         try:
             yield from self.issues(place, grid, platform)
         except InputError as error:
@@ -90,12 +91,6 @@ def no_result(kind: str) -> Excludes:
     return {"check_data": (what, "leave it out")}
 
 
-def whole_grid_needed(place: Place, key: str) -> Issue:
-    """Return the issue of work that needs equally many GPUs in each domain."""
-    hint = "use jobs, and give it domains or rails from which no GPU is missing"
-    return Issue((*place, key), "needs equally many GPUs, on the same rails, in each domain", hint)
-
-
 class BySize(Strict):
     """A workload of data alone: its sizes are scaled, or its time, and any generator sends it."""
 
@@ -111,10 +106,7 @@ class BySize(Strict):
 
 
 class ByTime(Strict):
-    """A workload that also computes, which only agents do: seconds and bytes are scaled together.
-
-    So all its parts meet as on the real platform.
-    """
+    """A workload that also computes, which agents alone do: time and bytes are scaled together."""
 
     generator: ClassVar[Generator] = Generator.AGENT
     size_scale: ClassVar[float] = 1.0
