@@ -14,8 +14,7 @@ from model.errors import InputError, Problem
 from results.sections.modeled import paper_sections, plain_sections, twins_sections
 from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
-from studies.paper.claims import paper_object
-from studies.paper.values import TABLES
+from studies.paper.claims import TABLES, paper_object
 from studies.twins.comparison import measured_object
 from studies.twins.points import TWINS, Planned, measure, planned, to_run
 
@@ -56,8 +55,7 @@ def paper(
 def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_json: bool) -> bool:
     """Measure the twins that are not stored, and write the page; return whether they failed."""
     from execution.run import run
-    from studies.twins.drawings import draw_heat_maps
-    from studies.twins.page import write_page
+    from studies.twins.page import draw_heat_maps, write_page
 
     if part is not None:
         raise InputError(Problem("--measure", f"cannot be combined with a figure, got {part!r}"))

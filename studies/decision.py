@@ -17,7 +17,7 @@ from model.errors import InputError, Problem
 from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
-from model.training.job import cluster_of
+from model.training.job import Job, cluster_of
 from model.training.strategy import used_of_domain
 from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
@@ -268,22 +268,22 @@ def trained(file: ClusterFile, design: Design, model: TrainedModel) -> Training:
         left_out = [*left_out, f"memory {needs}: more than the {limit / 1e9:g} GB that it has"]
     nics = replace(network.nics, ports=max(design.nics.ports, design.networks))
     lost = losses(evaluation, network.rails_on_a_switch, nics)
-    name = _name(file, path) + ("" if model.search else ", the file's strategy")
-    if sum(_alike(model) == _alike(one) for one in file.models) > 1:
-        name += f", {job.batch} x {job.transformer.sequence} tokens"
-    return Training(name, evaluation, lost, left_out)
+    return Training(_name(file, model, job), evaluation, lost, left_out)
 
 
-def _name(file: ClusterFile, path: Path) -> str:
-    """A configuration's name, with its folder if another file has the same name."""
-    others = {Path(model.configuration) for model in file.models} - {path}
+def _name(file: ClusterFile, model: TrainedModel, job: Job) -> str:
+    """A configuration's name, and what tells it from the file's other models."""
+    path = Path(model.configuration)
+    others = {Path(one.configuration) for one in file.models} - {path}
     name = configuration_name(path)
-    return f"{path.parent.name}/{name}" if name in map(configuration_name, others) else name
-
-
-def _alike(model: TrainedModel) -> tuple[str, bool]:
-    """What models have in common that differ in the batch or the sequence alone."""
-    return model.configuration, model.search
+    if name in map(configuration_name, others):
+        name = f"{path.parent.name}/{name}"
+    if not model.search:
+        name += ", the file's strategy"
+    same = {"configuration": model.configuration, "search": model.search}.items()
+    if sum(same <= vars(one).items() for one in file.models) > 1:
+        name += f", {job.batch} x {job.transformer.sequence} tokens"
+    return name
 
 
 def losses(
@@ -338,6 +338,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
     if not all(map(decision.network_usd, evaluated)):
         what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
+    faster = decision.with_gpus()
     return {
         "schema": "railbed.decide/1",
         "gpus": file.gpus,
@@ -348,18 +349,10 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         "designs": [_design_object(decision, design) for design in evaluated],
         "answer": decision.answer().name,
         "sentence": _sentence(decision),
-        "with_gpus": _with_gpus_object(decision),
+        "with_gpus": {"answer": faster[0].name, "above_usd_per_gpu": faster[1]} if faster else None,
         "spares": _spares(decision),
         "sensitivities": _sensitivities(decision),
     }
-
-
-@dataclass(frozen=True)
-class WithGpus:
-    """A faster design, cheaper than the answer if a GPU costs more than `gpu_usd` in its life."""
-
-    design: Design
-    gpu_usd: float
 
 
 @dataclass(frozen=True)
@@ -391,22 +384,21 @@ class Decision:
             if one != chosen and isclose(self._mean_usd_per_token(one), usd)
         ]
 
-    def with_gpus(self) -> WithGpus | None:
-        """The next answer as GPUs are counted at a rising price; `None` if no design is faster.
+    def with_gpus(self) -> tuple[Design, float] | None:
+        """The next answer as GPUs are counted at a rising price, and the USD of a GPU in its life.
 
         Of designs of equal cost, the prices of network and GPUs are as the inverse of their times.
+        `None` if no design is faster.
         """
         chosen = self.answer()
         seconds_s = {one: self.mean_iteration_s(one) for one in self._own}
+        usd_s = {one: self.network_usd(one) * seconds_s[one] for one in self._own}
         faster = [
-            WithGpus(one, (self._usd_s(one) - self._usd_s(chosen)) / gained_s / self.file.gpus)
+            (one, (usd_s[one] - usd_s[chosen]) / gained_s / self.file.gpus)
             for one in self._own
             if (gained_s := seconds_s[chosen] - seconds_s[one]) > ROUNDING * seconds_s[one]
         ]
-        return min(faster, key=lambda other: other.gpu_usd, default=None)
-
-    def _usd_s(self, design: Design) -> float:
-        return self.network_usd(design) * self.mean_iteration_s(design)
+        return min(faster, key=lambda other: other[1], default=None)
 
     @property
     def _own(self) -> list[Design]:
@@ -498,25 +490,15 @@ def _sentence(decision: Decision) -> str:
             f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
             f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
         )
-    also = f" Equal in cost: {'; '.join(equal)}." if equal else ""
-    more = f"{_with_gpus(decision)}{_larger_domains(decision, chosen)}"
-    return f"{of} {found}.{also}{more}"
-
-
-def _with_gpus(decision: Decision) -> str:
-    """The price of a GPU from which a faster design is cheaper, if one is faster."""
-    if (other := decision.with_gpus()) is None:
-        return ""
-    return (
-        f" The time of the GPUs is not counted: if a GPU costs more than {other.gpu_usd:.0f} USD, "
-        f"its host and energy included, {other.design.name} costs less."
-    )
-
-
-def _with_gpus_object(decision: Decision) -> dict[str, Any] | None:
-    if (other := decision.with_gpus()) is None:
-        return None
-    return {"answer": other.design.name, "above_usd_per_gpu": other.gpu_usd}
+    said = f"{of} {found}."
+    if equal:
+        said += f" Equal in cost: {'; '.join(equal)}."
+    if faster := decision.with_gpus():
+        said += (
+            f" The time of the GPUs is not counted: if a GPU costs more than {faster[1]:.0f} USD, "
+            f"its host and energy included, {faster[0].name} costs less."
+        )
+    return said + _larger_domains(decision, chosen)
 
 
 def _larger_domains(decision: Decision, chosen: Design) -> str:

@@ -2,18 +2,9 @@
 
 import csv
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Our value of a claim: one number or several; `note` says how it is counted or differs."""
-
-    values: tuple[float, ...]
-    note: str = ""
 
 
 def published(name: str) -> list[dict[str, str]]:
@@ -25,3 +16,8 @@ def published(name: str) -> list[dict[str, str]]:
 def numbers(text: str) -> tuple[float, ...]:
     """The numbers of a published value: `95 and 99`, `38 to 77`."""
     return tuple(float(number) for number in re.findall(r"[\d.]+", text))
+
+
+def claimed(name: str) -> tuple[float, ...]:
+    """The numbers of a claim of the paper."""
+    return next(numbers(row["value"]) for row in published("claims") if row["id"] == name)

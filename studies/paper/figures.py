@@ -6,12 +6,12 @@ from pathlib import Path
 
 from model.training.traffic import Dimension, Traffic
 from results.figures.paper import Bars, Curves, Panel, draw, draw_heat_map
-from studies.paper import numbers, published, study, values
+from studies.paper import claimed, claims, study
 
 HEAT_MAPS: dict[str, tuple[str, Callable[[], Traffic]]] = {
-    "fig3": ("GPT-1T on DGX A100", lambda: values.shipped_traffic("gpt-1t")),
-    "fig4": ("GPT-1T on 16 GH200", values.gh200_traffic),
-    "fig5": ("MoE-1.3B on 16 DGX A100", lambda: values.shipped_traffic("moe-1.3b")),
+    "fig3": ("GPT-1T on DGX A100", lambda: claims.shipped_traffic("gpt-1t")),
+    "fig4": ("GPT-1T on 16 GH200", claims.gh200_traffic),
+    "fig5": ("MoE-1.3B on 16 DGX A100", lambda: claims.shipped_traffic("moe-1.3b")),
 }
 # Domain sizes of figure 8; the last is the ideal network.
 FIG8_SIZES = tuple(2**power for power in range(3, 16))
@@ -28,26 +28,25 @@ def draw_figure(name: str, path: Path) -> None:
 
 
 def _fig2a() -> list[Panel]:
-    jobs = [values.shipped_traffic(name) for name in values.FIG2_MODELS]
+    jobs = [claims.shipped_traffic(name) for name in claims.FIG2_MODELS]
     dimensions = (Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE)
-    shares = {one.value: [values.share(job, one) for job in jobs] for one in dimensions}
-    return [Bars("bytes of an iteration", "share of the bytes (%)", values.FIG2_MODELS, shares)]
+    shares = {one.value: [claims.share(job, one) for job in jobs] for one in dimensions}
+    return [Bars("bytes of an iteration", "share of the bytes (%)", claims.FIG2_MODELS, shares)]
 
 
 def _fig2b() -> list[Panel]:
-    jobs = [values.shipped_traffic(name) for name in values.FIG2_MODELS]
+    jobs = [claims.shipped_traffic(name) for name in claims.FIG2_MODELS]
     shares = {
-        "no traffic": [values.idle_pairs(job) for job in jobs],
-        "tensor-parallel traffic": [values.tensor_pairs(job) for job in jobs],
+        "no traffic": [claims.idle_pairs(job) for job in jobs],
+        "tensor-parallel traffic": [claims.tensor_pairs(job) for job in jobs],
     }
-    return [Bars("pairs of GPUs", "share of the pairs (%)", values.FIG2_MODELS, shares)]
+    return [Bars("pairs of GPUs", "share of the pairs (%)", claims.FIG2_MODELS, shares)]
 
 
 def _fig7() -> list[Panel]:
-    theirs = values.published_hfu()
-    ours = [values.modeled_hfu(model) for model in theirs]
-    series = {"published": list(theirs.values()), "modeled": ours}
-    return [Bars("A100, selective recomputation", "HFU (%)", tuple(theirs), series)]
+    ours, theirs = zip(*claims.utilization().values(), strict=True)
+    series = {"published": theirs, "modeled": ours}
+    return [Bars("A100, selective recomputation", "HFU (%)", [*claims.utilization()], series)]
 
 
 def _fig8() -> list[Panel]:
@@ -85,10 +84,11 @@ def _fig9() -> list[Panel]:
 
 def _fig10() -> list[Panel]:
     title, batch = f"GPT-1T, {study.DEFAULT.gpus} GPUs", "global batch (sequences)"
-    names = {size: f"K = {size}" for size in FIG10_SIZES} | {None: "ideal"}
     times = {
-        name: [_iteration_s("gpt-1t", size, one) for one in study.BATCHES]
-        for size, name in names.items()
+        f"K = {size}" if size else "ideal": [
+            _iteration_s("gpt-1t", size, one) for one in study.BATCHES
+        ]
+        for size in (*FIG10_SIZES, None)
     }
     relative = {
         f"K = {size}": [study.of_ideal(size, one, study.DEFAULT) for one in study.BATCHES]
@@ -108,10 +108,9 @@ def _iteration_s(name: str, domain_size: int | None, batch: int = study.DEFAULT.
 
 def _published_points() -> dict[str, list[tuple[float, float]]]:
     """Values of figure 10 in the paper's text: performance at the least and the largest batch."""
-    claims = {row["id"]: numbers(row["value"]) for row in published("claims")}
     ends = (study.BATCHES[0], study.BATCHES[-1])
     return {
-        f"paper, K = {size}": list(zip(ends, claims[f"fig10-k{size}"], strict=True))
+        f"paper, K = {size}": list(zip(ends, claimed(f"fig10-k{size}"), strict=True))
         for size in study.DOMAIN_SIZES
     }
 

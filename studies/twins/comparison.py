@@ -11,9 +11,9 @@ from results.sections.section import without_fabric
 from results.verdicts.verdict import Verdict, worst
 from scenarios.scenario import Case
 from studies.decision import losses
-from studies.paper import numbers, published
+from studies.paper import claimed
+from studies.paper.claims import table2
 from studies.paper.study import DEFAULT, DOMAIN_SIZES, GBIT, TBIT, iteration
-from studies.paper.values import table2
 from studies.twins.points import (
     ALL_TO_ALL,
     EXPERIMENTS,
@@ -122,27 +122,24 @@ def _at_scale_s(place: Place) -> float:
 
 def gains(rows: Sequence[Result]) -> Iterator[Result]:
     """Yield figure 9's percentages: faster with four times a bandwidth, mean over the other one."""
-    claims = {row["id"]: numbers(row["value"])[0] for row in published("claims")}
-    for size, full in zip((SMALL, LARGE), DOMAIN_SIZES, strict=True):
+    for size in (SMALL, LARGE):
         mine = [row for row in rows if row["figure"] == FIG9 and row["place"]["K"] == size]
+        full = STANDS_FOR[size]
         for key, other, name in ((HB, NIC, "hb"), (NIC, HB, "nic")):
             yield {
                 "K": size,
                 "stands_for": full,
                 "faster_by": key,
                 **{part: _gain(mine, key, other, part) for part in PARTS},
-                "paper": claims[f"fig9-k{full}-{name}"],
+                "paper": claimed(f"fig9-k{full}-{name}")[0],
             }
 
 
 def _gain(rows: Sequence[Result], key: str, other: str, part: str) -> float:
-    shares: list[float] = []
-    for value in {row["place"][other] for row in rows}:
-        line = sorted(
-            (row["place"][key], row[part]) for row in rows if row["place"][other] == value
-        )
-        shares.append(float(line[0][1] / line[-1][1] - 1))
-    return 100 * mean(shares)
+    lines: dict[float, list[tuple[float, float]]] = {}
+    for row in rows:
+        lines.setdefault(row["place"][other], []).append((row["place"][key], row[part]))
+    return 100 * mean(min(line)[1] / max(line)[1] - 1 for line in lines.values())
 
 
 def trends(rows: Sequence[Result], slowdowns: Sequence[Result]) -> Iterator[Result]:
@@ -150,26 +147,20 @@ def trends(rows: Sequence[Result], slowdowns: Sequence[Result]) -> Iterator[Resu
 
     And of platforms, those whose two-step losses are in the order of C_S/C_F.
     """
-    for name in dict.fromkeys(row["figure"] for row in rows):
-        for of, group in _curves(name, [row for row in rows if row["figure"] == name]):
-            times = [(row["measured"], row["at_scale"]) for row in group]
-            yield {"figure": name, "of": of, **same_order(times)}
-    lost = [
+    curves: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in rows:
+        figure, place = row["figure"], row["place"]
+        key = "model" if figure == FIG8 else "K"
+        of = "GPT-1T, all" if figure == FIG10 else f"{key} {place[key]}"
+        if (figure, place["K"]) != (FIG10, IDEAL):
+            curves.setdefault((figure, of), []).append((row["measured"], row["at_scale"]))
+    curves[ALL_TO_ALL, "platforms, two-step"] = [
         (row["two_step"]["measured"], row["limit"])
         for row in slowdowns
         if row["y"] == USUAL_DOMAINS
     ]
-    yield {"figure": ALL_TO_ALL, "of": "platforms, two-step", **same_order(lost)}
-
-
-def _curves(figure: str, rows: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
-    """Yield the comparable points of each figure, under a name."""
-    if figure == FIG10:
-        yield "GPT-1T, all", [row for row in rows if row["place"]["K"] != IDEAL]
-        return
-    key = "model" if figure == FIG8 else "K"
-    for value in dict.fromkeys(row["place"][key] for row in rows):
-        yield f"{key} {value}", [row for row in rows if row["place"][key] == value]
+    for (figure, of), values in curves.items():
+        yield {"figure": figure, "of": of, **same_order(values)}
 
 
 def same_order(values: Sequence[tuple[float, float]]) -> dict[str, int]:

@@ -11,10 +11,9 @@ from linux.files.program_files import ROOT
 from results.figures.paper import Curves
 from results.sections.modeled import paper_sections
 from studies.paper import numbers, published
-from studies.paper.claims import ABOUT, HFU_POINTS, POINTS, SHARE, STUDY, paper_object
+from studies.paper.claims import ABOUT, HFU_POINTS, POINTS, SHARE, STUDY, TABLES, paper_object
 from studies.paper.figures import HEAT_MAPS, PANELS
 from studies.paper.study import DEFAULT, iteration
-from studies.paper.values import TABLES
 
 PNG = b"\x89PNG"
 

@@ -23,10 +23,9 @@ from results.store.runs import digest_of
 from scenarios.load import load
 from scenarios.scenario import Scenario
 from studies.paper.study import PLATFORM_NAMES
-from studies.twins import drawings
+from studies.twins import page as page_module
 from studies.twins.comparison import measured_object, same_order
-from studies.twins.drawings import DRAWINGS, HEAT_MAPS, HeatMap, draw_heat_maps
-from studies.twins.page import write_page
+from studies.twins.page import DRAWINGS, HEAT_MAPS, HeatMap, draw_heat_maps, write_page
 from studies.twins.points import (
     ALL_TO_ALL,
     DOMAINS,
@@ -372,7 +371,7 @@ def test_heat_maps_are_drawn_from_the_records_of_the_runs(
     run, _ = recorded(tmp_path, complete=True)
     case = "rail-only/iteration/gpt-146b"
     twin = HeatMap("GPT-146B", "table2", {}, case)
-    monkeypatch.setattr(drawings, "HEAT_MAPS", {"fig5": twin})
+    monkeypatch.setattr(page_module, "HEAT_MAPS", {"fig5": twin})
     point = {"figure": "table2", "place": {}, "case": case, "run_id": run.name}
     draw_heat_maps([point], run.parent, tmp_path / "figures")
     drawn = {file.name for file in (tmp_path / "figures").glob("*.svg")}
