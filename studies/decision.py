@@ -48,6 +48,8 @@ HOURS_PER_YEAR, SECONDS_PER_HOUR = 8766, 3600
 KIND = FileKind("cluster", "docs/guides/decision.md has an example", "docs/guides/decision.md")
 
 Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+# Of each model, by its name: a share of the iteration's time, `None` for all of it.
+Losses = Sequence[tuple[str, float | None]]
 
 
 def _even(radix: int) -> int:
@@ -378,11 +380,8 @@ class Decision:
     def as_cheap(self, chosen: Design) -> list[Design]:
         """The other designs whose networks cost as much for a trained token."""
         usd = self._mean_usd_per_token(chosen)
-        return [
-            one
-            for one in self._own
-            if one != chosen and isclose(self._mean_usd_per_token(one), usd)
-        ]
+        others = (one for one in self._own if one != chosen)
+        return [one for one in others if isclose(self._mean_usd_per_token(one), usd)]
 
     def with_gpus(self) -> tuple[Design, float] | None:
         """The next answer as GPUs are counted at a rising price, and the USD of a GPU in its life.
@@ -478,21 +477,20 @@ def _percent(share: float | None) -> float | None:
 
 def _sentence(decision: Decision) -> str:
     chosen, first = decision.answer(), decision.first
-    of = f"With HB domains of {chosen.domain_size} GPUs,"
+    said = f"With HB domains of {chosen.domain_size} GPUs, "
     equal = [one.name for one in decision.as_cheap(chosen)]
-    found = f"the network that costs the least for a trained token is {chosen.name}"
     if equal:
-        found = f"no network costs less for a trained token than {chosen.name}"
+        said += f"no network costs less for a trained token than {chosen.name}"
+    else:
+        said += f"the network that costs the least for a trained token is {chosen.name}"
     if chosen != first:
         saved = decision.usd(first) - decision.usd(chosen)
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
-        found += (
+        said += (
             f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
             f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
         )
-    said = f"{of} {found}."
-    if equal:
-        said += f" Equal in cost: {'; '.join(equal)}."
+    said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
     if faster := decision.with_gpus():
         said += (
             f" The time of the GPUs is not counted: if a GPU costs more than {faster[1]:.0f} USD, "
@@ -555,16 +553,10 @@ def _loss_of_one(training: Training, nics: Nics) -> float | None:
     return max(loss_with_nics(training.best, left, left), gpus / (gpus - 1) - 1)
 
 
-def _spare(
-    decision: Decision,
-    name: str,
-    gpus: int,
-    used: int,
-    losses: Sequence[tuple[str, float | None]],
-) -> dict[str, Any]:
+def _spare(decision: Decision, name: str, gpus: int, used: int, losses: Losses) -> dict[str, Any]:
     """One way to meet the loss of a GPU, on a network for so many GPUs, `used` of each domain.
 
-    `losses` are of each model; the model that loses the most counts. `None` is all of it.
+    The model that loses the most counts.
     """
     of_model, most = max(
         losses, key=lambda loss: inf if loss[1] is None else loss[1], default=(None, 0.0)
