@@ -218,7 +218,7 @@ def begin_of_object(content: bytes) -> bytes:
 
 
 def trace_of(
-    form: str, files: Sequence[bytes], given: Defaults, read: Callable[[Item, int, int], RankNodes]
+    form: str, read: Callable[[Item, int, int], RankNodes], files: Sequence[bytes], given: Defaults
 ) -> Trace:
     """Return the trace of all files, of which each is read with its number and that of all."""
     of_rank: dict[int, tuple[int, RankNodes]] = {}
