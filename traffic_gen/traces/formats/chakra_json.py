@@ -24,8 +24,9 @@ from traffic_gen.traces.formats.chakra_nodes import (
     ORIGINS,
     TEXTS,
     NodeColumns,
+    Source,
 )
-from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_trace import Assembly
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
@@ -134,7 +135,7 @@ class FlatNodes:
         return NodeColumns(
             id=self._numbers("id", 0),
             type=types,
-            microseconds=self._numbers("duration_micros", 0),
+            duration_micros=self._numbers("duration_micros", 0),
             data=Rows.of([self._list(n, "data_deps") for n, _ in numbered]),
             control=Rows.of([self._list(n, "ctrl_deps") for n, _ in numbered]),
             **{name: self._numbers(name, MISSING) for name in NUMBERS},

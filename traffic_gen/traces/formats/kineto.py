@@ -85,10 +85,8 @@ def _emit(
     The first and the last time are those at which everything does. `communications` has the end of
     each, by their begin in nanoseconds; `computes` the spans of all other kernels.
     """
-    begins, all_ended = (
-        [one[0] for one in computes],
-        [*accumulate((one[1] for one in computes), max)],
-    )
+    begins = [begin for begin, _ in computes]
+    all_ended = list(accumulate((end for _, end in computes), max))
     ends, running, after = defaultdict[int, list[int]](list), 0, list[int]()
     times = {end for calls in communications.values() for end, _ in calls} | communications.keys()
     in_order = sorted(times.union(begins[:1], all_ended[-1:]))

@@ -18,7 +18,8 @@ import numpy as np
 from model.workload.trace import Trace
 from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
 from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, FlatNodes
-from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_nodes import Source
+from traffic_gen.traces.formats.chakra_trace import Assembly
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.nodes import (
     MOST_BYTES,
