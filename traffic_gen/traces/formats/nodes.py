@@ -91,9 +91,10 @@ def fitted(trace: Trace, room: Ints, place: Callable[[int], str]) -> Trace:
         what = f"receives {room[node]} bytes of the {trace.size_bytes[send]} that rank"
         hint = "give both the same size"
         raise Contradiction(node, f"{what} {trace.rank[send]} sends {place(send)}; {hint}")
-    larger = int((beyond > 0).sum())
-    said = (f"room of {larger} receives for more bytes than they are sent",) * (larger > 0)
-    return replace(trace, left_out=(*trace.left_out, *said))
+    if not (larger := int((beyond > 0).sum())):
+        return trace
+    said = f"room of {larger} receives for more bytes than they are sent"
+    return replace(trace, left_out=(*trace.left_out, said))
 
 
 class Node(NamedTuple):
