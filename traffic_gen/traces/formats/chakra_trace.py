@@ -87,7 +87,6 @@ class Assembly:
                 turn=columns.id,
                 left_out=left_out,
             )
-            _ = trace.order
             trace = fitted(
                 trace,
                 np.where(self.receives, size_bytes, MISSING),

@@ -3,7 +3,7 @@
 A put is a message, a get a request and its answer; a signal arrives with the put before it, or else
 is a message. Operations on memory channels hold up their block until all bytes have arrived, those
 on port channels do not (`src/core/include/execution_kernel.hpp` there). A plan that does not do
-what its collective asks is refused (`mscclpp_proof`).
+what its collective asks is refused (`msccl_proof`).
 """
 
 from collections import Counter, defaultdict
@@ -13,8 +13,15 @@ from typing import Any, NamedTuple
 
 from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
-from traffic_gen.traces.formats.msccl_proof import CUSTOM, RESULTS, Algorithm, Cells
-from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
+from traffic_gen.traces.formats.msccl_proof import (
+    CUSTOM,
+    MOST_PLAN_NODES,
+    RESULTS,
+    Algorithm,
+    Cells,
+    PlanAccess,
+    PlanExecution,
+)
 from traffic_gen.traces.formats.nodes import (
     GIVE_SIZE,
     Defaults,
@@ -133,7 +140,7 @@ class _Reader:
         unknown = Counter(key for key in _keys(plan.value) if key not in KNOWN)
         for key, count in sorted(unknown.items()):
             self.nodes.left_out.append(f"key {key[:40]!r}, {count} times")
-        self.execution = Execution(self.algorithm, self.nodes)
+        self.execution = PlanExecution(self.algorithm, self.nodes)
         # Of each GPU: the peer of each channel, and the rank and letter of each remote buffer.
         self.peers: list[dict[Channel, int]] = []
         self.remote: list[list[tuple[int, str]]] = []
@@ -411,7 +418,7 @@ class _Block:
         total, first = execution.will_add(node, slots), [*begins, node][0]
         for number, target in enumerate(targets[: kind.remote_targets]):
             is_packet = number >= kind.packet_targets
-            execution.writes[node].append(Access(first, node, node, target, total, is_packet))
+            execution.writes[node].append(PlanAccess(first, node, node, target, total, is_packet))
         ends = list[int]()
         for target in targets[kind.remote_targets :]:
             is_packet = kind.packet_targets != NO
@@ -419,7 +426,9 @@ class _Block:
             send, received = self._message(item, self.rank, target.gpu, size_bytes, [node])
             if kind.pairs:
                 execution.will_read(node, send, sources[0])
-            execution.writes[send].append(Access(send, send, received, target, total, is_packet))
+            execution.writes[send].append(
+                PlanAccess(send, send, received, target, total, is_packet)
+            )
             self.put[channel or ("memory", target.gpu)].append(received)
             ends.append(send)
         if channel:
