@@ -309,7 +309,6 @@ def _require_counted(flow: Flow) -> None:
     """
     report = _report_of(flow.pair, flow.client)
     if not flow.written_bytes == report.sent_bytes == flow.read_bytes:
-        what = (
-            f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted"
-        )
-        raise EmulationError(f"{what} {report.sent_bytes}, the connection {flow.read_bytes}")
+        given = f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes"
+        counted = f"the client counted {report.sent_bytes}, the connection {flow.read_bytes}"
+        raise EmulationError(f"{given}, {counted}")

@@ -106,7 +106,6 @@ class Assembly:
             raise self.source.at(node, what if got is None else f"{what}, got {got[node]}")
 
     def _require_counts(self) -> None:
-        """Raise `Malformed` for a negative time, number or tag."""
         columns = self.columns
         for name in ("duration_micros", "runtime", "num_ops", "tensor_size"):
             values = getattr(columns, name)
@@ -116,7 +115,6 @@ class Assembly:
         self._require(~(self.sends | self.receives) | right, what, columns.comm_tag)
 
     def _peers(self) -> Ints:
-        """Return the peer of each send and receive."""
         peer = np.full(len(self.kind), NONE)
         for what, nodes, name, own_name in (
             ("send", self.sends, "comm_dst", "comm_src"),

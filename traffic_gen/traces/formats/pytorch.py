@@ -38,18 +38,15 @@ SEND, RECEIVES = "send", ("recv", "recvanysource")
 MESSAGES = (SEND, *RECEIVES)
 KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, *MESSAGES}
 # Bytes of an element of each `c10::ScalarType`.
-BYTES_OF = {
-    name: size_bytes
-    for size_bytes, names in (
-        (1, "byte char bool qint8 quint8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz"),
-        (1, "float8_e4m3fnuz float8_e8m0fnu"),
-        (2, "short uint16 half bfloat16"),
-        (4, "int uint32 float complexhalf qint32"),
-        (8, "long uint64 double complexfloat"),
-        (16, "complexdouble"),
-    )
-    for name in names.split()
+SCALARS = {
+    1: "byte char bool qint8 quint8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz "
+    "float8_e8m0fnu",
+    2: "short uint16 half bfloat16",
+    4: "int uint32 float complexhalf qint32",
+    8: "long uint64 double complexfloat",
+    16: "complexdouble",
 }
+BYTES_OF = {name: size for size, names in SCALARS.items() for name in names.split()}
 # Names of Chakra for nodes; one of metadata does nothing but wait.
 COMPUTE, JUNCTION, COLLECTIVE = "CompNode", "MetadataNode", "CommCollNode"
 SENDS, RECEIVES_FROM = "CommSendNode", "CommRecvNode"
@@ -151,11 +148,11 @@ class RankNodes:
         for one in groups if isinstance(groups, list) else ():
             ranks = _integers(one.get("ranks")) if isinstance(one, dict) else None
             if ranks is not None:
-                size = Item(one, "process groups").number("group_size", 1, MOST_RANKS, self.ranks)
-                name, members = str(one.get("pg_name")), ranks or list(range(size))
+                item, name = Item(one, "process groups"), str(one.get("pg_name"))
+                size = item.number("group_size", 1, MOST_RANKS, self.ranks)
+                members = ranks or list(range(size))
                 if self.groups.setdefault(name, members) != members:
-                    what = f"process group {name!r} is defined twice, with other ranks"
-                    Item(one, "process groups").refuse(what)
+                    item.refuse(f"process group {name!r} is defined twice, with other ranks")
 
     def end(self) -> None:
         """Add the node that lists all groups, as in Chakra."""
