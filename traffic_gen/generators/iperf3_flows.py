@@ -121,7 +121,7 @@ class Flow:
 
 def _whole(queue: deque[tuple[int, int]], count: int) -> list[int]:
     """Take the transfers that end within the first `count` bytes from a queue of (end, id)."""
-    taken = []
+    taken = list[int]()
     while queue and queue[0][0] <= count:
         taken.append(queue.popleft()[1])
     return taken
@@ -309,7 +309,6 @@ def _require_counted(flow: Flow) -> None:
     """
     report = _report_of(flow.pair, flow.client)
     if not flow.written_bytes == report.sent_bytes == flow.read_bytes:
-        raise EmulationError(
-            f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes, the client counted "
-            f"{report.sent_bytes}, the connection {flow.read_bytes}"
-        )
+        given = f"iperf3: ranks {flow.pair} were given {flow.written_bytes} bytes"
+        counted = f"the client counted {report.sent_bytes}, the connection {flow.read_bytes}"
+        raise EmulationError(f"{given}, {counted}")

@@ -159,7 +159,7 @@ class Channel:
 
 
 class PacketReplay:
-    """Sockets of all ranks, and a capture of all switch ports."""
+    """Sockets by which each rank sends and receives, and a capture of all switch ports."""
 
     def __init__(
         self,
@@ -168,7 +168,6 @@ class PacketReplay:
         sockets: Sequence[tuple[socket.socket, socket.socket]],
         capture: PortCapture,
     ) -> None:
-        """Take the sockets by which each rank sends and receives."""
         self.gpus, self.routing, self.capture = gpus, routing, capture
         self._senders = [sender for sender, _ in sockets]
         self._receivers = {receiver.fileno(): receiver for _, receiver in sockets}
@@ -250,14 +249,13 @@ class _Execution:
             sent[source] += channel.sent_bytes
             received[destination] += channel.received_bytes
         errors = tuple(self._errors())
-        notes = () if errors else (self._summary(),)
         return replace(
             repeat,
             agents_cpu_s=cpu_s,
             sent_bytes=tuple(sent),
             received_bytes=tuple(received),
             errors=errors,
-            notes=notes,
+            notes=() if errors else (self._summary(),),
         )
 
     def _summary(self) -> str:
@@ -265,10 +263,8 @@ class _Execution:
         count = sum(channel.sent_packets for channel in channels)
         size_bytes = sum(channel.received_bytes for channel in channels)
         early = sum(channel.reordered for channel in channels)
-        return (
-            f"all {count} packets arrived, with {size_bytes} payload bytes, each over the ports "
-            f"of its intended path; {early} arrived out of order"
-        )
+        what = f"all {count} packets arrived, with {size_bytes} payload bytes"
+        return f"{what}, each over the ports of its intended path; {early} arrived out of order"
 
     def _errors(self) -> Iterator[str]:
         if self._broken_packets:
@@ -287,7 +283,7 @@ class _Execution:
         intended = self._replay.routing.path(source, destination)
         wanted = dict.fromkeys(intended, channel.sent_packets)
         counts = {hop: count for (of, hop), count in self._seen.items() if of == flow}
-        for hop in {**wanted, **counts}:
+        for hop in wanted | counts:
             there, due = counts.get(hop, 0), wanted.get(hop, 0)
             if there != due:
                 yield f"{there} packets from {hop.sender} to {hop.receiver}, must be {due}"

@@ -44,7 +44,12 @@ class Progress:
 
     def repeat(self, number: int, start_ns: int) -> Repeat:
         """Return the execution so far, without the generator's counters."""
-        records = tuple(self._record(transfer, number, start_ns) for transfer in self._transfers)
+        moments_ns = (self.started_ns, self.sent_ns, self.arrived_ns)
+        records = []
+        for one in self._transfers:
+            started, sent, arrived = (of_one.get(one.id, 0) for of_one in moments_ns)
+            times = started, sent, arrived, arrived
+            records.append(TransferRecord.of(one, number, start_ns, times))
         begun_ns = [self.started_ns.get(transfer.id, start_ns) for transfer in self.first()]
         return Repeat(
             number=number,
@@ -54,17 +59,9 @@ class Progress:
             agents_cpu_s=0.0,
             retransmitted=(),
             errors=(),
-            records=records,
+            records=tuple(records),
             start_ns=start_ns,
         )
-
-    def _record(self, transfer: Transfer, number: int, start_ns: int) -> TransferRecord:
-        started_ns, sent_ns, arrived_ns = (
-            moments.get(transfer.id, 0)
-            for moments in (self.started_ns, self.sent_ns, self.arrived_ns)
-        )
-        moments_ns = started_ns, sent_ns, arrived_ns, arrived_ns
-        return TransferRecord.of(transfer, number, start_ns, moments_ns)
 
 
 def _waits_for(transfer: Transfer) -> set[int]:

@@ -57,66 +57,44 @@ class Pattern:
 
 @lru_cache(maxsize=64)
 def pattern(collective: Collective, grid: Shape, size_bytes: int, gpu_of: Ends) -> Pattern:
-    """Return the pattern of an operation on a grid of places, of which some may share a GPU."""
-    return _Building(gpu_of).built(expansion(collective, grid, size_bytes))
+    """Return the pattern of an operation on a grid of places, of which some may share a GPU.
 
-
-class _Building:
-    """Builds a pattern: `-1 - place` stands for the dependencies of the node at a place.
-
-    `done` has the end of each transfer of the collective, as both GPUs see it; one within a GPU
-    ends with its dependencies. `carried` says which are between GPUs.
+    In what is waited for, `-1 - place` stands for the dependencies of the node at a place.
     """
-
-    def __init__(self, gpu_of: Ends) -> None:
-        self.gpu_of = gpu_of
-        self.begins = [(-1 - place,) for place in range(len(gpu_of))]
-        self.steps: list[tuple[int, int, int, int]] = []
-        self.after: list[Ends] = []
-        self.done: list[Ends] = []
-        self.carried: list[bool] = []
-        self.entries: list[Ends] = [()] * len(gpu_of)
-        # The ends that each place has seen, and those that it has waited for before it sent.
-        self.seen: list[set[int]] = [set() for _ in gpu_of]
-        self.awaited: list[set[int]] = [set() for _ in gpu_of]
-
-    def built(self, transfers: Sequence[Transfer]) -> Pattern:
-        """Return the pattern of these transfers."""
-        for transfer in transfers:
-            own = any(
-                self.carried[e] and transfers[e].source == transfer.source for e in transfer.after
-            )
-            self._add(transfer, begins=not own)
-        ends = list[Ends]()
-        for place, begins in enumerate(self.begins):
-            last = tuple(sorted(self.seen[place] - self.awaited[place]))
-            ends.append(last if self.entries[place] else union([begins, last]))
-        columns = np.array(self.steps, np.int64).reshape(len(self.steps), 4).T.copy()
-        source, to, size_bytes, ready = columns
-        after, begins_of = _split(self.after)
-        own_ends, awaited = _split(ends)
-        entries = Rows.of(self.entries)
-        return Pattern(source, to, size_bytes, ready, after, begins_of, entries, own_ends, awaited)
-
-    def _add(self, transfer: Transfer, *, begins: bool) -> None:
-        """Add one transfer; one that `begins` its sender's part waits as the sender's node."""
-        source, to = transfer.source, transfer.destination
-        waits = union([self.done[earlier] for earlier in transfer.after])
-        waits = union([waits, self.begins[source]]) if begins else waits
-        carried = self.gpu_of[source] != self.gpu_of[to]
-        number = len(self.steps)
-        if carried:
+    transfers = expansion(collective, grid, size_bytes)
+    steps, after = list[tuple[int, int, int, int]](), list[Ends]()
+    # Of each transfer, whether it is between GPUs, and its end as both see it: one within a GPU
+    # ends with its dependencies.
+    carried, done = list[bool](), list[Ends]()
+    entries: list[Ends] = [()] * len(gpu_of)
+    # The ends that each place has seen, and those that it has waited for before it sent.
+    seen, awaited = ([set[int]() for _ in gpu_of] for _ in range(2))
+    for transfer in transfers:
+        source, to, number = transfer.source, transfer.destination, len(steps)
+        waits = union([done[one] for one in transfer.after])
+        # One that waits for none of its sender's begins the sender's part, as the sender's node.
+        begins = not any(carried[one] and transfers[one].source == source for one in transfer.after)
+        if begins:
+            waits = union([waits, (-1 - source,)])
+        carried.append(gpu_of[source] != gpu_of[to])
+        done.append((number,) if carried[-1] else waits)
+        if carried[-1]:
             ready = NONE
-            if transfer.ready is not None and self.carried[transfer.ready]:
-                (ready,) = self.done[transfer.ready]
-            self.steps.append((source, to, transfer.size_bytes, ready))
-            self.after.append(waits)
-            self.awaited[source].update(waits)
-            self.entries[source] += (number,) if begins else ()
-        self.carried.append(carried)
-        self.done.append((number,) if carried else waits)
+            if transfer.ready is not None and carried[transfer.ready]:
+                (ready,) = done[transfer.ready]
+            steps.append((source, to, transfer.size_bytes, ready))
+            after.append(waits)
+            awaited[source].update(waits)
+            entries[source] += (number,) if begins else ()
         for place in (source, to):
-            self.seen[place].update(self.done[-1])
+            seen[place].update(done[-1])
+    ends = list[Ends]()
+    for place, own in enumerate(entries):
+        last = tuple(sorted(seen[place] - awaited[place]))
+        ends.append(last if own else union([(-1 - place,), last]))
+    sources, destinations, sizes, meets = np.array(steps, np.int64).reshape(len(steps), 4).T.copy()
+    waited, own_ends = _split(after), _split(ends)
+    return Pattern(sources, destinations, sizes, meets, *waited, Rows.of(entries), *own_ends)
 
 
 def _split(waits: Sequence[Ends]) -> tuple[Rows, Rows]:

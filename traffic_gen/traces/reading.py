@@ -11,7 +11,8 @@ import re
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from traffic_gen.traces.formats.nodes import (
     of_file,
     require_ranks,
 )
+from traffic_gen.traces.formats.pytorch import trace_of
 
 # Limit of lines: a trace may not have more nodes and dependencies.
 MOST_LINES = 20_000_000
@@ -47,11 +49,9 @@ MOST_BYTES = 2**29
 # Text takes up to four bytes a character, beside those of the file.
 MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
-PIECE_BYTES = 2**20
 Sets = dict[tuple[str, str], dict[int, Path]]
 """The files of each name and form, by rank."""
-Reader = Callable[[str, Defaults], Trace]
-TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
+TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], Trace]]] = {
     "GOAL": (goal.is_goal, goal.read_goal),
     msccl.FORMAT: (msccl.is_msccl, msccl.read_msccl),
     "AICB": (aicb.is_aicb, aicb.read_aicb),
@@ -60,9 +60,13 @@ TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Reader]] = {
     byte_matrix.FORMAT: (byte_matrix.is_byte_matrix, byte_matrix.read_byte_matrix),
 }
 FORMATS = (chakra_trace.FORMAT, kineto.FORMAT, execution_trace.FORMAT, *TEXT_FORMATS)
-JSON_FORMATS = (
-    (kineto.is_kineto, kineto.read_kineto),
-    (execution_trace.is_execution_trace, execution_trace.read_execution_trace),
+ReaderOfRanks = Callable[[Sequence[bytes], Defaults], Trace]
+JSON_FORMATS: tuple[tuple[Callable[[bytes], bool], ReaderOfRanks], ...] = (
+    (kineto.is_kineto, partial(trace_of, kineto.FORMAT, kineto.read_rank)),
+    (
+        execution_trace.is_execution_trace,
+        partial(trace_of, execution_trace.FORMAT, execution_trace.read_rank),
+    ),
     (chakra_json.is_chakra_json, chakra_json.read_chakra_json),
 )
 ALL_RANKS = (
@@ -74,7 +78,7 @@ OF_A_RANK = re.compile(
     r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
 )
 # What may stand between a trace's name and a rank.
-SEPARATOR = re.compile(r"[._-]?(?:rank)?")
+SEPARATOR = r"[._-]?(?:rank)?"
 
 
 def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
@@ -105,14 +109,11 @@ def read_trace(path: Path, defaults: Defaults = NO_DEFAULTS) -> Trace:
 @contextmanager
 def garbage_collection_disabled() -> Iterator[None]:
     """Disable the garbage collector, which takes a quarter of the time: all objects stay."""
-    if not gc.isenabled():
+    with ExitStack() as afterwards:
+        if gc.isenabled():
+            gc.disable()
+            afterwards.callback(gc.enable)
         yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def files_of(path: Path) -> list[Path]:
@@ -132,18 +133,14 @@ def files_of(path: Path) -> list[Path]:
     sets = _sets(path.parent)
     if not exists:
         # What is no file may be what the names of all files begin with.
-        called = {key: ranks for key, ranks in sets.items() if _begins(path.name, key[0])}
+        begins = re.compile(re.escape(path.name) + SEPARATOR)
+        called = {key: ranks for key, ranks in sets.items() if begins.fullmatch(key[0])}
         return _only(path, path.parent, called) if called else [path]
     assert named
     ranks = sets.get((named["name"], named["form"]), {})
     if named["form"] == "json" and set(ranks) != set(range(len(ranks))):
         return [path]
     return _in_order(path.parent, ranks)
-
-
-def _begins(name: str, before_rank: str) -> bool:
-    """Whether only a separator stands between a name and the rank."""
-    return before_rank.startswith(name) and bool(SEPARATOR.fullmatch(before_rank, len(name)))
 
 
 def _only(path: Path, folder: Path, sets: Sets) -> list[Path]:
@@ -197,25 +194,19 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
     for file, content in enumerate(contents):
         with of_file(file):
             try:
-                plain.append(_decompressed(content, left) if content.startswith(GZIP) else content)
+                if content.startswith(GZIP):
+                    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+                        content = packed.read(left + 1)
             except EOFError:
                 raise Malformed(": byte 0", "compressed data ends early") from None
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
-            left -= len(plain[-1])
+            plain.append(content)
+            left -= len(content)
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)
     return plain
-
-
-def _decompressed(content: bytes, most_bytes: int) -> bytes:
-    """Return what a gzipped file contains; of more than `most_bytes`, only some bytes more."""
-    plain = BytesIO()
-    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
-        while plain.tell() <= most_bytes and (piece := packed.read(PIECE_BYTES)):
-            plain.write(piece)
-    return plain.getvalue()
 
 
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:

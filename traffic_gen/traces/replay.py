@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from model.arrays import Bools, Ints, distinct
+from model.arrays import Ints, distinct
 from model.fabric.job_grid import JobGrid
 from model.sentences import counted
 from model.workload.schedule import WorkSteps
@@ -191,9 +191,13 @@ class _Emission:
     def __init__(self, replay: Replay, size_scale: float, time_dilation: float) -> None:
         self.replay, self.trace, self.size_scale = replay, replay.trace, size_scale
         trace, gpu_of = replay.trace, replay.gpu_of
+        compute_ns = np.rint(trace.seconds * time_dilation * 1e9)
+        if (compute_ns > MOST_NS).any():
+            most_s = compute_ns.max() / 1e9
+            raise ScheduleError(f"must compute at most a day of emulated time, got {most_s:.3g} s")
         self.gpu, self.peer_gpu = gpu_of[trace.rank], gpu_of[trace.peer]
         self.sizes = np.maximum(1, np.rint(trace.size_bytes / size_scale)).astype(np.int64)
-        self.compute_ns = _compute_ns(trace, time_dilation)
+        self.compute_ns = compute_ns.astype(np.int64)
         self.sends = (trace.kind == Action.SEND) & (self.gpu != self.peer_gpu)
         # Nodes that are one step; all others with steps are of the copies of a pattern.
         self.single = np.flatnonzero(self.sends | (self.compute_ns > 0))
@@ -252,20 +256,27 @@ class _Emission:
         return Rows.grouped(np.concatenate(steps), np.concatenate(nodes), len(self.trace))
 
     def _followed(self) -> tuple[Rows, Rows]:
-        """Return what each node waits for, and its ends."""
+        """Return what each node waits for, and its ends: some are those of nodes before it."""
         earlier, later = self.trace.dependencies()
         before = Rows.grouped(earlier, later, len(self.trace))
-        own = self._own([copies.pattern.ends for copies in self.copies])
         # The nodes with no steps, not even of an operation: they end with what they wait for.
         stepless = np.ones(len(self.trace), bool)
         for nodes in (self.single, *(copies.nodes for copies in self.copies)):
             stepless[nodes] = False
-        passed = self._passed(before)
-        if stepless.any() or len(passed.values):
-            return self._one_by_one(before, own, stepless, passed)
-        _require_few(int(own.lengths[earlier].sum()))
-        ended = own.picked(before.values)
-        return Rows(ended.values, ended.starts[before.starts]), own
+        after, awaited = list(before.lists()), list(self._passed(before).lists())
+        waits: list[tuple[int, ...]] = [()] * len(after)
+        ends = list(self._own([copies.pattern.ends for copies in self.copies]).lists())
+        alone, count = stepless.tolist(), 0
+        for node in self.order.tolist():
+            waits[node] = union([ends[one] for one in after[node]])
+            count += len(waits[node])
+            if count > MOST_WAITS:
+                raise ScheduleError(f"must have at most {MOST_WAITS} dependencies on transfers")
+            if alone[node]:
+                ends[node] = waits[node]
+            elif awaited[node]:
+                ends[node] = union([ends[one] for one in awaited[node]]) + ends[node]
+        return Rows.of(waits), Rows.of(ends)
 
     def _passed(self, before: Rows) -> Rows:
         """Return the nodes before others of its operation whose ends each node's end includes."""
@@ -276,23 +287,6 @@ class _Emission:
             others.append(copies.nodes[:, awaited.values].ravel())
         passed = before.picked(np.concatenate(others))
         return Rows.grouped(passed.values, np.concatenate(nodes)[passed.row], len(self.trace))
-
-    def _one_by_one(
-        self, before: Rows, own: Rows, stepless: Bools, passed: Rows
-    ) -> tuple[Rows, Rows]:
-        """Follow one node at a time, as some pass on the ends of those before them."""
-        after, awaited, alone = list(before.lists()), list(passed.lists()), stepless.tolist()
-        waits: list[tuple[int, ...]] = [()] * len(after)
-        ends, count = list(own.lists()), 0
-        for node in self.order.tolist():
-            waits[node] = union([ends[earlier] for earlier in after[node]])
-            count += len(waits[node])
-            _require_few(count)
-            if alone[node]:
-                ends[node] = waits[node]
-            elif awaited[node]:
-                ends[node] = union([ends[earlier] for earlier in awaited[node]]) + ends[node]
-        return Rows.of(waits), Rows.of(ends)
 
     def transfers(self) -> Transfers:
         """Return all transfers that were emitted."""
@@ -369,17 +363,3 @@ class _Emission:
             within = np.arange(len(after.values)) - after.starts[after.row]
             values[inner[firsts + after.row] + within] = firsts + after.values
         return Rows(values, starts)
-
-
-def _compute_ns(trace: Trace, time_dilation: float) -> Ints:
-    """Return how long each node computes in emulated time, at most a day."""
-    compute_ns = np.rint(trace.seconds * time_dilation * 1e9)
-    if (compute_ns > MOST_NS).any():
-        longest_s = compute_ns.max() / 1e9
-        raise ScheduleError(f"must compute at most a day of emulated time, got {longest_s:.3g} s")
-    return compute_ns.astype(np.int64)
-
-
-def _require_few(waits: int) -> None:
-    if waits > MOST_WAITS:
-        raise ScheduleError(f"must have at most {MOST_WAITS} dependencies on transfers")

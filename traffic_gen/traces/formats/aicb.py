@@ -60,9 +60,10 @@ def read_aicb(text: str, defaults: Defaults) -> Trace:
     left_out += _unused(given, strategy)
     if unnamed := sum(p.size_bytes for one in layers for p in one.passes if p.collective is None):
         left_out.append(f"{unnamed} bytes of passes without an operation (NONE)")
-    if updates := sum(layer.has_update for layer in layers):
+    rows = [row.split() for row in lines[2:] if row.strip()]
+    if updates := sum(float(row[-1]) > 0 for row in rows):
         left_out.append(f"update times of {counted(updates, 'layer')} (column {COLUMNS})")
-    if depend := sum(layer.depends for layer in layers):
+    if depend := sum(row[1] != "-1" for row in rows):
         left_out.append(f"dependencies of {counted(depend, 'layer')} (column 2)")
     iteration = Iteration(Nodes(strategy.ranks, left_out=left_out), strategy)
     iteration.emit_all(layers)
@@ -74,8 +75,7 @@ def _header(written: str) -> tuple[str, dict[str, list[float]]]:
     name, *words = written.replace(":", " ").split()
     if name not in (MICRO, ITERATION):
         raise Malformed(1, f"unknown strategy {name[:60]!r}", f"known: {MICRO}, {ITERATION}")
-    given: dict[str, list[float]] = {}
-    key = ""
+    given, key = dict[str, list[float]](), ""
     for word in words:
         if key and NUMBER.fullmatch(word):
             given[key].append(float(word))
@@ -150,8 +150,8 @@ def _listed(given: dict[str, list[float]], key: str) -> frozenset[int]:
     """Return the layers of a list, which begins with their number."""
     count, *layers = given.get(key, []) or [0.0]
     if count != len(layers):
-        what = f"must have {count:g} layers behind their number, got {len(layers)}"
-        raise Malformed(1, f"{key} {what}")
+        what = f"{key} must have {count:g} layers behind their number, got {len(layers)}"
+        raise Malformed(1, what)
     return frozenset(map(int, layers))
 
 
@@ -171,13 +171,9 @@ def _layers(lines: list[str], strategy: Strategy) -> Iterator[Layer]:
             continue
         if len(words) != COLUMNS:
             raise Malformed(number, f"must have {COLUMNS} columns, got {len(words)}")
-        layer = Layer(
-            place=number,
-            name=words[0],
-            passes=tuple(_pass(words[at : at + 3], number) for at in (2, 5, 8)),
-            depends=words[1] != "-1",
-            has_update=_number(words[11], number) > 0,
-        )
+        passes = tuple(_pass(words[at : at + 3], number) for at in (2, 5, 8))
+        _number(words[11], number)
+        layer = Layer(number, words[0], passes)
         nodes += layer.most_nodes * strategy.ranks
         require_nodes(nodes, number)
         yield layer
@@ -187,8 +183,8 @@ def _pass(words: list[str], number: int) -> LayerPass:
     compute_ns, size = _number(words[0], number), _number(words[2], number)
     name, *suffix = re.split(r"(?=_DP_EP$|_EP$)", words[1])
     if name != "NONE" and name not in OPERATIONS:
-        known = ", ".join(OPERATIONS)
-        raise Malformed(number, f"unknown operation {words[1][:40]!r}", f"known: {known}")
+        hint = f"known: {', '.join(OPERATIONS)}"
+        raise Malformed(number, f"unknown operation {words[1][:40]!r}", hint)
     size_bytes = require_bytes(round(size), number)
     return LayerPass(round(compute_ns), OPERATIONS.get(name), "".join(suffix), size_bytes)
 

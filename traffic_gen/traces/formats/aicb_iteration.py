@@ -2,14 +2,11 @@
 
 The order is that of `Workload.cc` in SimAI: all layers forward; then, from the last one, the input
 gradient and the weight gradient of each. Only the operation of a weight gradient lets the next pass
-begin before its end; such operations of a rank follow each other. Where a layer initiates a
-checkpoint, the layers from the last checkpoint to it go forward again first. Layers of a `MICRO`
-benchmark follow each other.
+begin before its end; such operations of a rank follow each other.
 
-With pipeline stages, each stage has the file's layers: AICB writes those of one stage, microbatch
-after microbatch. SimAI adds the time of the stages' messages without an order. Here the order is
-1F1B, interleaved as in Megatron-LM (Narayanan et al., 2021) where microbatches are a multiple of
-stages.
+AICB writes the layers of one pipeline stage, microbatch after microbatch, and SimAI adds the time
+of the stages' messages without an order. Here it is 1F1B, interleaved as in Megatron-LM (Narayanan
+et al., 2021) where microbatches are a multiple of stages.
 """
 
 from collections import Counter, defaultdict
@@ -46,13 +43,11 @@ class LayerPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: its line, its name, its three passes, and whether it has what is left out."""
+    """A layer: its line, its name, and its three passes."""
 
     place: int
     name: str
     passes: tuple[LayerPass, ...]
-    depends: bool
-    has_update: bool
 
     @property
     def most_nodes(self) -> int:
@@ -196,8 +191,7 @@ class Iteration:
 
     def _message(self, kind: Action, stage: int, step: int, to: Pass, part: Layers) -> None:
         """Add a send or a receive of each rank of a stage, for a pass at a place of the model."""
-        strategy = self.strategy
-        place = part[0].place if part else 1
+        strategy, place = self.strategy, part[0].place if part else 1
         size = strategy.stage_bytes * (1 if strategy.is_interleaved else strategy.chunks)
         tag = 2 * (to.chunk * strategy.microbatches + to.microbatch) + to.forward
         peers = strategy.ranks_of((stage + step) % strategy.stages)

@@ -1,10 +1,6 @@
 """Chakra execution traces (MLCommons, `schema/protobuf/et_def.proto`), a file for each rank.
 
-A file is a `GlobalMetadata` and `Node` messages, each behind its length. Read are the schemas 0.0.4
-and 1.0, whose numbers are the same. All nodes without communication compute.
-A collective operation is of all ranks, or of those of its group (see `chakra_groups`). The n-th
-operation of a group in one rank's file is the n-th in the other ranks' files. `comm_size` is the
-input of each rank.
+A file is a `GlobalMetadata` and `Node` messages, each behind its length.
 """
 
 from collections.abc import Sequence
@@ -12,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from model.arrays import Ints
 from model.workload.trace import Trace
 from model.workload.transfers.columns import starts_of
 from traffic_gen.traces.formats import protobuf
-from traffic_gen.traces.formats.chakra_nodes import NodeColumns, read_columns
-from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_nodes import NodeColumns, Source, read_columns
+from traffic_gen.traces.formats.chakra_trace import Assembly
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
 # Nodes that begin within this many bytes are read together.
@@ -56,50 +53,40 @@ def is_chakra(content: bytes) -> bool:
 
 def read_chakra(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
-    frames = _Frames(files)
-    source = Source(frames.rank, frames.place, range(len(files)))
-    return Assembly(source, frames.columns(), given).trace()
+    file_begin = starts_of([len(content) for content in files])[:-1]
+    begins, ends, counts = list[int](), list[int](), list[int]()
+    for file, (content, base) in enumerate(zip(files, file_begin.tolist(), strict=True)):
+        with of_file(file):
+            first, last = _ranges(content)
+            begins += [base + begin for begin in first[1:]]
+            ends += [base + end for end in last[1:]]
+            counts.append(len(first) - 1)
+            require_nodes(len(begins), f": byte {len(content)}")
+    rank, begin = np.repeat(np.arange(len(files)), counts), np.array(begins, np.int64)
+    try:
+        columns = _columns(b"".join(files), begin, np.array(ends, np.int64))
+    except protobuf.Damaged as error:
+        file = int(np.searchsorted(file_begin, error.offset, side="right")) - 1
+        place = f": byte {error.offset - int(file_begin[file])}"
+        raise Malformed(place, error.what, file=file) from None
+    source = Source(
+        rank, lambda node: f": byte {begin[node] - file_begin[rank[node]]}", range(len(files))
+    )
+    return Assembly(source, columns, given).trace()
 
 
-class _Frames:
-    """The joined content of all files, with the range and the rank of each node."""
-
-    def __init__(self, files: Sequence[bytes]) -> None:
-        self.content = np.frombuffer(b"".join(files), np.uint8)
-        self.file_begin = starts_of([len(content) for content in files])[:-1]
-        begins, ends, counts = list[int](), list[int](), list[int]()
-        for file, (content, base) in enumerate(zip(files, self.file_begin.tolist(), strict=True)):
-            with of_file(file):
-                first, last = _ranges(content)
-                begins += [base + begin for begin in first[1:]]
-                ends += [base + end for end in last[1:]]
-                counts.append(len(first) - 1)
-                require_nodes(len(begins), f": byte {len(content)}")
-        self.rank = np.repeat(np.arange(len(files)), counts)
-        self.begin, self.end = np.array(begins, np.int64), np.array(ends, np.int64)
-
-    def place(self, node: int) -> str:
-        """Return where a node is in its file."""
-        return f": byte {self.begin[node] - self.file_begin[self.rank[node]]}"
-
-    def columns(self) -> NodeColumns:
-        """Read all nodes; those that begin within some bytes are read together."""
-        parts, waits = list[NodeColumns](), 0
-        limits = np.arange(BATCH_BYTES, len(self.content), BATCH_BYTES)
-        firsts = np.unique(np.searchsorted(self.begin, limits)).tolist()
-        for first, last in pairwise([0, *firsts, len(self.begin)]):
-            try:
-                part = read_columns(self.content, self.begin[first:last], self.end[first:last])
-                waits += len(part.data.values) + len(part.control.values)
-                if waits > MOST_DEPENDENCIES:
-                    what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
-                    raise protobuf.Damaged(int(self.begin[first]), what)
-            except protobuf.Damaged as error:
-                file = int(np.searchsorted(self.file_begin, error.offset, side="right")) - 1
-                place = f": byte {error.offset - int(self.file_begin[file])}"
-                raise Malformed(place, error.what, file=file) from None
-            parts.append(part)
-        return NodeColumns.joined(parts)
+def _columns(content: bytes, begin: Ints, end: Ints) -> NodeColumns:
+    """Read all nodes; those that begin within some bytes are read together."""
+    data, parts, waits = np.frombuffer(content, np.uint8), list[NodeColumns](), 0
+    limits = np.arange(BATCH_BYTES, len(content), BATCH_BYTES)
+    firsts = np.unique(np.searchsorted(begin, limits)).tolist()
+    for first, last in pairwise([0, *firsts, len(begin)]):
+        parts.append(part := read_columns(data, begin[first:last], end[first:last]))
+        waits += len(part.data.values) + len(part.control.values)
+        if waits > MOST_DEPENDENCIES:
+            what = f"trace must have at most {MOST_DEPENDENCIES} dependencies"
+            raise protobuf.Damaged(int(begin[first]), what)
+    return NodeColumns.joined(parts)
 
 
 def _ranges(content: bytes) -> tuple[list[int], list[int]]:

@@ -10,43 +10,31 @@ beside it, as in ASTRA-sim: those are of a network that may have another shape.
 import ast
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from itertools import product
-from typing import NamedTuple
 
 from model.arrays import Ints
-from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
-from traffic_gen.traces.formats.nodes import Malformed
+from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns, Source
 
 Ranks = tuple[int, ...]
 Call = tuple[int, str, tuple[bool, ...]]
 """A rank, the name of its process group, and the dimensions beside it."""
-At = Callable[[int, str], Malformed]
-"""Makes the error at a node."""
-
-
-class Group(NamedTuple):
-    """A group, equal in all files of its ranks; `name` tells groups of the same ranks apart."""
-
-    name: str
-    ranks: Ranks
+Group = tuple[str, Ranks]
+"""A group, equal in all files of its ranks; a name tells groups of the same ranks apart."""
 
 
 class Groups:
     """Finds the group of each collective operation; raises `Malformed` for one that cannot be."""
 
-    def __init__(
-        self, columns: NodeColumns, rank: Ints, ranks: int, domain_size: int, at: At
-    ) -> None:
-        self.columns, self.rank, self.everyone, self.at = columns, rank, tuple(range(ranks)), at
-        self.domain_size = domain_size
+    def __init__(self, source: Source, columns: NodeColumns, domain_size: int) -> None:
+        self.columns, self.rank, self.at = columns, source.rank, source.at
+        self.everyone, self.domain_size = tuple(range(len(source.file_of))), domain_size
         self.defined: dict[int, dict[str, Ranks]] = defaultdict(dict)
         for node, inputs in columns.inputs.items():
-            self.defined[int(rank[node])].update(self._defined(node, inputs))
+            self.defined[int(self.rank[node])].update(self._defined(node, inputs))
         # The calls of process groups that do not have the ranks of the dimensions beside them.
         self.overruled: Counter[Call] = Counter()
-        # The ranks that name each group.
-        self.naming: dict[str, Ranks] = {}
+        # The ranks that name each group, in order.
+        self.naming: dict[str, dict[int, None]] = defaultdict(dict)
 
     def calls(self, nodes: Ints) -> dict[Group, dict[int, list[int]]]:
         """Return the operations of each group, by rank, in the order of the file."""
@@ -54,16 +42,14 @@ class Groups:
         known: dict[Call, dict[int, list[int]]] = {}
         numbered = zip(self.rank[nodes].tolist(), nodes.tolist(), strict=True)
         named = [(rank, self._name(node), node) for rank, node in numbered]
-        naming = defaultdict[str, list[int]](list)
-        for rank, name in dict.fromkeys((rank, name) for rank, name, _ in named):
+        for rank, name, _ in named:
             if name not in self.defined[rank]:
-                naming[name].append(rank)
-        self.naming = {name: tuple(of_name) for name, of_name in naming.items()}
+                self.naming[name][rank] = None
         for rank, name, node in named:
             key = rank, name, self.columns.involved.get(node, ())
             if key not in known:
                 group = self._group(node, *key)
-                known[key] = calls.setdefault(group, {member: [] for member in group.ranks})
+                known[key] = calls.setdefault(group, {member: [] for member in group[1]})
             known[key][rank].append(node)
             if key in self.overruled:
                 self.overruled[key] += 1
@@ -87,8 +73,8 @@ class Groups:
         if all(involved[:2]):
             return group
         along = self._along(rank, involved)
-        if len(group.ranks) < len(self.everyone):
-            if set(along) != set(group.ranks):
+        if len(group[1]) < len(self.everyone):
+            if set(along) != set(group[1]):
                 self.overruled[rank, name, involved] = 0
             return group
         if not along:
@@ -97,26 +83,25 @@ class Groups:
             if self.domain_size and len(involved) > 1:
                 needs = f"its ranks must be a multiple of domain_size, {self.domain_size}"
             raise self.at(node, f"{what}; {needs}")
-        return Group("", along)
+        return "", along
 
     def _process_group(self, node: int, rank: int, name: str) -> Group:
         of_file = self.defined[rank]
         if not name:
-            return Group("", self.everyone)
+            return "", self.everyone
         if name not in of_file:
-            return Group(name, self.naming[name])
+            return name, tuple(self.naming[name])
         members = of_file[name]
         if rank not in members:
             raise self.at(node, f"process group {name!r} does not have rank {rank}")
         same = [other for other, ranks in of_file.items() if ranks == members]
-        return Group(f"process group {same.index(name)}", members)
+        return f"process group {same.index(name)}", members
 
     def _along(self, rank: int, involved: tuple[bool, ...]) -> Ranks:
-        """Return the ranks that differ in the involved dimensions of the network alone.
+        """Return the ranks that differ in the involved dimensions alone; none for unknown ones.
 
         The first dimension is as many ranks in a row as a domain has GPUs, the second such rows;
         others have one. A placement does not change them.
-        Return no ranks for dimensions that the network does not have.
         """
         size, count = self.domain_size, len(self.everyone)
         if not size or count % size or len(involved) < 2:

@@ -24,8 +24,9 @@ from traffic_gen.traces.formats.chakra_nodes import (
     ORIGINS,
     TEXTS,
     NodeColumns,
+    Source,
 )
-from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_trace import Assembly
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
 from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
@@ -35,10 +36,7 @@ NODES_INSIDE = re.compile(
     r'"(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
     re.IGNORECASE,
 )
-TYPES = (
-    *("invalid", "metadata", "memload", "memstore", "comp"),
-    *("commsend", "commrecv", "commcoll"),
-)
+TYPES = ["invalid", "metadata", "memload", "memstore", "comp", "commsend", "commrecv", "commcoll"]
 TYPE_OF = {f"{name}node": number for number, name in enumerate(TYPES)} | {"collcommnode": 7}
 COMM_TYPE_OF = {name.lower(): number for number, name in enumerate(COMM_TYPES)}
 NAMES: dict[str, dict[str, int]] = {"type": TYPE_OF, "comm_type": COMM_TYPE_OF}
@@ -68,7 +66,6 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
 
 
 def _nodes_in(content: bytes) -> list[dict[str, Any]]:
-    """Return the nodes of a file."""
     values = values_in(content.decode(errors="replace"))
     if len(values) == 1 and isinstance(values[0], list):
         (values,) = values
@@ -112,13 +109,15 @@ def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
 
 
 TRUTHS = ("is_cpu_op", "involved_dim")
-READ = {
-    *map(_plain, NUMBERS),
-    *map(_plain, TEXTS),
-    *("id", "type", "durationmicros", "datadeps", "ctrldeps", "inputs"),
-}
+FIELDS = ("id", "type", "duration_micros", "data_deps", "ctrl_deps", "inputs")
+READ = set(map(_plain, (*FIELDS, *NUMBERS, *TEXTS)))
 # Of which only the place in the program follows.
 UNTOLD = {*READ, *map(_plain, ORIGINS), "name"}
+
+
+def _inside(value: Any) -> Any:
+    """Return a list, which may be inside of an object, as those of protobuf are."""
+    return value.get("values", []) if isinstance(value, dict) else value
 
 
 class FlatNodes:
@@ -130,11 +129,10 @@ class FlatNodes:
     def columns(self) -> NodeColumns:
         """Return the columns; raise `Malformed` for a value of another kind."""
         types, numbered = self._numbers("type", 0), list(enumerate(self.nodes))
-        inputs = {n: node.get("inputs", "") for n, node in numbered if types[n] == METADATA}
         return NodeColumns(
             id=self._numbers("id", 0),
             type=types,
-            microseconds=self._numbers("duration_micros", 0),
+            duration_micros=self._numbers("duration_micros", 0),
             data=Rows.of([self._list(n, "data_deps") for n, _ in numbered]),
             control=Rows.of([self._list(n, "ctrl_deps") for n, _ in numbered]),
             **{name: self._numbers(name, MISSING) for name in NUMBERS},
@@ -145,8 +143,7 @@ class FlatNodes:
                 if "involveddim" in node
             },
             inputs={
-                n: str(one.get("values", "") if isinstance(one, dict) else one)
-                for n, one in inputs.items()
+                n: str(_inside(node.get("inputs"))) for n, node in numbered if types[n] == METADATA
             },
             unread=Counter(
                 name
@@ -181,9 +178,7 @@ class FlatNodes:
         return int(value)
 
     def _list(self, node: int, name: str) -> list[int]:
-        """Return a list of integers, which may be inside of an object, as in protobuf's lists."""
-        value = self.nodes[node].get(_plain(name), [])
-        listed = value.get("values", []) if isinstance(value, dict) else value
+        listed = _inside(self.nodes[node].get(_plain(name), []))
         if not isinstance(listed, list):
             raise self.source.at(node, f"{name} must be a list")
         return [self._number(node, name, one) for one in listed]

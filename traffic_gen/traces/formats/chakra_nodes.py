@@ -1,14 +1,13 @@
 """The nodes of Chakra execution traces as columns, from their bytes.
 
-Read are ids, types, dependencies and durations, the attributes of communication and compute, and
-the inputs of metadata nodes; other attributes are counted. The schema is that of Chakra 0.0.4 and
-1.0, which are the same.
+The schemas of Chakra 0.0.4 and 1.0 are the same.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from model.arrays import Bools, Ints
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats import protobuf
+from traffic_gen.traces.formats.nodes import Malformed
 
 ID, TYPE, CONTROL, DATA, START, MICROSECONDS, INPUTS, ATTRIBUTE = 1, 3, 4, 5, 6, 7, 8, 10
 # A field of the schemas before 0.0.4: of every node of 0.0.2 and 0.0.3, and of sizes in 0.0.1.
@@ -25,9 +25,8 @@ VALUES = 1
 NAME, TRUTHS, TEXT = 1, 28, 29
 # Attributes have negative numbers, too.
 MISSING = -(2**63)
-UNSIGNED = (11, 13)
-IS_ZIGZAG = np.isin(np.arange(32), (15, 17))
-IS_INTEGER = np.isin(np.arange(32), (7, 9, *UNSIGNED, 27)) | IS_ZIGZAG
+UNSIGNED, ZIGZAG = (11, 13), (15, 17)
+INTEGERS = (7, 9, 27, *UNSIGNED, *ZIGZAG)
 NUMBERS = (
     *("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "comm_priority", "comm_group"),
     *("runtime", "num_ops", "tensor_size", "is_cpu_op", "msg_chunk_cnt", "total_chunk_cnt"),
@@ -43,17 +42,30 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where nodes come from: the rank and the place of each, and the number of each rank's file."""
+
+    rank: Ints
+    place: Callable[[int], str]
+    file_of: Sequence[int]
+
+    def at(self, node: int, what: str, hint: str = "") -> Malformed:
+        """Return an error at a node."""
+        return Malformed(self.place(node), what, hint, file=self.file_of[int(self.rank[node])])
+
+
+@dataclass(frozen=True)
 class NodeColumns:
     """Fields of the nodes, with a value or a row for each node; missing numbers are `MISSING`.
 
-    `group` has the name of a process group, `involved` whether each dimension of the network is
-    in the group, and `inputs` the inputs of a metadata node, each by node. `unread` has the number
-    of nodes with each other attribute, or a time to start.
+    By node, `group` has the name of a process group, `involved` whether each dimension of the
+    network is in the group, and `inputs` the inputs of a metadata node. `unread` has the number of
+    nodes with each other attribute, or a time to start.
     """
 
     id: Ints
     type: Ints
-    microseconds: Ints
+    duration_micros: Ints
     data: Rows
     control: Rows
     comm_type: Ints
@@ -84,7 +96,7 @@ class NodeColumns:
             values = [getattr(part, name) for part in parts]
             if isinstance(values[0], Rows):
                 columns[name] = Rows.joined(values)
-            elif name == "unread":
+            elif isinstance(values[0], Counter):
                 columns[name] = sum(values, Counter[str]())
             elif isinstance(values[0], dict):
                 shifted = zip(firsts[:-1], values, strict=True)
@@ -108,12 +120,12 @@ def read_columns(data: protobuf.Bytes, begin: Ints, end: Ints) -> NodeColumns:
     return NodeColumns(
         id=_spread(fields.only(ID, protobuf.VARINT), count, 0),
         type=type_,
-        microseconds=_spread(micros, count, 0),
+        duration_micros=_spread(micros, count, 0),
         data=_waits(data, fields.where(fields.number == DATA), count),
         control=_waits(data, fields.where(fields.number == CONTROL), count),
         **{name: attributes.numbers(name) for name in NUMBERS},
-        group=attributes.contents("pg_name", TEXT, _text),
-        involved=attributes.contents("involved_dim", TRUTHS, _truths),
+        group=attributes.contents("pg_name", TEXT, "a text", _text),
+        involved=attributes.contents("involved_dim", TRUTHS, "a list of truth values", _truths),
         inputs=_inputs(data, fields, type_),
         unread=attributes.unread(type_ != METADATA)
         + Counter(start_time_micros=int((started != 0).sum())),
@@ -137,19 +149,16 @@ class _Attributes:
         return _spread(named, self.count, MISSING)
 
     def contents(
-        self, name: str, field: int, read: Callable[[bytes], Value | None]
+        self, name: str, field: int, kind: str, read: Callable[[bytes], Value]
     ) -> dict[int, Value]:
         """Return what is read from the content of a field, by node."""
-        values = self._named(name, self.content.only(field, protobuf.LENGTH), KIND_OF[field])
-        known: dict[bytes, Value] = {}
-        found: dict[int, Value] = {}
+        values = self._named(name, self.content.only(field, protobuf.LENGTH), kind)
+        read, found = lru_cache(read), dict[int, Value]()
         for node, begin, content in _contents(self.data, values):
-            if content not in known:
-                value = read(content)
-                if value is None:
-                    raise protobuf.Damaged(begin, f"{name} must be {KIND_OF[field]}")
-                known[content] = value
-            found[node] = known[content]
+            try:
+                found[node] = read(content)
+            except protobuf.Damaged:
+                raise protobuf.Damaged(begin, f"{name} must be {kind}") from None
         return found
 
     def unread(self, nodes: Bools) -> Counter[str]:
@@ -187,9 +196,6 @@ def _require_signed(name: str, fields: protobuf.Fields, is_above: Bools) -> None
         raise protobuf.Damaged(last_byte, f"{name} must be below 2^63, got {got}")
 
 
-KIND_OF = {TEXT: "a text", TRUTHS: "a list of truth values"}
-
-
 def _contents(data: protobuf.Bytes, fields: protobuf.Fields) -> Iterator[tuple[int, int, bytes]]:
     """Yield the message, the begin and the content of each field."""
     columns = (fields.message.tolist(), fields.begin.tolist(), fields.value.tolist())
@@ -201,14 +207,10 @@ def _text(content: bytes) -> str:
     return content.decode(errors="replace")
 
 
-def _truths(content: bytes) -> tuple[bool, ...] | None:
-    """Return a list of truth values, packed or one by one; nothing for other content."""
+def _truths(content: bytes) -> tuple[bool, ...]:
+    """Return a list of truth values, packed or one by one; raise `Damaged` for other content."""
     whole = np.frombuffer(content, np.uint8)
-    bounds = np.array([0]), np.array([len(content)])
-    try:
-        listed = _waits(whole, protobuf.fields(whole, *bounds), 1)
-    except protobuf.Damaged:
-        return None
+    listed = _waits(whole, protobuf.fields(whole, np.array([0]), np.array([len(content)])), 1)
     return tuple(value != 0 for value in listed.values.tolist())
 
 
@@ -239,10 +241,8 @@ def _waits(data: protobuf.Bytes, waits: protobuf.Fields, count: int) -> Rows:
 
 def _integers(attributes: protobuf.Fields) -> protobuf.Fields:
     """Return the values that are integers or truth values, without zigzag."""
-    fields = attributes.where(
-        (attributes.wire == protobuf.VARINT) & (attributes.number.view(np.uint64) < 32)
-    )
-    fields = fields.where(IS_INTEGER[fields.number])
-    zigzag = IS_ZIGZAG[fields.number]
-    value = np.where(zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
+    is_varint = attributes.wire == protobuf.VARINT
+    fields = attributes.where(is_varint & np.isin(attributes.number, INTEGERS))
+    is_zigzag = np.isin(fields.number, ZIGZAG)
+    value = np.where(is_zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
     return replace(fields, value=value)

@@ -1,7 +1,7 @@
 """A trace from the nodes of Chakra execution traces, whichever form their files have."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,14 +10,13 @@ from model.sentences import counted
 from model.workload.trace import Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
-from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns
+from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns, Source
 from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
 from traffic_gen.traces.formats.nodes import (
     GIVE_SIZE,
     MOST_BYTES,
     MOST_SECONDS,
     Defaults,
-    Malformed,
     fitted,
 )
 
@@ -28,23 +27,6 @@ FORMAT_OF_CHUNKS = "Chakra of MSCCL"
 LOAD, STORE, MOST_TYPE = 2, 3, 7
 BARRIER = 9
 ROOTED = [number for number, collective in enumerate(COLLECTIVES) if collective.has_root]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where nodes come from: the rank and the place of each, and the number of each rank's file."""
-
-    rank: Ints
-    place: Callable[[int], str]
-    file_of: Sequence[int]
-
-    def at(self, node: int, what: str, hint: str = "") -> Malformed:
-        """Return an error at a node."""
-        return Malformed(self.place(node), what, hint, file=self.file_of[int(self.rank[node])])
-
-    def named(self, node: int) -> str:
-        """Return where a node is, for a message about another one."""
-        return f"at {self.place(node).removeprefix(': ')} of its file"
 
 
 class Assembly:
@@ -105,8 +87,11 @@ class Assembly:
                 turn=columns.id,
                 left_out=left_out,
             )
-            _ = trace.order
-            trace = fitted(trace, np.where(self.receives, size_bytes, MISSING), self.source.named)
+            trace = fitted(
+                trace,
+                np.where(self.receives, size_bytes, MISSING),
+                lambda node: f"at {self.source.place(node).removeprefix(': ')} of its file",
+            )
         except Contradiction as error:
             raise self.source.at(error.node, str(error)) from None
         trace = _waiting(trace, streams, "orders of two kernels of a stream")
@@ -121,22 +106,15 @@ class Assembly:
             raise self.source.at(node, what if got is None else f"{what}, got {got[node]}")
 
     def _require_counts(self) -> None:
-        """Raise `Malformed` for a negative time, number or tag."""
         columns = self.columns
-        for name, values in (
-            ("duration_micros", columns.microseconds),
-            ("runtime", columns.runtime),
-            ("num_ops", columns.num_ops),
-            ("tensor_size", columns.tensor_size),
-        ):
-            right = (values >= 0) | (values == MISSING)
-            self._require(right, f"{name} must be 0 or more", values)
+        for name in ("duration_micros", "runtime", "num_ops", "tensor_size"):
+            values = getattr(columns, name)
+            self._require((values >= 0) | (values == MISSING), f"{name} must be 0 or more", values)
         right = (columns.comm_tag >= 0) | (columns.comm_tag == MISSING)
         what = "comm_tag must be 0 or more: name that of the other end, not any (-1)"
         self._require(~(self.sends | self.receives) | right, what, columns.comm_tag)
 
     def _peers(self) -> Ints:
-        """Return the peer of each send and receive."""
         peer = np.full(len(self.kind), NONE)
         for what, nodes, name, own_name in (
             ("send", self.sends, "comm_dst", "comm_src"),
@@ -182,7 +160,7 @@ class Assembly:
 
     def _seconds(self) -> Floats:
         columns = self.columns
-        micros = np.where(columns.microseconds > 0, columns.microseconds, columns.runtime)
+        micros = np.where(columns.duration_micros > 0, columns.duration_micros, columns.runtime)
         seconds = np.where(self.kind == Action.COMPUTE, np.maximum(0, micros), 0) / 1e6
         self._require(seconds <= MOST_SECONDS, "must take at most a day, in microseconds", micros)
         return seconds
@@ -201,7 +179,7 @@ class Assembly:
     def _modeled(self) -> Bools:
         """The nodes whose duration follows from their FLOPs and bytes of memory."""
         columns = self.columns
-        timed: Bools = (columns.microseconds > 0) | (columns.runtime > 0)
+        timed: Bools = (columns.duration_micros > 0) | (columns.runtime > 0)
         computes: Bools = (columns.type == TYPE_OF[Action.COMPUTE]) & (columns.is_cpu_op <= 0)
         return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
@@ -216,7 +194,7 @@ class Assembly:
         roots = len(np.unique(operation[collectives & rootless]))
         untimed = computes & (seconds == 0) & ~modeled
         beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
-        timed = (self.kind != Action.COMPUTE) & (columns.microseconds > 0)
+        timed = (self.kind != Action.COMPUTE) & (columns.duration_micros > 0)
         tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
         counts: Sequence[tuple[str, str, Bools | int]] = (
             (
@@ -283,7 +261,7 @@ class Assembly:
         nodes, columns = self.collectives, self.columns
         self._require(~nodes | (columns.comm_type != MISSING), "collective without comm_type")
         self._require_bytes(nodes, columns.comm_size)
-        groups = Groups(columns, self.rank, self.ranks, self.given.domain_size, self.source.at)
+        groups = Groups(self.source, columns, self.given.domain_size)
         calls = groups.calls(np.flatnonzero(nodes))
         self.overruled = groups.overruled.total()
         operation, operations = np.full(len(self.kind), NONE), list[Operation]()
@@ -333,7 +311,7 @@ def _waiting(trace: Trace, more: Rows, what: str, missing: int = 0) -> Trace:
 
     Others that are `missing` are told, as all are that are left out.
     """
-    if not len(more.values) + missing:
+    if not (count := len(more.values) + missing):
         return trace
     told = (f"{missing} {what} on nodes that the file does not have",) * (missing > 0)
     values = np.concatenate([trace.after.values, more.values])
@@ -342,7 +320,6 @@ def _waiting(trace: Trace, more: Rows, what: str, missing: int = 0) -> Trace:
     try:
         _ = both.order
     except Contradiction:
-        count = len(more.values) + missing
         all_ = f"{count} {what}, with which nodes would wait for each other"
         return replace(trace, left_out=(all_, *trace.left_out))
     return both

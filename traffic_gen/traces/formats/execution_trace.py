@@ -10,17 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
-from model.workload.trace import Trace
 from traffic_gen.traces.formats.json_items import Item
-from traffic_gen.traces.formats.nodes import Defaults
-from traffic_gen.traces.formats.pytorch import (
-    MESSAGES,
-    RankNodes,
-    begin_of_object,
-    called,
-    decoded,
-    trace_of,
-)
+from traffic_gen.traces.formats.pytorch import MESSAGES, RankNodes, begin_of_object, called, decoded
 
 FORMAT = "execution trace of PyTorch"
 OLDEST = (1, 1)
@@ -38,12 +29,7 @@ def is_execution_trace(content: bytes) -> bool:
     return b'"schema":' in begin and b'"nodes"' in begin
 
 
-def read_execution_trace(files: Sequence[bytes], given: Defaults) -> Trace:
-    """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
-    return trace_of(FORMAT, files, given, _read)
-
-
-def _read(whole: Item, rank: int, ranks: int) -> RankNodes:
+def read_rank(whole: Item, rank: int, ranks: int) -> RankNodes:
     """Return the nodes of a file."""
     schema = str(whole.of("schema").value)
     version = re.match(r"([0-9]{1,9})\.([0-9]{1,9})", schema)

@@ -1,6 +1,6 @@
 """GOAL schedules, as text (Hoefler, Siebert and Lumsdaine, ICPP 2009).
 
-The grammar is that of `txt2bin.re` of LogGOPSim, a statement a line:
+The grammar is that of `txt2bin.re` of LogGOPSim; `b irequires a` lets b begin when a could begin:
 
     num_ranks 2
     rank 0 {
@@ -8,10 +8,6 @@ The grammar is that of `txt2bin.re` of LogGOPSim, a statement a line:
     b: send 4096b to 1 tag 7 cpu 0 nic 0
     b requires a
     }
-
-`calc` takes nanoseconds. Those of a rank on one processor (`cpu`, else 0) take turns, first come,
-first served. `b irequires a` lets b begin when a could begin. Interfaces (`nic`), and processors of
-sends and receives, which take no time there, are read and left out.
 """
 
 import re
@@ -51,8 +47,6 @@ def read_goal(text: str, _defaults: Defaults) -> Trace:
 
 
 class _Reader:
-    """Reads one statement after the other."""
-
     def __init__(self) -> None:
         self.nodes = Nodes(ranks=0)
         self.rank: int | None = None
@@ -63,11 +57,10 @@ class _Reader:
         self.placed = 0
 
     def read(self, text: str) -> Trace:
-        """Read a whole text."""
         place = 0
         for place, line in enumerate(StringIO(text), start=1):
             for statement in filter(None, map(str.strip, BRACE.split(line))):
-                self.statement(statement, place)
+                self._statement(statement, place)
         if self.rank is not None:
             raise Malformed(place, f"ends within rank {self.rank}", "close it with `}`")
         # The node at the begin of another node has the same dependencies.
@@ -84,8 +77,7 @@ class _Reader:
             self.nodes.left_out.append(f"{what}, which do not wait for them")
         return self.nodes.trace("GOAL")
 
-    def statement(self, statement: str, place: int) -> None:
-        """Read one statement, of a rank or between the ranks."""
+    def _statement(self, statement: str, place: int) -> None:
         rank = self.rank
         if rank is not None and (matched := STATEMENT.fullmatch(statement)):
             self._node(matched, rank, place)

@@ -47,30 +47,21 @@ def read_htsim(text: str, _defaults: Defaults) -> Trace:
     return _Reader().read(text)
 
 
-@dataclass(frozen=True)
-class _Connection:
-    """A connection by its line, its ends, and the node that sends; the next node receives."""
-
-    place: int
-    source: int
-    to: int
-    send: int
-
-
 @dataclass
 class _Trigger:
-    """A trigger: its line, its kind, the connections that fire it, and those that it starts."""
+    """A trigger: its line, its kind, and the sends of connections that fire it, or that it starts.
+
+    The node behind a send is its receive.
+    """
 
     place: int = 0
     kind: str = ""
     count: int = 1
-    ends: list[_Connection] = field(default_factory=list)
-    begins: list[_Connection] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
 
 
 class _Reader:
-    """Reads one line after the other."""
-
     def __init__(self) -> None:
         self.nodes = Nodes(ranks=0)
         # The number of each, and the line that has it.
@@ -79,7 +70,6 @@ class _Reader:
         self.triggers: dict[int, _Trigger] = defaultdict(_Trigger)
 
     def read(self, text: str) -> Trace:
-        """Read a whole text."""
         for place, line in enumerate(StringIO(text), start=1):
             if written := line.partition("#")[0].strip():
                 self._line(written, place)
@@ -112,7 +102,6 @@ class _Reader:
             raise Malformed(place, f"unknown line {written[:60]!r}", hint)
 
     def _connect(self, matched: re.Match[str], place: int) -> None:
-        """Add the nodes of a connection."""
         source, to = int(matched[1]), int(matched[2])
         # htsim itself reads `addon`, and makes nothing of it.
         words = [word for word in matched[3].split() if word != "addon"]
@@ -131,18 +120,16 @@ class _Reader:
             what = "needs a start or a trigger, and a size of at least 1 byte"
             raise Malformed(place, what, "htsim's connections of size 0 have no end")
         send = self.nodes.message(source, to, place, size_bytes, tag=self.counts["Connections"])
-        connection = _Connection(place, source, to, send)
         if seconds := float(given.get("start", "0")) / PS_PER_S:
             delay = self.nodes.add(Node(Action.COMPUTE, source, place, seconds=seconds))
             self.nodes.wait(send, delay)
         if "trigger" in given:
-            self.triggers[int(float(given["trigger"]))].begins.append(connection)
+            self.triggers[int(float(given["trigger"]))].begins.append(send)
         for number in {int(float(given[key])) for key in DONE if key in given}:
-            self.triggers[number].ends.append(connection)
+            self.triggers[number].ends.append(send)
         self.counts["prio"] += "prio" in given
 
     def _specify(self, words: list[str], place: int) -> None:
-        """Note what a trigger is."""
         given = dict(pairwise(words))
         kinds = [word for word in words if word in KINDS]
         if len(kinds) != 1 or words.count("id") != 1 or words.count("count") > 1:
@@ -157,8 +144,8 @@ class _Reader:
 
     def _fire(self, number: int, trigger: _Trigger) -> None:
         """Let the connections that a trigger starts wait for those that fire it."""
-        begins, ends = trigger.begins, trigger.ends
-        place = (begins + ends)[0].place if begins + ends else trigger.place
+        begins, ends, added = trigger.begins, trigger.ends, self.nodes.added
+        place = added[(begins + ends)[0]].line if begins + ends else trigger.place
         if not trigger.kind:
             hint = f"add `trigger id {number} oneshot`"
             raise Malformed(place, f"unknown trigger {number}", hint)
@@ -168,11 +155,9 @@ class _Reader:
             raise Malformed(place, what)
         for index, later in enumerate(begins):
             for earlier in ends[index : index + 1] if trigger.kind == MULTISHOT else ends:
-                self._wait(later, earlier)
-
-    def _wait(self, later: _Connection, earlier: _Connection) -> None:
-        if later.source not in (earlier.source, earlier.to):
-            what = f"waits for line {earlier.place}, which is not of node {later.source}"
-            hint = "a connection can wait for those that its source sends or receives"
-            raise Malformed(later.place, what, hint)
-        self.nodes.wait(later.send, earlier.send + (later.source == earlier.to))
+                source, other = added[later].rank, added[earlier]
+                if source not in (other.rank, other.peer):
+                    what = f"waits for line {other.line}, which is not of node {source}"
+                    hint = "a connection can wait for those that its source sends or receives"
+                    raise Malformed(added[later].line, what, hint)
+                self.nodes.wait(later, earlier + (source == other.peer))

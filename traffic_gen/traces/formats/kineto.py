@@ -2,20 +2,18 @@
 
 Chrome's trace format: events that begin at `ts` and last `dur` microseconds. A kernel with a
 `Collective name` communicates; the call on the CPU with the same `External id` has what it lacks.
-All other kernels and copies compute. Dependencies are not recorded: computing waits for the
-communications that ended before it, a communication for all that ended before it. Time in which a
-GPU does nothing counts as computing, unless a communication runs.
+Dependencies are not recorded: computing waits for the communications that ended before it, a
+communication for all that ended before it.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
-from model.workload.trace import Trace
 from traffic_gen.traces.formats.json_items import Item
-from traffic_gen.traces.formats.nodes import MOST_RANKS, Defaults
-from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes, begin_of_object, trace_of
+from traffic_gen.traces.formats.nodes import MOST_RANKS
+from traffic_gen.traces.formats.pytorch import COMPUTE, RankNodes, begin_of_object
 
 FORMAT = "Kineto"
 # Attributes that have other words in execution traces; `In msg nelems` is `in_msg_nelems`.
@@ -37,12 +35,7 @@ def is_kineto(content: bytes) -> bool:
     return b'"schemaVersion"' in begin or b'"traceEvents"' in begin
 
 
-def read_kineto(files: Sequence[bytes], given: Defaults) -> Trace:
-    """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
-    return trace_of(FORMAT, files, given, _read)
-
-
-def _read(whole: Item, _file: int, files: int) -> RankNodes:
+def read_rank(whole: Item, _file: int, files: int) -> RankNodes:
     """Return the nodes of a file."""
     if not whole.has("distributedInfo"):
         whole.refuse("has no distributedInfo", "record within torch.distributed")
@@ -52,72 +45,66 @@ def _read(whole: Item, _file: int, files: int) -> RankNodes:
         whole.refuse(f"needs the files of {world} ranks, got {files}", "put all into a folder")
     nodes = RankNodes(info.number("rank", 0, world - 1), world)
     nodes.define(info.value.get("pg_config"))
-    _Timeline(nodes, whole.each("traceEvents")).add()
+    events = whole.each("traceEvents")
+    for event in events:
+        if not isinstance(event.value, dict):
+            event.refuse("must be an object")
+    calls = [_attributes(event) for event in events if event.value.get("name") == CALL]
+    on_cpu = {str(call.value[LINK]): call for call in calls if call.has(LINK)}
+    executed, computes = set[str](), list[tuple[int, int]]()
+    communications = defaultdict[int, list[tuple[int, Item]]](list)
+    for event in (event for event in events if event.value.get("cat") in ON_GPU):
+        begin, end = _span(event)
+        call = _attributes(event)
+        if call.has("collective_name") or OF_NCCL in str(event.value.get("name")).lower():
+            link = str(call.value.get(LINK))
+            executed.add(link)
+            call = Item({**on_cpu.get(link, call).value, **call.value}, event.place)
+            if not call.has("collective_name"):
+                hint = "record with PyTorch 2.4 or later; batched and coalesced calls have none"
+                event.refuse("kernel of NCCL without 'Collective name'", hint)
+            communications[begin].append((max(end, begin + 1), call))
+        else:
+            computes.append((begin, end))
+    missing = sum(
+        call.value.get("in_msg_nelems", 0) != 0 and str(call.value.get(LINK)) not in executed
+        for call in calls
+    )
+    nodes.left_out.update({ORDER: 1, WITHOUT_KERNEL: missing})
+    _emit(nodes, communications, sorted(computes))
     return nodes
 
 
-class _Timeline:
-    """The kernels of a rank, in nanoseconds: ends of calls by their begin, spans of computing."""
+def _emit(
+    nodes: RankNodes,
+    communications: Mapping[int, Sequence[tuple[int, Item]]],
+    computes: Sequence[tuple[int, int]],
+) -> None:
+    """Add what a rank does between all times at which communications begin or end.
 
-    def __init__(self, nodes: RankNodes, events: Iterable[Item]) -> None:
-        self.nodes, computes = nodes, list[tuple[int, int]]()
-        self.calls: dict[int, list[tuple[int, Item]]] = defaultdict(list)
-        events = list(events)
-        for event in events:
-            if not isinstance(event.value, dict):
-                event.refuse("must be an object")
-        calls = [_attributes(event) for event in events if event.value.get("name") == CALL]
-        on_cpu = {str(call.value[LINK]): call for call in calls if call.has(LINK)}
-        executed = set[str]()
-        for event in (event for event in events if event.value.get("cat") in ON_GPU):
-            begin, end = _span(event)
-            call = _attributes(event)
-            if call.has("collective_name") or OF_NCCL in str(event.value.get("name")).lower():
-                link = str(call.value.get(LINK))
-                of_cpu = on_cpu.get(link, call)
-                executed.add(link)
-                whole = Item({**of_cpu.value, **call.value}, event.place)
-                if not whole.has("collective_name"):
-                    hint = "record with PyTorch 2.4 or later; batched and coalesced calls have none"
-                    event.refuse("kernel of NCCL without 'Collective name'", hint)
-                self.calls[begin].append((max(end, begin + 1), whole))
-            else:
-                computes.append((begin, end))
-        self.computes = _merged(computes)
-        missing = sum(
-            call.value.get("in_msg_nelems", 0) != 0 and str(call.value.get(LINK)) not in executed
-            for call in calls
-        )
-        nodes.left_out.update({ORDER: 1, WITHOUT_KERNEL: missing})
-
-    def add(self) -> None:
-        """Add what the rank does between all times at which communications begin or end.
-
-        The first and the last time are those at which everything does.
-        """
-        ends: dict[int, list[int]] = defaultdict(list)
-        running, after = 0, list[int]()
-        times = {end for calls in self.calls.values() for end, _ in calls} | self.calls.keys()
-        if self.computes:
-            times |= {self.computes[0][0], self.computes[-1][1]}
-        in_order = sorted(times)
-        for now, later in pairwise([*in_order, *in_order[-1:]]):
-            running -= len(ends[now])
-            after += ends.pop(now)
-            for end, call in self.calls[now]:
-                after = self.nodes.joined(call, after)
-                ends[end].append(self.nodes.call(call, after))
-                running += 1
-            if micros := self._computes(now, later, waits=running > 0):
-                place = Item(None, f"computing from {now // 1000} us")
-                after = [self.nodes.add(place, after, COMPUTE, durationmicros=micros)]
-
-    def _computes(self, begin: int, end: int, *, waits: bool) -> int:
-        """Return the microseconds of computing: all, or up to the last kernel's end if it waits."""
-        if waits:
-            last = bisect_left(self.computes, (end,)) - 1
-            end = min(end, self.computes[last][1]) if last >= 0 else begin
-        return max(0, round(end / 1000) - round(begin / 1000))
+    The first and the last time are those at which everything does. `communications` has the end of
+    each, by their begin in nanoseconds; `computes` the spans of all other kernels.
+    """
+    begins = [begin for begin, _ in computes]
+    all_ended = list(accumulate((end for _, end in computes), max))
+    ends, running, after = defaultdict[int, list[int]](list), 0, list[int]()
+    times = {end for calls in communications.values() for end, _ in calls} | communications.keys()
+    in_order = sorted(times.union(begins[:1], all_ended[-1:]))
+    for now, later in pairwise([*in_order, *in_order[-1:]]):
+        running -= len(ends[now])
+        after += ends.pop(now)
+        for end, call in communications.get(now, ()):
+            after = nodes.joined(call, after)
+            ends[end].append(nodes.call(call, after))
+            running += 1
+        # A GPU that does nothing counts as computing, unless a communication runs.
+        if running:
+            last = bisect_left(begins, later) - 1
+            later = min(later, all_ended[last]) if last >= 0 else now
+        micros = round(later / 1000) - round(now / 1000)
+        if micros > 0:
+            place = Item(None, f"computing from {now // 1000} us")
+            after = [nodes.add(place, after, COMPUTE, durationmicros=micros)]
 
 
 def _attributes(event: Item) -> Item:
@@ -135,14 +122,3 @@ def _span(event: Item) -> tuple[int, int]:
         if type(one) not in (int, float) or not 0 <= one <= MOST_MICROS:
             event.refuse(f"ts and dur must be 0 to {MOST_MICROS} us, got {str(one)[:40]!r}")
     return round(1000 * begin), round(1000 * (begin + lasts))
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the same time as spans in order, none of which touches another."""
-    merged = list[tuple[int, int]]()
-    for begin, end in sorted(spans):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((begin, end))
-    return merged

@@ -6,14 +6,9 @@
           <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"
                 depid="-1" deps="-1" hasdep="0"/>
 
-The steps of a block follow each other, and a step its dependency in another block of its GPU. A
-chunk has the collective's size divided by `nchunksperloop`; `i_chunks` and the others may count the
-used part of a buffer alone, as msccl-tools writes them. An algorithm that does not do what its
-collective asks is refused (`msccl_proof`): of two steps of a GPU that touch the same place, one of
-them writing, its blocks and their dependencies must tell the order.
-
-The protocols LL and LL128 send flags with the data: 4 bytes with 4, 8 with 120
-(src/include/device.h of NCCL). An algorithm is for sizes from `minBytes` to `maxBytes`.
+The steps of a block follow each other, and a step its dependency in another block of its GPU.
+`i_chunks` and the others may count the used part of a buffer alone, as msccl-tools writes them. An
+algorithm that does not do what its collective asks is refused (`msccl_proof`).
 """
 
 import re
@@ -57,6 +52,7 @@ MOST_CHUNKS = 2**20
 MOST_GPUS, MOST_BLOCKS = 4096, 1024
 # Limit of steps times blocks of their GPU, which take a gigabyte.
 MOST_ENDS = 2**28
+# The attributes of each element, from the outer one on.
 KNOWN = {
     "algo": "name coll proto ngpus nchannels nchunksperloop inplace outofplace redop "
     "minBytes maxBytes",
@@ -64,9 +60,9 @@ KNOWN = {
     "tb": "id send recv chan",
     "step": "s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep",
 }
-ATTRIBUTES = {element: set(known.split()) for element, known in KNOWN.items()}
 LEVELS = tuple(KNOWN)
-# Bytes that each protocol sends for a byte of data.
+# Bytes that each protocol sends for a byte of data: LL has flags of 4 bytes with 4, LL128 8 with
+# 120 (src/include/device.h of NCCL).
 PROTOCOLS = {"Simple": Fraction(1), "LL": Fraction(2), "LL128": Fraction(128, 120)}
 Attributes = dict[str, str]
 Key = tuple[int, int, int]
@@ -89,10 +85,9 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
             what = f"is not XML: {expat.errors.messages[error.code]}"
             raise Malformed(error.lineno, what) from None
         if b"<algo" in text.encode()[reader.parser.ErrorByteIndex :]:
-            what = "has a second algorithm"
-            raise Malformed(error.lineno, what, "keep one in the file") from None
-        left_out = f"text behind the algorithm, from line {error.lineno} on"
-        reader.nodes.left_out.append(left_out)
+            hint = "keep one in the file"
+            raise Malformed(error.lineno, "has a second algorithm", hint) from None
+        reader.nodes.left_out.append(f"text behind the algorithm, from line {error.lineno} on")
     return reader.trace()
 
 
@@ -136,8 +131,10 @@ class _Reader:
         self.open: list[str] = []
         # The bytes that are sent for a chunk.
         self.chunk_bytes = Fraction(0)
-        # The step of each node, the last node of each step, and the blocks of each GPU in order.
+        # The step of each node; the nodes that wait for steps of other blocks; the last node of
+        # each step, and the blocks of each GPU in order.
         self.steps: list[Step] = []
+        self.waits: list[tuple[int, Key]] = []
         self.ends: dict[Key, int] = {}
         self.blocks: dict[int, dict[int, int]] = {}
         # The number of chunks that steps touch.
@@ -158,7 +155,8 @@ class _Reader:
             inside = self.open[-1] if self.open else "the file"
             self._refuse(f"unknown element <{name[:40]}> in {inside}")
         self.open.append(name)
-        self.unknown.update(f"{key[:40]!r} of <{name}>" for key in given.keys() - ATTRIBUTES[name])
+        unknown = given.keys() - set(KNOWN[name].split())
+        self.unknown.update(f"{key[:40]!r} of <{name}>" for key in unknown)
         read = {"algo": self._algorithm, "gpu": self._gpu, "tb": self._block, "step": self._step}
         read[name](given)
 
@@ -244,6 +242,8 @@ class _Reader:
         require_nodes(self.chunks, line)
         awaited = (gpu, on_block, on_step) if on_block >= 0 else None
         step = Step(line, type_, key, awaited, source, target)
+        if awaited is not None:
+            self.waits.append((len(self.steps), awaited))
         if receives:
             self._add(step, Node(Action.RECEIVE, gpu, line, block.receive, tag=block.channel))
         if sends:
@@ -273,14 +273,11 @@ class _Reader:
             what = f"must have {algorithm.ranks} GPUs (ngpus), got {len(gpus)}"
             raise Malformed(algorithm.line, what)
         require_nodes(sum(map(algorithm.input_chunks, gpus)), algorithm.line)
-        begun: Step | None = None
-        for node, step in enumerate(self.steps):
-            if step.awaited is not None and step is not begun:
-                if step.awaited not in self.ends:
-                    _, block, number = step.awaited
-                    raise Malformed(step.line, f"depends on unknown step {number} of block {block}")
-                nodes.wait(node, self.ends[step.awaited])
-            begun = step
+        for node, awaited in self.waits:
+            if awaited not in self.ends:
+                what = f"depends on unknown step {awaited[2]} of block {awaited[1]}"
+                raise Malformed(self.steps[node].line, what)
+            nodes.wait(node, self.ends[awaited])
         for what, count in sorted(self.unknown.items()):
             nodes.left_out.append(f"attribute {what}, {count} times")
         if algorithm.is_custom:

@@ -1,11 +1,9 @@
 """Execution plans of MSCCL++ as traces (microsoft/mscclpp, `python/mscclpp/language`; JSON).
 
-Blocks of threads of each GPU put into memory of other GPUs and get from it. A put is a message.
-A get is a request and its answer. A signal behind a put arrives with it; any other one is a
-message. Blocks wait for signals, for barriers and semaphores of their GPU, and, with the protocol
-LL, for packets, which have a flag for each word. Operations on memory channels hold up their block
-until all bytes have arrived, those on port channels do not (`src/core/include/execution_kernel.hpp`
-there). A plan that does not do what its collective asks is refused (`mscclpp_proof`).
+A put is a message, a get a request and its answer; a signal arrives with the put before it, or else
+is a message. Operations on memory channels hold up their block until all bytes have arrived, those
+on port channels do not (`src/core/include/execution_kernel.hpp` there). A plan that does not do
+what its collective asks is refused (`msccl_proof`).
 """
 
 from collections import Counter, defaultdict
@@ -15,8 +13,15 @@ from typing import Any, NamedTuple
 
 from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
-from traffic_gen.traces.formats.msccl_proof import CUSTOM, RESULTS, Algorithm, Cells
-from traffic_gen.traces.formats.mscclpp_proof import MOST_PLAN_NODES, Access, Execution
+from traffic_gen.traces.formats.msccl_proof import (
+    CUSTOM,
+    MOST_PLAN_NODES,
+    RESULTS,
+    Algorithm,
+    Cells,
+    PlanAccess,
+    PlanExecution,
+)
 from traffic_gen.traces.formats.nodes import (
     GIVE_SIZE,
     Defaults,
@@ -129,12 +134,13 @@ class _Reader:
         self.algorithm = self._algorithm()
         chunks = self.algorithm.chunks // self.parts
         self.chunk_bytes = require_bytes(-(-size_bytes // chunks), 1)
-        unused = ["buffer_alignment: chunks are as long as their bytes"]
-        unused *= plan.has("buffer_alignment")
+        self.nodes = Nodes(len(self.gpus))
+        if plan.has("buffer_alignment"):
+            self.nodes.left_out.append("buffer_alignment: chunks are as long as their bytes")
         unknown = Counter(key for key in _keys(plan.value) if key not in KNOWN)
-        unused += [f"key {key[:40]!r}, {count} times" for key, count in sorted(unknown.items())]
-        self.nodes = Nodes(len(self.gpus), left_out=unused)
-        self.execution = Execution(self.algorithm, self.nodes)
+        for key, count in sorted(unknown.items()):
+            self.nodes.left_out.append(f"key {key[:40]!r}, {count} times")
+        self.execution = PlanExecution(self.algorithm, self.nodes)
         # Of each GPU: the peer of each channel, and the rank and letter of each remote buffer.
         self.peers: list[dict[Channel, int]] = []
         self.remote: list[list[tuple[int, str]]] = []
@@ -144,6 +150,7 @@ class _Reader:
         self.semaphores = {
             name: defaultdict[tuple[int, int], list[tuple[int, Item]]](list) for name in SEMAPHORES
         }
+        # The block that uses each end of a channel or semaphore.
         self.users: dict[tuple[object, ...], int] = {}
         self.moved = 0
 
@@ -306,7 +313,7 @@ class _Block:
                 self.reader.waits[self.rank, channel].append((node, item))
         elif name == "flush":
             for channel in self._used_channels(item):
-                self.last = self.last + self.pending.pop(channel, [])
+                self._flush(channel)
         elif name == "barrier":
             barrier = self.rank, item.number("barrier_id", 0, NO)
             blocks, arrive = self.reader.barriers.setdefault(barrier, {}), self._compute(item)
@@ -361,38 +368,31 @@ class _Block:
             received = [arrived]
         self.reader.signals[self.rank, channel].append(received)
 
+    def _flush(self, channel: Channel) -> None:
+        self.last = self.last + self.pending.pop(channel, [])
+
     def _move(self, item: Item, name: str, kind: Kind) -> None:
         """Read an operation that moves data, with all of its pairs of buffers, or as a sum."""
         is_port = item.has("channel_type") and item.text("channel_type") == "port"
         type_ = "port" if is_port else "memory"
-        sources, targets = (
-            [
-                self._buffer(item, one, type_, is_remote=number >= first_remote)
-                for number, one in enumerate(item.each(key))
-            ]
-            for key, first_remote in (
-                ("src_buff", kind.remote_sources),
-                ("dst_buff", kind.remote_targets),
-            )
-        )
+        sources = self._buffers(item, "src_buff", type_, kind.remote_sources)
+        targets = self._buffers(item, "dst_buff", type_, kind.remote_targets)
         if not sources or not targets or (kind.pairs and len(sources) != len(targets)):
             item.refuse(f"has {len(sources)} sources and {len(targets)} targets")
-        if len({cells.size for cells in (*sources, *targets)}) > 1 and not kind.pairs:
-            item.refuse("has buffers of different sizes")
-        if not kind.pairs:
-            self._sum(item, kind, sources, targets, None)
-            return
-        channels = self._used_channels(item) if is_port else [None] * len(targets)
-        if len(channels) != len(targets):
-            item.refuse(f"has {len(channels)} channels for {len(targets)} targets")
-        for source, target, channel in zip(sources, targets, channels, strict=True):
-            if source.size != target.size:
+        moves, channels = [(sources, targets)], list[Channel | None]([None])
+        if kind.pairs:
+            moves = [([one], [other]) for one, other in zip(sources, targets, strict=True)]
+            channels = [*self._used_channels(item)] if is_port else [None] * len(moves)
+        if len(channels) != len(moves):
+            item.refuse(f"has {len(channels)} channels for {len(moves)} targets")
+        for (of, to), channel in zip(moves, channels, strict=True):
+            if len({cells.size for cells in (*of, *to)}) > 1:
                 item.refuse("has buffers of different sizes")
-            self._sum(item, kind, [source], [target], channel)
+            self._sum(item, kind, of, to, channel)
             if channel and name in ("pws", "pwsf"):
                 self._signal(item, channel)
             if channel and name == "pwsf":
-                self.last = self.last + self.pending.pop(channel, [])
+                self._flush(channel)
 
     def _sum(
         self,
@@ -403,31 +403,32 @@ class _Block:
         channel: Channel | None,
     ) -> None:
         """Get remote sources, add all, write local targets, and put into remote ones."""
-        execution, begin = self.execution, None
+        execution, begins = self.execution, list[int]()
         slots, arrived = list[int](), list[int]()
         for source in sources[kind.remote_sources :]:
             asked, there = self._message(item, self.rank, source.gpu, SIGNAL_BYTES, self.last)
-            begin = asked if begin is None else begin
-            size_bytes = self._bytes(source, is_packet=False)
-            answer, here = self._message(item, source.gpu, self.rank, size_bytes, [there])
+            answer, here = self._message(item, source.gpu, self.rank, self._bytes(source), [there])
+            begins.append(asked)
             slots.append(execution.will_read(answer, answer, source))
             arrived.append(here)
         node = self._compute(item, arrived)
         for number, source in enumerate(sources[: kind.remote_sources]):
             is_packet = number >= kind.packet_sources
             slots.append(execution.will_read(node, node, source, is_packet=is_packet))
-        total, first = execution.will_add(node, slots), node if begin is None else begin
+        total, first = execution.will_add(node, slots), [*begins, node][0]
         for number, target in enumerate(targets[: kind.remote_targets]):
             is_packet = number >= kind.packet_targets
-            execution.writes[node].append(Access(first, node, node, target, total, is_packet))
+            execution.writes[node].append(PlanAccess(first, node, node, target, total, is_packet))
         ends = list[int]()
         for target in targets[kind.remote_targets :]:
             is_packet = kind.packet_targets != NO
-            size_bytes = self._bytes(target, is_packet=is_packet)
+            size_bytes = self._bytes(target, 2 if is_packet else 1)
             send, received = self._message(item, self.rank, target.gpu, size_bytes, [node])
             if kind.pairs:
                 execution.will_read(node, send, sources[0])
-            execution.writes[send].append(Access(send, send, received, target, total, is_packet))
+            execution.writes[send].append(
+                PlanAccess(send, send, received, target, total, is_packet)
+            )
             self.put[channel or ("memory", target.gpu)].append(received)
             ends.append(send)
         if channel:
@@ -435,9 +436,16 @@ class _Block:
         elif ends:
             self.last = ends
 
-    def _bytes(self, cells: Cells, *, is_packet: bool) -> int:
-        size_bytes = -(-cells.size * self.reader.chunk_bytes // self.reader.parts)
-        return require_bytes(size_bytes * (2 if is_packet else 1), 1)
+    def _bytes(self, cells: Cells, times: int = 1) -> int:
+        return require_bytes(
+            times * -(-cells.size * self.reader.chunk_bytes // self.reader.parts), 1
+        )
+
+    def _buffers(self, item: Item, key: str, type_: str, first_remote: int) -> list[Cells]:
+        return [
+            self._buffer(item, one, type_, is_remote=number >= first_remote)
+            for number, one in enumerate(item.each(key))
+        ]
 
     def _buffer(self, item: Item, given: Item, type_: str, *, is_remote: bool) -> Cells:
         """Return the cells of a buffer: of a block in a group, its own part of them."""

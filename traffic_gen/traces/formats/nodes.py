@@ -80,8 +80,9 @@ def fitted(trace: Trace, room: Ints, place: Callable[[int], str]) -> Trace:
     """Return a trace that tells of receives with more room than the bytes of their sends.
 
     `room` has the bytes of each receive, a negative number if it has none. As in MPI, fewer bytes
-    than sent are wrong: raises `Contradiction` with the places of both.
+    than sent are wrong: raises `Contradiction` with the places of both, or for nodes without order.
     """
+    _ = trace.order
     sized = np.flatnonzero(room >= 0)
     sends = trace.sent_by[sized]
     beyond = room[sized] - trace.size_bytes[sends]
@@ -91,9 +92,10 @@ def fitted(trace: Trace, room: Ints, place: Callable[[int], str]) -> Trace:
         what = f"receives {room[node]} bytes of the {trace.size_bytes[send]} that rank"
         hint = "give both the same size"
         raise Contradiction(node, f"{what} {trace.rank[send]} sends {place(send)}; {hint}")
-    larger = int((beyond > 0).sum())
-    said = (f"room of {larger} receives for more bytes than they are sent",) * (larger > 0)
-    return replace(trace, left_out=(*trace.left_out, *said))
+    if not (larger := int((beyond > 0).sum())):
+        return trace
+    said = f"room of {larger} receives for more bytes than they are sent"
+    return replace(trace, left_out=(*trace.left_out, said))
 
 
 class Node(NamedTuple):
@@ -166,26 +168,19 @@ class Nodes:
     def trace(self, format_: str) -> Trace:
         """Return the trace; raise `Malformed` for nodes that contradict each other."""
         rows = np.array(self.added, ROW)
-        column = {name: np.ascontiguousarray(rows[name]) for name in Node._fields}
-        kind, rank, peer = column["kind"], column["rank"], column["peer"]
+        columns = {name: np.ascontiguousarray(rows[name]) for name in Node._fields}
+        tag, room, _ = (columns.pop(name) for name in ("tag", "room", "line"))
         earlier, later = np.array(self.earlier, np.int64), np.array(self.later, np.int64)
         try:
             trace = Trace(
                 format=format_,
                 ranks=self.ranks,
-                kind=kind,
-                rank=rank,
-                peer=peer,
-                size_bytes=column["size_bytes"],
-                seconds=column["seconds"],
+                **columns,
                 after=Rows.grouped(earlier, later, len(self.added)),
-                sent_by=matched(kind, rank, peer, column["tag"]),
-                operation=column["operation"],
+                sent_by=matched(columns["kind"], columns["rank"], columns["peer"], tag),
                 operations=tuple(self.operations),
-                processor=column["processor"],
                 left_out=tuple(self.left_out),
             )
-            _ = trace.order
-            return fitted(trace, column["room"], lambda node: f"in line {self.added[node].line}")
+            return fitted(trace, room, lambda node: f"in line {self.added[node].line}")
         except Contradiction as error:
             raise Malformed(self.added[error.node].line, str(error)) from None

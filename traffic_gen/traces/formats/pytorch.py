@@ -18,7 +18,8 @@ import numpy as np
 from model.workload.trace import Trace
 from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
 from traffic_gen.traces.formats.chakra_json import COMM_TYPE_OF, FlatNodes
-from traffic_gen.traces.formats.chakra_trace import Assembly, Source
+from traffic_gen.traces.formats.chakra_nodes import Source
+from traffic_gen.traces.formats.chakra_trace import Assembly
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.nodes import (
     MOST_BYTES,
@@ -37,18 +38,15 @@ SEND, RECEIVES = "send", ("recv", "recvanysource")
 MESSAGES = (SEND, *RECEIVES)
 KNOWN = {*COMM_TYPE_OF, ALL_TO_ALL_V, *MESSAGES}
 # Bytes of an element of each `c10::ScalarType`.
-BYTES_OF = {
-    name: size_bytes
-    for size_bytes, names in (
-        (1, "byte char bool qint8 quint8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz"),
-        (1, "float8_e4m3fnuz float8_e8m0fnu"),
-        (2, "short uint16 half bfloat16"),
-        (4, "int uint32 float complexhalf qint32"),
-        (8, "long uint64 double complexfloat"),
-        (16, "complexdouble"),
-    )
-    for name in names.split()
+SCALARS = {
+    1: "byte char bool qint8 quint8 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz "
+    "float8_e8m0fnu",
+    2: "short uint16 half bfloat16",
+    4: "int uint32 float complexhalf qint32",
+    8: "long uint64 double complexfloat",
+    16: "complexdouble",
 }
+BYTES_OF = {name: size for size, names in SCALARS.items() for name in names.split()}
 # Names of Chakra for nodes; one of metadata does nothing but wait.
 COMPUTE, JUNCTION, COLLECTIVE = "CompNode", "MetadataNode", "CommCollNode"
 SENDS, RECEIVES_FROM = "CommSendNode", "CommRecvNode"
@@ -150,11 +148,11 @@ class RankNodes:
         for one in groups if isinstance(groups, list) else ():
             ranks = _integers(one.get("ranks")) if isinstance(one, dict) else None
             if ranks is not None:
-                size = Item(one, "process groups").number("group_size", 1, MOST_RANKS, self.ranks)
-                name, members = str(one.get("pg_name")), ranks or list(range(size))
+                item, name = Item(one, "process groups"), str(one.get("pg_name"))
+                size = item.number("group_size", 1, MOST_RANKS, self.ranks)
+                members = ranks or list(range(size))
                 if self.groups.setdefault(name, members) != members:
-                    what = f"process group {name!r} is defined twice, with other ranks"
-                    Item(one, "process groups").refuse(what)
+                    item.refuse(f"process group {name!r} is defined twice, with other ranks")
 
     def end(self) -> None:
         """Add the node that lists all groups, as in Chakra."""
@@ -218,7 +216,7 @@ def begin_of_object(content: bytes) -> bytes:
 
 
 def trace_of(
-    form: str, files: Sequence[bytes], given: Defaults, read: Callable[[Item, int, int], RankNodes]
+    form: str, read: Callable[[Item, int, int], RankNodes], files: Sequence[bytes], given: Defaults
 ) -> Trace:
     """Return the trace of all files, of which each is read with its number and that of all."""
     of_rank: dict[int, tuple[int, RankNodes]] = {}
