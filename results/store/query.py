@@ -26,13 +26,10 @@ from results.store.runs import (
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-RUNS = {
-    **dict.fromkeys(
-        ("run", "state", "scenario", "verdict", "clock", "railbed", "kernel"), tables.TEXT
-    ),
-    **dict.fromkeys(("proxies", "datapath", "folder"), tables.TEXT),
-    "number": tables.WHOLE,
-}
+RUNS = tables.columns(
+    (tables.TEXT, "run state scenario verdict clock railbed kernel proxies datapath folder"),
+    (tables.WHOLE, "number"),
+)
 TABLES: Mapping[str, Mapping[str, str]] = {
     "runs": RUNS,
     **{name: {"run": tables.TEXT, **columns} for name, columns in tables.JUDGED_TABLES.items()},
@@ -92,15 +89,12 @@ def query(store: Path, sql: str) -> Answer:
 
 def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
     rows = answer.fetchmany(MOST_VALUES + 1)
-    _require_few(len(rows), "rows")
-    _require_few(max((len(v) for row in rows for v in row if isinstance(v, list)), default=0))
+    longest = max((len(v) for row in rows for v in row if isinstance(v, list)), default=0)
+    for count, things in ((len(rows), "rows"), (longest, "values in a list")):
+        if count > MOST_VALUES:
+            what = f"result must have at most {MOST_VALUES} {things}"
+            raise InputError(Problem("query", what, FEWER))
     return rows
-
-
-def _require_few(count: int, what: str = "values in a list") -> None:
-    if count > MOST_VALUES:
-        what = f"result must have at most {MOST_VALUES} {what}"
-        raise InputError(Problem("query", what, FEWER))
 
 
 def _require_select(sql: str) -> None:
@@ -124,8 +118,8 @@ def _read(store: Path) -> _Runs:
     """Read the states of all runs, and the results of the complete ones."""
     runs = _Runs({"runs": [], **{name: [] for name in tables.JUDGED_TABLES}}, [], [])
     for run in stored_runs(store):
-        row: dict[str, Any] = {"run": run.name, "number": number_of(run), "folder": str(run)}
-        row["scenario"] = scenario_of(run.name)
+        row: dict[str, Any] = {"run": run.name, "scenario": scenario_of(run.name)}
+        row |= {"number": number_of(run), "folder": str(run)}
         try:
             row |= read_state(run)
             if row["state"] == "complete":
@@ -161,10 +155,8 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
         tables.insert(memory, name, TABLES[name], runs.rows[name])
         return
     table = next(table for table in tables.RAW_TABLES if table.name == name)
-    files = [
-        tables.sealed(run, table) for run in runs.complete if _is_whole(memory, run, table, runs)
-    ]
-    if files:  # they are read on demand
+    whole = (run for run in runs.complete if _is_whole(memory, run, table, runs))
+    if files := [tables.sealed(run, table) for run in whole]:  # they are read on demand
         listed = ", ".join(map(tables.quoted, files))
         memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
         memory.execute(
@@ -186,9 +178,8 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, r
         if whole := tables.sealed(run, table).is_file():
             memory.execute("FROM parquet_schema(?)", [str(tables.sealed(run, table))])
         else:
-            memory.execute(
-                f"ALTER TABLE {table.name} ALTER run SET DEFAULT {tables.quoted(run.name)}"
-            )
+            named = tables.quoted(run.name)
+            memory.execute(f"ALTER TABLE {table.name} ALTER run SET DEFAULT {named}")
             tables.load_loose(memory, run, table)
         memory.commit()
         return whole

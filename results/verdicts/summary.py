@@ -65,16 +65,9 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 def summarize(values: Sequence[float]) -> Summary:
     """Summarize at least one value; `values` keeps their order."""
-    return Summary(
-        median=median(values),
-        p50=percentile(values, 50),
-        p95=percentile(values, 95),
-        p99=percentile(values, 99),
-        min=min(values),
-        max=max(values),
-        values=tuple(values),
-        interval=median_interval(values),
-    )
+    p50, p95, p99 = (percentile(values, percent) for percent in (50, 95, 99))
+    ends, interval = (min(values), max(values)), median_interval(values)
+    return Summary(median(values), p50, p95, p99, *ends, tuple(values), interval)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

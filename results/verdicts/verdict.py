@@ -36,10 +36,7 @@ def times_count(data_is_right: bool | None) -> bool:
 
 
 def is_timed(judged: Mapping[str, Any]) -> bool:
-    """Whether the times of a case or failure, from its JSON object, are held against others.
-
-    They are not if its data was checked, or no execution was complete.
-    """
+    """Whether times of a case or failure, from its JSON object, count: whole, no data checked."""
     return times_count(judged["data_is_right"]) and not judged.get("incomplete")
 
 
