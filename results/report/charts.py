@@ -1,6 +1,6 @@
-"""Charts of a run: completion times, ratios to the model, steps, pairs, transfers, bandwidths."""
+"""Charts of a run: times, ratios to the model, steps, pairs, bandwidths, queue pairs, queues."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from model.arrays import Floats, Ints
 from results.figures import kit
 from results.figures.paper import draw_pairs
-from results.report.analysis import Step, pair_bytes
+from results.report import analysis
 from results.report.run_data import CaseData
 from results.sections.section import Result, human_bytes, range_of, without_fabric
 from results.verdicts.verdict import is_timed
@@ -95,7 +96,7 @@ def write_beside(axes: Axes, row: int, text: str) -> None:
     axes.annotate(text, (1.01, row), xycoords=where, va="center", fontsize=8)
 
 
-def step_times(case: CaseData, steps: Sequence[Step], name: str) -> kit.Picture:
+def step_times(case: CaseData, steps: Sequence[analysis.Step], name: str) -> kit.Picture:
     """The end of each step, measured beside modeled."""
     with kit.drawing(2.4) as figure:
         axes = figure.add_subplot()
@@ -124,7 +125,7 @@ def step_times(case: CaseData, steps: Sequence[Step], name: str) -> kit.Picture:
 
 def heat_map(case: CaseData, name: str) -> kit.Picture:
     """The bytes between all pairs of GPUs in an execution; pairs without bytes stay empty."""
-    matrix = pair_bytes(case)
+    matrix = analysis.pair_bytes(case)
     ranks, pairs = len(matrix), matrix[matrix > 0]
     with kit.drawing(3.4, 4.0) as figure:
         axes = figure.add_subplot()
@@ -192,3 +193,72 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
 
 def _real_bytes(case: Result) -> float:
     return float(case["bytes"] * case["size_scale"])
+
+
+# A name, moments in ns, and the value from each on.
+Line = tuple[str, Ints, Floats]
+EVENTS = {
+    "marked_packets": "packets marked",
+    "dropped_packets": "packets dropped",
+    "notifications": "notifications",
+    "repeated": "packets repeated",
+}
+# The queue pairs that send most, and the ports with the longest queues.
+MOST_DRAWN = len(kit.SERIES)
+PANEL = 1.7
+
+
+def transport_picture(case: CaseData, name: str) -> kit.Picture:
+    """Draw rates of queue pairs, queues of ports, and what befell packets, in the last execution.
+
+    The case must have samples of queue pairs.
+    """
+    number = int(case.queue_pairs["repeat"].max())
+    (row,) = np.flatnonzero(case.executions["number"] == number)
+    start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))
+    pairs = list(analysis.queue_pairs(case, number))
+    queues = [(port, {**of, "ns": of["ns"] - start_ns}) for port, of in analysis.ports(case)]
+    rates = [(pair, of["ns"], analysis.rates_bps(of) / 1e6) for pair, of in pairs]
+    lengths = [(port, of["ns"], of["backlog_bytes"] / 1e3) for port, of in queues]
+    panels = {
+        "Mbit/s": _first(rates, np.sum) or rates,
+        "queue (kB)": _first(lengths, np.max),
+        "packets": list(_events([*pairs, *queues])),
+    }
+    shown = {label: lines for label, lines in panels.items() if lines}
+    with kit.drawing(0.8 + PANEL * len(shown), kit.WIDE + 0.4) as figure:
+        grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (label, lines) in zip(grid, shown.items(), strict=True):
+            _draw_lines(axes, label, lines)
+        grid[0].set_xlim(0, end_s or None)
+        grid[-1].set_xlabel("emulated s since the execution's start")
+    told = f"{len(pairs)} queue pairs of {case.name}: rates, queues of ports, events"
+    return kit.Picture(name, f"{told}.", figure)
+
+
+def _first(lines: list[Line], size: Callable[[Floats], float]) -> list[Line]:
+    """Return the lines with the largest values, as `size` takes them together; not of zeros."""
+    drawn = (line for line in lines if line[2].any())
+    return sorted(drawn, key=lambda line: -size(line[2]))[:MOST_DRAWN]
+
+
+def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:
+    """Yield how often each event has happened so far, at all queue pairs or ports."""
+    for column, words in EVENTS.items():
+        of = [one for _, one in samples if column in one]
+        ns = np.concatenate([np.empty(0, np.int64), *(one["ns"][1:] for one in of)])
+        counts = np.concatenate([np.empty(0), *(np.diff(one[column]) for one in of)])
+        order = np.argsort(ns, kind="stable")
+        order = order[ns[order] > 0]
+        if counts[order].any():
+            yield words, ns[order], np.cumsum(counts[order])
+
+
+def _draw_lines(axes: Axes, label: str, lines: Sequence[Line]) -> None:
+    """Draw lines that hold a value until the next one."""
+    for index, (name, ns, values) in enumerate(lines):
+        line = kit.look(index, marker=None, linewidth=1.1, label=name)
+        axes.step(ns / analysis.NS_PER_S, values, where="post", **line)
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

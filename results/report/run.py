@@ -13,7 +13,6 @@ from results.report.analysis import failed_parts, link_use, steps
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
-from results.report.transport_pictures import transport_picture
 from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import (
     cases_section,
@@ -150,7 +149,7 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
     ]
     yield _drawn("Times of transfers", TRANSFERS_TEXT, times)
     transports = [
-        transport_picture(case, f"transport-{number}")
+        charts.transport_picture(case, f"transport-{number}")
         for number, case in enumerate(run.cases.values())
         if len(case.queue_pairs["ns"])
     ]

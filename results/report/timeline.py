@@ -17,7 +17,6 @@ from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
 from results.report import analysis
 from results.report.run_data import CaseData, Columns, RunData, rows
-from results.report.transport_pictures import ports, queue_pairs, rates_bps
 from results.store.records import read_record, reading
 from results.store.runs import DEGRADED, DURING, RECOVERED
 
@@ -192,12 +191,12 @@ def _transport(case: CaseData) -> Iterator[Event]:
     """Yield the rate and the counts of each queue pair, and the queue of each port of a switch."""
     starts_ns = zip(case.executions["number"], case.executions["start_ns"], strict=True)
     for number, start_ns in starts_ns:
-        for name, of in queue_pairs(case, number):
+        for name, of in analysis.queue_pairs(case, number):
             process = FIRST_GPU + int(of["source"][0])
-            counts = {"Mbit/s": np.round(rates_bps(of) / 1e6, 3)}
+            counts = {"Mbit/s": np.round(analysis.rates_bps(of) / 1e6, 3)}
             counts |= {key: of[key] for key in ("notifications", "repeated")}
             yield from _counter(process, name, of["ns"] + int(start_ns), counts)
-    for name, of in ports(case):
+    for name, of in analysis.ports(case):
         counts = {key: of[key] for key in ("backlog_bytes", "dropped_packets", "marked_packets")}
         yield from _counter(LINKS, f"queue of {name}", of["ns"], counts)
 
