@@ -100,16 +100,13 @@ def step_times(case: CaseData, steps: Sequence[analysis.Step], name: str) -> kit
     """The end of each step, measured beside modeled."""
     with kit.drawing(2.4) as figure:
         axes = figure.add_subplot()
-        numbers = [step.number for step in steps]
-        small = len(steps) <= 40
+        numbers, small = [step.number for step in steps], len(steps) <= 40
         for label, colour, dash, marker, size, seconds in (
             ("modeled", kit.MODELED, "-", "|", 9, [step.modeled_s for step in steps]),
             ("measured", kit.MEASURED, "--", "o", 4, [step.measured_s for step in steps]),
         ):
-            shown = marker if small else None
-            axes.plot(
-                numbers, seconds, dash, color=colour, marker=shown, markersize=size, label=label
-            )
+            (line,) = axes.plot(numbers, seconds, dash, color=colour, markersize=size, label=label)
+            line.set_marker(marker if small else "")
         axes.set_xlabel("step: the k-th transfer of every GPU")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("all arrived (s)")
@@ -159,20 +156,18 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
         axes.set_xlabel("time of a transfer (ms), from its start to its last byte")
         axes.set_ylabel("% of transfers")
         figure.legend(loc="outside upper left")
-    return kit.Picture(
-        f"transfer-times-{kind}", f"Distribution of the transfers' times on {kind}.", figure
-    )
+    told = f"Distribution of the transfers' times on {kind}."
+    return kit.Picture(f"transfer-times-{kind}", told, figure)
 
 
 def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
     """Bus bandwidth against size as nccl-tests print it, in figures of the real platform."""
-    series: dict[str, list[Result]] = {}
-    for case in cases:
-        series.setdefault(case["case"], []).append(case)
-    with kit.drawing(2.3 + LEGEND_ROW * len(series)) as figure:
+    names = list(dict.fromkeys(case["case"] for case in cases))
+    ordered = sorted(cases, key=_real_bytes)
+    with kit.drawing(2.3 + LEGEND_ROW * len(names)) as figure:
         axes = figure.add_subplot()
-        for index, (name, same) in enumerate(series.items()):
-            same.sort(key=_real_bytes)
+        for index, name in enumerate(names):
+            same = [case for case in ordered if case["case"] == name]
             sizes = [_real_bytes(case) for case in same]
             busbw = [case["busbw_gbyte_per_s"] for case in same]
             axes.plot(sizes, busbw, **kit.look(index, label=name))
@@ -180,7 +175,7 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
             axes.plot(sizes, modeled, "_", color=kit.MODELED, markersize=13, markeredgewidth=1.5)
         axes.plot([], [], "_", color=kit.MODELED, markersize=11, label="modeled")
         axes.set_xscale("log")
-        sizes = sorted({_real_bytes(case) for case in cases})
+        sizes = list(dict.fromkeys(map(_real_bytes, ordered)))
         shown = sizes[:: -(-len(sizes) // MOST_TICKS)]
         axes.set_xticks(shown, [human_bytes(size) for size in shown])
         axes.minorticks_off()

@@ -37,17 +37,12 @@ def timeline(run: RunData) -> dict[str, Any]:
     events = list(_events(run))
     zero_ns = min(event["ts"] for event in events if "ts" in event)
     for event in events:
-        _move(event, zero_ns)
+        if "ts" in event:
+            event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
+        if "dur" in event:
+            event["dur"] /= NS_PER_US
     about = {"run": run.result["run_id"]}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
-
-
-def _move(event: Event, zero_ns: int) -> None:
-    """Let a time count in microseconds from `zero_ns`."""
-    if "ts" in event:
-        event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
-    if "dur" in event:
-        event["dur"] /= NS_PER_US
 
 
 def _events(run: RunData) -> Iterator[Event]:
@@ -56,14 +51,22 @@ def _events(run: RunData) -> Iterator[Event]:
         yield _named("process_name", process, 0, name)
     yield _named("thread_name", RUN, EXECUTIONS, "executions")
     yield _named("thread_name", RUN, STEPS, "steps")
-    yield from _gpu_names(run)
+    # Every rank that any case has, by the GPU that has the rank at first.
+    gpus = max((case.topology.job_gpus for case in run.cases.values()), key=len)
+    for rank, gpu in enumerate(gpus):
+        yield _named("process_name", FIRST_GPU + rank, 0, gpu.name)
+        yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
     for case in run.cases.values():
         spans = analysis.spans(case)
         for row in range(len(case.executions["number"])):
             yield from _execution(case, row, spans)
         yield from _sampled_use(case)
         yield from _transport(case)
-    yield from _faults(run)
+    # Faults that overlap have different threads.
+    spans_of_faults = list(_fault_spans(run))
+    taken = lanes([begin for _, begin, _ in spans_of_faults], [end for *_, end in spans_of_faults])
+    for lane, span in zip(taken, spans_of_faults, strict=True):
+        yield _slice(FAULTS, 1 + lane, *span)
     yield from _journals(run)
 
 
@@ -78,14 +81,6 @@ def _named(what: str, process: int, thread: int, name: str) -> Event:
 def _slice(process: int, thread: int, name: str, begin_ns: int, end_ns: int, **more: Any) -> Event:
     took_ns = max(0, end_ns - begin_ns)
     return _event("X", name, process, thread, ts=begin_ns, dur=took_ns, args=more)
-
-
-def _gpu_names(run: RunData) -> Iterator[Event]:
-    """Name the process of every rank that any case has, by the GPU that has the rank at first."""
-    gpus = max((case.topology.job_gpus for case in run.cases.values()), key=len)
-    for rank, gpu in enumerate(gpus):
-        yield _named("process_name", FIRST_GPU + rank, 0, gpu.name)
-        yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
 
 
 def _execution(case: CaseData, row: int, spans: Columns) -> Iterator[Event]:
@@ -129,8 +124,10 @@ def _gpu(
         busy += list(zip(begins, ends, strict=True))
         for row, lane in enumerate(lanes(begins, ends)):
             name = f"{words} {gpus[int(mine[other][row])].name}"
-            size, transfer = int(mine["size_bytes"][row]), int(mine["transfer"][row])
-            details = {"bytes": size, "transfer": transfer}
+            details = {
+                "bytes": int(mine["size_bytes"][row]),
+                "transfer": int(mine["transfer"][row]),
+            }
             yield _slice(process, first_lane + lane, name, begins[row], ends[row], **details)
     for begin_ns, wait_end_ns in gaps(busy, start_ns, end_ns):
         yield _slice(process, WAITS, "waits", begin_ns, wait_end_ns)
@@ -189,8 +186,8 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
 
 def _transport(case: CaseData) -> Iterator[Event]:
     """Yield the rate and the counts of each queue pair, and the queue of each port of a switch."""
-    starts_ns = zip(case.executions["number"], case.executions["start_ns"], strict=True)
-    for number, start_ns in starts_ns:
+    executions = case.executions
+    for number, start_ns in zip(executions["number"], executions["start_ns"], strict=True):
         for name, of in analysis.queue_pairs(case, number):
             process = FIRST_GPU + int(of["source"][0])
             counts = {"Mbit/s": np.round(analysis.rates_bps(of) / 1e6, 3)}
@@ -221,14 +218,6 @@ def _use_of(
             ts = start_ns + round(moment * slice_ns)
             yield _event("C", link.name, LINKS, 0, ts=ts, args=values)
         before = values
-
-
-def _faults(run: RunData) -> Iterator[Event]:
-    """Yield each fault as a slice; faults that overlap have different threads."""
-    spans = list(_fault_spans(run))
-    taken = lanes([begin_ns for _, begin_ns, _ in spans], [end_ns for *_, end_ns in spans])
-    for lane, span in zip(taken, spans, strict=True):
-        yield _slice(FAULTS, 1 + lane, *span)
 
 
 def _fault_spans(run: RunData) -> Iterator[tuple[str, int, int]]:
