@@ -6,7 +6,7 @@
     RUN/CASE/topology.json  prediction.json  and, until the run is complete, raw records
     RUN/CASE_during_fault/plan.json  records.json  prober.log  unaffected/  probes
     RUN/TABLE.parquet  the raw records of all cases, once it is complete (`tables.py`)
-    RUN/crash.txt  the report of a bug (`crash.py`)
+    RUN/crash.txt  the report of a bug (`records.py`)
 
 `state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
 store. The folder is locked (flock(2)) as long as the run's process lives: a run that says `running`

@@ -31,10 +31,7 @@ FEWEST_GRAINS = 10
 
 @dataclass(frozen=True)
 class IterationResult:
-    """The parts of an iteration: compute, exposed traffic by dimension, waiting.
-
-    They are emulated seconds, a mean over ranks and, measured, over executions.
-    """
+    """The parts of an iteration, emulated seconds: a mean over ranks and, measured, executions."""
 
     parts_s: Mapping[str, MeasuredModeled]
     reduction: Sequence[Change]
@@ -42,10 +39,7 @@ class IterationResult:
 
 @dataclass(frozen=True)
 class RequestResult:
-    """The number of requests; percentiles of their latencies, from arrival to last byte.
-
-    They are emulated seconds, of all executions, by the nearest rank.
-    """
+    """The number of requests; percentiles of their latencies in emulated seconds."""
 
     count: int
     offered_load: float

@@ -20,10 +20,9 @@ SKIPPED_ABOVE = 0.01
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """One fault, since the execution's start, and the controller's responses after its begin.
+    """One fault, since the execution's start; the controller's responses, `None` if it had none.
 
-    `usable_ms` and `returned_ms` are after its end: when a link was found usable again, and when
-    all pairs used it. `None` if the controller had no response.
+    They are after its begin, `usable_ms` and `returned_ms` after its end.
     """
 
     fault: str
@@ -211,8 +210,7 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
 class FaultResult:
     """A failure experiment. One that ended early fails, with the cause, and nothing else.
 
-    Times are emulated seconds; those of a phase that the experiment does not have are `None`.
-    `work` is that of the baseline; `data_is_right` is `None` if the results were not checked.
+    Times are emulated seconds. The keys are explained in docs/reference/commands.md, "Failures".
     """
 
     scenario: str

@@ -100,26 +100,11 @@ class Observation:
 class MachineHeadroom:
     """Machine headroom during a case's counted executions. Most figures are of the worst one.
 
-    `windows` (CPU samples), `executions`, and those not completely observed are counts. Of pauses,
-    `lost` is the share of all cores' time, `lost_beyond` the part of the time that pauses of all
-    cores took beyond the depth of the buckets.
-
-    `idle` and `steal` are shares of all cores; `min`, `max` and `p5` are over all CPU samples, as
-    is pressure, `None` where the kernel does not count it.
-
-    Of the busiest switch, shares are of a core (the worst sample in `switch_share_max`) or of the
-    time: `switch_behind_s` is the time without running out of work, the mean of the CPU samples;
-    `switch_never_idle` the part of them in which it never did, `switch_backlogged` the part of the
-    time in which it was behind and waited for a core. `beside_switch` counts the cores that other
-    threads kept busy.
-
-    Agents waited for a core a share of the time; `start_skew` is of complete executions alone: an
-    aborted one may be as short as it likes. `backlog_left_bytes` is what a queue held after the
-    end; `dropped_packets` and `retransmits` are of all executions.
-
-    `delay_share`, the median of the executions, as the completion time is, adds up the delays of a
-    byte as a share of the time. `run_delay` is the wait for a core of an agent and of the switch:
-    bytes pass both.
+    Shares are of all cores, of the busiest switch's core, or of the time. Pressure is `None` where
+    the kernel does not count it; starts are of complete executions: an aborted one may be as short
+    as it likes. `delay_share` adds up the delays of a byte, at the switch, at both agents and in
+    pauses that no bucket makes up for; it is the median of the executions, as the completion time
+    is. Bytes pass both waits of `run_delay`. See docs/explanation/measuring.md, "Fidelity".
     """
 
     windows: int

@@ -46,9 +46,8 @@ HIDDEN_PART = 0.03
 class Measured:
     """All measurements of a case, and observations during it.
 
-    `epoch` is the fabric that carried it; it and `carried` are `None` if the fabric changed during
-    the case. With `check_data`, the agents checked the results during the executions, so times do
-    not count. `machine` has an observation of each repeat, `None` if the machine is not judged.
+    `epoch` and `carried` are `None` if the fabric changed during the case, `machine` if it is not
+    judged. With `check_data`, the agents checked the results meanwhile, so times do not count.
     `known` are findings from before the case: links with an inconclusive calibration.
     """
 
@@ -91,9 +90,7 @@ class Fabric:
 class Work:
     """The work of a case: its bytes, which are the real ones divided by a scale.
 
-    `collective` names the work, also if it is none. `gpus` are those of each communicator, `None`
-    if they differ in it; `variant` names the communicators unless they are all GPUs, and the matrix
-    of an all-to-all. `time_dilation` is emulated seconds for each second of the real platform.
+    `collective` names the work, also if it is none; `time_dilation` is emulated over real seconds.
     """
 
     fabric: Fabric
@@ -114,13 +111,8 @@ class Work:
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    `overlap` is the part of the modeled time in which HB domains and NICs carry data at the same
-    time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
-    `on_paper_s` that platform's time without terms of the emulation. Bandwidths are those of
-    nccl-tests (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring;
-    `None` without a collective, or if all are `incomplete`. Disturbed executions are among the
-    measured ones only if `disturbed_counted`: too few others were left. `data_is_right` is `None`
-    if not checked. `rail_crossings` names the traffic between rails that no spine switch joins.
+    Bandwidths are those of nccl-tests (PERFORMANCE.md): size over time, and the load of the busiest
+    link in an ideal ring. The keys are explained in docs/reference/commands.md, "Run".
     """
 
     case: str

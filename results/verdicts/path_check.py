@@ -59,8 +59,7 @@ def mismatch(
 class IsolationCheck:
     """The bytes that switches forwarded to addresses of other rails, and of their own.
 
-    It is not applicable where spine switches connect rails; with one HB domain, whose rails carry
-    nothing; and where GPUs are missing: traffic for their rails crosses from others.
+    Not applicable where spine switches connect rails, with one HB domain, or where GPUs lack.
     """
 
     verdict: str = NOT_APPLICABLE

@@ -46,10 +46,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Interference:
-    """A job among others, against itself alone; `verdict` is the worse one of both cases.
-
-    `interference` is the time together over that alone; 1.1 is 10 % slower.
-    """
+    """A job among others, against itself alone; `interference` 1.1 is 10 % slower together."""
 
     case: str
     alone: str
@@ -62,10 +59,7 @@ class Interference:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run measured, and what follows from it; `machine` is the run's environment.
-
-    `scales` lists the values chosen for `auto`: key, value, and reason.
-    """
+    """What a run measured, and what follows from it; `machine` is the run's environment."""
 
     schema: str
     run_id: str

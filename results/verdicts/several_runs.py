@@ -31,10 +31,9 @@ OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 @checked(frozen=True)
 class CaseOutcome:
-    """A case of a run, with a fault or without. The fields' types are checked: they are of a file.
+    """A case of a run. The fields' types are checked: they are of a file.
 
-    Times are emulated seconds; `values` has those of repeats, if stored. With a fault, times are
-    of the degraded phase, or else of the execution during the fault.
+    With a fault, times are of the degraded phase, or else of the execution during the fault.
     """
 
     name: str

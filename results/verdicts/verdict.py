@@ -53,7 +53,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 class Judgement:
     """A verdict, the sentences that say why, and notes, which only inform.
 
-    `doubts` are, of a verdict that fails, those of the sentences that alone would only warn.
+    `doubts` are those of a verdict that fails that alone would only warn.
     """
 
     verdict: Verdict
