@@ -35,10 +35,7 @@ def _longest_pause(case: Case) -> str:
 
 EXECUTIONS: Columns = (
     ("counted", lambda case: f"{len(case['measured_s']['values'])}"),
-    (
-        "disturbed",
-        lambda case: f"{len(case['disturbed_s'])}" + ", all count" * case["disturbed_counted"],
-    ),
+    ("disturbed", lambda c: f"{len(c['disturbed_s'])}" + ", all count" * c["disturbed_counted"]),
     ("median ±", _median_within),
     ("lost", lambda case: number_or_dash(case["fidelity"].get("lost"), ".1%")),
     ("longest", _longest_pause),

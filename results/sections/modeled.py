@@ -79,20 +79,15 @@ def _configuration(result: Result) -> str:
     filled = result["used_of_domain"]
     if filled < min(result["domain_size"], result["gpus"]):
         where += f", of which the degrees fill {filled}"
-    return (
-        f"{result['configuration']}: {size}, {where}, batch {result['batch']} of "
-        f"{result['sequence']} tokens"
-    )
+    batch = f"batch {result['batch']} of {result['sequence']} tokens"
+    return f"{result['configuration']}: {size}, {where}, {batch}"
 
 
 def _strategy(result: Result) -> str:
     """The degrees that the model has, and what the search chose besides them."""
     inside = {key: f" ({count} in a domain)" for key, count in result["in_domain"].items()}
-    degrees = [
-        f"{key} {value}{inside.get(key, '')}"
-        for key, value in result["strategy"].items()
-        if value > 1 or key not in RARE
-    ]
+    named = {k: value for k, value in result["strategy"].items() if value > 1 or k not in RARE}
+    degrees = [f"{key} {value}{inside.get(key, '')}" for key, value in named.items()]
     way = result["way"]
     again = "no" if way["recomputation"] == "none" else way["recomputation"]
     words = [f"{again} recomputation", f"ZeRO {way['sharding']}"]
@@ -188,21 +183,18 @@ def _spine_layer(designs: Sequence[Case]) -> Section:
 
 def _spares(result: Result) -> Section:
     """What a lost GPU costs the answer without a spare and with one, and what the spare costs."""
-    rows = [
-        (
-            row["spare"],
-            f"{row['idle_gpus']}",
-            three_digits(row["network_usd"] / 1e6),
-            number_or_dash(row["lost_gpu_percent"], "+.2f", " %"),
-        )
-        for row in result["spares"]
-    ]
-    worst = {row["spare"]: row["of_model"] for row in result["spares"] if row["of_model"]}
+    rows = []
+    for row in result["spares"]:
+        lost_gpu = number_or_dash(row["lost_gpu_percent"], "+.2f", " %")
+        price = three_digits(row["network_usd"] / 1e6)
+        rows.append((row["spare"], f"{row['idle_gpus']}", price, lost_gpu))
     headings = ("spare", "idle GPUs", "network, 10⁶ USD", "lost GPU")
     told = f"Of {result['answer']}; the GPUs themselves are not priced."
     if len(result["designs"][0]["models"]) > 1:
-        named = "; ".join(f"{spare}: {model}" for spare, model in worst.items())
-        told += f" Lost GPU: of the model that loses the most ({named})."
+        worst = (
+            f"{row['spare']}: {row['of_model']}" for row in result["spares"] if row["of_model"]
+        )
+        told += f" Lost GPU: of the model that loses the most ({'; '.join(worst)})."
     return Section("What a spare is worth", headings, rows, remarks=(told,))
 
 
@@ -256,11 +248,8 @@ def _strategies(designs: Sequence[Case]) -> Section:
 def _degrees(model: Result) -> str:
     """The degrees above 1, the parts of them in an HB domain, the recomputation: `T8/8 P4 full`."""
     strategy, recomputation = model["strategy"], model["way"]["recomputation"]
-    words = [
-        f"{key[0].upper()}{strategy[key]}" + f"/{part}" * (part > 1)
-        for key, part in model["in_domain"].items()
-        if strategy[key] > 1
-    ]
+    above = {key: part for key, part in model["in_domain"].items() if strategy[key] > 1}
+    words = [f"{k[0].upper()}{strategy[k]}" + f"/{p}" * (p > 1) for k, p in above.items()]
     return " ".join([*words, *[recomputation] * (recomputation != "none")]) or "-"
 
 
@@ -287,16 +276,10 @@ MET = (
 
 def paper_sections(result: Result) -> list[Section]:
     """Every claim with both values, the reasons of differences, and the sensitivities."""
-    claims = result["claims"]
-    rows = [
-        (
-            one["id"],
-            *(_shown(one[whose]) for whose in ("paper", "ours")),
-            one["unit"],
-            Marked(one["verdict"], "pass" if one["verdict"] == "met" else "warn"),
-        )
-        for one in claims
-    ]
+    claims, rows = result["claims"], []
+    for one in claims:
+        judged = Marked(one["verdict"], "pass" if one["verdict"] == "met" else "warn")
+        rows.append((one["id"], _shown(one["paper"]), _shown(one["ours"]), one["unit"], judged))
     unmet = (one for one in claims if one["verdict"] == "differs")
     differing = [f"  {one['id']}: {one['claim']}: {one['why']}" for one in unmet]
     met = f"{len(claims) - len(differing)} of {len(claims)} claims are met. What differs:"
@@ -327,25 +310,15 @@ def twins_sections(result: Result) -> list[Section]:
 
 def points_section(points: Sequence[Case], remarks: Sequence[Cell] = ()) -> Section:
     """A row for each point: measured, its spread, modeled."""
-    return Section(
-        "Every point against the model at its size",
-        ("figure, place, case", "measured", "spread", "modeled", "ratio", ""),
-        [_point(point) for point in points],
-        "Medians, emulated seconds.",
-        remarks,
-    )
-
-
-def _point(point: Result) -> tuple[Cell, ...]:
-    where = "".join(f", {key} {value}" for key, value in point["place"].items())
-    return (
-        f"{point['figure']}{where}: {point['case']}",
-        f"{point['measured_s']['median']:.3f} s",
-        spread(point["measured_s"]),
-        f"{point['modeled_s']:.3f} s",
-        f"{point['ratio']:.4f}",
-        verdict(point),
-    )
+    columns = ("figure, place, case", "measured", "spread", "modeled", "ratio", "")
+    rows = []
+    for point in points:
+        where = "".join(f", {key} {value}" for key, value in point["place"].items())
+        name, median_s = f"{point['figure']}{where}: {point['case']}", point["measured_s"]["median"]
+        times = f"{median_s:.3f} s", spread(point["measured_s"]), f"{point['modeled_s']:.3f} s"
+        rows.append((name, *times, f"{point['ratio']:.4f}", verdict(point)))
+    title = "Every point against the model at its size"
+    return Section(title, columns, rows, "Medians, emulated seconds.", remarks)
 
 
 def plain_sections(result: Result) -> list[Section]:

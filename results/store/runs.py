@@ -55,16 +55,14 @@ SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
 # The phases of a case with faults.
-PHASES = ("baseline", "during_fault", "degraded", "recovered")
-BASELINE, DURING, DEGRADED, RECOVERED = PHASES
+PHASES = BASELINE, DURING, DEGRADED, RECOVERED = "baseline", "during_fault", "degraded", "recovered"
 # The form of the ids of `new_run_id`.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
 
 def new_run_id(scenario: str) -> str:
     """Return a unique run id that sorts by time and contains the scenario's name."""
-    moment = time.strftime("%Y%m%d-%H%M%S")
-    return f"{moment}-{scenario}-{secrets.token_hex(2)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{scenario}-{secrets.token_hex(2)}"
 
 
 def require_store(store: Path) -> None:
@@ -330,12 +328,12 @@ def find_run(store: Path, name: str) -> Path:
     """Return the run with this id, path or unique prefix, or the `latest`; else `InputError`."""
     runs = stored_runs(store)
     matches = _matching(runs, name)
-    if len(matches) != 1:
-        count = "no run" if not matches else f"{len(matches)} runs"
-        where = f"{store}: {count} named {name!r}"
-        known = ", ".join(run.name for run in runs[-5:]) or "none"
-        raise InputError(Problem(where, "name one run", f"the latest are: {known}"))
-    return matches[0]
+    if len(matches) == 1:
+        return matches[0]
+    count = f"{len(matches)} runs" if matches else "no run"
+    known = ", ".join(run.name for run in runs[-5:]) or "none"
+    what = f"{store}: {count} named {name!r}"
+    raise InputError(Problem(what, "name one run", f"the latest are: {known}"))
 
 
 def _matching(runs: list[Path], name: str) -> list[Path]:

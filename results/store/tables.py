@@ -147,10 +147,7 @@ def case_names(result: Mapping[str, Any]) -> list[str]:
 
 
 def case_folders(run: Path) -> dict[str, Path]:
-    """Return the folders of a run's cases and phases by their names, in the order of names.
-
-    The names are those of the result; a case that it does not name has the name of its folder.
-    """
+    """Return the folders of a run's cases and phases by the result's names, else the folders'."""
     names, result = list[str](), run / "result.json"
     if result.is_file():
         content = read_json(result)
@@ -313,10 +310,10 @@ def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = {key: job[key] for key in ("alone_s", "together_s", "interference")}
-    measured = {key: pair["measured"] for key, pair in pairs.items()}
-    modeled = {f"modeled_{key}": pair["modeled"] for key, pair in pairs.items()}
-    return _known({**job, CASE: job["case"], **measured, **modeled}, INTERFERENCE)
+    row = {**job, CASE: job["case"]}
+    for key in ("alone_s", "together_s", "interference"):
+        row |= {key: job[key]["measured"], f"modeled_{key}": job[key]["modeled"]}
+    return _known(row, INTERFERENCE)
 
 
 def _known(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:

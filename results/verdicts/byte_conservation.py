@@ -16,7 +16,7 @@ from itertools import chain
 from model.fabric.health import Epoch
 from model.fabric.shaping import PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.topology import Hop, RankGpus
 from model.fabric.transport import ANSWER_BYTES, NOTIFICATION_BYTES, Transport
 from model.measurement.records import Repeat
 from model.routing.paths import Routing
@@ -55,9 +55,8 @@ NOTHING = Span(0, 0)
 class Carried:
     """Bytes and packets per link direction between two readings of the links' counters.
 
-    `before_ns` and `after_ns` are the begin and end of each reading. `probed` has the payload of
-    the background probes on a link: at least that of the probes between the readings; at most also
-    that of probes under way during a reading, and of lost probes.
+    `before_ns` and `after_ns` are the begin and end of each. `probed` has the payload of background
+    probes between the readings; at most also of those under way during a reading, and lost ones.
     """
 
     bytes: Mapping[Hop, int]
@@ -159,7 +158,7 @@ def spans(
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
     spec = epoch.topology.spec
     sent, spare, opening, messages = _exchanged(schedule, overhead, spec, gpus)
-    each = _payload_bytes(epoch.topology)
+    each = spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
     for way, size_bytes in sent.items():
         sender, receiver, lane = way
         paths = (
@@ -187,11 +186,6 @@ def spans(
         least = sure[hop] + (probes.least - SHORT_BYTES * answered)
         explained[hop] = Span(least, sure[hop] + (probes.most + more[hop] + odd))
     return explained
-
-
-def _payload_bytes(topology: Topology) -> int:
-    """Return the most payload of a packet, behind a header as long as TCP's."""
-    return topology.spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
 
 
 def _exchanged(
@@ -252,7 +246,8 @@ def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reas
     Each packet that a switch lost was retransmitted. A reading takes one link after another: one
     packet on each, a background probe or one that TCP retransmits, may pass between two.
     """
-    topology, each = epoch.topology, _payload_bytes(epoch.topology)
+    topology = epoch.topology
+    each = topology.spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
     for switch in chain(topology.hb_leaves, topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)
