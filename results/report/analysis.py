@@ -171,10 +171,7 @@ def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) 
 
 @dataclass(frozen=True)
 class LinkUse:
-    """The busier direction of a link over all executions of some cases.
-
-    `share` is its use: bytes over what its rate carries in the time of the executions.
-    """
+    """The busier direction of a link over all executions: `share` is of the bytes it can carry."""
 
     name: str
     kind: LinkKind
@@ -189,10 +186,9 @@ def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
     Counters have the links' names of start-up: an optical switch may have moved upper ends since.
     """
     carried = defaultdict[str, Ints](lambda: np.zeros(3, np.int64))
-    for case in cases:
-        counters = case.counters
+    columns = ("sent_bytes", "received_bytes", "dropped_packets")
+    for counters in (case.counters for case in cases):
         after, before = counters["moment"] == "after", counters["moment"] == "before"
-        columns = ("sent_bytes", "received_bytes", "dropped_packets")
         deltas = np.array([counters[name][after] - counters[name][before] for name in columns])
         for link, delta in zip(counters["link"][after], deltas.T, strict=True):
             carried[link] += delta
