@@ -110,10 +110,7 @@ def is_heading(row: Row, section: Section) -> bool:
 
 
 def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
-    """The width that each column needs; names below the heading of a group are indented.
-
-    `heading` returns what must fit of a column's heading.
-    """
+    """The width that each column needs; names below a group's heading are indented."""
     rows: list[Row] = [[heading(column) for column in section.columns]]
     rows += (row for row in section.rows if not is_heading(row, section))
     widths = [max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)]

@@ -20,11 +20,7 @@ NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class Step:
-    """Step k of a case: the k-th transfer that each GPU sends, until the last of them has arrived.
-
-    `measured_s` is the median of the executions. `busiest` is the link direction that needs the
-    longest for the bytes of this step, by the model's paths: `seconds`.
-    """
+    """Step k of a case: the k-th transfer of each GPU; the link direction that needs longest."""
 
     number: int
     transfers: int
@@ -66,10 +62,7 @@ Paths = Mapping[tuple[int, int, int], list[Hop]]
 
 
 def paths_of(case: CaseData) -> Paths:
-    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults.
-
-    Where packets or queue pairs take several, they are one behind the other.
-    """
+    """Return the path of each pair without faults; where there are several, one behind the other."""
     routing, gpus = Routing(case.topology), case.topology.job_gpus
     pairs = set(zip(*(case.one[name].tolist() for name in ENDS), strict=True))
     each = range(case.topology.spec.entropies)
@@ -128,10 +121,7 @@ def spans(case: CaseData) -> Columns:
 def spread_rates(
     transfers: Columns, row: Ints, shape: tuple[int, int], window_ns: tuple[int, int]
 ) -> Floats:
-    """Return the rate of each row in each slice of a window of time, in bit/s.
-
-    The bytes of a transfer, each in one row, are spread evenly over its span.
-    """
+    """Return each row's rate in bit/s in slices of a window; bytes are spread over their spans."""
     zero_ns, slice_ns = window_ns[0], (window_ns[1] - window_ns[0]) / shape[1]
     begin = (transfers["begun_ns"] - zero_ns) / slice_ns
     end = np.maximum((transfers["ended_ns"] - zero_ns) / slice_ns, begin + 1e-9)

@@ -21,10 +21,7 @@ MOST_TICKS = 7
 
 
 def completion(cases: Sequence[Result]) -> kit.Picture:
-    """Measured median with the range of the executions, beside the model, for every case.
-
-    What broke off has no completion time.
-    """
+    """Median and range of whole executions, beside the model, for every case."""
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             if not case.get("incomplete"):
@@ -204,10 +201,7 @@ PANEL = 1.7
 
 
 def transport_picture(case: CaseData, name: str) -> kit.Picture:
-    """Draw rates of queue pairs, queues of ports, and what befell packets, in the last execution.
-
-    The case must have samples of queue pairs.
-    """
+    """Draw queue pairs, queues of ports, and what befell packets, in the last execution."""
     number = int(case.queue_pairs["repeat"].max())
     (row,) = np.flatnonzero(case.executions["number"] == number)
     start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))

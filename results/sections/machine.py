@@ -124,10 +124,7 @@ def _figures(seen: Mapping[str, Any]) -> list[Cell]:
 
 
 def calibration_section(fabrics: Iterable[Result]) -> Section:
-    """A row for each class of links of each fabric, with the worst value per column.
-
-    With faults, each case has a fabric of its own, which has the case's name.
-    """
+    """A row for each class of links of each fabric, or each case with faults: the worst values."""
     rows: list[Row] = []
     for fabric in fabrics:
         rows.append((fabric.get("case", fabric["fabric"]),))

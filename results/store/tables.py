@@ -119,10 +119,7 @@ OPTIONS = {"csv": "csv, HEADER", "parquet": "parquet, COMPRESSION zstd", "json":
 
 
 def seal(run: Path) -> None:
-    """Turn the records of a complete run into Parquet files, and remove the files of its cases.
-
-    They stay without DuckDB, as in the virtual machine, without room on the disk, or if damaged.
-    """
+    """Turn a complete run's records into Parquet; if that fails, the files of its cases stay."""
     if find_spec("duckdb") is None:
         return
     from duckdb import Error
@@ -165,10 +162,7 @@ def sealed(run: Path, table: RawTable) -> Path:
 
 @contextmanager
 def in_memory() -> Iterator["DuckDBPyConnection"]:
-    """Open an empty data base in memory; the same records make the same files.
-
-    A signal raises `KeyboardInterrupt`, as it does everywhere else, not DuckDB's own error.
-    """
+    """Open an empty data base; a signal raises `KeyboardInterrupt`, not DuckDB's own error."""
     import duckdb
 
     with duckdb.connect() as memory:
@@ -205,10 +199,7 @@ def insert(
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    """Insert the rows of an unsealed run from its cases' files; `InputError` if one is lost.
-
-    A case that the result does not name, but by its folder, ended early.
-    """
+    """Insert the rows of an unsealed run; `InputError` if a file of a case that ended is lost."""
     for case, folder in case_folders(run).items():
         source = folder / table.file
         if source.exists():

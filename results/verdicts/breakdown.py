@@ -48,10 +48,7 @@ class RequestResult:
 
 @dataclass(frozen=True)
 class JobTime:
-    """A job in a case: its partition, its task, the time until its last byte arrived.
-
-    `digest` is that of its work and place.
-    """
+    """A job in a case, until its last byte arrived; `digest` is that of its work and place."""
 
     job: str
     domains: str
@@ -125,10 +122,7 @@ def request_result(
 
 
 def offered_load(steps: RequestSteps, sent_bytes: float, nic_bps: float) -> float:
-    """Return the part of all NICs' rate that requests need until the last one arrives.
-
-    `sent_bytes` are those of all requests on NIC links.
-    """
+    """Return the part of all NICs' rate that requests of `sent_bytes` need until the last arrives."""
     until_s = int(steps.arrival_ns[-1]) / 1e9
     return sent_bytes * 8 / (steps.gpus * nic_bps * until_s)
 

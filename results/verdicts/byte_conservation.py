@@ -98,10 +98,7 @@ def payload_reasons(schedule: Steps, executions: Iterable[Repeat]) -> Iterator[R
 
 @dataclass(frozen=True)
 class Irregular:
-    """Segments that ranks retransmitted, and packets that they received out of order.
-
-    `notifications` are those of congestion, on the way from the receiver to the sender of data.
-    """
+    """What ranks retransmitted and received out of order; notifications on their way to senders."""
 
     retransmitted: Counter[int] = field(default_factory=Counter)
     out_of_order: Counter[int] = field(default_factory=Counter)

@@ -20,10 +20,7 @@ SKIPPED_ABOVE = 0.01
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """One fault, since the execution's start; the controller's responses, `None` if it had none.
-
-    They are after its begin, `usable_ms` and `returned_ms` after its end.
-    """
+    """One fault; responses after its begin, but `usable_ms` and `returned_ms` after its end."""
 
     fault: str
     begun_s: float
@@ -40,8 +37,7 @@ class FaultTimes:
 class Restart:
     """The clock of a job that aborted and began again, in seconds since its first start.
 
-    `back_s` may be more than `restart_time_s` after the abort: the fabric, the new connections or
-    the machine took longer. `modeled_s` is the model of the second execution.
+    Before `back_s`, the fabric, the new connections or the machine may take longer than set.
     """
 
     aborted_s: float
@@ -57,11 +53,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class DuringFault:
-    """The execution during the fault and, if the job began again, the second execution.
-
-    A job that `aborts` must begin again. With `check_data`, the agents checked the results
-    meanwhile, and times are not judged.
-    """
+    """The execution during the fault; a job that `aborts` must restart with a second one."""
 
     executions: tuple[Repeat, ...]
     fidelity: Fidelity
@@ -135,10 +127,9 @@ class Probes:
 
 @dataclass(frozen=True)
 class FaultImpact:
-    """A case, its fault, the fault's place, the job's recovery strategy, and the phases it has.
+    """A case, its fault and place, the job's recovery strategy, and the phases it has.
 
-    `replay` compares the execution during the fault with a model that is told when the paths of
-    that very execution changed: it is no prediction.
+    `replay` is no prediction: its model is told when the paths of that very execution changed.
     """
 
     case: str

@@ -88,10 +88,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a case: its bytes, which are the real ones divided by a scale.
-
-    `collective` names the work, also if it is none; `time_dilation` is emulated over real seconds.
-    """
+    """The work of a case, no matter if collective; `time_dilation` is emulated over real seconds."""
 
     fabric: Fabric
     collective: str
@@ -283,10 +280,7 @@ def _fidelity(measured: Measured) -> Fidelity:
 
 
 def _of_bytes(measured: Measured) -> Iterator[Reason]:
-    """Check byte conservation; report notes and TCP retransmits, which pass, and dropped packets.
-
-    Links and switches are checked only if all executions completed.
-    """
+    """Check byte conservation, links only if all completed; report retransmits and drops."""
     yield from measured.known
     executions, carried, epoch = measured.executions.all, measured.carried, measured.epoch
     yield from payload_reasons(measured.schedule, executions)

@@ -32,10 +32,7 @@ class Mismatch:
 def mismatch(
     source: Gpu, destination: Gpu, by_port: Sequence[tuple[Hop, ...]], traces: Sequence[ProbePath]
 ) -> Mismatch | None:
-    """Return what is wrong with a pair's probes; `None` if all arrived by their intended paths.
-
-    Probes of several UDP source ports take the paths `by_port` in turn.
-    """
+    """Return what is wrong with a pair's probes, which take the paths `by_port` in turn."""
     probes = zip(cycle(by_port), traces, strict=False)
     strays = [(path, trace) for path, trace in probes if trace != ProbePath(path, True)]
     if not strays:

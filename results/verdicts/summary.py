@@ -29,10 +29,7 @@ class MeasuredModeled:
 
 @dataclass(frozen=True)
 class Summary:
-    """Seconds of several executions; percentiles by the nearest rank.
-
-    `interval` contains the median with 95 % confidence; `None` for fewer than six values.
-    """
+    """Seconds of several executions; percentiles by the nearest rank; `interval` as below."""
 
     median: float
     p50: float

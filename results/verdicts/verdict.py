@@ -51,10 +51,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the sentences that say why, and notes, which only inform.
-
-    `doubts` are those of a verdict that fails that alone would only warn.
-    """
+    """A verdict, why, notes that only inform; of a failure, `doubts` are what alone would warn."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
