@@ -62,7 +62,7 @@ Paths = Mapping[tuple[int, int, int], list[Hop]]
 
 
 def paths_of(case: CaseData) -> Paths:
-    """Return the path of each pair without faults; where there are several, one behind the other."""
+    """Return the path of each pair without faults; where there are several, they follow."""
     routing, gpus = Routing(case.topology), case.topology.job_gpus
     pairs = set(zip(*(case.one[name].tolist() for name in ENDS), strict=True))
     each = range(case.topology.spec.entropies)

@@ -122,7 +122,7 @@ def request_result(
 
 
 def offered_load(steps: RequestSteps, sent_bytes: float, nic_bps: float) -> float:
-    """Return the part of all NICs' rate that requests of `sent_bytes` need until the last arrives."""
+    """Return the part of all NICs' rate that `sent_bytes` need until the last request arrives."""
     until_s = int(steps.arrival_ns[-1]) / 1e9
     return sent_bytes * 8 / (steps.gpus * nic_bps * until_s)
 

@@ -88,7 +88,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a case, no matter if collective; `time_dilation` is emulated over real seconds."""
+    """The work of a case, collective or not; `time_dilation` is emulated over real seconds."""
 
     fabric: Fabric
     collective: str
