@@ -155,8 +155,7 @@ def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) 
     # The bytes that a link of this rate has carried by each edge, of those it was given by then.
     in_time = seconds * link.rate_bps / 8
     carried = np.interp(edges_s, seconds, in_time + np.minimum.accumulate(counted - in_time))
-    bps: Floats = np.diff(carried) * 8 / np.diff(edges_s)
-    return bps
+    return np.diff(carried) * 8 / np.diff(edges_s)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from results.store import tables as raw
 from results.store.records import HINT, read_json, read_record, reading
 from results.store.runs import read_result
 
-Columns = Mapping[str, Any]
+Columns = Mapping[str, np.ndarray[Any, Any]]
 TOPOLOGY = TypeAdapter(Topology)
 # Tables in which no value may be missing, and those of which every case has rows.
 WHOLE = (raw.EXECUTIONS, raw.TRANSFERS, raw.COUNTERS, raw.LINK_SAMPLES, raw.QUEUES)
@@ -59,8 +59,7 @@ class CaseData:
     def ends_ns(self) -> Ints:
         """The end of each execution, of CLOCK_MONOTONIC."""
         took_ns = np.rint(self.executions["completion_s"] * 1e9).astype(np.int64)
-        ends_ns: Ints = self.executions["start_ns"] + took_ns
-        return ends_ns
+        return self.executions["start_ns"] + took_ns
 
     @property
     def completion_s(self) -> Floats:

@@ -6,7 +6,6 @@ from typing import Any
 
 from model.fabric.topology import BETWEEN_SWITCHES, LinkKind
 from results.sections.section import (
-    Case,
     Cell,
     Columns,
     Marked,
@@ -23,12 +22,12 @@ from results.verdicts.summary import Interval
 from results.verdicts.verdict import Thresholds, Verdict
 
 
-def _median_within(case: Case) -> str:
+def _median_within(case: Result) -> str:
     interval, median = case["measured_s"]["interval"], case["measured_s"]["median"]
     return "-" if interval is None else f"{Interval(**interval).away(median):.2%}"
 
 
-def _longest_pause(case: Case) -> str:
+def _longest_pause(case: Result) -> str:
     seen = case["fidelity"]
     return f"{1e3 * seen['pause_longest_s']:.1f} ms" if "lost" in seen else "-"
 
@@ -76,7 +75,7 @@ def machine_sections(result: Result) -> Iterator[Section]:
         yield paths_section(result["paths"])
 
 
-def executions_section(cases: Sequence[Case]) -> Section:
+def executions_section(cases: Sequence[Result]) -> Section:
     """How many executions count, and what pauses took."""
     text = (
         "Disturbed: by pauses of the machine; others were executed in their place. Median ±: with "
@@ -86,7 +85,7 @@ def executions_section(cases: Sequence[Case]) -> Section:
     return case_section("Executions, and pauses of the machine", EXECUTIONS, cases, text)
 
 
-def headroom_section(cases: Sequence[Case]) -> Section:
+def headroom_section(cases: Sequence[Result]) -> Section:
     """The figures behind the fidelity verdict."""
     text = (
         "Idle: of all cores. Switch: the busiest one's share of a core; never idle: share of the "
@@ -172,7 +171,7 @@ def paths_section(result: Result) -> Section:
     )
 
 
-def _path_cells(fabric: Case) -> Row:
+def _path_cells(fabric: Result) -> Row:
     isolation = fabric["rail_isolation"]
     crossed = "" if isolation["foreign_bytes"] is None else str(isolation["foreign_bytes"])
     counts = str(fabric["pairs"]), str(fabric["as_intended"])

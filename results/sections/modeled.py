@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from results.sections.section import (
-    Case,
     Cell,
     Columns,
     Marked,
@@ -164,7 +163,7 @@ def decision_sections(result: Result) -> list[Section]:
     ]
 
 
-def _spine_layer(designs: Sequence[Case]) -> Section:
+def _spine_layer(designs: Sequence[Result]) -> Section:
     """What each model loses without the spine layer, and what its tokens then cost."""
     whole = designs[0]
     alike = (one for one in designs if one["domain_size"] == whole["domain_size"])
@@ -208,7 +207,7 @@ def _decision(result: Result) -> Section:
     return Section("The decision", remarks=remarks)
 
 
-def _model(designs: Sequence[Case], index: int) -> Section:
+def _model(designs: Sequence[Result], index: int) -> Section:
     text = (
         "Lost NIC link: if all other ports of the domain share its traffic equally, to as routed, "
         "that of a ring by one of them."
@@ -227,7 +226,7 @@ def _model(designs: Sequence[Case], index: int) -> Section:
     return Section(model["configuration"], ("design", *headings), rows, text, remarks)
 
 
-def _strategies(designs: Sequence[Case]) -> Section:
+def _strategies(designs: Sequence[Result]) -> Section:
     """The strategy of each model on each design."""
     rows = [(one["design"], *map(_degrees, one["models"])) for one in designs]
     text = (
@@ -308,7 +307,7 @@ def twins_sections(result: Result) -> list[Section]:
     return [points_section(result["points"], remarks=(f"The page: {result['page']}",))]
 
 
-def points_section(points: Sequence[Case], remarks: Sequence[Cell] = ()) -> Section:
+def points_section(points: Sequence[Result], remarks: Sequence[Cell] = ()) -> Section:
     """A row for each point: measured, its spread, modeled."""
     columns = ("figure, place, case", "measured", "spread", "modeled", "ratio", "")
     rows = []

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from results.sections.machine import machine_sections
 from results.sections.section import (
-    Case,
     Columns,
     Marked,
     Result,
@@ -76,7 +75,7 @@ def work_sections(result: Result) -> Iterator[Section]:
     yield Section("What rail-only costs, against rail-optimized", remarks=told)
 
 
-def _if_timed(cell: Callable[[Case], str]) -> Callable[[Case], str]:
+def _if_timed(cell: Callable[[Result], str]) -> Callable[[Result], str]:
     """A cell of a time held against others; a dash for a case whose times mean nothing."""
     return lambda case: cell(case) if is_timed(case) else "-"
 
@@ -124,7 +123,7 @@ FAILURES: Columns = (
 )
 
 
-def failures_section(failures: Sequence[Case]) -> Section:
+def failures_section(failures: Sequence[Result]) -> Section:
     """A row for each fabric, grouped by experiment, then the reasons."""
     text = (
         "Blackout: the longest of the affected pairs that have another path. Completion times, in "
@@ -159,7 +158,7 @@ def failures_section(failures: Sequence[Case]) -> Section:
     )
 
 
-def _responses(failures: Sequence[Case]) -> Iterator[Marked]:
+def _responses(failures: Sequence[Result]) -> Iterator[Marked]:
     """Yield when the controller answered begin and end of each fault that ended; then replays."""
     for row in failures:
         for times in row["times"]:
@@ -179,7 +178,7 @@ def _responses(failures: Sequence[Case]) -> Iterator[Marked]:
             yield Marked(line, row["replay_verdict"])
 
 
-def _heading(row: Case) -> str:
+def _heading(row: Result) -> str:
     """Name the experiment; then the component, its place, and the recovery strategy."""
     known = (row[key] for key in ("fault", "where", "strategy"))
     details = " · ".join(word for word in known if word)
@@ -198,7 +197,7 @@ def cases_section(result: Result) -> Section:
     )
 
 
-def _told(cases: Sequence[Case]) -> Iterator[Marked]:
+def _told(cases: Sequence[Result]) -> Iterator[Marked]:
     """Yield the reasons of all verdicts; then each note, once, with the cases that have it."""
     cases_by_note = defaultdict[str, list[str]](list)
     for case in cases:
@@ -211,7 +210,7 @@ def _told(cases: Sequence[Case]) -> Iterator[Marked]:
         yield Marked(f"note: {where}: {note}")
 
 
-def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
+def _checks(cases: Sequence[Result]) -> Iterator[Marked]:
     """Say whether data and crafted packets are right, and that such times mean nothing."""
     checked = [case for case in cases if not times_count(case["data_is_right"])]
     crafted = [case for case in checked if case.get("generator") == "scapy"]
@@ -229,7 +228,7 @@ def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
             yield Marked(f"{what}: {told}. {times}", "fail" if lost else "pass")
 
 
-def timed(cases: Iterable[Case]) -> list[Case]:
+def timed(cases: Iterable[Result]) -> list[Result]:
     """The cases or failures whose times are held against the model."""
     return [case for case in cases if is_timed(case)]
 
@@ -245,7 +244,7 @@ def _scales(result: Result) -> Section:
     return case_section(title, SCALES, result["cases"], text, chosen)
 
 
-def _iterations(cases: Sequence[Case]) -> Section:
+def _iterations(cases: Sequence[Result]) -> Section:
     rows = list[Row]()
     for case in cases:
         rows.append((case["case"],))
@@ -263,20 +262,20 @@ def _iterations(cases: Sequence[Case]) -> Section:
     )
 
 
-def _reduced(changes: Iterable[Case]) -> str:
+def _reduced(changes: Iterable[Result]) -> str:
     # Imports NumPy, which the table of a run without iterations does not need.
     from model.training.reduction import reduction_in_words
 
     return reduction_in_words(changes)
 
 
-def _latency(case: Case, seconds: Mapping[str, float]) -> Row:
+def _latency(case: Result, seconds: Mapping[str, float]) -> Row:
     measured, modeled = seconds["measured"], seconds["modeled"]
     real = human_seconds(measured / case["time_dilation"])
     return f"{measured:.4f} s", f"{modeled:.4f} s", f"{measured / modeled:.3f}", real
 
 
-def _interference(job: Case) -> Row:
+def _interference(job: Result) -> Row:
     times = (f"{job[key]['measured']:.3f} s" for key in ("alone_s", "together_s"))
     ratios = (f"{job['interference'][of]:.3f}" for of in ("measured", "modeled"))
     return job["job"], *times, *ratios, verdict(job)

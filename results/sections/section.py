@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-Case = dict[str, Any]
 Result = Mapping[str, Any]
 
 
@@ -22,7 +21,7 @@ class Marked:
 
 Cell = str | Marked
 Row = Sequence[Cell]
-Columns = Sequence[tuple[str, Callable[[Case], Cell]]]
+Columns = Sequence[tuple[str, Callable[[Result], Cell]]]
 """Headings, each with the cell of a case."""
 Units = Sequence[tuple[float, str]]
 """Sizes and names of units, the largest first."""
@@ -59,7 +58,7 @@ def verdict(of: Result) -> Marked:
 def case_section(
     title: str,
     columns: Columns,
-    cases: Iterable[Case],
+    cases: Iterable[Result],
     text: str = "",
     remarks: Iterable[Cell] = (),
 ) -> Section:
@@ -73,7 +72,7 @@ def case_section(
 
 
 def grouped(
-    items: Iterable[Case], heading: Callable[[Case], str], row: Callable[[Case], Row]
+    items: Iterable[Result], heading: Callable[[Result], str], row: Callable[[Result], Row]
 ) -> list[Row]:
     """A row for each item, those that follow each other below their common heading."""
     rows = list[Row]()
@@ -83,9 +82,9 @@ def grouped(
 
 
 def requests_section(
-    cases: Iterable[Case],
+    cases: Iterable[Result],
     columns: Sequence[str],
-    cells: Callable[[Case, Any], Iterable[Cell]],
+    cells: Callable[[Result, Any], Iterable[Cell]],
     text: str = "",
 ) -> Section:
     """The latencies of request loads; `cells` formats one of a case."""

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 
 from results.sections.section import (
-    Case,
     Columns,
     Marked,
     Result,
@@ -103,7 +102,7 @@ def _differences(result: Result) -> Iterator[str]:
             yield f"in {name} only: {', '.join(cases)}"
 
 
-def _reasons(cases: list[Case]) -> Iterator[Marked]:
+def _reasons(cases: list[Result]) -> Iterator[Marked]:
     """Yield the reasons and notes of both runs."""
     for case in cases:
         for which, name in enumerate(NAMES):

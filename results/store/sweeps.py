@@ -68,7 +68,7 @@ class SweepFolder:
 
     def point_folder(self, point: Point) -> Path:
         """Return the folder of a point."""
-        return _folder_of(self.path, point)
+        return self.path / f"{point.number:03}"
 
     def scenario(self, point: Point) -> Path:
         """Return the scenario file of a point."""
@@ -222,8 +222,8 @@ def open_sweep(path: Path) -> SweepFolder:
     """Open a stored sweep; raise `InputError` if it is damaged, or a scenario has changed."""
     plan = _plan(path / PLAN_FILE)
     points = tuple(
-        Point(one.number, one.settings, read_record(_folder_of(path, one) / SCENARIO), one.files)
-        for one in plan.points
+        Point(p.number, p.settings, read_record(path / f"{p.number:03}" / SCENARIO), p.files)
+        for p in plan.points
     )
     sweep = Sweep(plan.scenario, plan.proxies, points, plan.clock)
     if sweep.digest != plan.digest or not points:
@@ -237,10 +237,6 @@ def _plan(place: Path) -> _Plan:
     content = read_json(place)
     with reading(place):
         return PLAN.validate_python(content)
-
-
-def _folder_of(sweep: Path, point: Point | _PlannedPoint) -> Path:
-    return sweep / f"{point.number:03}"
 
 
 def find_sweep(store: Path, name: str) -> SweepFolder:

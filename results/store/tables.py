@@ -280,35 +280,25 @@ DEFAULTS: Mapping[str, Any] = {"notes": (), "incomplete": False}
 
 def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each table."""
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in JUDGED_TABLES}
+    for case in result["cases"]:
+        measured, fabric = case["measured_s"], case["fabric"]
+        named = {CASE: case["case"], "fabric": fabric["kind"]}
+        values = {"median_s": measured["median"], "values_s": measured["values"]}
+        tables["cases"].append({**DEFAULTS, **case, **fabric, **named, **values})
+    for failure in result["failures"]:
+        # `where` is a word of SQL, too.
+        named = {CASE: failure["case"], "component": failure["where"]}
+        tables["failures"].append({**DEFAULTS, **(failure["work"] or {}), **failure, **named})
+    for job in result.get("interference", ()):
+        row = {**job, CASE: job["case"]}
+        for key in ("alone_s", "together_s", "interference"):
+            row |= {key: job[key]["measured"], f"modeled_{key}": job[key]["modeled"]}
+        tables["interference"].append(row)
     return {
-        "cases": [_case(case) for case in result["cases"]],
-        "failures": [_failure(failure) for failure in result["failures"]],
-        "interference": [_interference(job) for job in result.get("interference", ())],
+        name: [{column: row[column] for column in JUDGED_TABLES[name]} for row in rows]
+        for name, rows in tables.items()
     }
-
-
-def _case(case: Mapping[str, Any]) -> dict[str, Any]:
-    measured, fabric = case["measured_s"], case["fabric"]
-    named = {CASE: case["case"], "fabric": fabric["kind"]}
-    values = {"median_s": measured["median"], "values_s": measured["values"]}
-    return _known({**DEFAULTS, **case, **fabric, **named, **values}, CASES)
-
-
-def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
-    # `where` is a word of SQL, too.
-    named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**DEFAULTS, **(failure["work"] or {}), **failure, **named}, FAILURES)
-
-
-def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
-    row = {**job, CASE: job["case"]}
-    for key in ("alone_s", "together_s", "interference"):
-        row |= {key: job[key]["measured"], f"modeled_{key}": job[key]["modeled"]}
-    return _known(row, INTERFERENCE)
-
-
-def _known(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    return {column: row[column] for column in columns}
 
 
 def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
