@@ -155,7 +155,8 @@ def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) 
     # The bytes that a link of this rate has carried by each edge, of those it was given by then.
     in_time = seconds * link.rate_bps / 8
     carried = np.interp(edges_s, seconds, in_time + np.minimum.accumulate(counted - in_time))
-    return np.diff(carried) * 8 / np.diff(edges_s)
+    bps: Floats = np.diff(carried) * 8 / np.diff(edges_s)
+    return bps
 
 
 @dataclass(frozen=True)

@@ -126,9 +126,9 @@ def heat_map(case: CaseData, name: str) -> kit.Picture:
         borders = np.cumsum(case.topology.spec.job_grid.sizes)[:-1].tolist()
         draw_pairs(axes, matrix, ranks, borders, "cividis_r")
         ticks = range(0, ranks, max(1, ranks // 8))
-        names = [gpu.name for gpu in case.topology.job_gpus]
-        axes.set_xticks(ticks, [names[n] for n in ticks], rotation=90)
-        axes.set_yticks(ticks, [names[n] for n in ticks])
+        names = [case.topology.job_gpus[rank].name for rank in ticks]
+        axes.set_xticks(ticks, names, rotation=90)
+        axes.set_yticks(ticks, names)
     sizes = range_of(pairs, human_bytes)
     told = f"In {case.name}, {len(pairs)} of {ranks * (ranks - 1)} pairs of GPUs exchange bytes"
     return kit.Picture(name, f"{told}, {sizes} a pair.", figure)

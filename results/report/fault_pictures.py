@@ -52,8 +52,7 @@ def fault_strip(
             # NIC links have a twentieth of the rate of HB links.
             norm=PowerNorm(0.4, 0),
         )
-        ticks = range(0, ranks, max(1, ranks // 16))
-        gpus = case.topology.job_gpus
+        ticks, gpus = range(0, ranks, max(1, ranks // 16)), case.topology.job_gpus
         top.set_yticks(ticks, [gpus[rank].name for rank in ticks], fontsize=7)
         top.grid(visible=False)
         top.set_xlabel("emulated s since the execution's start")

@@ -113,8 +113,7 @@ def _because(result: Mapping[str, Any]) -> str:
 
 def _failed(failure: Mapping[str, Any]) -> str:
     told = sentence(failure).removesuffix(".")
-    known = failure["degraded_s"] and failure["baseline_s"]
-    if known and is_timed(failure):
+    if failure["degraded_s"] and failure["baseline_s"] and is_timed(failure):
         slower = failure["degraded_s"] / failure["baseline_s"]
         modeled = failure["modeled_degraded_s"] / failure["modeled_baseline_s"]
         told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
@@ -221,6 +220,7 @@ def _fabrics(run: RunData) -> Part:
 
 def _longest_broken(cases: Sequence[CaseData]) -> Sequence[CaseData]:
     """The cases with faults throughout, or those in which they happen, or all without any."""
+    # An aborted execution has no use of links: what it left in queues is sent after it.
     phases = ([case for case in cases if case.name.endswith(f"/{p}")] for p in (DEGRADED, DURING))
     return next(filter(None, phases), cases)
 

@@ -124,11 +124,9 @@ def _gpu(
         busy += list(zip(begins, ends, strict=True))
         for row, lane in enumerate(lanes(begins, ends)):
             name = f"{words} {gpus[int(mine[other][row])].name}"
-            details = {
-                "bytes": int(mine["size_bytes"][row]),
-                "transfer": int(mine["transfer"][row]),
-            }
-            yield _slice(process, first_lane + lane, name, begins[row], ends[row], **details)
+            size, transfer = int(mine["size_bytes"][row]), int(mine["transfer"][row])
+            span = begins[row], ends[row]
+            yield _slice(process, first_lane + lane, name, *span, bytes=size, transfer=transfer)
     for begin_ns, wait_end_ns in gaps(busy, start_ns, end_ns):
         yield _slice(process, WAITS, "waits", begin_ns, wait_end_ns)
 
@@ -177,10 +175,8 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
     edges_s = np.linspace(0, float(analysis.sample_times_s(case).max()), SAMPLED_SLICES + 1)
     start_ns, slice_ns = case.begun_ns, edges_s[1] * analysis.NS_PER_S
     for link in case.topology.links:
-        shares = {
-            to: analysis.throughput_bps(case, link, to, edges_s) / link.rate_bps
-            for to in analysis.DIRECTIONS
-        }
+        rates = {to: analysis.throughput_bps(case, link, to, edges_s) for to in analysis.DIRECTIONS}
+        shares = {to: bps / link.rate_bps for to, bps in rates.items()}
         yield from _use_of(link, shares, start_ns, slice_ns)
 
 
@@ -209,10 +205,8 @@ def _use_of(
 ) -> Iterator[Event]:
     """Yield the use of a link in both directions, in percent of its rate, where it changes."""
     before: dict[str, float] = {}
-    percents = (
-        [*(round(100 * share, 1) for share in way.tolist()), 0.0] for way in shares.values()
-    )
-    for moment, now in enumerate(zip(*percents, strict=True)):
+    percents = ([round(100 * share, 1) for share in way.tolist()] for way in shares.values())
+    for moment, now in enumerate([*zip(*percents, strict=True), (0.0,) * len(shares)]):
         values = dict(zip(shares, now, strict=True))
         if values != before:
             ts = start_ns + round(moment * slice_ns)

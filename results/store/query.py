@@ -66,7 +66,10 @@ def query(store: Path, sql: str) -> Answer:
     store = store.resolve()
     require_utf8(store, sql)
     try:
-        _require_select(sql)
+        kinds = [statement.type for statement in duckdb.extract_statements(sql)]
+        if kinds != [duckdb.StatementType.SELECT]:
+            given = ", ".join(kind.name for kind in kinds) or "none"
+            raise InputError(Problem("query", f"must be one SELECT statement, got {given}", HINT))
         runs = _read(store)
         with tables.in_memory() as memory:
             for name, columns in TABLES.items():
@@ -95,15 +98,6 @@ def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
             what = f"result must have at most {MOST_VALUES} {things}"
             raise InputError(Problem("query", what, FEWER))
     return rows
-
-
-def _require_select(sql: str) -> None:
-    import duckdb
-
-    kinds = [statement.type for statement in duckdb.extract_statements(sql)]
-    if kinds != [duckdb.StatementType.SELECT]:
-        given = ", ".join(kind.name for kind in kinds) or "none"
-        raise InputError(Problem("query", f"must be one SELECT statement, got {given}", HINT))
 
 
 def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
