@@ -67,23 +67,16 @@ def _places(topology: Topology) -> dict[str, Place]:
     places: dict[str, Place] = {
         gpu.name: ((gpu.rail + 0.5) * step - 0.5, rows - gpu.domain) for gpu in topology.gpus
     }
-    places |= _hb_places(topology, rows, places)
+    # HB switches are left of their row, leaves of two tiers below their GPUs.
+    places |= {name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)}
+    for name in topology.hb_leaves:
+        gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
+        middle = (places[gpus[0].name][0] + places[gpus[-1].name][0]) / 2
+        places[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
     for number, tier in enumerate(topology.tiers, 1):
         height, step = rows + TIER_HEIGHT * number, columns / max(1, len(tier))
         places |= {name: ((n + 0.5) * step - 0.5, height) for n, name in enumerate(tier)}
     return places
-
-
-def _hb_places(topology: Topology, rows: int, places: Mapping[str, Place]) -> dict[str, Place]:
-    """Put HB switches left of their row, leaves of two tiers below their GPUs."""
-    found: dict[str, Place] = {
-        name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)
-    }
-    for name in topology.hb_leaves:
-        gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
-        middle = (places[gpus[0].name][0] + places[gpus[-1].name][0]) / 2
-        found[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
-    return found
 
 
 def _draw_link(

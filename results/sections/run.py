@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from results.sections.machine import machine_sections
 from results.sections.section import (
@@ -141,21 +142,15 @@ def failures_section(failures: Sequence[Result]) -> Section:
             " Replay: no prediction, but a model that is told when the paths of this execution "
             "changed."
         )
-    return Section(
-        "Failure experiments",
-        ("fabric", *(name for name, _ in FAILURES)),
-        grouped(
-            failures,
-            _heading,
-            lambda row: (row["fabric"] or "", *(cell(row) for _, cell in FAILURES)),
-        ),
-        text,
-        (
-            *_responses(failures),
-            *_checks(failures),
-            *(line for row in failures for line in told(f"{_heading(row)}: {row['fabric']}", row)),
-        ),
+    rows = grouped(
+        failures,
+        _heading,
+        lambda row: (row["fabric"] or "", *(cell(row) for _, cell in FAILURES)),
     )
+    reasons = (told(f"{_heading(row)}: {row['fabric']}", row) for row in failures)
+    remarks = (*_responses(failures), *_checks(failures), *chain.from_iterable(reasons))
+    columns = ("fabric", *(name for name, _ in FAILURES))
+    return Section("Failure experiments", columns, rows, text, remarks)
 
 
 def _responses(failures: Sequence[Result]) -> Iterator[Marked]:
@@ -187,14 +182,9 @@ def _heading(row: Result) -> str:
 
 def cases_section(result: Result) -> Section:
     """Measured and modeled time of each case, and the reasons of verdicts."""
-    cases = result["cases"]
-    return case_section(
-        "Completion time by case",
-        CASES,
-        cases,
-        "Times are emulated; bandwidths are GB/s of the real platform.",
-        (*_checks(cases), *_told(cases)),
-    )
+    cases, text = result["cases"], "Times are emulated; bandwidths are GB/s of the real platform."
+    remarks = (*_checks(cases), *_told(cases))
+    return case_section("Completion time by case", CASES, cases, text, remarks)
 
 
 def _told(cases: Sequence[Result]) -> Iterator[Marked]:

@@ -119,15 +119,13 @@ def sweep_section(result: Result) -> Section:
     parameters = [short_name(key, keys) for key in keys]
     cases = (case for point in points for case in outcomes(point))
     all_count = all(times_count(case.data_is_right) for case in cases)
+    remarks = [remark for point in points for remark in _remarks(point)]
     return Section(
         "Completion time by point",
         ("", *parameters, "case", "measured", "modeled", "ratio", ""),
         [row for point in points for row in _rows(point)],
         "Times are emulated seconds." + ("" if all_count else f" {NOT_JUDGED}"),
-        (
-            *(remark for point in points for remark in _remarks(point)),
-            f"{good} of {len(points)} points did not fail.",
-        ),
+        (*remarks, f"{good} of {len(points)} points did not fail."),
         names=2 + len(parameters),
     )
 

@@ -77,7 +77,11 @@ def query(store: Path, sql: str) -> Answer:
                 # Only tables that the query may name are read: there may be thousands of runs.
                 if name in sql.lower():
                     _fill(memory, name, runs)
-            _confine(memory, store)
+            # The query may open files of the store alone, and change no setting.
+            memory.execute(f"SET allowed_directories = [{tables.quoted(store)}]")
+            memory.execute("SET enable_external_access = false")
+            memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
+            memory.execute("SET lock_configuration = true")
             # DuckDB counts neither the memory of a single long list, nor that of rows in Python.
             with memory_limited(MOST_GB * 10**9):
                 answer = memory.execute(sql)
@@ -98,14 +102,6 @@ def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
             what = f"result must have at most {MOST_VALUES} {things}"
             raise InputError(Problem("query", what, FEWER))
     return rows
-
-
-def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
-    """Let the query open files of the store alone, and change no setting."""
-    memory.execute(f"SET allowed_directories = [{tables.quoted(store)}]")
-    memory.execute("SET enable_external_access = false")
-    memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
-    memory.execute("SET lock_configuration = true")
 
 
 def _read(store: Path) -> _Runs:

@@ -174,13 +174,10 @@ class RunFolder:
         """Write the executions, without transfer records, and the counters of all links."""
         folder, rows = self.folder_of(case), []
         for repeat in repeats:
-            more = {
-                "retransmits": repeat.retransmits,
-                "warmup": repeat.number < warmups,
-                "disturbed": repeat.number in disturbed,
-            }
-            rows.append({**vars(repeat), **more})
-            del rows[-1]["records"], rows[-1]["queue_pairs"]
+            row = {**vars(repeat), "retransmits": repeat.retransmits}
+            row |= {"warmup": repeat.number < warmups, "disturbed": repeat.number in disturbed}
+            del row["records"], row["queue_pairs"]
+            rows.append(row)
         write_json(folder / "repeats.json", rows)
         links = {link: {"before": before[link], "after": after[link]} for link in before}
         write_json(folder / "counters.json", links)

@@ -151,19 +151,6 @@ class FaultImpact:
         return {name: phase for name, phase in zip(PHASES, phases, strict=True) if phase}
 
     @property
-    def disturbed_counted(self) -> tuple[str, ...]:
-        """The phases whose disturbed executions count: too few others were left."""
-        cases = {name: one for name, one in self.phases.items() if isinstance(one, CaseResult)}
-        return tuple(name for name, case in cases.items() if case.disturbed_counted)
-
-    @property
-    def data_is_right(self) -> bool | None:
-        """Whether the data of all phases is right; `None` if it was not checked."""
-        if self.during.data_is_right is None:
-            return None
-        return all(phase.data_is_right for phase in self.phases.values())
-
-    @property
     def judgement(self) -> Judgement:
         """The verdict, with the reasons and notes of all phases."""
         return Judgement.of(self._reasons())
@@ -250,7 +237,9 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
     """Return the result of an experiment that ended."""
     probes, during = impact.probes, impact.during
     degraded, recovered, replay = impact.degraded, impact.recovered, impact.replay
-    restart = during.restart
+    restart, phases = during.restart, impact.phases
+    cases = {name: one for name, one in phases.items() if isinstance(one, CaseResult)}
+    is_checked = during.data_is_right is not None
     return FaultResult(
         scenario=scenario,
         case=impact.case,
@@ -270,7 +259,7 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         modeled_degraded_s=degraded.modeled_s if degraded else None,
         ratio=degraded.ratio if degraded else None,
         incomplete=bool(degraded and degraded.incomplete),
-        disturbed_counted=impact.disturbed_counted,
+        disturbed_counted=tuple(name for name, one in cases.items() if one.disturbed_counted),
         modeled_replay_s=replay.modeled_s if replay else None,
         replay_ratio=replay.ratio if replay else None,
         replay_verdict=replay.verdict if replay else None,
@@ -280,8 +269,8 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         probes_unaffected=probes.sent_unaffected,
         lost_probes_unaffected=probes.lost_unaffected,
         skipped=max(probes.skipped, default=0.0),
-        data_is_right=impact.data_is_right,
+        data_is_right=all(one.data_is_right for one in phases.values()) if is_checked else None,
         times=during.times,
-        fidelity={name: phase.fidelity for name, phase in impact.phases.items()},
+        fidelity={name: phase.fidelity for name, phase in phases.items()},
         **vars(impact.judgement),
     )

@@ -212,10 +212,9 @@ def _case(first: CaseOutcome, second: CaseOutcome, alike: bool) -> dict[str, Any
         "modeled_s": [case.modeled_s for case in both],
         "ratio_to_model": [case.ratio for case in both],
         "verdicts": [case.verdict for case in both],
-        **{
-            key: [list(getattr(case, key)) for case in both]
-            for key in ("reasons", "notes", "doubts")
-        },
+        "reasons": [list(case.reasons) for case in both],
+        "notes": [list(case.notes) for case in both],
+        "doubts": [list(case.doubts) for case in both],
     }
 
 
