@@ -37,7 +37,8 @@ class FaultTimes:
 class Restart:
     """The clock of a job that aborted and began again, in seconds since its first start.
 
-    Before `back_s`, the fabric, the new connections or the machine may take longer than set.
+    The fabric, the new connections or the machine may delay `back_s`; `modeled_s` is the model of
+    the second execution.
     """
 
     aborted_s: float
@@ -53,7 +54,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class DuringFault:
-    """The execution during the fault; a job that `aborts` must restart with a second one."""
+    """The execution during the fault; a job that `aborts` must begin again with a second one."""
 
     executions: tuple[Repeat, ...]
     fidelity: Fidelity

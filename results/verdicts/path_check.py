@@ -56,7 +56,7 @@ def mismatch(
 class IsolationCheck:
     """The bytes that switches forwarded to addresses of other rails, and of their own.
 
-    Not applicable where spine switches connect rails, with one HB domain, or where GPUs lack.
+    Not applicable where spine switches connect rails, in one HB domain, or if GPUs are missing.
     """
 
     verdict: str = NOT_APPLICABLE

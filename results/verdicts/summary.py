@@ -29,7 +29,7 @@ class MeasuredModeled:
 
 @dataclass(frozen=True)
 class Summary:
-    """Seconds of several executions; percentiles by the nearest rank; `interval` as below."""
+    """Seconds of several executions; percentiles by the nearest rank; `interval` from six on."""
 
     median: float
     p50: float

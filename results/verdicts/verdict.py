@@ -51,7 +51,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, why, notes that only inform; of a failure, `doubts` are what alone would warn."""
+    """A verdict, why, and notes, which inform; `doubts` are reasons of a failure that only warn."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
