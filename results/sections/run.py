@@ -166,11 +166,9 @@ def _responses(failures: Sequence[Result]) -> Iterator[Marked]:
                 )
     for row in failures:
         if row["replay_ratio"] is not None:
-            line = (
-                f"{row['fabric']}: replay {row['modeled_replay_s']:.3f}, "
-                f"during / replay {row['replay_ratio']:.3f} {row['replay_verdict']}"
-            )
-            yield Marked(line, row["replay_verdict"])
+            times = f"replay {row['modeled_replay_s']:.3f}, during / replay"
+            judged = f"{row['replay_ratio']:.3f} {row['replay_verdict']}"
+            yield Marked(f"{row['fabric']}: {times} {judged}", row["replay_verdict"])
 
 
 def _heading(row: Result) -> str:
@@ -224,9 +222,8 @@ def timed(cases: Iterable[Result]) -> list[Result]:
 
 
 def _scales(result: Result) -> Section:
-    chosen = (
-        f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in result.get("scales", ())
-    )
+    scales = result.get("scales", ())
+    chosen = [f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in scales]
     if not result["cases"]:  # with faults, the table of phases has the times
         return Section("Scales", remarks=tuple(chosen))
     title = "Scales, and the measured time, emulated and on the real platform"
@@ -238,11 +235,9 @@ def _iterations(cases: Sequence[Result]) -> Section:
     rows = list[Row]()
     for case in cases:
         rows.append((case["case"],))
-        rows += (
-            (name, *(f"{part[of]:.3f} s" for of in ("measured", "modeled")))
-            for name, part in case["iteration"]["parts_s"].items()
-            if max(part.values()) > SHOWN_S
-        )
+        for name, part in case["iteration"]["parts_s"].items():
+            if max(part.values()) > SHOWN_S:
+                rows.append((name, *(f"{part[of]:.3f} s" for of in ("measured", "modeled"))))
     changed = {case["algorithm"]: case["iteration"]["reduction"] for case in cases}
     return Section(
         "Training iterations: compute, traffic that it does not hide, waiting",

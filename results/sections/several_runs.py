@@ -35,21 +35,17 @@ NOT_JUDGED = (
 
 def comparison_sections(result: Result) -> list[Section]:
     """Both runs, their common cases with the reasons of verdicts, other differences if any."""
-    runs = [
-        Marked(f"{name}: {run['run_id']} {run['verdict']}", run["verdict"])
-        for name, run in zip(NAMES, result["runs"], strict=True)
-    ]
-    cases = case_section(
-        "Both runs, case by case",
-        COMPARED,
-        result["cases"],
+    both = zip(NAMES, result["runs"], strict=True)
+    runs = [Marked(f"{n}: {run['run_id']} {run['verdict']}", run["verdict"]) for n, run in both]
+    text = (
         "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
         "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; no repeats: "
         "with faults, they are not stored; other work: not compared; broke off: no time; "
         "checked: what arrived was checked meanwhile, and the times mean nothing. The spread of a "
-        "run's repeats does not show the differences between two set-ups.",
-        _reasons(result["cases"]),
+        "run's repeats does not show the differences between two set-ups."
     )
+    reasons = _reasons(result["cases"])
+    cases = case_section("Both runs, case by case", COMPARED, result["cases"], text, reasons)
     warnings = [Marked(f"warning: {line}", "warn") for line in _differences(result)]
     others = Section("Differences apart from the measurements", remarks=warnings)
     return [Section("Runs", remarks=runs), cases, *([others] if warnings else [])]
@@ -95,8 +91,7 @@ def _differences(result: Result) -> Iterator[str]:
     yield from result["warnings"]
     for case in result["cases"]:
         if case["other_work"]:
-            differences = "; ".join(case["other_work"])
-            yield f"{case['case']} has other work, not compared: {differences}"
+            yield f"{case['case']} has other work, not compared: {'; '.join(case['other_work'])}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
         if cases := result[key]:
             yield f"in {name} only: {', '.join(cases)}"
