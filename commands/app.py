@@ -206,7 +206,7 @@ def _usage_or_bug(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
         return str(error)
     # A command that ends well has no bug to report.
-    from results.store.crash import report_bug
+    from results.store.records import report_bug
 
     return str(report_bug(error))
 

@@ -34,8 +34,7 @@ from linux.processes.run_lock import RUNS
 from model.errors import EmulationError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
-from results.store.crash import report_bug
-from results.store.records import write_json
+from results.store.records import report_bug, write_json
 from results.store.runs import RunFolder, digest_of, folder_name, new_run_id
 from results.store.tables import seal
 from results.verdicts.fault_impact import FaultResult

@@ -1,4 +1,1 @@
-"""Figures for a paper, as SVG and PNG: labelled axes with units, legible in print without colour.
-
-Importing matplotlib takes a second: commands import this package only when they draw.
-"""
+"""Figures, legible in print without colour. Importing matplotlib takes a second: only to draw."""

@@ -76,7 +76,12 @@ class Picture:
         for file in files:
             require_replaceable(file)
         with _style(self.name, self.points):
-            _lay_out(self.figure)
+            # Laid out for good: with a layout engine, it is drawn twice for each format. Letters
+            # are hinted for these dots.
+            self.figure.set_dpi(DPI)
+            if engine := self.figure.get_layout_engine():
+                engine.execute(self.figure)
+            self.figure.set_layout_engine(None)
             for file, form in zip(files, formats, strict=True):
                 # Without a date, the same picture is the same file.
                 date, content = {"svg": "Date", "pdf": "CreationDate"}.get(form), io.BytesIO()
@@ -85,16 +90,6 @@ class Picture:
                 write_bytes(file, content.getvalue())
                 give(file)
         return files
-
-
-def _lay_out(figure: Figure) -> None:
-    """Lay a figure out for good: with a layout engine, it is drawn twice for each format."""
-    # Letters are hinted for these dots.
-    figure.set_dpi(DPI)
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-    figure.set_layout_engine(None)
 
 
 @contextmanager

@@ -33,8 +33,7 @@ SMALL = 64
 class Curves:
     """Series of values over `x`, each with its name; axes with their units.
 
-    `points` are values from elsewhere, drawn over the curves without a line: of several values at
-    one `x`, the median, with a bar from the least to the largest.
+    `points` are values from elsewhere: of several at one `x`, the median with a bar to both ends.
     """
 
     title: str
@@ -76,9 +75,7 @@ class Bars:
         for index, (name, values) in enumerate(self.series.items()):
             places = [group + index * width for group in range(len(self.groups))]
             fill, hatch = FILLS[index % len(FILLS)], HATCHES[index % len(HATCHES)]
-            bars = axes.bar(
-                places, values, width, label=name, color=fill, hatch=hatch, edgecolor="black"
-            )
+            bars = axes.bar(places, values, width, label=name, color=fill, hatch=hatch, ec="black")
             axes.bar_label(bars, fmt="{:.3g}", fontsize=6)
         middle = (len(self.series) - 1) * width / 2
         axes.set_xticks([group + middle for group in range(len(self.groups))], self.groups)
@@ -104,18 +101,9 @@ def _points(axes: Axes, name: str, points: Sequence[tuple[float, float]], marker
     medians = {x: median(several) for x, several in values.items()}
     below = [medians[x] - min(several) for x, several in values.items()]
     above = [max(several) - medians[x] for x, several in values.items()]
-    axes.errorbar(
-        list(medians),
-        list(medians.values()),
-        yerr=(below, above),
-        label=name,
-        fmt=marker,
-        markersize=6.5,
-        markerfacecolor="none",
-        color="black",
-        elinewidth=0.8,
-        capsize=2.5,
-    )
+    look: Any = {"fmt": marker, "markersize": 6.5, "markerfacecolor": "none", "color": "black"}
+    ends: Any = {"yerr": (below, above), "elinewidth": 0.8, "capsize": 2.5}
+    axes.errorbar(list(medians), list(medians.values()), label=name, **look, **ends)
 
 
 def draw_decision(result: dict[str, Any], path: Path) -> None:
@@ -141,10 +129,7 @@ def draw_decision(result: dict[str, Any], path: Path) -> None:
 def draw_pairs(
     axes: Axes, size_bytes: Floats, gpus: int, borders: Iterable[int], colours: str
 ) -> None:
-    """Draw the bytes from GPUs (rows) to GPUs (columns), and the borders of domains.
-
-    Shades are of the logarithm; pairs without bytes stay empty. A border is above its GPU.
-    """
+    """Draw bytes from GPUs (rows) to GPUs, shaded by the logarithm; a border is above its GPU."""
     masked = np.ma.masked_equal(size_bytes, 0)
     if masked.count():
         low, high = float(masked.min()), float(masked.max())
@@ -168,32 +153,22 @@ def draw_pairs(
 
 
 def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
-    """Draw an iteration's bytes of all GPUs, and of the first with HB domains and rails marked.
-
-    A few GPUs are drawn once, marked.
-    """
-    gpus = traffic.gpus
-    shown = min(gpus, max(2 * traffic.domain_size, 32))
+    """Draw an iteration's bytes: of all GPUs, and of the first with domains and rails marked."""
+    gpus, domain_size = traffic.gpus, traffic.domain_size
+    shown = min(gpus, max(2 * domain_size, 32))
     with printed(path, panels=1 if shown == gpus else 2, height=3) as panels:
         if shown < gpus:
-            _draw(panels[0], traffic, -(-gpus // MOST_ROWS), gpus, 0)
+            draw_pairs(panels[0], traffic.matrix(-(-gpus // MOST_ROWS), gpus), gpus, (), "Greys")
             panels[0].set_title(f"{title}: all {gpus} GPUs")
-        _draw(panels[-1], traffic, 1, shown, traffic.domain_size)
+        borders = range(domain_size, shown, domain_size)
+        draw_pairs(panels[-1], traffic.matrix(1, shown), shown, borders, "Greys")
+        for axes in panels:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         which = f"the first {shown};" if shown < gpus else f"{title}, {shown} GPUs\n"
         panels[-1].set_title(f"{which} lines: HB domains, dots: rails")
-        _mark_rails(panels[-1], traffic.domain_size, shown)
-
-
-def _draw(axes: Axes, traffic: Traffic, block: int, shown: int, domain_size: int) -> None:
-    borders = range(domain_size, shown, domain_size) if domain_size else ()
-    draw_pairs(axes, traffic.matrix(block, shown), shown, borders, "Greys")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _mark_rails(axes: Axes, domain_size: int, shown: int) -> None:
-    """Draw a dot for every pair of different domains on one rail."""
-    domain, rail = np.divmod(np.arange(shown), domain_size)
-    on_rail = (rail[:, None] == rail) & (domain[:, None] != domain)
-    row, column = np.nonzero(on_rail)
-    axes.plot(column, row, ".", color="0.4", markersize=1 if shown <= SMALL else 0.2)
+        # A dot for every pair of different domains on one rail.
+        domain, rail = np.divmod(np.arange(shown), domain_size)
+        row, column = np.nonzero((rail[:, None] == rail) & (domain[:, None] != domain))
+        dot = 1 if shown <= SMALL else 0.2
+        panels[-1].plot(column, row, ".", color="0.4", markersize=dot)

@@ -28,10 +28,7 @@ def print_sections(sections: Iterable[Section], console: Console) -> None:
 
 
 def print_whole(section: Section, console: Console) -> None:
-    """Print rows with whole values: as a table, or a block for each row if it is too wide.
-
-    A file or a pipe gets the table, whatever its width.
-    """
+    """Print whole values: as a table, or a block for each row for a terminal that is too narrow."""
     width = _total(_widths(section), gap=2)
     if width <= console.width or not console.is_terminal:
         console.width = max(width, console.width)
@@ -72,13 +69,8 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
     gap = 2 if _total(widths, 2) <= width else 1
     if _total(widths, gap) > width:
         widths = _widths(section, lambda heading: max(heading.split() or [""], key=cell_len))
-    table = Table(
-        box=None,
-        padding=(0, gap, 0, 0),
-        pad_edge=False,
-        header_style="bold",
-        show_header=show_header,
-    )
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
+    table.show_header = show_header
     # The names of groups' rows have what the figures leave.
     left = max(1, min(widths[0], width - _total(widths, gap) + widths[0]))
     for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
@@ -118,16 +110,11 @@ def is_heading(row: Row, section: Section) -> bool:
 
 
 def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
-    """The width that each column needs; names below the heading of a group are indented.
-
-    `heading` returns what must fit of a column's heading.
-    """
-    columns = [heading(column) for column in section.columns]
-    rows = [columns, *(row for row in section.rows if not is_heading(row, section))]
-    first, *others = (
-        max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)
-    )
-    return [first + is_grouped(section), *others]
+    """The width that each column needs; names below a group's heading are indented."""
+    rows: list[Row] = [[heading(column) for column in section.columns]]
+    rows += (row for row in section.rows if not is_heading(row, section))
+    widths = [max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)]
+    return [widths[0] + is_grouped(section), *widths[1:]]
 
 
 def _total(widths: Sequence[int], gap: int) -> int:

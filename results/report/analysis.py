@@ -1,7 +1,7 @@
-"""Bytes, rates and times of a run's records: by link, by pair of GPUs, by step."""
+"""Bytes, rates and times of a run's records: by link, pair of GPUs, step, queue pair, port."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,7 @@ NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class Step:
-    """Step k of a case: the k-th transfer that each GPU sends.
-
-    `measured_s` is when the last of them has arrived, the median of the executions; `modeled_s` is
-    the model's time for that. `busiest` is the link direction that needs the longest for the bytes
-    of this step, by the model's paths, and `seconds` the time that it needs.
-    """
+    """Step k of a case: the k-th transfer of each GPU; the link direction that needs longest."""
 
     number: int
     transfers: int
@@ -37,22 +32,18 @@ class Step:
 
 def steps(case: CaseData) -> list[Step]:
     """Return the steps of a case without faults."""
-    number = step_numbers(case.one["source"], case.one["lane"])
-    every = case.measured
+    number, every = step_numbers(case.one["source"], case.one["lane"]), case.measured
     arrived_s, repeats = every["arrived_ns"] / NS_PER_S, every["repeat"]
-    step_of = number[every["transfer"]]
-    modeled_s = np.asarray(case.arrival_s)
-    paths = paths_of(case)
-    every_step = []
+    step_of, modeled_s = number[every["transfer"]], np.asarray(case.arrival_s)
+    paths, found = paths_of(case), []
     for step in range(int(number.max(initial=-1)) + 1):
-        chosen = number == step
+        chosen, mine = number == step, step_of == step
         busiest, seconds = _busiest(paths, case.one, chosen, case.topology.spec.entropies)
-        mine = step_of == step
         ends_s = [arrived_s[mine & (repeats == one)].max() for one in np.unique(repeats)]
         measured = float(np.median(ends_s)) if ends_s else float("nan")
         modeled = float(modeled_s[chosen].max())
-        every_step.append(Step(step + 1, int(chosen.sum()), measured, modeled, busiest, seconds))
-    return every_step
+        found.append(Step(step + 1, int(chosen.sum()), measured, modeled, busiest, seconds))
+    return found
 
 
 def step_numbers(sources: Ints, lanes: Ints) -> Ints:
@@ -71,10 +62,7 @@ Paths = Mapping[tuple[int, int, int], list[Hop]]
 
 
 def paths_of(case: CaseData) -> Paths:
-    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults.
-
-    Where packets or queue pairs take several, it has all of them, one behind the other.
-    """
+    """Return the path of each pair without faults; where there are several, they follow."""
     routing, gpus = Routing(case.topology), case.topology.job_gpus
     pairs = set(zip(*(case.one[name].tolist() for name in ENDS), strict=True))
     each = range(case.topology.spec.entropies)
@@ -108,11 +96,10 @@ def pair_bytes(case: CaseData) -> Floats:
 
 
 def spans(case: CaseData) -> Columns:
-    """Return the transfers that began, of all executions, with their spans and their bytes.
+    """Return the transfers that began, of all executions, with `begun_ns` and `ended_ns`.
 
-    `begun_ns` and `ended_ns` are of CLOCK_MONOTONIC. A transfer that has not arrived ends with its
-    execution; of its bytes, `carried_bytes` are those that the slowest link of its path can carry
-    until then.
+    A transfer that has not arrived ends with its execution; of its bytes, `carried_bytes` are those
+    that the slowest link of its path can carry until then.
     """
     began = rows(case.transfers, case.transfers["started_ns"] + case.transfers["arrived_ns"] > 0)
     order = np.argsort(case.executions["number"])
@@ -122,27 +109,19 @@ def spans(case: CaseData) -> Columns:
     # An agent may begin a transfer just before it is told of the abort.
     cut_off_ns = np.maximum(begun_ns, case.ends_ns[of])
     ended_ns = np.where(arrived, start_ns + began["arrived_ns"], cut_off_ns)
-    carried = began["size_bytes"].copy()
-    most = _slowest_bps(case, rows(began, ~arrived)) * (ended_ns - begun_ns)[~arrived]
+    carried, cut_off = began["size_bytes"].copy(), rows(began, ~arrived)
+    paths = {} if arrived.all() else paths_of(case)
+    pairs = zip(*(cut_off[name].tolist() for name in ENDS), strict=True)
+    slowest = [min((h.link.rate_bps for h in paths[pair]), default=0) for pair in pairs]
+    most = np.array(slowest, float) * (ended_ns - begun_ns)[~arrived]
     carried[~arrived] = np.minimum(carried[~arrived], most / NS_PER_S / 8)
     return {**began, "begun_ns": begun_ns, "ended_ns": ended_ns, "carried_bytes": carried}
-
-
-def _slowest_bps(case: CaseData, transfers: Columns) -> Floats:
-    """The rate of the slowest link of each transfer's path; 0 without links."""
-    paths = paths_of(case) if len(transfers["transfer"]) else {}
-    pairs = zip(*(transfers[name].tolist() for name in ENDS), strict=True)
-    rates_bps = [min((h.link.rate_bps for h in paths[pair]), default=0) for pair in pairs]
-    return np.array(rates_bps, float)
 
 
 def spread_rates(
     transfers: Columns, row: Ints, shape: tuple[int, int], window_ns: tuple[int, int]
 ) -> Floats:
-    """Return the rate of each row in each slice of a window of time, in bit/s.
-
-    Transfers have `spans`, each is in one row; its bytes are spread evenly over its span.
-    """
+    """Return each row's rate in bit/s in slices of a window; bytes are spread over their spans."""
     zero_ns, slice_ns = window_ns[0], (window_ns[1] - window_ns[0]) / shape[1]
     begin = (transfers["begun_ns"] - zero_ns) / slice_ns
     end = np.maximum((transfers["ended_ns"] - zero_ns) / slice_ns, begin + 1e-9)
@@ -168,7 +147,7 @@ def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) 
     """The mean rate in bit/s of one direction of a link in each slice between `edges_s`.
 
     A counter counts a frame of up to 64 KiB when the link begins to carry it. Its bytes are spread
-    over the time that the link's rate needs for them, behind those of the frame before.
+    over the time that the rate needs for them, behind those of the frame before.
     """
     chosen = case.link_samples["link"] == link.name
     counted = case.link_samples[DIRECTIONS[direction]][chosen].astype(float)
@@ -182,10 +161,7 @@ def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) 
 
 @dataclass(frozen=True)
 class LinkUse:
-    """The busier direction of a link over all executions of some cases.
-
-    `share` is its use: bytes over what its rate carries in the time of the executions.
-    """
+    """The busier direction of a link over all executions: `share` is of the bytes it can carry."""
 
     name: str
     kind: LinkKind
@@ -195,16 +171,14 @@ class LinkUse:
 
 
 def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
-    """Return the use of every link, by the counters at its upper end before and after each case.
+    """Return the use of every link of cases with one topology, by the counters at its upper end.
 
-    The cases have one topology. Counters have the links' names of start-up: an optical switch may
-    have moved upper ends since.
+    Counters have the links' names of start-up: an optical switch may have moved upper ends since.
     """
     carried = defaultdict[str, Ints](lambda: np.zeros(3, np.int64))
-    for case in cases:
-        counters = case.counters
+    columns = ("sent_bytes", "received_bytes", "dropped_packets")
+    for counters in (case.counters for case in cases):
         after, before = counters["moment"] == "after", counters["moment"] == "before"
-        columns = ("sent_bytes", "received_bytes", "dropped_packets")
         deltas = np.array([counters[name][after] - counters[name][before] for name in columns])
         for link, delta in zip(counters["link"][after], deltas.T, strict=True):
             carried[link] += delta
@@ -238,3 +212,40 @@ def failed_links(topology: Topology, failure: Mapping[str, Any]) -> frozenset[st
         for link in topology.links
         if not parts.isdisjoint((link.name, link.lower.node, link.upper.node))
     )
+
+
+Named = tuple[str, Columns]
+# The columns that name a queue pair, and a port.
+QUEUE_PAIR = "source", "destination", "lane", "queue_pair"
+PORT = "link", "receiver"
+
+
+def queue_pairs(case: CaseData, execution: int) -> Iterator[Named]:
+    """Yield the samples of each queue pair in an execution, after its name."""
+    gpus = case.topology.job_gpus
+    samples = rows(case.queue_pairs, case.queue_pairs["repeat"] == execution)
+    for (source, destination, lane, number), mine in _by(samples, QUEUE_PAIR):
+        ends = f"{gpus[source].name} to {gpus[destination].name}"
+        others = f" lane {lane}" * bool(lane) + f" queue pair {number}" * bool(number)
+        yield ends + others, mine
+
+
+def ports(case: CaseData) -> Iterator[Named]:
+    """Yield the samples of each port of a switch, after its name."""
+    for (link, receiver), mine in _by(case.queues, PORT):
+        yield f"{link} to {receiver}", mine
+
+
+def _by(samples: Columns, key: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], Columns]]:
+    """Yield the samples of each value of some columns, in the order of time."""
+    of: dict[tuple[Any, ...], list[int]] = {}
+    for row, value in enumerate(zip(*(samples[name].tolist() for name in key), strict=True)):
+        of.setdefault(value, []).append(row)
+    for value, places in of.items():
+        yield value, rows(samples, np.array(places))
+
+
+def rates_bps(samples: Columns) -> Floats:
+    """Return the rate of a queue pair from each sample to the next, in bit/s; 0 after the last."""
+    rates = np.diff(samples["sent_bytes"]) * 8 * NS_PER_S / np.maximum(1, np.diff(samples["ns"]))
+    return np.append(rates, 0.0)

@@ -1,6 +1,6 @@
-"""Charts of a run: completion times, ratios to the model, steps, pairs, transfers, bandwidths."""
+"""Charts of a run: times, ratios to the model, steps, pairs, bandwidths, queue pairs, queues."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from model.arrays import Floats, Ints
 from results.figures import kit
 from results.figures.paper import draw_pairs
-from results.report.analysis import Step, pair_bytes
+from results.report import analysis
 from results.report.run_data import CaseData
 from results.sections.section import Result, human_bytes, range_of, without_fabric
 from results.verdicts.verdict import is_timed
@@ -20,10 +21,7 @@ MOST_TICKS = 7
 
 
 def completion(cases: Sequence[Result]) -> kit.Picture:
-    """Measured median with the range of the executions, beside the model, for every case.
-
-    What broke off has no completion time.
-    """
+    """Median and range of whole executions, beside the model, for every case."""
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             if not case.get("incomplete"):
@@ -95,20 +93,17 @@ def write_beside(axes: Axes, row: int, text: str) -> None:
     axes.annotate(text, (1.01, row), xycoords=where, va="center", fontsize=8)
 
 
-def step_times(case: CaseData, steps: Sequence[Step], name: str) -> kit.Picture:
+def step_times(case: CaseData, steps: Sequence[analysis.Step], name: str) -> kit.Picture:
     """The end of each step, measured beside modeled."""
     with kit.drawing(2.4) as figure:
         axes = figure.add_subplot()
-        numbers = [step.number for step in steps]
-        small = len(steps) <= 40
+        numbers, small = [step.number for step in steps], len(steps) <= 40
         for label, colour, dash, marker, size, seconds in (
             ("modeled", kit.MODELED, "-", "|", 9, [step.modeled_s for step in steps]),
             ("measured", kit.MEASURED, "--", "o", 4, [step.measured_s for step in steps]),
         ):
-            shown = marker if small else None
-            axes.plot(
-                numbers, seconds, dash, color=colour, marker=shown, markersize=size, label=label
-            )
+            (line,) = axes.plot(numbers, seconds, dash, color=colour, markersize=size, label=label)
+            line.set_marker(marker if small else "")
         axes.set_xlabel("step: the k-th transfer of every GPU")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("all arrived (s)")
@@ -124,16 +119,16 @@ def step_times(case: CaseData, steps: Sequence[Step], name: str) -> kit.Picture:
 
 def heat_map(case: CaseData, name: str) -> kit.Picture:
     """The bytes between all pairs of GPUs in an execution; pairs without bytes stay empty."""
-    matrix = pair_bytes(case)
+    matrix = analysis.pair_bytes(case)
     ranks, pairs = len(matrix), matrix[matrix > 0]
     with kit.drawing(3.4, 4.0) as figure:
         axes = figure.add_subplot()
         borders = np.cumsum(case.topology.spec.job_grid.sizes)[:-1].tolist()
         draw_pairs(axes, matrix, ranks, borders, "cividis_r")
         ticks = range(0, ranks, max(1, ranks // 8))
-        names = [gpu.name for gpu in case.topology.job_gpus]
-        axes.set_xticks(ticks, [names[n] for n in ticks], rotation=90)
-        axes.set_yticks(ticks, [names[n] for n in ticks])
+        names = [case.topology.job_gpus[rank].name for rank in ticks]
+        axes.set_xticks(ticks, names, rotation=90)
+        axes.set_yticks(ticks, names)
     sizes = range_of(pairs, human_bytes)
     told = f"In {case.name}, {len(pairs)} of {ranks * (ranks - 1)} pairs of GPUs exchange bytes"
     return kit.Picture(name, f"{told}, {sizes} a pair.", figure)
@@ -158,20 +153,18 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
         axes.set_xlabel("time of a transfer (ms), from its start to its last byte")
         axes.set_ylabel("% of transfers")
         figure.legend(loc="outside upper left")
-    return kit.Picture(
-        f"transfer-times-{kind}", f"Distribution of the transfers' times on {kind}.", figure
-    )
+    told = f"Distribution of the transfers' times on {kind}."
+    return kit.Picture(f"transfer-times-{kind}", told, figure)
 
 
 def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
     """Bus bandwidth against size as nccl-tests print it, in figures of the real platform."""
-    series: dict[str, list[Result]] = {}
-    for case in cases:
-        series.setdefault(case["case"], []).append(case)
-    with kit.drawing(2.3 + LEGEND_ROW * len(series)) as figure:
+    names = list(dict.fromkeys(case["case"] for case in cases))
+    ordered = sorted(cases, key=_real_bytes)
+    with kit.drawing(2.3 + LEGEND_ROW * len(names)) as figure:
         axes = figure.add_subplot()
-        for index, (name, same) in enumerate(series.items()):
-            same.sort(key=_real_bytes)
+        for index, name in enumerate(names):
+            same = [case for case in ordered if case["case"] == name]
             sizes = [_real_bytes(case) for case in same]
             busbw = [case["busbw_gbyte_per_s"] for case in same]
             axes.plot(sizes, busbw, **kit.look(index, label=name))
@@ -179,7 +172,7 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
             axes.plot(sizes, modeled, "_", color=kit.MODELED, markersize=13, markeredgewidth=1.5)
         axes.plot([], [], "_", color=kit.MODELED, markersize=11, label="modeled")
         axes.set_xscale("log")
-        sizes = sorted({_real_bytes(case) for case in cases})
+        sizes = list(dict.fromkeys(map(_real_bytes, ordered)))
         shown = sizes[:: -(-len(sizes) // MOST_TICKS)]
         axes.set_xticks(shown, [human_bytes(size) for size in shown])
         axes.minorticks_off()
@@ -192,3 +185,69 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
 
 def _real_bytes(case: Result) -> float:
     return float(case["bytes"] * case["size_scale"])
+
+
+# A name, moments in ns, and the value from each on.
+Line = tuple[str, Ints, Floats]
+EVENTS = {
+    "marked_packets": "packets marked",
+    "dropped_packets": "packets dropped",
+    "notifications": "notifications",
+    "repeated": "packets repeated",
+}
+# The queue pairs that send most, and the ports with the longest queues.
+MOST_DRAWN = len(kit.SERIES)
+PANEL = 1.7
+
+
+def transport_picture(case: CaseData, name: str) -> kit.Picture:
+    """Draw queue pairs, queues of ports, and what befell packets, in the last execution."""
+    number = int(case.queue_pairs["repeat"].max())
+    (row,) = np.flatnonzero(case.executions["number"] == number)
+    start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))
+    pairs = list(analysis.queue_pairs(case, number))
+    queues = [(port, {**of, "ns": of["ns"] - start_ns}) for port, of in analysis.ports(case)]
+    rates = [(pair, of["ns"], analysis.rates_bps(of) / 1e6) for pair, of in pairs]
+    lengths = [(port, of["ns"], of["backlog_bytes"] / 1e3) for port, of in queues]
+    panels = {
+        "Mbit/s": _first(rates, np.sum) or rates,
+        "queue (kB)": _first(lengths, np.max),
+        "packets": list(_events([*pairs, *queues])),
+    }
+    shown = {label: lines for label, lines in panels.items() if lines}
+    with kit.drawing(0.8 + PANEL * len(shown), kit.WIDE + 0.4) as figure:
+        grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (label, lines) in zip(grid, shown.items(), strict=True):
+            _draw_lines(axes, label, lines)
+        grid[0].set_xlim(0, end_s or None)
+        grid[-1].set_xlabel("emulated s since the execution's start")
+    told = f"{len(pairs)} queue pairs of {case.name}: rates, queues of ports, events"
+    return kit.Picture(name, f"{told}.", figure)
+
+
+def _first(lines: list[Line], size: Callable[[Floats], float]) -> list[Line]:
+    """Return the lines with the largest values, as `size` takes them together; not of zeros."""
+    drawn = (line for line in lines if line[2].any())
+    return sorted(drawn, key=lambda line: -size(line[2]))[:MOST_DRAWN]
+
+
+def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:
+    """Yield how often each event has happened so far, at all queue pairs or ports."""
+    for column, words in EVENTS.items():
+        of = [one for _, one in samples if column in one]
+        ns = np.concatenate([np.empty(0, np.int64), *(one["ns"][1:] for one in of)])
+        counts = np.concatenate([np.empty(0), *(np.diff(one[column]) for one in of)])
+        order = np.argsort(ns, kind="stable")
+        order = order[ns[order] > 0]
+        if counts[order].any():
+            yield words, ns[order], np.cumsum(counts[order])
+
+
+def _draw_lines(axes: Axes, label: str, lines: Sequence[Line]) -> None:
+    """Draw lines that hold a value until the next one."""
+    for index, (name, ns, values) in enumerate(lines):
+        line = kit.look(index, marker=None, linewidth=1.1, label=name)
+        axes.step(ns / analysis.NS_PER_S, values, where="post", **line)
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

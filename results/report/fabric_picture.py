@@ -67,28 +67,16 @@ def _places(topology: Topology) -> dict[str, Place]:
     places: dict[str, Place] = {
         gpu.name: ((gpu.rail + 0.5) * step - 0.5, rows - gpu.domain) for gpu in topology.gpus
     }
-    places |= _hb_places(topology, rows, places)
-    for number, tier in enumerate(topology.tiers, 1):
-        places |= _spread(tier, columns, rows + TIER_HEIGHT * number)
-    return places
-
-
-def _hb_places(topology: Topology, rows: int, places: Mapping[str, Place]) -> dict[str, Place]:
-    """Put HB switches left of their row, leaves of two tiers below their GPUs."""
-    found: dict[str, Place] = {
-        name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)
-    }
+    # HB switches are left of their row, leaves of two tiers below their GPUs.
+    places |= {name: (LEFT, rows - row) for row, name in enumerate(topology.hb_switches)}
     for name in topology.hb_leaves:
         gpus = [gpu for link in topology.links_below(name) for gpu in topology.gpus_below(link)]
         middle = (places[gpus[0].name][0] + places[gpus[-1].name][0]) / 2
-        found[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
-    return found
-
-
-def _spread(names: Collection[str], columns: int, height: float) -> dict[str, Place]:
-    """Put nodes beside each other over all columns; as many as columns stand over these."""
-    step = columns / max(1, len(names))
-    return {name: ((n + 0.5) * step - 0.5, height) for n, name in enumerate(names)}
+        places[name] = (middle, rows - gpus[0].domain - LEAF_BELOW)
+    for number, tier in enumerate(topology.tiers, 1):
+        height, step = rows + TIER_HEIGHT * number, columns / max(1, len(tier))
+        places |= {name: ((n + 0.5) * step - 0.5, height) for n, name in enumerate(tier)}
+    return places
 
 
 def _draw_link(
@@ -101,14 +89,14 @@ def _draw_link(
 ) -> None:
     points = _line(topology, link, places)
     x, y = zip(*points, strict=True)
-    share = min(1.0, use.share) if use else 0.0
-    widest = WIDEST / max(1, topology.spec.domains / 4)
     if link.name in failed:
         axes.plot(x, y, color=FAILED, linewidth=2, linestyle=(0, (2, 2)), zorder=3)
         middle = points[len(points) // 2]
         axes.plot(*middle, "X", color=FAILED, markersize=10, markeredgecolor="white", zorder=5)
-        return
-    axes.plot(x, y, color=colormaps[COLOURS](share), linewidth=0.8 + widest * share, zorder=1)
+    else:
+        share = min(1.0, use.share) if use else 0.0
+        width = 0.8 + WIDEST / max(1, topology.spec.domains / 4) * share
+        axes.plot(x, y, color=colormaps[COLOURS](share), linewidth=width, zorder=1)
 
 
 def _line(topology: Topology, link: Link, places: Mapping[str, Place]) -> list[Place]:
@@ -137,22 +125,17 @@ def _draw_nodes(
     x, y = [x for x, _ in dots.values()], [y for _, y in dots.values()]
     axes.plot(x, y, "o", color="white", markeredgecolor="0.3", markersize=DOT, zorder=4)
     for node in (node for node in places if node not in dots):
-        shape = "circle" if node in topology.gpu_by_name else "round"
-        broken = node in failed
-        box = {
-            "boxstyle": f"{shape},pad=0.25",
-            "facecolor": FAILED if broken else "white",
-            "edgecolor": FAILED if broken else "0.3",
-            "linewidth": 0.8,
-        }
+        shape, broken = "circle" if node in topology.gpu_by_name else "round", node in failed
+        inside, edge, letters = (FAILED, FAILED, "white") if broken else ("white", "0.3", "black")
+        box = {"boxstyle": f"{shape},pad=0.25", "facecolor": inside, "edgecolor": edge}
         axes.annotate(
             node + CROSS * broken,
             places[node],
             ha="center",
             va="center",
             fontsize=7,
-            color="white" if broken else "black",
-            bbox=box,
+            color=letters,
+            bbox={**box, "linewidth": 0.8},
             zorder=4,
         )
     axes.set_xlim(LEFT - 0.5, _columns(topology))

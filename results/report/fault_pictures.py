@@ -52,8 +52,7 @@ def fault_strip(
             # NIC links have a twentieth of the rate of HB links.
             norm=PowerNorm(0.4, 0),
         )
-        ticks = range(0, ranks, max(1, ranks // 16))
-        gpus = case.topology.job_gpus
+        ticks, gpus = range(0, ranks, max(1, ranks // 16)), case.topology.job_gpus
         top.set_yticks(ticks, [gpus[rank].name for rank in ticks], fontsize=7)
         top.grid(visible=False)
         top.set_xlabel("emulated s since the execution's start")
@@ -84,27 +83,25 @@ def _lost_probes(
 
 def mark(axes: Axes, happened: Sequence[tuple[str, float]], scale: float) -> None:
     """Mark the events of a fault; each kind is named once."""
-    named: set[str] = set()
+    labels = {event: words for event, (_, _, words) in EVENTS.items()}
     for event, moment_s in happened:
-        dash, colour, words = EVENTS[event]
-        label = None if event in named else words
+        dash, colour, _ = EVENTS[event]
+        label = labels.pop(event, None)
         axes.axvline(moment_s * scale, linestyle=dash, color=colour, linewidth=1.4, label=label)
-        named.add(event)
 
 
 def moments(failure: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Return the events of a fault, in seconds since the execution's start."""
     happened = []
     for times in failure["times"]:
-        begun_s = times["begun_s"]
-        happened.append(("begins", begun_s))
-        for event in ("detected", "confirmed"):
-            if times[f"{event}_ms"] is not None:
-                happened.append((event, begun_s + times[f"{event}_ms"] / 1e3))
-        if times["ended_s"] is not None:
-            happened.append(("ends", times["ended_s"]))
-            if times["returned_ms"] is not None:
-                happened.append(("returned", times["ended_s"] + times["returned_ms"] / 1e3))
+        for event, since, responses in (
+            ("begins", "begun_s", ("detected", "confirmed")),
+            ("ends", "ended_s", ("returned",)),
+        ):
+            if (since_s := times[since]) is not None:
+                happened.append((event, since_s))
+                known = (one for one in responses if times[f"{one}_ms"] is not None)
+                happened += [(one, since_s + times[f"{one}_ms"] / 1e3) for one in known]
     return happened
 
 
@@ -153,30 +150,29 @@ def link_throughput(
 def links_shown(failure: Mapping[str, Any], baseline: CaseData, during: CaseData) -> dict[str, str]:
     """Choose failed links, and of the others those whose bytes changed most and least.
 
-    Each has a label: its bytes in an execution during the fault and in one before, of its busier
-    direction.
+    Labels have the bytes in an execution during the fault and before, of the busier direction.
     """
     failed = analysis.failed_links(during.topology, failure)
-    before, after = (
-        {
-            name: used.size_bytes / len(case.executions["number"])
-            for name, used in analysis.link_use([case]).items()
-        }
-        for case in (baseline, during)
-    )
+    before, after = (_link_bytes(case) for case in (baseline, during))
     changes = {
         link: (after[link] - before[link]) / during.topology.link_by_name[link].rate_bps
         for link in before.keys() & after.keys()
     }
-    used = [link for link in before if link in changes and before[link] + after[link] > 0]
-    order = sorted(set(used) - failed, key=lambda link: (-abs(changes[link]), link))
+    used = {link for link in changes if before[link] + after[link] > 0}
+    order = sorted(used - failed, key=lambda link: (-abs(changes[link]), link))
     chosen = [*sorted(failed & changes.keys())[:MOST_FAILED], *order[:MOST_CHANGED]]
     chosen += order[MOST_CHANGED:][-LEAST_CHANGED:]
-    return {
-        link: f"{link}{' (failed)' if link in failed else ''}: {human_bytes(after[link])}, "
-        f"{human_bytes(before[link])} without fault"
-        for link in chosen
-    }
+    labels = {}
+    for link in chosen:
+        name, now = link + " (failed)" * (link in failed), human_bytes(after[link])
+        labels[link] = f"{name}: {now}, {human_bytes(before[link])} without fault"
+    return labels
+
+
+def _link_bytes(case: CaseData) -> dict[str, float]:
+    """The bytes of each link in an execution."""
+    executions, use = len(case.executions["number"]), analysis.link_use([case])
+    return {name: used.size_bytes / executions for name, used in use.items()}
 
 
 def _draw(axes: Axes, case: CaseData, link: Link, edges_s: Floats) -> None:

@@ -1,7 +1,7 @@
 """The article about a run: the answer, then sections with pictures and tables of records."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from operator import itemgetter
 from typing import Any
 
@@ -13,7 +13,6 @@ from results.report.analysis import failed_parts, link_use, steps
 from results.report.fabric_picture import fabric_picture
 from results.report.fault_pictures import fault_strip, link_throughput, sentence
 from results.report.run_data import CaseData, RunData
-from results.report.transport_pictures import transport_picture
 from results.sections.machine import fidelity_section, machine_sections
 from results.sections.run import (
     cases_section,
@@ -26,8 +25,8 @@ from results.sections.section import Row, Section, human_bytes, range_of
 from results.store.runs import BASELINE, DEGRADED, DURING, PHASES, RECOVERED, clock_of
 from results.verdicts.verdict import is_timed
 
+# Seconds at which probes were lost, by case and pair.
 Lost = Mapping[str, Mapping[str, Sequence[float]]]
-"""Seconds at which probes were lost, by case and pair."""
 MOST_STEPS = 10
 PHASES_TEXT = (
     "Baseline is before the fault; during fault, the execution in which it happens, is shown "
@@ -81,10 +80,9 @@ def answer(result: Mapping[str, Any]) -> Iterator[str]:
     if result["slowdowns"]:
         effects = "; ".join(slowdown_in_words(one) for one in result["slowdowns"])
         yield f"Rail-only against rail-optimized: {effects}."
-    if slowed := result.get("interference"):
-        yield f"Together, jobs take up to {'; '.join(_slowest(slowed))}."
-    for failure in result["failures"]:
-        yield _failed(failure)
+    if result.get("interference"):
+        yield f"Together, jobs take up to {'; '.join(_slowest(result['interference']))}."
+    yield from map(_failed, result["failures"])
     if off := [case["ratio"] for case in timed(result["cases"])]:
         yield f"Measured over modeled is {range_of(off)}."
     if degraded := [one["ratio"] for one in timed(result["failures"]) if one["ratio"]]:
@@ -115,8 +113,7 @@ def _because(result: Mapping[str, Any]) -> str:
 
 def _failed(failure: Mapping[str, Any]) -> str:
     told = sentence(failure).removesuffix(".")
-    known = failure["degraded_s"] and failure["baseline_s"]
-    if known and is_timed(failure):
+    if failure["degraded_s"] and failure["baseline_s"] and is_timed(failure):
         slower = failure["degraded_s"] / failure["baseline_s"]
         modeled = failure["modeled_degraded_s"] / failure["modeled_baseline_s"]
         told += f"; with it, an execution takes {slower:.2f} times as long (modeled: {modeled:.2f})"
@@ -149,11 +146,9 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
         for kind, cases in run.fabrics.items()
     ]
     yield _drawn("Times of transfers", TRANSFERS_TEXT, times)
-    transports = [
-        transport_picture(case, f"transport-{number}")
-        for number, case in enumerate(run.cases.values())
-        if len(case.queue_pairs["ns"])
-    ]
+    numbered = enumerate(run.cases.values())
+    sampled = [(number, case) for number, case in numbered if len(case.queue_pairs["ns"])]
+    transports = [charts.transport_picture(case, f"transport-{n}") for n, case in sampled]
     yield _drawn("Queue pairs and queues", TRANSPORT_TEXT, transports)
     yield Part(fidelity_section(result))
     yield from map(Part, machine_sections(result))
@@ -168,11 +163,8 @@ def phases_as_cases(run: RunData) -> list[dict[str, Any]]:
 
     The time of an execution during the fault is modeled only if the job begins again.
     """
-    return [phase for failure in run.result["failures"] for phase in _phases_of(run, failure)]
-
-
-def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for phase in PHASES:
+    phases = []
+    for failure, phase in product(run.result["failures"], PHASES):
         model = BASELINE if phase == RECOVERED else phase
         median_s, modeled_s = failure[f"{phase}_s"], failure[f"modeled_{model}_s"]
         if median_s is not None and modeled_s is not None:
@@ -180,15 +172,14 @@ def _phases_of(run: RunData, failure: Mapping[str, Any]) -> Iterator[dict[str, A
             # A job that begins again is executed twice: neither execution lasts as long as both.
             case = None if phase == DURING else run.cases.get(name)
             values = [median_s] if case is None else case.completion_s.tolist() or [median_s]
-            yield {
-                "case": name,
-                "measured_s": {"median": median_s, "min": min(values), "max": max(values)},
-                "modeled_s": modeled_s,
-                "ratio": median_s / modeled_s,
-                "data_is_right": failure["data_is_right"],
-                "incomplete": phase == DEGRADED and failure.get("incomplete", False),
-                "verdict": failure["verdict"],
-            }
+            measured = {"median": median_s, "min": min(values), "max": max(values)}
+            incomplete = phase == DEGRADED and failure.get("incomplete", False)
+            kept = {key: failure[key] for key in ("data_is_right", "verdict")}
+            times = {"modeled_s": modeled_s, "ratio": median_s / modeled_s}
+            phases.append(
+                {"case": name, "measured_s": measured, "incomplete": incomplete, **times, **kept}
+            )
+    return phases
 
 
 def _strips(run: RunData, failure: Mapping[str, Any], lost: Lost, number: int) -> Iterator[Picture]:
@@ -213,8 +204,8 @@ def _fabrics(run: RunData) -> Part:
         busiest = sorted(use.values(), key=lambda link: -link.share)[:5]
         rows.append((kind,))
         for used in busiest:
-            figures = f"{used.share:.1%}", human_bytes(used.size_bytes), f"{used.dropped}"
-            rows.append((used.name, used.kind.value, *figures))
+            size = human_bytes(used.size_bytes)
+            rows.append((used.name, used.kind.value, f"{used.share:.1%}", size, f"{used.dropped}"))
     section = Section(
         "The fabrics and the use of their links",
         ("link", "kind", "in use", "bytes", "dropped packets"),
@@ -228,10 +219,8 @@ def _fabrics(run: RunData) -> Part:
 
 
 def _longest_broken(cases: Sequence[CaseData]) -> Sequence[CaseData]:
-    """The cases with faults throughout, or those in which they happen, or all without any.
-
-    An aborted execution has no use of links: what it left in queues is sent after it.
-    """
+    """The cases with faults throughout, or those in which they happen, or all without any."""
+    # An aborted execution has no use of links: what it left in queues is sent after it.
     phases = ([case for case in cases if case.name.endswith(f"/{p}")] for p in (DEGRADED, DURING))
     return next(filter(None, phases), cases)
 
@@ -245,9 +234,8 @@ def _steps(cases: Sequence[CaseData]) -> Part:
         rows.append((case.name,))
         for step in sorted(longest, key=lambda step: step.number):
             times_s = (step.measured_s, step.modeled_s, step.seconds)
-            ended, modeled, needs = (f"{seconds:.4f} s" for seconds in times_s)
-            figures = (f"{step.number}", f"{step.transfers}", ended, modeled, step.busiest, needs)
-            rows.append(figures)
+            *times, needs = (f"{seconds:.4f} s" for seconds in times_s)
+            rows.append((f"{step.number}", f"{step.transfers}", *times, step.busiest, needs))
     section = Section(
         "Time by step, and the bottleneck link",
         ("step", "transfers", "ended", "modeled", "bottleneck", "needs"),

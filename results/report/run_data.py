@@ -18,7 +18,7 @@ from results.store import tables as raw
 from results.store.records import HINT, read_json, read_record, reading
 from results.store.runs import read_result
 
-Columns = Mapping[str, Any]
+Columns = Mapping[str, np.ndarray[Any, Any]]
 TOPOLOGY = TypeAdapter(Topology)
 # Tables in which no value may be missing, and those of which every case has rows.
 WHOLE = (raw.EXECUTIONS, raw.TRANSFERS, raw.COUNTERS, raw.LINK_SAMPLES, raw.QUEUES)
@@ -29,9 +29,8 @@ FILLED = (raw.EXECUTIONS.name, raw.TRANSFERS.name)
 class CaseData:
     """A measured case, or a measured phase of a case with faults.
 
-    Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
-    links are of the execution during the fault, those of switches' queues of the whole case.
-    Disturbed executions count only if `disturbed_counted`.
+    `arrival_s` has the predicted arrival of each transfer; samples of links are of the execution
+    during the fault, those of switches' queues of the whole case.
     """
 
     name: str
@@ -60,8 +59,7 @@ class CaseData:
     def ends_ns(self) -> Ints:
         """The end of each execution, of CLOCK_MONOTONIC."""
         took_ns = np.rint(self.executions["completion_s"] * 1e9).astype(np.int64)
-        ends_ns: Ints = self.executions["start_ns"] + took_ns
-        return ends_ns
+        return self.executions["start_ns"] + took_ns
 
     @property
     def completion_s(self) -> Floats:
@@ -85,9 +83,8 @@ class CaseData:
     def median(self) -> Columns:
         """As `one`, of the execution that counts with the median completion time."""
         order = np.argsort(self.completion_s, kind="stable")
-        return self._execution(
-            self.executions["number"][self._counted][order[(len(order) - 1) // 2]]
-        )
+        numbers = self.executions["number"][self._counted]
+        return self._execution(numbers[order[(len(order) - 1) // 2]])
 
     def _execution(self, number: int) -> Columns:
         mine = rows(self.transfers, self.transfers["repeat"] == number)
@@ -115,19 +112,30 @@ class RunData:
 def read_run(folder: Path) -> RunData:
     """Read a run; raise `InputError` if it is not complete, or damaged."""
     result = read_result(folder)
-    _require_figures(folder, result)
+    with reading(folder):
+        for case in result["cases"]:
+            _require_figures(case)
     tables = {table.name: _whole(folder, table) for table in WHOLE}
     tables[raw.QUEUE_PAIRS.name] = raw.read_table(folder, raw.QUEUE_PAIRS)
     with reading(folder):
         folders, cases = raw.case_folders(folder), {}
-        all_count = _disturbed_counted(result)
+        # Cases and phases whose disturbed executions count.
+        all_count = {case["case"] for case in result["cases"] if case["disturbed_counted"]}
+        for failure in result["failures"]:
+            phases = failure.get("disturbed_counted", ())
+            all_count |= {f"{failure['case']}/{phase}" for phase in phases}
         for name in sorted(folders, key=raw.case_names(result).index):
             mine = {table: rows(of, of[raw.CASE] == name) for table, of in tables.items()}
             for table in FILLED:
                 if not len(mine[table][raw.CASE]):
                     what = f"no rows of {name} in table {table}"
                     raise InputError(Problem(str(folder), what, HINT))
-            cases[name] = _case(name, folders[name], name in all_count, mine)
+            stored = read_json(folders[name] / "topology.json")
+            stored.pop("digest", None)
+            stored["spec"] = grouped(stored["spec"])
+            arrival_s = read_json(folders[name] / "prediction.json")["arrival_s"]
+            topology = TOPOLOGY.validate_python(stored)
+            cases[name] = CaseData(name, topology, arrival_s, name in all_count, **mine)
     return RunData(folder, result, read_record(folder / "scenario.yaml"), cases)
 
 
@@ -140,37 +148,13 @@ def _whole(folder: Path, table: raw.RawTable) -> Columns:
     return {name: np.asarray(column) for name, column in columns.items()}
 
 
-def _require_figures(folder: Path, result: Mapping[str, Any]) -> None:
-    """Raise `InputError` unless measured and modeled times of all cases are finite numbers."""
-    with reading(folder):
-        for case in result["cases"]:
-            measured = case["measured_s"]
-            figures = [measured[key] for key in ("median", "min", "max")]
-            for figure in (*figures, *measured["values"], case["modeled_s"], case["ratio"]):
-                if not math.isfinite(figure):
-                    raise ValueError(f"{case['case']}: time must be a finite number, got {figure}")
-
-
-def _disturbed_counted(result: Mapping[str, Any]) -> set[str]:
-    """The names of the cases and phases whose disturbed executions count."""
-    cases = {case["case"] for case in result["cases"] if case["disturbed_counted"]}
-    phases = (
-        f"{failure['case']}/{phase}"
-        for failure in result["failures"]
-        for phase in failure.get("disturbed_counted", ())
-    )
-    return cases.union(phases)
-
-
-def _case(
-    name: str, place: Path, disturbed_counted: bool, tables: Mapping[str, Columns]
-) -> CaseData:
-    stored = read_json(place / "topology.json")
-    stored.pop("digest", None)
-    stored["spec"] = grouped(stored["spec"])
-    arrival_s = read_json(place / "prediction.json")["arrival_s"]
-    topology = TOPOLOGY.validate_python(stored)
-    return CaseData(name, topology, arrival_s, disturbed_counted, **tables)
+def _require_figures(case: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless measured and modeled times of a case are finite numbers."""
+    measured = case["measured_s"]
+    figures = [measured[key] for key in ("median", "min", "max")]
+    for figure in (*figures, *measured["values"], case["modeled_s"], case["ratio"]):
+        if not math.isfinite(figure):
+            raise ValueError(f"{case['case']}: time must be a finite number, got {figure}")
 
 
 def rows(table: Columns, chosen: Any) -> Columns:

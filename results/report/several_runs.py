@@ -127,9 +127,10 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
     places = _places([point["parameters"][key] for point in points])
     lines: dict[str, list[tuple[float, Result]]] = {}
     for point in points:
-        for case in (case for case in point["cases"] if case["case"] == name):
-            place = places[one_line(point["parameters"][key])]
-            lines.setdefault(_others(point, key), []).append((place, case))
+        place = places[one_line(point["parameters"][key])]
+        mine = [(place, case) for case in point["cases"] if case["case"] == name]
+        if mine:
+            lines.setdefault(_others(point, key), []).extend(mine)
     with drawing(2.8) as figure:
         axes = figure.add_subplot()
         for index, (others, cases) in enumerate(list(lines.items())[:MOST_LINES]):
@@ -141,7 +142,13 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
         axes.set_xticks(list(places.values()), list(places))
         axes.set_xlabel(key)
         axes.set_ylabel("completion time (s)")
-        _scale_times(axes, _times_s(points, without_fabric(name)))
+        times_s = list(_times_s(points, without_fabric(name)))
+        if _spans_decades(times_s):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(plain)
+            axes.set_ylim(min(times_s) / 1.5, max(times_s) * 1.5)
+        else:
+            axes.set_ylim(0, 1.05 * max(times_s))
         figure.legend(loc="outside upper left", ncols=2)
     hidden = max(0, len(lines) - MOST_LINES)
     more = f" Not drawn: {hidden} more settings of the other parameters." if hidden else ""
@@ -152,31 +159,13 @@ def _spans_decades(values: Collection[float]) -> bool:
     return min(values) > 0 and max(values) >= DECADES * min(values)
 
 
-def _times_s(points: Sequence[Result], workload: str) -> list[float]:
-    """All times of a workload on any fabric, measured and modeled."""
-    return [
-        seconds
-        for point in points
-        for case in point["cases"]
-        if without_fabric(case["case"]) == workload
-        for seconds in (case["modeled_s"], *_ends_s(case))
-    ]
-
-
-def _ends_s(case: Result) -> Iterator[float]:
-    """The least and the largest measured time of a case; nothing of what broke off."""
-    if not case.get("incomplete"):
-        yield from (case["measured_s"]["min"], case["measured_s"]["max"])
-
-
-def _scale_times(axes: Axes, times_s: Collection[float]) -> None:
-    """Begin at 0, or have a logarithmic axis if the times span decades."""
-    if _spans_decades(times_s):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(plain)
-        axes.set_ylim(min(times_s) / 1.5, max(times_s) * 1.5)
-    else:
-        axes.set_ylim(0, 1.05 * max(times_s))
+def _times_s(points: Sequence[Result], workload: str) -> Iterator[float]:
+    """All times of a workload on any fabric: modeled, and measured unless it broke off."""
+    for case in (case for point in points for case in point["cases"]):
+        if without_fabric(case["case"]) == workload:
+            yield case["modeled_s"]
+            if not case.get("incomplete"):
+                yield from (case["measured_s"]["min"], case["measured_s"]["max"])
 
 
 def _places(values: Sequence[object]) -> dict[str, float]:

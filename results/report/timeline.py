@@ -17,7 +17,6 @@ from model.errors import InputError, Problem
 from model.fabric.topology import Hop, Link
 from results.report import analysis
 from results.report.run_data import CaseData, Columns, RunData, rows
-from results.report.transport_pictures import ports, queue_pairs, rates_bps
 from results.store.records import read_record, reading
 from results.store.runs import DEGRADED, DURING, RECOVERED
 
@@ -38,17 +37,12 @@ def timeline(run: RunData) -> dict[str, Any]:
     events = list(_events(run))
     zero_ns = min(event["ts"] for event in events if "ts" in event)
     for event in events:
-        _move(event, zero_ns)
+        if "ts" in event:
+            event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
+        if "dur" in event:
+            event["dur"] /= NS_PER_US
     about = {"run": run.result["run_id"]}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
-
-
-def _move(event: Event, zero_ns: int) -> None:
-    """Let a time count in microseconds from `zero_ns`."""
-    if "ts" in event:
-        event["ts"] = (event["ts"] - zero_ns) / NS_PER_US
-    if "dur" in event:
-        event["dur"] /= NS_PER_US
 
 
 def _events(run: RunData) -> Iterator[Event]:
@@ -57,14 +51,22 @@ def _events(run: RunData) -> Iterator[Event]:
         yield _named("process_name", process, 0, name)
     yield _named("thread_name", RUN, EXECUTIONS, "executions")
     yield _named("thread_name", RUN, STEPS, "steps")
-    yield from _gpu_names(run)
+    # Every rank that any case has, by the GPU that has the rank at first.
+    gpus = max((case.topology.job_gpus for case in run.cases.values()), key=len)
+    for rank, gpu in enumerate(gpus):
+        yield _named("process_name", FIRST_GPU + rank, 0, gpu.name)
+        yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
     for case in run.cases.values():
         spans = analysis.spans(case)
         for row in range(len(case.executions["number"])):
             yield from _execution(case, row, spans)
         yield from _sampled_use(case)
         yield from _transport(case)
-    yield from _faults(run)
+    # Faults that overlap have different threads.
+    spans_of_faults = list(_fault_spans(run))
+    taken = lanes([begin for _, begin, _ in spans_of_faults], [end for *_, end in spans_of_faults])
+    for lane, span in zip(taken, spans_of_faults, strict=True):
+        yield _slice(FAULTS, 1 + lane, *span)
     yield from _journals(run)
 
 
@@ -79,14 +81,6 @@ def _named(what: str, process: int, thread: int, name: str) -> Event:
 def _slice(process: int, thread: int, name: str, begin_ns: int, end_ns: int, **more: Any) -> Event:
     took_ns = max(0, end_ns - begin_ns)
     return _event("X", name, process, thread, ts=begin_ns, dur=took_ns, args=more)
-
-
-def _gpu_names(run: RunData) -> Iterator[Event]:
-    """Name the process of every rank that any case has, by the GPU that has the rank at first."""
-    gpus = max((case.topology.job_gpus for case in run.cases.values()), key=len)
-    for rank, gpu in enumerate(gpus):
-        yield _named("process_name", FIRST_GPU + rank, 0, gpu.name)
-        yield _named("thread_name", FIRST_GPU + rank, WAITS, "waits")
 
 
 def _execution(case: CaseData, row: int, spans: Columns) -> Iterator[Event]:
@@ -131,8 +125,8 @@ def _gpu(
         for row, lane in enumerate(lanes(begins, ends)):
             name = f"{words} {gpus[int(mine[other][row])].name}"
             size, transfer = int(mine["size_bytes"][row]), int(mine["transfer"][row])
-            details = {"bytes": size, "transfer": transfer}
-            yield _slice(process, first_lane + lane, name, begins[row], ends[row], **details)
+            span = begins[row], ends[row]
+            yield _slice(process, first_lane + lane, name, *span, bytes=size, transfer=transfer)
     for begin_ns, wait_end_ns in gaps(busy, start_ns, end_ns):
         yield _slice(process, WAITS, "waits", begin_ns, wait_end_ns)
 
@@ -181,23 +175,21 @@ def _sampled_use(case: CaseData) -> Iterator[Event]:
     edges_s = np.linspace(0, float(analysis.sample_times_s(case).max()), SAMPLED_SLICES + 1)
     start_ns, slice_ns = case.begun_ns, edges_s[1] * analysis.NS_PER_S
     for link in case.topology.links:
-        shares = {
-            to: analysis.throughput_bps(case, link, to, edges_s) / link.rate_bps
-            for to in analysis.DIRECTIONS
-        }
+        rates = {to: analysis.throughput_bps(case, link, to, edges_s) for to in analysis.DIRECTIONS}
+        shares = {to: bps / link.rate_bps for to, bps in rates.items()}
         yield from _use_of(link, shares, start_ns, slice_ns)
 
 
 def _transport(case: CaseData) -> Iterator[Event]:
     """Yield the rate and the counts of each queue pair, and the queue of each port of a switch."""
-    starts_ns = zip(case.executions["number"], case.executions["start_ns"], strict=True)
-    for number, start_ns in starts_ns:
-        for name, of in queue_pairs(case, number):
+    executions = case.executions
+    for number, start_ns in zip(executions["number"], executions["start_ns"], strict=True):
+        for name, of in analysis.queue_pairs(case, number):
             process = FIRST_GPU + int(of["source"][0])
-            counts = {"Mbit/s": np.round(rates_bps(of) / 1e6, 3)}
+            counts = {"Mbit/s": np.round(analysis.rates_bps(of) / 1e6, 3)}
             counts |= {key: of[key] for key in ("notifications", "repeated")}
             yield from _counter(process, name, of["ns"] + int(start_ns), counts)
-    for name, of in ports(case):
+    for name, of in analysis.ports(case):
         counts = {key: of[key] for key in ("backlog_bytes", "dropped_packets", "marked_packets")}
         yield from _counter(LINKS, f"queue of {name}", of["ns"], counts)
 
@@ -213,23 +205,13 @@ def _use_of(
 ) -> Iterator[Event]:
     """Yield the use of a link in both directions, in percent of its rate, where it changes."""
     before: dict[str, float] = {}
-    percents = (
-        [*(round(100 * share, 1) for share in way.tolist()), 0.0] for way in shares.values()
-    )
-    for moment, now in enumerate(zip(*percents, strict=True)):
+    percents = ([round(100 * share, 1) for share in way.tolist()] for way in shares.values())
+    for moment, now in enumerate([*zip(*percents, strict=True), (0.0,) * len(shares)]):
         values = dict(zip(shares, now, strict=True))
         if values != before:
             ts = start_ns + round(moment * slice_ns)
             yield _event("C", link.name, LINKS, 0, ts=ts, args=values)
         before = values
-
-
-def _faults(run: RunData) -> Iterator[Event]:
-    """Yield each fault as a slice; faults that overlap have different threads."""
-    spans = list(_fault_spans(run))
-    taken = lanes([begin_ns for _, begin_ns, _ in spans], [end_ns for *_, end_ns in spans])
-    for lane, span in zip(taken, spans, strict=True):
-        yield _slice(FAULTS, 1 + lane, *span)
 
 
 def _fault_spans(run: RunData) -> Iterator[tuple[str, int, int]]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from model.fabric.topology import BETWEEN_SWITCHES, LinkKind
 from results.sections.section import (
-    Case,
     Cell,
     Columns,
     Marked,
@@ -23,23 +22,19 @@ from results.verdicts.summary import Interval
 from results.verdicts.verdict import Thresholds, Verdict
 
 
-def _median_within(case: Case) -> str:
-    times = case["measured_s"]
-    interval = times["interval"]
-    return "-" if interval is None else f"{Interval(**interval).away(times['median']):.2%}"
+def _median_within(case: Result) -> str:
+    interval, median = case["measured_s"]["interval"], case["measured_s"]["median"]
+    return "-" if interval is None else f"{Interval(**interval).away(median):.2%}"
 
 
-def _longest_pause(case: Case) -> str:
+def _longest_pause(case: Result) -> str:
     seen = case["fidelity"]
     return f"{1e3 * seen['pause_longest_s']:.1f} ms" if "lost" in seen else "-"
 
 
 EXECUTIONS: Columns = (
     ("counted", lambda case: f"{len(case['measured_s']['values'])}"),
-    (
-        "disturbed",
-        lambda case: f"{len(case['disturbed_s'])}" + ", all count" * case["disturbed_counted"],
-    ),
+    ("disturbed", lambda c: f"{len(c['disturbed_s'])}" + ", all count" * c["disturbed_counted"]),
     ("median ±", _median_within),
     ("lost", lambda case: number_or_dash(case["fidelity"].get("lost"), ".1%")),
     ("longest", _longest_pause),
@@ -80,29 +75,26 @@ def machine_sections(result: Result) -> Iterator[Section]:
         yield paths_section(result["paths"])
 
 
-def executions_section(cases: Sequence[Case]) -> Section:
+def executions_section(cases: Sequence[Result]) -> Section:
     """How many executions count, and what pauses took."""
-    return case_section(
-        "Executions, and pauses of the machine",
-        EXECUTIONS,
-        cases,
+    text = (
         "Disturbed: by pauses of the machine; others were executed in their place. Median ±: with "
         "95 % confidence, from six executions on. Lost: of all cores, to pauses of 1 ms and more; "
-        "longest: of these pauses; both in the worst execution.",
+        "longest: of these pauses; both in the worst execution."
     )
+    return case_section("Executions, and pauses of the machine", EXECUTIONS, cases, text)
 
 
-def headroom_section(cases: Sequence[Case]) -> Section:
+def headroom_section(cases: Sequence[Result]) -> Section:
     """The figures behind the fidelity verdict."""
-    return case_section(
-        "Machine headroom",
-        HEADROOM,
-        (case for case in cases if "windows" in case["fidelity"]),
+    text = (
         "Idle: of all cores. Switch: the busiest one's share of a core; never idle: share of the "
         "CPU samples; backlogged: share of the time, without a core. Agents: waited for a core. "
         "Retx: segments that TCP retransmitted, in all executions that count; all else is of the "
-        "worst one.",
+        "worst one."
     )
+    observed = (case for case in cases if "windows" in case["fidelity"])
+    return case_section("Machine headroom", HEADROOM, observed, text)
 
 
 def fidelity_section(result: Result) -> Section:
@@ -112,10 +104,7 @@ def fidelity_section(result: Result) -> Section:
         observed += [(f"{failure['case']}/{p}", f) for p, f in failure["fidelity"].items()]
     above: list[Row] = []
     for judged in ("warn", "fail"):
-        limits = {
-            key: None if limit is None else getattr(limit, judged)
-            for key, (_, _, limit) in JUDGED.items()
-        }
+        limits = {key: getattr(limit, judged, None) for key, (_, _, limit) in JUDGED.items()}
         above.append((f"{judged} above", *_figures(limits), ""))
     return Section(
         "Fidelity",
@@ -134,10 +123,7 @@ def _figures(seen: Mapping[str, Any]) -> list[Cell]:
 
 
 def calibration_section(fabrics: Iterable[Result]) -> Section:
-    """A row for each class of links of each fabric, with the worst value per column.
-
-    With faults, each case has a fabric of its own, which has the case's name.
-    """
+    """A row for each class of links of each fabric, or each case with faults: the worst values."""
     rows: list[Row] = []
     for fabric in fabrics:
         rows.append((fabric.get("case", fabric["fabric"]),))
@@ -180,21 +166,19 @@ def paths_section(result: Result) -> Section:
         remarks=[
             Marked(f"fail: {fabric['kind']}: {line}", "fail")
             for fabric in fabrics
-            for line in (*_astray(fabric["mismatches"]), *_crossing(fabric["rail_isolation"]))
+            for line in _path_failures(fabric["mismatches"], fabric["rail_isolation"])
         ],
     )
 
 
-def _path_cells(fabric: Case) -> Iterator[Cell]:
+def _path_cells(fabric: Result) -> Row:
     isolation = fabric["rail_isolation"]
-    yield str(fabric["pairs"])
-    yield str(fabric["as_intended"])
-    yield verdict(isolation)
-    yield "" if isolation["foreign_bytes"] is None else str(isolation["foreign_bytes"])
-    yield verdict(fabric)
+    crossed = "" if isolation["foreign_bytes"] is None else str(isolation["foreign_bytes"])
+    counts = str(fabric["pairs"]), str(fabric["as_intended"])
+    return *counts, verdict(isolation), crossed, verdict(fabric)
 
 
-def _astray(mismatches: Sequence[Result]) -> Iterator[str]:
+def _path_failures(mismatches: Sequence[Result], isolation: Result) -> Iterator[str]:
     for pair in mismatches[:SHOWN_MISMATCHES]:
         ends = f"{pair['source']} to {pair['destination']}"
         intended, taken = (" ".join(pair[key]) or "nothing" for key in ("intended", "found"))
@@ -202,9 +186,6 @@ def _astray(mismatches: Sequence[Result]) -> Iterator[str]:
         yield f"{ends}: intended {intended}; found {taken}; {stray}"
     if len(mismatches) > SHOWN_MISMATCHES:
         yield f"and {len(mismatches) - SHOWN_MISMATCHES} more pairs"
-
-
-def _crossing(isolation: Result) -> Iterator[str]:
     if isolation["verdict"] == Verdict.FAIL:
         if isolation["foreign_bytes"]:
             yield f"rails are not isolated: {isolation['foreign_bytes']} bytes crossed"
@@ -218,18 +199,15 @@ def program_sections(result: Result) -> list[Section]:
     for link in result["links"]:
         of_kind = by_gpu.setdefault(link["lower"], {}).setdefault(link["kind"], Counter())
         of_kind.update({way: link[way] for way in ("up_bytes", "down_bytes")})
+    with_nic = {gpu: links for gpu, links in by_gpu.items() if LinkKind.NIC in links}
+    probes = human_bytes(result["probes_bytes"])
     gpus = Section(
         "Bytes of GPUs",
         ("GPU", "HB out", "HB in", "NIC out", "NIC in"),
-        [
-            (gpu, *_both(links[LinkKind.HB]), *_both(links[LinkKind.NIC]))
-            for gpu, links in by_gpu.items()
-            if LinkKind.NIC in links
-        ],
+        [(gpu, *_both(of[LinkKind.HB]), *_both(of[LinkKind.NIC])) for gpu, of in with_nic.items()],
         remarks=(
             f"{result['fabric']}: {result['seconds']:.1f} s; bytes on each link, by its counters",
-            f"Of each figure, at most {human_bytes(result['probes_bytes'])} are link probes of the "
-            "controller.",
+            f"Of each figure, at most {probes} are link probes of the controller.",
         ),
     )
     between = [

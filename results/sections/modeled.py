@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 
 from results.sections.section import (
-    REQUESTS,
-    Case,
     Cell,
     Columns,
     Marked,
     Result,
-    Row,
     Section,
     case_section,
     number_or_dash,
-    offered,
+    requests_section,
     spread,
     verdict,
 )
@@ -28,13 +25,15 @@ CHOSEN = ("strategy", "way")
 def train_sections(result: Result) -> list[Section]:
     """The terms of an iteration's time, then its configuration, strategy and utilization."""
     seconds_s = result["iteration_s"]
-    rows: list[Row] = [
-        (term, f"{seconds:.4f}", f"{100 * seconds / seconds_s:.1f} %")
-        for term, seconds in result["terms_s"].items()
-        if seconds
+    terms = {term: seconds for term, seconds in result["terms_s"].items() if seconds}
+    rows = [
+        *((term, f"{s:.4f}", f"{100 * s / seconds_s:.1f} %") for term, s in terms.items()),
+        ("iteration", f"{seconds_s:.4f}", ""),
     ]
-    rows.append(("iteration", f"{seconds_s:.4f}", ""))
-    remarks = [_configuration(result), _strategy(result), _utilization(result), *result["left_out"]]
+    fits = "" if result["fits"] else ": too much"
+    memory = f"{result['memory_bytes'] / GIGA:.0f} GB a GPU{fits}"
+    utilization = f"MFU {result['mfu']:.1f} %, HFU {result['hfu']:.1f} %, memory {memory}"
+    remarks = [_configuration(result), _strategy(result), utilization, *result["left_out"]]
     return [Section("Time of an iteration", ("term", "seconds", "share"), rows, remarks=remarks)]
 
 
@@ -60,20 +59,11 @@ def prediction_sections(result: Result) -> list[Section]:
     left_out = [f"not predicted: {what}" for what in result["left_out"]]
     loads = [case for case in result["cases"] if case["inference"]]
     times = case_section("On paper", columns, result["cases"], text, [*reasons, *left_out])
-    return [times, *([_requests(loads)] if loads else [])]
-
-
-def _requests(cases: Sequence[Case]) -> Section:
-    """The latencies of request loads, whose times include all arrivals."""
-    rows = list[Row]()
-    for case in cases:
-        load = case["inference"]
-        rows.append((f"{case['case']}: {offered(load)}",))
-        rows += ((name, _milliseconds(seconds)) for name, seconds in load["latency_s"].items())
-    text = (
-        "In ms. The time of a load is until the last byte of its last request, with all arrivals."
+    until = "The time of a load is until the last byte of its last request, with all arrivals."
+    requests = requests_section(
+        loads, ("time",), lambda _, seconds: (_milliseconds(seconds),), f"In ms. {until}"
     )
-    return Section(REQUESTS, ("of requests' latencies", "time"), rows, text)
+    return [times, *([requests] if loads else [])]
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -88,31 +78,20 @@ def _configuration(result: Result) -> str:
     filled = result["used_of_domain"]
     if filled < min(result["domain_size"], result["gpus"]):
         where += f", of which the degrees fill {filled}"
-    return (
-        f"{result['configuration']}: {size}, {where}, batch {result['batch']} of "
-        f"{result['sequence']} tokens"
-    )
+    batch = f"batch {result['batch']} of {result['sequence']} tokens"
+    return f"{result['configuration']}: {size}, {where}, {batch}"
 
 
 def _strategy(result: Result) -> str:
     """The degrees that the model has, and what the search chose besides them."""
     inside = {key: f" ({count} in a domain)" for key, count in result["in_domain"].items()}
-    degrees = [
-        f"{key} {value}{inside.get(key, '')}"
-        for key, value in result["strategy"].items()
-        if value > 1 or key not in RARE
-    ]
+    named = {k: value for k, value in result["strategy"].items() if value > 1 or k not in RARE}
+    degrees = [f"{key} {value}{inside.get(key, '')}" for key, value in named.items()]
     way = result["way"]
     again = "no" if way["recomputation"] == "none" else way["recomputation"]
     words = [f"{again} recomputation", f"ZeRO {way['sharding']}"]
     words += [key for key, chosen in way.items() if chosen is True]
     return f"strategy: {', '.join([*degrees, *words])}"
-
-
-def _utilization(result: Result) -> str:
-    fits = "" if result["fits"] else ": too much"
-    memory = f"{result['memory_bytes'] / GIGA:.0f} GB a GPU{fits}"
-    return f"MFU {result['mfu']:.1f} %, HFU {result['hfu']:.1f} %, memory {memory}"
 
 
 def traffic_sections(result: Result) -> list[Section]:
@@ -123,15 +102,10 @@ def traffic_sections(result: Result) -> list[Section]:
         "by NICs": result["nic_bytes"],
         "by NICs, across rails": result["cross_rail_nic_bytes"],
     }
-    rows = [
-        (
-            name,
-            f"{size / GIGA:.1f} GB",
-            f"{size / gpus / GIGA:.2f} GB",
-            f"{100 * size / (total or 1):.1f} %",
-        )
-        for name, size in (*result["bytes"].items(), *links.items())
-    ]
+    rows = []
+    for name, size in (*result["bytes"].items(), *links.items()):
+        share = f"{100 * size / (total or 1):.1f} %"
+        rows.append((name, f"{size / GIGA:.1f} GB", f"{size / gpus / GIGA:.2f} GB", share))
     pairs = (
         f"{result['pairs']} ordered pairs: {100 * result['idle_pairs']:.2f} % idle, "
         f"{100 * result['tensor_pairs']:.3f} % with tensor-parallel traffic"
@@ -140,29 +114,24 @@ def traffic_sections(result: Result) -> list[Section]:
     return [Section("Bytes of an iteration", columns, rows, remarks=(pairs, *result["left_out"]))]
 
 
-NETWORK = ("switches", "transceivers", "million USD", "MW")
-AT_RISK = ("GPUs cut off", "GPUs slowed")
+NETWORK = ("switches", "transceivers", "million USD", "MW", "GPUs cut off", "GPUs slowed")
 AT_RISK_TEXT = "By one lowest switch that fails: GPUs without a NIC, and GPUs that lose a port."
 
 
 def cost_sections(result: Result) -> list[Section]:
     """A row for each fabric, and one for what rail-only saves."""
-    keys = ("switches", "transceivers", "usd", "watts")
     saved = result["saved"]
-    shares = [f"{saved[f'{key}_percent']:.1f} %" for key in keys]
+    keys = ("switches", "transceivers", "usd", "watts")
     rows = [
-        *(
-            (name, *_counts_and_costs(result[name]), *_at_risk(result[name]))
-            for name in ("rail-optimized", "rail-only")
-        ),
+        *((name, *_network(result[name])) for name in ("rail-optimized", "rail-only")),
         ("saved", *_counts_and_costs(saved), "", ""),
-        ("in percent", *shares, "", ""),
+        ("in percent", *(f"{saved[f'{key}_percent']:.1f} %" for key in keys), "", ""),
     ]
-    return [Section("Networks", ("network", *NETWORK, *AT_RISK), rows, AT_RISK_TEXT)]
+    return [Section("Networks", ("network", *NETWORK), rows, AT_RISK_TEXT)]
 
 
-def _at_risk(row: Result) -> tuple[str, str]:
-    return f"{row['gpus_cut_off']}", f"{row['gpus_slowed']}"
+def _network(row: Result) -> tuple[str, ...]:
+    return *_counts_and_costs(row), f"{row['gpus_cut_off']}", f"{row['gpus_slowed']}"
 
 
 def _counts_and_costs(row: Result) -> tuple[str, ...]:
@@ -180,17 +149,12 @@ def decision_sections(result: Result) -> list[Section]:
     """Each design's cost and power, each model on it, the answer and its sensitivities."""
     designs = result["designs"]
     rows = [
-        (
-            design["design"],
-            *_counts_and_costs(design),
-            *_at_risk(design),
-            Marked("efficient" if design["efficient"] else ""),
-        )
-        for design in designs
+        (one["design"], *_network(one), Marked("efficient" if one["efficient"] else ""))
+        for one in designs
     ]
     pricing = [result["pricing"]] if result["pricing"] else []
     return [
-        Section("Networks", ("design", *NETWORK, *AT_RISK, ""), rows, AT_RISK_TEXT, pricing),
+        Section("Networks", ("design", *NETWORK, ""), rows, AT_RISK_TEXT, pricing),
         *(_model(designs, index) for index in range(len(designs[0]["models"]))),
         _strategies(designs),
         _spine_layer(designs),
@@ -199,58 +163,43 @@ def decision_sections(result: Result) -> list[Section]:
     ]
 
 
-def _spine_layer(designs: Sequence[Case]) -> Section:
+def _spine_layer(designs: Sequence[Result]) -> Section:
     """What each model loses without the spine layer, and what its tokens then cost."""
     whole = designs[0]
-    rails = next(
-        one
-        for one in designs
-        if one["kind"] == "rail-only" and one["domain_size"] == whole["domain_size"]
-    )
-    rows = [
-        (
-            with_spines["configuration"],
-            " to ".join(
-                dict.fromkeys(f"{one['strategy']['expert']}" for one in (with_spines, without))
-            ),
-            f"{with_spines['iteration_s']:.3f} s",
-            f"{without['iteration_s']:.3f} s",
-            f"{100 * (without['iteration_s'] / with_spines['iteration_s'] - 1):+.1f} %",
-            three_digits(with_spines["network_usd_per_million_tokens"]),
-            three_digits(without["network_usd_per_million_tokens"]),
-        )
-        for with_spines, without in zip(whole["models"], rails["models"], strict=True)
-    ]
+    alike = (one for one in designs if one["domain_size"] == whole["domain_size"])
+    rails = next(one for one in alike if one["kind"] == "rail-only")
+    rows = []
+    for both in zip(whole["models"], rails["models"], strict=True):
+        degrees = dict.fromkeys(f"{one['strategy']['expert']}" for one in both)
+        with_s, without_s = (one["iteration_s"] for one in both)
+        loss = f"{100 * (without_s / with_s - 1):+.1f} %"
+        prices = (three_digits(one["network_usd_per_million_tokens"]) for one in both)
+        times = f"{with_s:.3f} s", f"{without_s:.3f} s"
+        rows.append((both[0]["configuration"], " to ".join(degrees), *times, loss, *prices))
     headings = ("expert degree", "with spines", "without", "loss", "USD/10⁶ tokens", "without")
     return Section("What the spine layer is worth", ("model", *headings), rows)
 
 
 def _spares(result: Result) -> Section:
     """What a lost GPU costs the answer without a spare and with one, and what the spare costs."""
-    rows = [
-        (
-            row["spare"],
-            f"{row['idle_gpus']}",
-            three_digits(row["network_usd"] / 1e6),
-            number_or_dash(row["lost_gpu_percent"], "+.2f", " %"),
-        )
-        for row in result["spares"]
-    ]
-    worst = {row["spare"]: row["of_model"] for row in result["spares"] if row["of_model"]}
+    rows = []
+    for row in result["spares"]:
+        lost_gpu = number_or_dash(row["lost_gpu_percent"], "+.2f", " %")
+        price = three_digits(row["network_usd"] / 1e6)
+        rows.append((row["spare"], f"{row['idle_gpus']}", price, lost_gpu))
     headings = ("spare", "idle GPUs", "network, 10⁶ USD", "lost GPU")
     told = f"Of {result['answer']}; the GPUs themselves are not priced."
     if len(result["designs"][0]["models"]) > 1:
-        named = "; ".join(f"{spare}: {model}" for spare, model in worst.items())
-        told += f" Lost GPU: of the model that loses the most ({named})."
+        worst = (
+            f"{row['spare']}: {row['of_model']}" for row in result["spares"] if row["of_model"]
+        )
+        told += f" Lost GPU: of the model that loses the most ({'; '.join(worst)})."
     return Section("What a spare is worth", headings, rows, remarks=(told,))
 
 
 def _decision(result: Result) -> Section:
-    changes = [
-        f"With {row['input']}: {row['answer']}."
-        for row in result["sensitivities"]
-        if row["changes"]
-    ]
+    changing = (row for row in result["sensitivities"] if row["changes"])
+    changes = [f"With {row['input']}: {row['answer']}." for row in changing]
     none = "No price, power, lifetime or tariff a quarter or four times as large changes it."
     measured = "All figures are modeled. On an emulated twin, these commands measure:"
     commands = (f"  {what}: {command}" for what, command in result["measured_by"].items())
@@ -258,19 +207,18 @@ def _decision(result: Result) -> Section:
     return Section("The decision", remarks=remarks)
 
 
-def _model(designs: Sequence[Case], index: int) -> Section:
+def _model(designs: Sequence[Result], index: int) -> Section:
     text = (
         "Lost NIC link: if all other ports of the domain share its traffic equally, to as routed, "
         "that of a ring by one of them."
     )
     headings = ("iteration", "HFU", "all-to-all", "lost NIC link", "lost GPU", "USD/10⁶ tokens")
     rows = [(design["design"], *_modeled(design["models"][index])) for design in designs]
-    used = [(design, design["models"][index]["used_of_domain"]) for design in designs]
     partly = [
-        f"{design['design']}: degrees that divide the job fill {count} of a domain's "
-        f"{design['domain_size']} GPUs; computed with domains of {count}."
-        for design, count in used
-        if count < design["domain_size"]
+        f"{one['design']}: degrees that divide the job fill {count} of a domain's "
+        f"{one['domain_size']} GPUs; computed with domains of {count}."
+        for one in designs
+        if (count := one["models"][index]["used_of_domain"]) < one["domain_size"]
     ]
     model = designs[0]["models"][index]
     size = f"An iteration has {model['batch']} sequences of {model['sequence']} tokens."
@@ -278,7 +226,7 @@ def _model(designs: Sequence[Case], index: int) -> Section:
     return Section(model["configuration"], ("design", *headings), rows, text, remarks)
 
 
-def _strategies(designs: Sequence[Case]) -> Section:
+def _strategies(designs: Sequence[Result]) -> Section:
     """The strategy of each model on each design."""
     rows = [(one["design"], *map(_degrees, one["models"])) for one in designs]
     text = (
@@ -299,11 +247,8 @@ def _strategies(designs: Sequence[Case]) -> Section:
 def _degrees(model: Result) -> str:
     """The degrees above 1, the parts of them in an HB domain, the recomputation: `T8/8 P4 full`."""
     strategy, recomputation = model["strategy"], model["way"]["recomputation"]
-    words = [
-        f"{key[0].upper()}{strategy[key]}" + f"/{part}" * (part > 1)
-        for key, part in model["in_domain"].items()
-        if strategy[key] > 1
-    ]
+    above = {key: part for key, part in model["in_domain"].items() if strategy[key] > 1}
+    words = [f"{k[0].upper()}{strategy[k]}" + f"/{p}" * (p > 1) for k, p in above.items()]
     return " ".join([*words, *[recomputation] * (recomputation != "none")]) or "-"
 
 
@@ -330,21 +275,12 @@ MET = (
 
 def paper_sections(result: Result) -> list[Section]:
     """Every claim with both values, the reasons of differences, and the sensitivities."""
-    claims = result["claims"]
-    rows = [
-        (
-            one["id"],
-            *(_shown(one[whose]) for whose in ("paper", "ours")),
-            one["unit"],
-            Marked(one["verdict"], "pass" if one["verdict"] == "met" else "warn"),
-        )
-        for one in claims
-    ]
-    differing = [
-        f"  {one['id']}: {one['claim']}: {one['why']}"
-        for one in claims
-        if one["verdict"] == "differs"
-    ]
+    claims, rows = result["claims"], []
+    for one in claims:
+        judged = Marked(one["verdict"], "pass" if one["verdict"] == "met" else "warn")
+        rows.append((one["id"], _shown(one["paper"]), _shown(one["ours"]), one["unit"], judged))
+    unmet = (one for one in claims if one["verdict"] == "differs")
+    differing = [f"  {one['id']}: {one['claim']}: {one['why']}" for one in unmet]
     met = f"{len(claims) - len(differing)} of {len(claims)} claims are met. What differs:"
     headings = ("claim", "paper", "ours", "unit", "verdict")
     others = result["sensitivities"]
@@ -368,31 +304,20 @@ def _shown(value: float | list[float]) -> str:
 
 def twins_sections(result: Result) -> list[Section]:
     """Every measured point of the paper's figures against the model at its size."""
-    page = f"The page: {result['page']}"
-    return [points_section(result["points"], remarks=(page,))]
+    return [points_section(result["points"], remarks=(f"The page: {result['page']}",))]
 
 
-def points_section(points: Sequence[Case], remarks: Sequence[Cell] = ()) -> Section:
+def points_section(points: Sequence[Result], remarks: Sequence[Cell] = ()) -> Section:
     """A row for each point: measured, its spread, modeled."""
-    return Section(
-        "Every point against the model at its size",
-        ("figure, place, case", "measured", "spread", "modeled", "ratio", ""),
-        [_point(point) for point in points],
-        "Medians, emulated seconds.",
-        remarks,
-    )
-
-
-def _point(point: Result) -> tuple[Cell, ...]:
-    where = "".join(f", {key} {value}" for key, value in point["place"].items())
-    return (
-        f"{point['figure']}{where}: {point['case']}",
-        f"{point['measured_s']['median']:.3f} s",
-        spread(point["measured_s"]),
-        f"{point['modeled_s']:.3f} s",
-        f"{point['ratio']:.4f}",
-        verdict(point),
-    )
+    columns = ("figure, place, case", "measured", "spread", "modeled", "ratio", "")
+    rows = []
+    for point in points:
+        where = "".join(f", {key} {value}" for key, value in point["place"].items())
+        name, median_s = f"{point['figure']}{where}: {point['case']}", point["measured_s"]["median"]
+        times = f"{median_s:.3f} s", spread(point["measured_s"]), f"{point['modeled_s']:.3f} s"
+        rows.append((name, *times, f"{point['ratio']:.4f}", verdict(point)))
+    title = "Every point against the model at its size"
+    return Section(title, columns, rows, "Medians, emulated seconds.", remarks)
 
 
 def plain_sections(result: Result) -> list[Section]:

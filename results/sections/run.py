@@ -2,23 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain
 
 from results.sections.machine import machine_sections
 from results.sections.section import (
-    REQUESTS,
-    Case,
-    Cell,
     Columns,
     Marked,
     Result,
     Row,
     Section,
     case_section,
+    grouped,
     human_bytes,
     human_seconds,
     number_or_dash,
-    offered,
+    requests_section,
     slower_in_words,
     spread,
     told,
@@ -58,10 +56,18 @@ def work_sections(result: Result) -> Iterator[Section]:
         "Share: a flow's measured rate over its modeled one, on the busiest link; Jain's index: "
         "1 if all are equal.",
     )
-    yield _crossings(cases)
+    yield Section(
+        "Rails that are crossed, though no spine switch joins them",
+        remarks=[f"{c['case']}: {how}" for c in cases for how in c.get("rail_crossings", ())],
+    )
     yield _iterations([case for case in cases if "iteration" in case])
-    yield _requests([case for case in cases if "inference" in case])
-    yield _jobs(result.get("interference", ()))
+    loads = (case for case in cases if "inference" in case)
+    yield requests_section(loads, ("measured", "modeled", "ratio", "real"), _latency)
+    yield Section(
+        "Jobs at once, and the interference: together over alone",
+        ("job", "alone", "together", "interference", "modeled", ""),
+        grouped(result.get("interference", ()), lambda job: str(job["case"]), _interference),
+    )
     yield Section(
         "Completion times of other generators, against the agents'",
         remarks=[f"{one['case']}: {one['ratio']:.4f}" for one in result.get("generators", ())],
@@ -70,7 +76,7 @@ def work_sections(result: Result) -> Iterator[Section]:
     yield Section("What rail-only costs, against rail-optimized", remarks=told)
 
 
-def _if_timed(cell: Callable[[Case], str]) -> Callable[[Case], str]:
+def _if_timed(cell: Callable[[Result], str]) -> Callable[[Result], str]:
     """A cell of a time held against others; a dash for a case whose times mean nothing."""
     return lambda case: cell(case) if is_timed(case) else "-"
 
@@ -118,48 +124,37 @@ FAILURES: Columns = (
 )
 
 
-def failures_section(failures: Sequence[Case]) -> Section:
+def failures_section(failures: Sequence[Result]) -> Section:
     """A row for each fabric, grouped by experiment, then the reasons."""
-    rows: list[Row] = []
-    for heading, together in groupby(failures, _heading):
-        rows.append((heading,))
-        rows += ((row["fabric"] or "", *(cell(row) for _, cell in FAILURES)) for row in together)
-    return Section(
-        "Failure experiments",
-        ("fabric", *(name for name, _ in FAILURES)),
-        rows,
-        " ".join(_how_to_read(failures)),
-        (
-            *_responses(failures),
-            *_replays(failures),
-            *_checks(failures),
-            *(line for row in failures for line in told(f"{_heading(row)}: {row['fabric']}", row)),
-        ),
-    )
-
-
-def _how_to_read(failures: Sequence[Case]) -> Iterator[str]:
-    """Yield sentences about the columns, and about restarts and replays if there are any."""
-    yield (
+    text = (
         "Blackout: the longest of the affected pairs that have another path. Completion times, in "
         "emulated seconds: before the fault, of the execution in which it begins, with the fault "
         "throughout, after it. Model, ratio: of the degraded phase. Lost: probes of unaffected "
         "pairs."
     )
     if any(row["back_s"] is not None for row in failures):
-        yield (
-            "During, of a job that began again: its clock from the first start to the last end, "
+        text += (
+            " During, of a job that began again: its clock from the first start to the last end, "
             "the restart time included."
         )
     if any(row["replay_ratio"] is not None for row in failures):
-        yield (
-            "Replay: no prediction, but a model that is told when the paths of this execution "
+        text += (
+            " Replay: no prediction, but a model that is told when the paths of this execution "
             "changed."
         )
+    rows = grouped(
+        failures,
+        _heading,
+        lambda row: (row["fabric"] or "", *(cell(row) for _, cell in FAILURES)),
+    )
+    reasons = (told(f"{_heading(row)}: {row['fabric']}", row) for row in failures)
+    remarks = (*_responses(failures), *_checks(failures), *chain.from_iterable(reasons))
+    columns = ("fabric", *(name for name, _ in FAILURES))
+    return Section("Failure experiments", columns, rows, text, remarks)
 
 
-def _responses(failures: Sequence[Case]) -> Iterator[Marked]:
-    """Yield a line for each fault that ended: when the controller answered its begin and end."""
+def _responses(failures: Sequence[Result]) -> Iterator[Marked]:
+    """Yield when the controller answered begin and end of each fault that ended; then replays."""
     for row in failures:
         for times in row["times"]:
             if times["returned_ms"] is not None:
@@ -169,20 +164,14 @@ def _responses(failures: Sequence[Case]) -> Iterator[Marked]:
                     f"{row['fabric']}: {times['fault']}: detected after {told[0]}, new paths after "
                     f"{told[1]}; after its end, usable after {told[2]}, used by all after {told[3]}"
                 )
-
-
-def _replays(failures: Sequence[Case]) -> Iterator[Marked]:
-    """Yield a line for each execution that has no prediction, only a replay."""
     for row in failures:
         if row["replay_ratio"] is not None:
-            line = (
-                f"{row['fabric']}: replay {row['modeled_replay_s']:.3f}, "
-                f"during / replay {row['replay_ratio']:.3f} {row['replay_verdict']}"
-            )
-            yield Marked(line, row["replay_verdict"])
+            times = f"replay {row['modeled_replay_s']:.3f}, during / replay"
+            judged = f"{row['replay_ratio']:.3f} {row['replay_verdict']}"
+            yield Marked(f"{row['fabric']}: {times} {judged}", row["replay_verdict"])
 
 
-def _heading(row: Case) -> str:
+def _heading(row: Result) -> str:
     """Name the experiment; then the component, its place, and the recovery strategy."""
     known = (row[key] for key in ("fault", "where", "strategy"))
     details = " · ".join(word for word in known if word)
@@ -191,17 +180,12 @@ def _heading(row: Case) -> str:
 
 def cases_section(result: Result) -> Section:
     """Measured and modeled time of each case, and the reasons of verdicts."""
-    cases = result["cases"]
-    return case_section(
-        "Completion time by case",
-        CASES,
-        cases,
-        "Times are emulated; bandwidths are GB/s of the real platform.",
-        (*_checks(cases), *_told(cases)),
-    )
+    cases, text = result["cases"], "Times are emulated; bandwidths are GB/s of the real platform."
+    remarks = (*_checks(cases), *_told(cases))
+    return case_section("Completion time by case", CASES, cases, text, remarks)
 
 
-def _told(cases: Sequence[Case]) -> Iterator[Marked]:
+def _told(cases: Sequence[Result]) -> Iterator[Marked]:
     """Yield the reasons of all verdicts; then each note, once, with the cases that have it."""
     cases_by_note = defaultdict[str, list[str]](list)
     for case in cases:
@@ -214,7 +198,7 @@ def _told(cases: Sequence[Case]) -> Iterator[Marked]:
         yield Marked(f"note: {where}: {note}")
 
 
-def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
+def _checks(cases: Sequence[Result]) -> Iterator[Marked]:
     """Say whether data and crafted packets are right, and that such times mean nothing."""
     checked = [case for case in cases if not times_count(case["data_is_right"])]
     crafted = [case for case in checked if case.get("generator") == "scapy"]
@@ -232,15 +216,14 @@ def _checks(cases: Sequence[Case]) -> Iterator[Marked]:
             yield Marked(f"{what}: {told}. {times}", "fail" if lost else "pass")
 
 
-def timed(cases: Iterable[Case]) -> list[Case]:
+def timed(cases: Iterable[Result]) -> list[Result]:
     """The cases or failures whose times are held against the model."""
     return [case for case in cases if is_timed(case)]
 
 
 def _scales(result: Result) -> Section:
-    chosen = (
-        f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in result.get("scales", ())
-    )
+    scales = result.get("scales", ())
+    chosen = [f"{one['key']}: auto is {one['value']:g}: {one['why']}" for one in scales]
     if not result["cases"]:  # with faults, the table of phases has the times
         return Section("Scales", remarks=tuple(chosen))
     title = "Scales, and the measured time, emulated and on the real platform"
@@ -248,22 +231,13 @@ def _scales(result: Result) -> Section:
     return case_section(title, SCALES, result["cases"], text, chosen)
 
 
-def _crossings(cases: Iterable[Case]) -> Section:
-    """The traffic between rails of rail-only fabrics, which GPUs forward."""
-    title = "Rails that are crossed, though no spine switch joins them"
-    told = [f"{case['case']}: {how}" for case in cases for how in case.get("rail_crossings", ())]
-    return Section(title, remarks=told)
-
-
-def _iterations(cases: Sequence[Case]) -> Section:
+def _iterations(cases: Sequence[Result]) -> Section:
     rows = list[Row]()
     for case in cases:
         rows.append((case["case"],))
-        rows += (
-            (name, *(f"{part[of]:.3f} s" for of in ("measured", "modeled")))
-            for name, part in case["iteration"]["parts_s"].items()
-            if max(part.values()) > SHOWN_S
-        )
+        for name, part in case["iteration"]["parts_s"].items():
+            if max(part.values()) > SHOWN_S:
+                rows.append((name, *(f"{part[of]:.3f} s" for of in ("measured", "modeled"))))
     changed = {case["algorithm"]: case["iteration"]["reduction"] for case in cases}
     return Section(
         "Training iterations: compute, traffic that it does not hide, waiting",
@@ -273,51 +247,23 @@ def _iterations(cases: Sequence[Case]) -> Section:
     )
 
 
-def _reduced(changes: Iterable[Case]) -> str:
+def _reduced(changes: Iterable[Result]) -> str:
     # Imports NumPy, which the table of a run without iterations does not need.
     from model.training.reduction import reduction_in_words
 
     return reduction_in_words(changes)
 
 
-def _requests(cases: Iterable[Case]) -> Section:
-    rows = list[Row]()
-    for case in cases:
-        load = case["inference"]
-        rows.append((f"{case['case']}: {offered(load)}",))
-        rows += (
-            (name, *_latency(value, case["time_dilation"]))
-            for name, value in load["latency_s"].items()
-        )
-    return Section(
-        REQUESTS,
-        ("of requests' latencies", "measured", "modeled", "ratio", "real"),
-        rows,
-    )
-
-
-def _latency(seconds: Mapping[str, float], time_dilation: float) -> Iterator[str]:
+def _latency(case: Result, seconds: Mapping[str, float]) -> Row:
     measured, modeled = seconds["measured"], seconds["modeled"]
-    yield from (f"{measured:.4f} s", f"{modeled:.4f} s", f"{measured / modeled:.3f}")
-    yield human_seconds(measured / time_dilation)
+    real = human_seconds(measured / case["time_dilation"])
+    return f"{measured:.4f} s", f"{modeled:.4f} s", f"{measured / modeled:.3f}", real
 
 
-def _jobs(interference: Iterable[Case]) -> Section:
-    rows = list[Row]()
-    for case, jobs in groupby(interference, lambda job: str(job["case"])):
-        rows.append((case,))
-        rows += ((job["job"], *_interference(job)) for job in jobs)
-    return Section(
-        "Jobs at once, and the interference: together over alone",
-        ("job", "alone", "together", "interference", "modeled", ""),
-        rows,
-    )
-
-
-def _interference(job: Case) -> Iterator[Cell]:
-    yield from (f"{job[key]['measured']:.3f} s" for key in ("alone_s", "together_s"))
-    yield from (f"{job['interference'][of]:.3f}" for of in ("measured", "modeled"))
-    yield verdict(job)
+def _interference(job: Result) -> Row:
+    times = (f"{job[key]['measured']:.3f} s" for key in ("alone_s", "together_s"))
+    ratios = (f"{job['interference'][of]:.3f}" for of in ("measured", "modeled"))
+    return job["job"], *times, *ratios, verdict(job)
 
 
 def slowdown_in_words(slowdown: Result) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-Case = dict[str, Any]
 Result = Mapping[str, Any]
 
 
@@ -22,12 +21,11 @@ class Marked:
 
 Cell = str | Marked
 Row = Sequence[Cell]
-Columns = Sequence[tuple[str, Callable[[Case], Cell]]]
+Columns = Sequence[tuple[str, Callable[[Result], Cell]]]
 """Headings, each with the cell of a case."""
 Units = Sequence[tuple[float, str]]
 """Sizes and names of units, the largest first."""
 BYTES: Units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
-REQUESTS = "Requests, from arrival to the last byte of their KV cache"
 SECONDS: Units = ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -60,19 +58,44 @@ def verdict(of: Result) -> Marked:
 def case_section(
     title: str,
     columns: Columns,
-    cases: Iterable[Case],
+    cases: Iterable[Result],
     text: str = "",
     remarks: Iterable[Cell] = (),
 ) -> Section:
     """A row for each case, grouped by the kind of its fabric, with which its name begins."""
-    rows = list[Row]()
-    for kind, together in groupby(cases, lambda case: str(case["case"]).partition("/")[0]):
-        rows.append((kind,))
-        rows += (
-            (without_fabric(case["case"]), *(cell(case) for _, cell in columns))
-            for case in together
-        )
+    rows = grouped(
+        cases,
+        lambda case: str(case["case"]).partition("/")[0],
+        lambda case: (without_fabric(case["case"]), *(cell(case) for _, cell in columns)),
+    )
     return Section(title, ("case", *(name for name, _ in columns)), rows, text, tuple(remarks))
+
+
+def grouped(
+    items: Iterable[Result], heading: Callable[[Result], str], row: Callable[[Result], Row]
+) -> list[Row]:
+    """A row for each item, those that follow each other below their common heading."""
+    rows = list[Row]()
+    for name, together in groupby(items, heading):
+        rows += ((name,), *map(row, together))
+    return rows
+
+
+def requests_section(
+    cases: Iterable[Result],
+    columns: Sequence[str],
+    cells: Callable[[Result, Any], Iterable[Cell]],
+    text: str = "",
+) -> Section:
+    """The latencies of request loads; `cells` formats one of a case."""
+    rows = list[Row]()
+    for case in cases:
+        load = case["inference"]
+        offered = f"{load['count']} requests, {load['offered_load']:.0%} of the NICs' rate"
+        rows.append((f"{case['case']}: {offered}",))
+        rows += ((name, *cells(case, of)) for name, of in load["latency_s"].items())
+    title = "Requests, from arrival to the last byte of their KV cache"
+    return Section(title, ("of requests' latencies", *columns), rows, text)
 
 
 def without_fabric(case: str) -> str:
@@ -99,7 +122,7 @@ def range_of(values: Collection[float], shown: Callable[[float], str] = "{:.3f}"
 
 
 def spread(measured_s: Mapping[str, Any]) -> str:
-    """Format the range of several times over their median; a dash for one, or a median of 0."""
+    """Format the range of several times over their median, if that is not 0, or a dash."""
     values, median_s = measured_s["values"], measured_s["median"]
     return f"{(max(values) - min(values)) / median_s:.1%}" if median_s and values[1:] else "-"
 
@@ -109,11 +132,6 @@ def slower_in_words(slower: float, unit: str = "%") -> str:
     percent = f"{100 * abs(slower):.1f}"
     pace = "slower" if slower > 0 else "faster"
     return "as fast" if percent == "0.0" else f"{percent}{unit} {pace}"
-
-
-def offered(load: Result) -> str:
-    """Return the number of requests of a load, and what they need of the NICs."""
-    return f"{load['count']} requests, {load['offered_load']:.0%} of the NICs' rate"
 
 
 def human_bytes(size: float) -> str:

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 
 from results.sections.section import (
-    Case,
-    Cell,
     Columns,
     Marked,
     Result,
@@ -17,13 +15,18 @@ from results.sections.section import (
     verdict,
     without_fabric,
 )
-from results.verdicts.several_runs import CaseOutcome, Difference, outcomes
+from results.verdicts.several_runs import Difference, outcomes
 from results.verdicts.verdict import times_count
 
 NAMES = ("A", "B")
 # A parameter that names the fabric, as names of cases do.
 KINDS = "fabric.kinds"
-FIGURES = ("measured", "modeled", "ratio", "")
+WORDS = {
+    Difference.WITHIN: "same",
+    Difference.OTHER_WORK: "other work",
+    Difference.BROKEN: "broke off",
+    Difference.NOT_TIMED: "checked",
+}
 NOT_JUDGED = (
     "Ratios in brackets are not judged: what arrived was checked meanwhile, and the times mean "
     "nothing."
@@ -32,21 +35,17 @@ NOT_JUDGED = (
 
 def comparison_sections(result: Result) -> list[Section]:
     """Both runs, their common cases with the reasons of verdicts, other differences if any."""
-    runs = [
-        Marked(f"{name}: {run['run_id']} {run['verdict']}", run["verdict"])
-        for name, run in zip(NAMES, result["runs"], strict=True)
-    ]
-    cases = case_section(
-        "Both runs, case by case",
-        COMPARED,
-        result["cases"],
+    both = zip(NAMES, result["runs"], strict=True)
+    runs = [Marked(f"{n}: {run['run_id']} {run['verdict']}", run["verdict"]) for n, run in both]
+    text = (
         "Medians, in emulated seconds. Slower, faster: the ranges of the executions do not "
         "overlap; same: they do; few repeats: disjoint, but too few repeats to tell; no repeats: "
         "with faults, they are not stored; other work: not compared; broke off: no time; "
         "checked: what arrived was checked meanwhile, and the times mean nothing. The spread of a "
-        "run's repeats does not show the differences between two set-ups.",
-        _reasons(result["cases"]),
+        "run's repeats does not show the differences between two set-ups."
     )
+    reasons = _reasons(result["cases"])
+    cases = case_section("Both runs, case by case", COMPARED, result["cases"], text, reasons)
     warnings = [Marked(f"warning: {line}", "warn") for line in _differences(result)]
     others = Section("Differences apart from the measurements", remarks=warnings)
     return [Section("Runs", remarks=runs), cases, *([others] if warnings else [])]
@@ -72,20 +71,13 @@ COMPARED: Columns = (
 
 def in_words(case: Result) -> str:
     """Say whether the second run differs by more than the spread."""
-    match Difference(case["difference"]):
-        case Difference.WITHIN:
-            return "same"
-        case Difference.UNKNOWN:
-            repeated = all(measured["repeats"] for measured in case["measured_s"])
-            return "few repeats" if repeated else "no repeats"
-        case Difference.OTHER_WORK:
-            return "other work"
-        case Difference.BROKEN:
-            return "broke off"
-        case Difference.NOT_TIMED:
-            return "checked"
-        case Difference.LARGER:
-            return "slower" if case["ratio"] > 1 else "faster"
+    kind = Difference(case["difference"])
+    if kind is Difference.UNKNOWN:
+        repeated = all(measured["repeats"] for measured in case["measured_s"])
+        return "few repeats" if repeated else "no repeats"
+    if kind is Difference.LARGER:
+        return "slower" if case["ratio"] > 1 else "faster"
+    return WORDS[kind]
 
 
 def effect_in_words(case: Result) -> str:
@@ -99,14 +91,13 @@ def _differences(result: Result) -> Iterator[str]:
     yield from result["warnings"]
     for case in result["cases"]:
         if case["other_work"]:
-            differences = "; ".join(case["other_work"])
-            yield f"{case['case']} has other work, not compared: {differences}"
+            yield f"{case['case']} has other work, not compared: {'; '.join(case['other_work'])}"
     for name, key in zip(NAMES, ("only_in_first", "only_in_second"), strict=True):
         if cases := result[key]:
             yield f"in {name} only: {', '.join(cases)}"
 
 
-def _reasons(cases: list[Case]) -> Iterator[Marked]:
+def _reasons(cases: list[Result]) -> Iterator[Marked]:
     """Yield the reasons and notes of both runs."""
     for case in cases:
         for which, name in enumerate(NAMES):
@@ -121,17 +112,15 @@ def sweep_section(result: Result) -> Section:
     good = sum(point["verdict"] != "fail" for point in points)
     keys = list(points[0]["parameters"])
     parameters = [short_name(key, keys) for key in keys]
-    cases = [case for point in points for case in outcomes(point)]
+    cases = (case for point in points for case in outcomes(point))
     all_count = all(times_count(case.data_is_right) for case in cases)
+    remarks = [remark for point in points for remark in _remarks(point)]
     return Section(
         "Completion time by point",
-        ("", *parameters, "case", *FIGURES),
+        ("", *parameters, "case", "measured", "modeled", "ratio", ""),
         [row for point in points for row in _rows(point)],
         "Times are emulated seconds." + ("" if all_count else f" {NOT_JUDGED}"),
-        (
-            *(remark for point in points for remark in _remarks(point)),
-            f"{good} of {len(points)} points did not fail.",
-        ),
+        (*remarks, f"{good} of {len(points)} points did not fail."),
         names=2 + len(parameters),
     )
 
@@ -161,21 +150,14 @@ def _rows(point: Result) -> Iterator[Row]:
     names_fabric = isinstance(point["parameters"].get(KINDS), str)
     cases = outcomes(point)
     for case in cases:
-        figures: list[Cell] = [
-            number_or_dash(case.measured_s, ".3f", " s"),
-            number_or_dash(case.modeled_s, ".3f", " s"),
-            _ratio(case),
-            Marked(case.verdict, case.verdict),
-        ]
-        yield [*start, without_fabric(case.name) if names_fabric else case.name, *figures]
+        name = without_fabric(case.name) if names_fabric else case.name
+        times = (number_or_dash(s, ".3f", " s") for s in (case.measured_s, case.modeled_s))
+        ratio = number_or_dash(case.ratio, ".4f")
+        if not times_count(case.data_is_right):  # not judged
+            ratio = f"({ratio})"
+        yield *start, name, *times, ratio, Marked(case.verdict, case.verdict)
     if not cases:
-        yield [*start, "no result", "-", "-", "-", verdict(point)]
-
-
-def _ratio(case: CaseOutcome) -> str:
-    """Format a ratio, in brackets if it is not judged."""
-    ratio = number_or_dash(case.ratio, ".4f")
-    return ratio if times_count(case.data_is_right) else f"({ratio})"
+        yield *start, "no result", "-", "-", "-", verdict(point)
 
 
 def one_line(value: object) -> str:

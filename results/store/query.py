@@ -26,13 +26,10 @@ from results.store.runs import (
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-RUNS = {
-    **dict.fromkeys(
-        ("run", "state", "scenario", "verdict", "clock", "railbed", "kernel"), tables.TEXT
-    ),
-    **dict.fromkeys(("proxies", "datapath", "folder"), tables.TEXT),
-    "number": tables.WHOLE,
-}
+RUNS = tables.columns(
+    (tables.TEXT, "run state scenario verdict clock railbed kernel proxies datapath folder"),
+    (tables.WHOLE, "number"),
+)
 TABLES: Mapping[str, Mapping[str, str]] = {
     "runs": RUNS,
     **{name: {"run": tables.TEXT, **columns} for name, columns in tables.JUDGED_TABLES.items()},
@@ -69,7 +66,10 @@ def query(store: Path, sql: str) -> Answer:
     store = store.resolve()
     require_utf8(store, sql)
     try:
-        _require_select(sql)
+        kinds = [statement.type for statement in duckdb.extract_statements(sql)]
+        if kinds != [duckdb.StatementType.SELECT]:
+            given = ", ".join(kind.name for kind in kinds) or "none"
+            raise InputError(Problem("query", f"must be one SELECT statement, got {given}", HINT))
         runs = _read(store)
         with tables.in_memory() as memory:
             for name, columns in TABLES.items():
@@ -77,7 +77,11 @@ def query(store: Path, sql: str) -> Answer:
                 # Only tables that the query may name are read: there may be thousands of runs.
                 if name in sql.lower():
                     _fill(memory, name, runs)
-            _confine(memory, store)
+            # The query may open files of the store alone, and change no setting.
+            memory.execute(f"SET allowed_directories = [{tables.quoted(store)}]")
+            memory.execute("SET enable_external_access = false")
+            memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
+            memory.execute("SET lock_configuration = true")
             # DuckDB counts neither the memory of a single long list, nor that of rows in Python.
             with memory_limited(MOST_GB * 10**9):
                 answer = memory.execute(sql)
@@ -92,40 +96,20 @@ def query(store: Path, sql: str) -> Answer:
 
 def _rows(answer: "DuckDBPyConnection") -> list[tuple[Any, ...]]:
     rows = answer.fetchmany(MOST_VALUES + 1)
-    _require_few(len(rows), "rows")
-    _require_few(max((len(v) for row in rows for v in row if isinstance(v, list)), default=0))
+    longest = max((len(v) for row in rows for v in row if isinstance(v, list)), default=0)
+    for count, things in ((len(rows), "rows"), (longest, "values in a list")):
+        if count > MOST_VALUES:
+            what = f"result must have at most {MOST_VALUES} {things}"
+            raise InputError(Problem("query", what, FEWER))
     return rows
-
-
-def _require_few(count: int, what: str = "values in a list") -> None:
-    if count > MOST_VALUES:
-        what = f"result must have at most {MOST_VALUES} {what}"
-        raise InputError(Problem("query", what, FEWER))
-
-
-def _require_select(sql: str) -> None:
-    import duckdb
-
-    kinds = [statement.type for statement in duckdb.extract_statements(sql)]
-    if kinds != [duckdb.StatementType.SELECT]:
-        given = ", ".join(kind.name for kind in kinds) or "none"
-        raise InputError(Problem("query", f"must be one SELECT statement, got {given}", HINT))
-
-
-def _confine(memory: "DuckDBPyConnection", store: Path) -> None:
-    """Let the query open files of the store alone, and change no setting."""
-    memory.execute(f"SET allowed_directories = [{tables.quoted(store)}]")
-    memory.execute("SET enable_external_access = false")
-    memory.execute(f"SET memory_limit = '{MOST_GB}GB'")
-    memory.execute("SET lock_configuration = true")
 
 
 def _read(store: Path) -> _Runs:
     """Read the states of all runs, and the results of the complete ones."""
     runs = _Runs({"runs": [], **{name: [] for name in tables.JUDGED_TABLES}}, [], [])
     for run in stored_runs(store):
-        row: dict[str, Any] = {"run": run.name, "number": number_of(run), "folder": str(run)}
-        row["scenario"] = scenario_of(run.name)
+        row: dict[str, Any] = {"run": run.name, "scenario": scenario_of(run.name)}
+        row |= {"number": number_of(run), "folder": str(run)}
         try:
             row |= read_state(run)
             if row["state"] == "complete":
@@ -161,10 +145,8 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
         tables.insert(memory, name, TABLES[name], runs.rows[name])
         return
     table = next(table for table in tables.RAW_TABLES if table.name == name)
-    files = [
-        tables.sealed(run, table) for run in runs.complete if _is_whole(memory, run, table, runs)
-    ]
-    if files:  # they are read on demand
+    whole = (run for run in runs.complete if _is_whole(memory, run, table, runs))
+    if files := [tables.sealed(run, table) for run in whole]:  # they are read on demand
         listed = ", ".join(map(tables.quoted, files))
         memory.execute(f"ALTER TABLE {name} RENAME TO loose_{name}")
         memory.execute(
@@ -175,10 +157,7 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
 
 
 def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, runs: _Runs) -> bool:
-    """Whether a run's table is a valid Parquet file; without a file, insert the run's raw records.
-
-    A run with damaged or lost records is noted, and none of its rows is inserted.
-    """
+    """Whether a table is valid Parquet; else insert its raw records, of damaged ones none."""
     from duckdb import Error
 
     memory.begin()
@@ -186,9 +165,8 @@ def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, r
         if whole := tables.sealed(run, table).is_file():
             memory.execute("FROM parquet_schema(?)", [str(tables.sealed(run, table))])
         else:
-            memory.execute(
-                f"ALTER TABLE {table.name} ALTER run SET DEFAULT {tables.quoted(run.name)}"
-            )
+            named = tables.quoted(run.name)
+            memory.execute(f"ALTER TABLE {table.name} ALTER run SET DEFAULT {named}")
             tables.load_loose(memory, run, table)
         memory.commit()
         return whole

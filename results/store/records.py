@@ -1,20 +1,22 @@
-"""Records of results, the JSON objects that they are, and the JSON files of the store."""
+"""Records of results, the JSON objects that they are, files of the store, reports of bugs."""
 
 import csv
 import json
+import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from pydantic_core import from_json
 
 from linux.files.user_files import Unreadable, give, make_folder, read_text, write_text
-from model.errors import InputError, Problem
+from model.errors import InputError, Problem, RailbedError
 
 # The result of a run has about 50 kB. JSON takes up to 20 times its size in memory.
 MOST_BYTES = 2**24
@@ -97,3 +99,33 @@ def reading(place: Path) -> Iterator[None]:
     except UNEXPECTED as error:
         what = f"cannot be parsed: {type(error).__name__}: {error}".replace("\n", " ")
         raise InputError(Problem(str(place), what, HINT)) from error
+
+
+REPORT = "crash.txt"
+
+
+class Bug(RailbedError):
+    """An error that Railbed did not expect, and the file with its report if there is one."""
+
+    def __init__(self, error: Exception, report: Path | None) -> None:
+        where = "no report could be written" if report is None else f"please report {report}"
+        super().__init__(f"a bug in Railbed: {type(error).__name__}: {error}; {where}")
+
+
+def report_bug(error: Exception, folder: Path | None = None) -> Bug:
+    """Write a report of an error to the folder of its run, or else to a fresh one."""
+    text = "".join(traceback.format_exception(error))
+    if folder is not None:
+        with suppress(OSError, ValueError):
+            write_record(folder / REPORT, text)
+            return Bug(error, folder / REPORT)
+    with suppress(OSError, ValueError):
+        apart = Path(mkdtemp(prefix="railbed-crash-"))  # nobody else can enter it
+        try:
+            give(apart)
+            write_record(apart / REPORT, text)
+            return Bug(error, apart / REPORT)
+        finally:
+            with suppress(OSError):  # it stays if something was written to it
+                apart.rmdir()
+    return Bug(error, None)

@@ -6,13 +6,12 @@
     RUN/CASE/topology.json  prediction.json  and, until the run is complete, raw records
     RUN/CASE_during_fault/plan.json  records.json  prober.log  unaffected/  probes
     RUN/TABLE.parquet  the raw records of all cases, once it is complete (`tables.py`)
-    RUN/crash.txt  the report of a bug (`crash.py`)
+    RUN/crash.txt  the report of a bug (`records.py`)
 
 `state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
-store; `result.json` exists once the run is complete. The folder is locked (flock(2)) as long as the
-run's process lives: a run that says `running` and is not locked has ended. Runs of a sweep's
-points are in the sweep's folder (`results/store/sweeps.py`). All files are described in
-docs/reference/commands.md, "The run folder".
+store. The folder is locked (flock(2)) as long as the run's process lives: a run that says `running`
+and is not locked has ended. Runs of a sweep's points are in the sweep's folder (`sweeps.py`). All
+files are described in docs/reference/commands.md, "The run folder".
 """
 
 import csv
@@ -56,16 +55,14 @@ SCHEMA = "railbed.run/2"
 # A larger number is damage.
 MOST_RUNS = 2**53
 # The phases of a case with faults.
-PHASES = ("baseline", "during_fault", "degraded", "recovered")
-BASELINE, DURING, DEGRADED, RECOVERED = PHASES
+PHASES = BASELINE, DURING, DEGRADED, RECOVERED = "baseline", "during_fault", "degraded", "recovered"
 # The form of the ids of `new_run_id`.
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-(?P<scenario>[a-z0-9-]+)-[0-9a-f]{4}")
 
 
 def new_run_id(scenario: str) -> str:
     """Return a unique run id that sorts by time and contains the scenario's name."""
-    moment = time.strftime("%Y%m%d-%H%M%S")
-    return f"{moment}-{scenario}-{secrets.token_hex(2)}"
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{scenario}-{secrets.token_hex(2)}"
 
 
 def require_store(store: Path) -> None:
@@ -100,6 +97,15 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _lock(folder: Path, how: int) -> int:
+    """Make a folder and lock it until the returned descriptor, or the process, ends."""
+    make_folder(folder)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(lock, how)
+    return lock
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of a run that is being written."""
@@ -115,19 +121,16 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and lock it; the kernel ends the lock with the process."""
+        """Make the folder, and lock it."""
         with storing("runs", self.path.parent):
-            make_folder(self.path)
-            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             yield
         finally:
             os.close(lock)
 
     def begin(self, scenario: str, environment: Any) -> None:
-        """Write scenario and environment, mark it `running`; raise `InputError` if that fails."""
+        """Write scenario and environment, and mark it `running`."""
         with storing("runs", self.path.parent):
             write_json(self.path / "environment.json", environment)
             self.keep("scenario.yaml", scenario)
@@ -168,22 +171,13 @@ class RunFolder:
         before: Mapping[str, Any],
         after: Mapping[str, Any],
     ) -> None:
-        """Write the executions, without transfer records, and the counters of all links.
-
-        `disturbed` has the numbers of the executions that the machine disturbed.
-        """
-        folder = self.folder_of(case)
-        rows = [
-            {
-                **vars(repeat),
-                "retransmits": repeat.retransmits,
-                "warmup": repeat.number < warmups,
-                "disturbed": repeat.number in disturbed,
-            }
-            for repeat in repeats
-        ]
-        for row in rows:
+        """Write the executions, without transfer records, and the counters of all links."""
+        folder, rows = self.folder_of(case), []
+        for repeat in repeats:
+            row = {**vars(repeat), "retransmits": repeat.retransmits}
+            row |= {"warmup": repeat.number < warmups, "disturbed": repeat.number in disturbed}
             del row["records"], row["queue_pairs"]
+            rows.append(row)
         write_json(folder / "repeats.json", rows)
         links = {link: {"before": before[link], "after": after[link]} for link in before}
         write_json(folder / "counters.json", links)
@@ -226,10 +220,7 @@ def require_writable(store: Path) -> None:
 
 @contextmanager
 def copy_into_store(run: Path, target: Path) -> Iterator[Path]:
-    """Yield a copy of a run's folder, which becomes the latest run of the store `target` is in.
-
-    Raises `InputError` if it cannot be written.
-    """
+    """Yield a copy of a run's folder, which becomes the latest run of the store `target` is in."""
     number = next_number(target.parent)
     with storing("runs", target.parent):
         make_folder(target.parent)
@@ -256,31 +247,22 @@ def copy_all(made: Path, store: Path) -> dict[str, Path]:
     """Copy everything in the folder `made` into a store, where nothing is replaced.
 
     Its runs, those of sweeps, too, become the latest ones, in their order. Returns the places of
-    what has another name there, as its own was taken, by its path in `made`. Raises `InputError` if
-    the store cannot be written.
+    what has another name there, as its own was taken, by its path in `made`.
     """
     copied = dict[str, Path]()
-    with storing("runs", store), _alone(store):
-        for number, run in enumerate(stored_runs(made), next_number(store)):
-            _renumber(run, number)
-        for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
-            if place != made / SWEEPS:
-                name = str(place.relative_to(made))
-                copied[name] = _copy_beside(place, store / name)
+    with storing("runs", store):
+        # Names of virtual machines repeat: only one process at a time copies all into the store.
+        lock = _lock(store, fcntl.LOCK_EX)
+        try:
+            for number, run in enumerate(stored_runs(made), next_number(store)):
+                _renumber(run, number)
+            for place in [*made.glob("*"), *made.glob(f"{SWEEPS}/*")]:
+                if place != made / SWEEPS:
+                    name = str(place.relative_to(made))
+                    copied[name] = _copy_beside(place, store / name)
+        finally:
+            os.close(lock)
     return {name: place for name, place in copied.items() if place != store / name}
-
-
-@contextmanager
-def _alone(store: Path) -> Iterator[None]:
-    """Wait until no other process copies all into the store: names of virtual machines repeat."""
-    make_folder(store)
-    lock = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _copy_beside(place: Path, target: Path) -> Path:
@@ -305,10 +287,7 @@ def folder_name(case: str) -> str:
 
 
 def stored_runs(store: Path) -> list[Path]:
-    """Return the folders of all runs, including those of sweeps' points, oldest first.
-
-    Runs are ordered by their numbers, as a clock may be set back.
-    """
+    """Return the folders of all runs, of sweeps' points too, by number: clocks may be set back."""
     try:
         places = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
         runs = [place for place in places if _is_run(place)]
@@ -346,32 +325,27 @@ def find_run(store: Path, name: str) -> Path:
     """Return the run with this id, path or unique prefix, or the `latest`; else `InputError`."""
     runs = stored_runs(store)
     matches = _matching(runs, name)
-    if len(matches) != 1:
-        count = "no run" if not matches else f"{len(matches)} runs"
-        where = f"{store}: {count} named {name!r}"
-        known = ", ".join(run.name for run in runs[-5:]) or "none"
-        raise InputError(Problem(where, "name one run", f"the latest are: {known}"))
-    return matches[0]
+    if len(matches) == 1:
+        return matches[0]
+    count = f"{len(matches)} runs" if matches else "no run"
+    known = ", ".join(run.name for run in runs[-5:]) or "none"
+    what = f"{store}: {count} named {name!r}"
+    raise InputError(Problem(what, "name one run", f"the latest are: {known}"))
 
 
 def _matching(runs: list[Path], name: str) -> list[Path]:
     """Return the runs that `name` may mean. A full id takes precedence over its use as a prefix."""
-    if not name:
-        return []
     if name == "latest":
         return runs[-1:]
     if exact := [run for run in runs if run.name == name]:
         return exact
-    if os.path.isfile(os.path.join(name, "state.json")):
+    if name and os.path.isfile(os.path.join(name, "state.json")):
         return [Path(name).resolve()]
-    return [run for run in runs if run.name.startswith(name)]
+    return [run for run in runs if name and run.name.startswith(name)]
 
 
 def read_state(run: Path) -> dict[str, str]:
-    """Return a run's `state` and, if it is incomplete, the `cause`.
-
-    The state is `ended` if the run's process is gone, without having said why.
-    """
+    """Return a run's `state`, `ended` if its process is gone without a word, and any `cause`."""
     kept = read_json(run / "state.json")
     with reading(run / "state.json"):
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
@@ -382,7 +356,7 @@ def read_state(run: Path) -> dict[str, str]:
 
 
 def _latest_complete(run: Path) -> str:
-    """Name the latest complete run of the store that a run is in, as a hint; empty if none is."""
+    """A hint: the latest complete run of the store that a run is in, if there is one."""
     for other in reversed(stored_runs(_store_of(run.parent))):
         with suppress(InputError):
             if read_state(other)["state"] == "complete":
@@ -391,16 +365,14 @@ def _latest_complete(run: Path) -> str:
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """Return the JSON object of a run.
+    """Return the JSON object of a complete run; raise `InputError` for any other.
 
-    Raises `InputError` if the run is not complete, or has another schema.
     The run's folder and id are those read, whatever the file says: a store may have been moved.
     """
     state = read_state(run)
     if state["state"] != "complete":
         gone = "its process is gone" if state["state"] == "ended" else "wait for it"
-        cause = state.get("cause", gone)
-        what = f"the run is {state['state']}: {cause}"
+        what = f"the run is {state['state']}: {state.get('cause', gone)}"
         raise InputError(Problem(str(run), what, _latest_complete(run)))
     result = read_json(run / "result.json")
     if result.get("schema") != SCHEMA:

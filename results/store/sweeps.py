@@ -6,10 +6,9 @@
     STORE/sweeps/NAME/001/RUN                    its run folder
 
 A point without `point.json` is waiting; one whose `point.json` has no exit code is under way or was
-interrupted. The kernel releases the lock when the process that runs the sweep ends, in any way.
+interrupted.
 """
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,13 +19,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from linux.files.program_files import program_version
-from linux.files.user_files import cleared, give, make_folder, sync
+from linux.files.user_files import cleared, give, make_folder, sync, take_lock
 from model.errors import InputError, Problem
 from model.sweep import Point, Setting, Sweep
 from results.store.records import read_json, read_record, reading, write_json
 from results.store.runs import SWEEPS, read_result, storing
 
-PLAN_FILE, SCENARIO = "sweep.json", "scenario.yaml"
+PLAN_FILE, SCENARIO, STATE = "sweep.json", "scenario.yaml", "point.json"
 # Exit codes of completely measured runs: all expectations met, or not.
 WITH_RESULT = (0, 1)
 
@@ -69,7 +68,7 @@ class SweepFolder:
 
     def point_folder(self, point: Point) -> Path:
         """Return the folder of a point."""
-        return _folder_of(self.path, point)
+        return self.path / f"{point.number:03}"
 
     def scenario(self, point: Point) -> Path:
         """Return the scenario file of a point."""
@@ -77,16 +76,16 @@ class SweepFolder:
 
     def begin(self, point: Point) -> None:
         """Mark the point as under way."""
-        write_json(self._state(point), {"exit_code": None})
+        write_json(self.point_folder(point) / STATE, {"exit_code": None})
 
     def end(self, point: Point, outcome: Outcome) -> None:
         """Write the point's outcome; its run folder by name only, as the store may be moved."""
         run = None if outcome.run is None else outcome.run.name
-        write_json(self._state(point), {**asdict(outcome), "run": run})
+        write_json(self.point_folder(point) / STATE, {**asdict(outcome), "run": run})
 
     def outcome(self, point: Point) -> Outcome | None:
         """Return how the point ended, `None` if it has not; raise `InputError` if it is damaged."""
-        place = self._state(point)
+        place = self.point_folder(point) / STATE
         if not os.path.isfile(place):
             return None
         kept = read_json(place)
@@ -132,9 +131,6 @@ class SweepFolder:
                 result, issue = None, str(error)
             yield point, result, issue
 
-    def _state(self, point: Point) -> Path:
-        return self.point_folder(point) / "point.json"
-
     def require_version(self) -> None:
         """Raise `InputError` unless the program is the one with which the sweep began."""
         if self.version != (now := program_version()):
@@ -154,11 +150,9 @@ class SweepFolder:
             hint = "resume it as its owner, or with `sudo`"
             raise InputError(Problem(str(place), what, hint)) from None
         with os.fdopen(descriptor) as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not take_lock(lock):
                 what = "another process runs this sweep"
-                raise InputError(Problem(str(self.path), what, "wait for it, or stop it")) from None
+                raise InputError(Problem(str(self.path), what, "wait for it, or stop it"))
             yield
 
 
@@ -193,8 +187,7 @@ def begin_sweep(
 ) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
 
-    Raises it, too, if the store cannot be written. `require` is called for a new sweep: what it
-    refuses gets no folder, and does not become the latest.
+    What `require` refuses of a new sweep gets no folder, and does not become the latest.
     """
     place = store.resolve() / SWEEPS / name
     if os.path.isfile(place / PLAN_FILE):
@@ -221,18 +214,16 @@ def _write(folder: SweepFolder, number: int) -> None:
     give(folder.path)
     sync(folder.path)
     points = tuple(_PlannedPoint(p.number, p.settings, p.files) for p in sweep.points)
-    plan = _Plan(
-        number, folder.version, sweep.scenario, sweep.proxies, sweep.clock, sweep.digest, points
-    )
-    write_json(folder.path / PLAN_FILE, asdict(plan))
+    made_of = sweep.scenario, sweep.proxies, sweep.clock, sweep.digest
+    write_json(folder.path / PLAN_FILE, asdict(_Plan(number, folder.version, *made_of, points)))
 
 
 def open_sweep(path: Path) -> SweepFolder:
     """Open a stored sweep; raise `InputError` if it is damaged, or a scenario has changed."""
     plan = _plan(path / PLAN_FILE)
     points = tuple(
-        Point(one.number, one.settings, read_record(_folder_of(path, one) / SCENARIO), one.files)
-        for one in plan.points
+        Point(p.number, p.settings, read_record(path / f"{p.number:03}" / SCENARIO), p.files)
+        for p in plan.points
     )
     sweep = Sweep(plan.scenario, plan.proxies, points, plan.clock)
     if sweep.digest != plan.digest or not points:
@@ -248,20 +239,14 @@ def _plan(place: Path) -> _Plan:
         return PLAN.validate_python(content)
 
 
-def _folder_of(sweep: Path, point: Point | _PlannedPoint) -> Path:
-    return sweep / f"{point.number:03}"
-
-
 def find_sweep(store: Path, name: str) -> SweepFolder:
     """Open the sweep with this name, or the `latest` begun; raise `InputError` if none."""
     plans = sorted(_plans(store), key=lambda plan: (_number(plan), plan.stat().st_mtime))
     names = [plan.parent.name for plan in plans]
     wanted = names[-1] if name == "latest" and names else name
     if wanted not in names:
-        known = ", ".join(names[-5:]) or "none"
-        raise InputError(
-            Problem(f"{store}: sweep {name!r} not found", "name one", f"known: {known}")
-        )
+        known, what = ", ".join(names[-5:]) or "none", f"{store}: sweep {name!r} not found"
+        raise InputError(Problem(what, "name one", f"known: {known}"))
     return open_sweep(store.resolve() / SWEEPS / wanted)
 
 

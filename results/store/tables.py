@@ -1,9 +1,8 @@
 """The tables of a run: its raw records; and the cases, failures and jobs of its JSON object.
 
-Raw records are files of each case first, then one Parquet file a table. A run under way appends to
-CSV files and writes JSON files, so a killed run keeps its records so far. `seal` turns those of a
-complete run into `RUN/TABLE.parquet`, with the case as the first column. Runs that could not be
-sealed are read from the files of their cases. `export_tables` writes all tables for other programs.
+A run under way appends to CSV files and writes JSON files of each case, so a killed run keeps its
+records so far. `seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the
+first column. Runs that could not be sealed are read from the files of their cases.
 """
 
 import csv
@@ -56,30 +55,28 @@ def columns_of(record: type) -> dict[str, str]:
     return {name: TYPES[hint] for name, hint in get_type_hints(record).items()}
 
 
+def columns(*kinds: tuple[str, str]) -> dict[str, str]:
+    """Columns with their SQL types, from each type and the names that have it."""
+    return {name: kind for kind, names in kinds for name in names.split()}
+
+
 EXECUTION = {"execution": WHOLE}
 TRANSFERS = RawTable("transfers", "transfers.csv", columns_of(TransferRecord))
 EXECUTIONS = RawTable(
     "executions",
     "repeats.json",
-    {
-        "number": WHOLE,
-        **dict.fromkeys(("warmup", "disturbed", "complete"), FLAG),
-        "start_ns": WHOLE,
-        **dict.fromkeys(("completion_s", "start_skew_s", "agents_cpu_s"), REAL),
-        "retransmits": WHOLE,
-        "errors": f"{TEXT}[]",
-        **dict.fromkeys(("sent_bytes", "received_bytes"), f"{WHOLE}[]"),
-    },
+    columns(
+        (WHOLE, "number"),
+        (FLAG, "warmup disturbed complete"),
+        (WHOLE, "start_ns"),
+        (REAL, "completion_s start_skew_s agents_cpu_s"),
+        (WHOLE, "retransmits"),
+        (f"{TEXT}[]", "errors"),
+        (f"{WHOLE}[]", "sent_bytes received_bytes"),
+    ),
 )
-COUNTERS = RawTable(
-    "counters",
-    "counters.json",
-    {
-        **dict.fromkeys(("link", "moment"), TEXT),
-        **dict.fromkeys(("sent_bytes", "sent_packets"), WHOLE),
-        **dict.fromkeys(("received_bytes", "received_packets", "dropped_packets"), WHOLE),
-    },
-)
+COUNTED = "sent_bytes sent_packets received_bytes received_packets dropped_packets"
+COUNTERS = RawTable("counters", "counters.json", columns((TEXT, "link moment"), (WHOLE, COUNTED)))
 LINK_SAMPLES = RawTable("link_samples", "links.csv", columns_of(LinkSample))
 QUEUE_PAIRS = RawTable("queue_pairs", "queue-pairs.csv", columns_of(QueuePairSample))
 QUEUES = RawTable("queues", "queues.csv", columns_of(QueueSample))
@@ -92,35 +89,29 @@ RAW_TABLES = (
 )
 # Tables to which every case adds its file, even without rows.
 ALWAYS = (TRANSFERS, EXECUTIONS, COUNTERS, QUEUE_PAIRS)
-CASES = {
-    **dict.fromkeys((CASE, "fabric", "collective", "algorithm", "generator", "verdict"), TEXT),
-    **dict.fromkeys(("domains", "domain_size", "gpus", "bytes", "retransmits"), WHOLE),
-    **dict.fromkeys(("bandwidth_scale", "size_scale", "time_dilation", "median_s"), REAL),
-    **dict.fromkeys(("modeled_s", "lower_bound_s", "real_s", "on_paper_s"), REAL),
-    "ratio": REAL,
-    **dict.fromkeys(("algbw_gbyte_per_s", "busbw_gbyte_per_s"), REAL),
-    **dict.fromkeys(("data_is_right", "incomplete"), FLAG),
-    "values_s": f"{REAL}[]",
-    **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
-}
-FAILURES = {
-    **dict.fromkeys((CASE, "scenario", "fault", "component", "fabric", "strategy"), TEXT),
-    **dict.fromkeys(("verdict", "replay_verdict"), TEXT),
-    **dict.fromkeys(("gpus", "bytes", "probed_pairs", "unaffected_pairs"), WHOLE),
-    **dict.fromkeys(("probes_unaffected", "lost_probes_unaffected"), WHOLE),
-    **dict.fromkeys(("bandwidth_scale", "size_scale", "blackout_ms", "skipped"), REAL),
-    **dict.fromkeys(("baseline_s", "modeled_baseline_s", "during_fault_s"), REAL),
-    **dict.fromkeys(("aborted_s", "back_s", "modeled_during_fault_s"), REAL),
-    **dict.fromkeys(("degraded_s", "modeled_degraded_s", "ratio", "recovered_s"), REAL),
-    **dict.fromkeys(("modeled_replay_s", "replay_ratio"), REAL),
-    **dict.fromkeys(("data_is_right", "incomplete"), FLAG),
-    **dict.fromkeys(("reasons", "notes"), f"{TEXT}[]"),
-}
-INTERFERENCE = {
-    **dict.fromkeys((CASE, "alone", "job", "verdict"), TEXT),
-    **dict.fromkeys(("alone_s", "modeled_alone_s", "together_s", "modeled_together_s"), REAL),
-    **dict.fromkeys(("interference", "modeled_interference"), REAL),
-}
+CASES = columns(
+    (TEXT, f"{CASE} fabric collective algorithm generator verdict"),
+    (WHOLE, "domains domain_size gpus bytes retransmits"),
+    (REAL, "bandwidth_scale size_scale time_dilation median_s modeled_s lower_bound_s real_s"),
+    (REAL, "on_paper_s ratio algbw_gbyte_per_s busbw_gbyte_per_s"),
+    (FLAG, "data_is_right incomplete"),
+    (f"{REAL}[]", "values_s"),
+    (f"{TEXT}[]", "reasons notes"),
+)
+FAILURES = columns(
+    (TEXT, f"{CASE} scenario fault component fabric strategy verdict replay_verdict"),
+    (WHOLE, "gpus bytes probed_pairs unaffected_pairs probes_unaffected lost_probes_unaffected"),
+    (REAL, "bandwidth_scale size_scale blackout_ms skipped baseline_s modeled_baseline_s"),
+    (REAL, "during_fault_s aborted_s back_s modeled_during_fault_s degraded_s modeled_degraded_s"),
+    (REAL, "ratio recovered_s modeled_replay_s replay_ratio"),
+    (FLAG, "data_is_right incomplete"),
+    (f"{TEXT}[]", "reasons notes"),
+)
+INTERFERENCE = columns(
+    (TEXT, f"{CASE} alone job verdict"),
+    (REAL, "alone_s modeled_alone_s together_s modeled_together_s"),
+    (REAL, "interference modeled_interference"),
+)
 JUDGED_TABLES = {"cases": CASES, "failures": FAILURES, "interference": INTERFERENCE}
 TABLES = {**JUDGED_TABLES, **{table.name: table.all_columns for table in RAW_TABLES}}
 # Formats of exported files, with DuckDB's names and options.
@@ -128,18 +119,21 @@ OPTIONS = {"csv": "csv, HEADER", "parquet": "parquet, COMPRESSION zstd", "json":
 
 
 def seal(run: Path) -> None:
-    """Turn the records of a complete run into Parquet files, and remove the files of its cases.
-
-    Without DuckDB, as in the virtual machine, without room on the disk, or with damaged records,
-    the files of the cases stay.
-    """
+    """Turn a complete run's records into Parquet; if that fails, the files of its cases stay."""
     if find_spec("duckdb") is None:
         return
     from duckdb import Error
 
     with suppress(OSError, Error, InputError), in_memory() as memory:
         for table in RAW_TABLES:
-            _seal(memory, run, table)
+            sources = [folder / table.file for folder in case_folders(run).values()]
+            if any(source.exists() for source in sources):
+                create(memory, table.name, table.all_columns)
+                load_loose(memory, run, table)
+                # Work folders are in the store: the next run removes those of killed processes.
+                _written(memory, table.name, sealed(run, table), "parquet", run.parent)
+                for source in sources:
+                    source.unlink(missing_ok=True)
 
 
 def case_names(result: Mapping[str, Any]) -> list[str]:
@@ -150,10 +144,7 @@ def case_names(result: Mapping[str, Any]) -> list[str]:
 
 
 def case_folders(run: Path) -> dict[str, Path]:
-    """Return the folders of a run's cases and phases by their names, in the order of names.
-
-    The names are those of the result; a case that it does not name has the name of its folder.
-    """
+    """Return the folders of a run's cases and phases by the result's names, else the folders'."""
     names, result = list[str](), run / "result.json"
     if result.is_file():
         content = read_json(result)
@@ -164,18 +155,6 @@ def case_folders(run: Path) -> dict[str, Path]:
     return {by_folder.get(folder.name, folder.name): folder for folder in folders}
 
 
-def _seal(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    sources = [folder / table.file for folder in case_folders(run).values()]
-    if not any(source.exists() for source in sources):
-        return
-    create(memory, table.name, table.all_columns)
-    load_loose(memory, run, table)
-    # Work folders are in the store: what a killed process leaves there, the next run removes.
-    _written(memory, table.name, sealed(run, table), "parquet", run.parent)
-    for source in sources:
-        source.unlink(missing_ok=True)
-
-
 def sealed(run: Path, table: RawTable) -> Path:
     """The Parquet file of a table."""
     return run / f"{table.name}.parquet"
@@ -183,11 +162,7 @@ def sealed(run: Path, table: RawTable) -> Path:
 
 @contextmanager
 def in_memory() -> Iterator["DuckDBPyConnection"]:
-    """Open an empty data base in memory; the same records make the same files.
-
-    A signal during a query raises `KeyboardInterrupt`, as it does everywhere else: DuckDB would
-    raise an error of its own instead of the handler's exception.
-    """
+    """Open an empty data base; a signal raises `KeyboardInterrupt`, not DuckDB's own error."""
     import duckdb
 
     with duckdb.connect() as memory:
@@ -224,11 +199,7 @@ def insert(
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    """Insert the rows of an unsealed run from the files of its cases.
-
-    Raises `InputError` if the file of a case is lost. One that the result does not name, but by its
-    folder, ended early.
-    """
+    """Insert the rows of an unsealed run; `InputError` if a file of a case that ended is lost."""
     for case, folder in case_folders(run).items():
         source = folder / table.file
         if source.exists():
@@ -309,43 +280,29 @@ DEFAULTS: Mapping[str, Any] = {"notes": (), "incomplete": False}
 
 def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each table."""
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in JUDGED_TABLES}
+    for case in result["cases"]:
+        measured, fabric = case["measured_s"], case["fabric"]
+        named = {CASE: case["case"], "fabric": fabric["kind"]}
+        values = {"median_s": measured["median"], "values_s": measured["values"]}
+        tables["cases"].append({**DEFAULTS, **case, **fabric, **named, **values})
+    for failure in result["failures"]:
+        # `where` is a word of SQL, too.
+        named = {CASE: failure["case"], "component": failure["where"]}
+        tables["failures"].append({**DEFAULTS, **(failure["work"] or {}), **failure, **named})
+    for job in result.get("interference", ()):
+        row = {**job, CASE: job["case"]}
+        for key in ("alone_s", "together_s", "interference"):
+            row |= {key: job[key]["measured"], f"modeled_{key}": job[key]["modeled"]}
+        tables["interference"].append(row)
     return {
-        "cases": [_case(case) for case in result["cases"]],
-        "failures": [_failure(failure) for failure in result["failures"]],
-        "interference": [_interference(job) for job in result.get("interference", ())],
+        name: [{column: row[column] for column in JUDGED_TABLES[name]} for row in rows]
+        for name, rows in tables.items()
     }
 
 
-def _case(case: Mapping[str, Any]) -> dict[str, Any]:
-    measured, fabric = case["measured_s"], case["fabric"]
-    named = {CASE: case["case"], "fabric": fabric["kind"]}
-    values = {"median_s": measured["median"], "values_s": measured["values"]}
-    return _known({**DEFAULTS, **case, **fabric, **named, **values}, CASES)
-
-
-def _failure(failure: Mapping[str, Any]) -> dict[str, Any]:
-    # `where` is a word of SQL, too.
-    named = {CASE: failure["case"], "component": failure["where"]}
-    return _known({**DEFAULTS, **(failure["work"] or {}), **failure, **named}, FAILURES)
-
-
-def _interference(job: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = {key: job[key] for key in ("alone_s", "together_s", "interference")}
-    measured = {key: pair["measured"] for key, pair in pairs.items()}
-    modeled = {f"modeled_{key}": pair["modeled"] for key, pair in pairs.items()}
-    return _known({**job, CASE: job["case"], **measured, **modeled}, INTERFERENCE)
-
-
-def _known(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    return {column: row[column] for column in columns}
-
-
 def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
-    """Write all tables of a complete run as `folder/TABLE.form`; return the files.
-
-    Raises `InputError` if the run is not complete, or damaged, and `OSError` if a file cannot be
-    written.
-    """
+    """Write all tables of a complete run as `folder/TABLE.form`; return the files."""
     require_utf8(run, folder.absolute())
     with reading(run):
         judged = judged_rows(read_result(run))

@@ -31,10 +31,7 @@ FEWEST_GRAINS = 10
 
 @dataclass(frozen=True)
 class IterationResult:
-    """The parts of an iteration: compute, exposed traffic by dimension, waiting.
-
-    They are emulated seconds, a mean over ranks and, measured, over executions.
-    """
+    """The parts of an iteration, emulated seconds: a mean over ranks and, measured, executions."""
 
     parts_s: Mapping[str, MeasuredModeled]
     reduction: Sequence[Change]
@@ -42,11 +39,7 @@ class IterationResult:
 
 @dataclass(frozen=True)
 class RequestResult:
-    """The number of requests, and their latencies in emulated seconds, from arrival to last byte.
-
-    A percentile is that of all executions, by the nearest rank. `offered_load` is the rate that
-    requests need until the last one arrives, as a part of the rate of all NICs.
-    """
+    """The number of requests; percentiles of their latencies in emulated seconds."""
 
     count: int
     offered_load: float
@@ -55,10 +48,7 @@ class RequestResult:
 
 @dataclass(frozen=True)
 class JobTime:
-    """A job in a case: its partition, its task, and the seconds until its last byte arrived.
-
-    `digest` is that of its work and place.
-    """
+    """A job in a case, until its last byte arrived; `digest` is that of its work and place."""
 
     job: str
     domains: str
@@ -80,29 +70,26 @@ class Breakdown:
     inference: RequestResult | None = field(default=None, metadata=OPTIONAL)
     jobs: tuple[JobTime, ...] = field(default=(), metadata=OPTIONAL)
 
-
-def breakdown(
-    steps: Steps, topology: Topology, executions: Sequence[Repeat], prediction: Prediction
-) -> Breakdown:
-    """Divide the time of a case. Only whole executions count; without any, there are no parts."""
-    match steps:
-        case IterationSteps():
-            return Breakdown(iteration=iteration_result(steps, executions, prediction))
-        case RequestSteps():
-            return Breakdown(inference=request_result(steps, topology, executions, prediction))
-        case ConcurrentJobs():
-            return Breakdown(jobs=job_times(steps, executions, prediction))
-        case _:
-            return Breakdown()
+    @classmethod
+    def of(
+        cls, steps: Steps, topology: Topology, executions: Sequence[Repeat], prediction: Prediction
+    ) -> "Breakdown":
+        """Divide the time of a case. Only whole executions count; without any, it has no parts."""
+        if isinstance(steps, IterationSteps):
+            return cls(iteration=iteration_result(steps, executions, prediction))
+        if isinstance(steps, RequestSteps):
+            return cls(inference=request_result(steps, topology, executions, prediction))
+        if isinstance(steps, ConcurrentJobs):
+            return cls(jobs=job_times(steps, executions, prediction))
+        return cls()
 
 
 def iteration_result(
     steps: IterationSteps, executions: Iterable[Repeat], prediction: Prediction
 ) -> IterationResult:
     """Divide measured and modeled time of an iteration."""
-    end_s = np.array(prediction.arrival_s)
+    end_s, measured = np.array(prediction.arrival_s), []
     modeled = exposure_s(steps, begins_s(steps, end_s), end_s)
-    measured = []
     for repeat in executions:
         if repeat.complete:
             times = np.array([(r.started_ns, r.arrived_ns) for r in repeat.records]) / 1e9
@@ -135,10 +122,7 @@ def request_result(
 
 
 def offered_load(steps: RequestSteps, sent_bytes: float, nic_bps: float) -> float:
-    """Return the rate that requests need until the last one arrives, as a part of all NICs' rate.
-
-    `sent_bytes` are those of all requests on NIC links.
-    """
+    """Return the part of all NICs' rate that `sent_bytes` need until the last request arrives."""
     until_s = int(steps.arrival_ns[-1]) / 1e9
     return sent_bytes * 8 / (steps.gpus * nic_bps * until_s)
 
@@ -146,7 +130,7 @@ def offered_load(steps: RequestSteps, sent_bytes: float, nic_bps: float) -> floa
 def percentiles(latencies_s: Floats) -> dict[str, float]:
     """Return the percentiles of latencies by the nearest rank, in seconds."""
     values = np.percentile(latencies_s, PERCENTILES, method="inverted_cdf").tolist()
-    return {f"p{number}": value for number, value in zip(PERCENTILES, values, strict=True)}
+    return dict(zip((f"p{number}" for number in PERCENTILES), values, strict=True))
 
 
 def job_times(
@@ -157,34 +141,33 @@ def job_times(
     if not whole:
         return ()
     ends = [steps.ends([record.arrived_ns for record in repeat.records]) for repeat in whole]
-    modeled_s = steps.ends(prediction.arrival_s)
-    measured = {
-        job.name: summarize([ends_ns[job.name] / 1e9 for ends_ns in ends]) for job in steps.jobs
-    }
-    return tuple(
-        JobTime(
-            job=job.name,
-            domains=written(job.partition.domains),
-            rails=written(job.partition.rails),
-            collective=job.steps.task,
-            algorithm=job.steps.algorithm,
-            bytes=job.steps.size_bytes,
-            measured_s=measured[job.name],
-            modeled_s=modeled_s[job.name],
-            ratio=measured[job.name].median / modeled_s[job.name],
-            digest=job.digest,
+    modeled_s, times = steps.ends(prediction.arrival_s), list[JobTime]()
+    for job in steps.jobs:
+        measured_s = summarize([ends_ns[job.name] / 1e9 for ends_ns in ends])
+        times.append(
+            JobTime(
+                job=job.name,
+                domains=written(job.partition.domains),
+                rails=written(job.partition.rails),
+                collective=job.steps.task,
+                algorithm=job.steps.algorithm,
+                bytes=job.steps.size_bytes,
+                measured_s=measured_s,
+                modeled_s=modeled_s[job.name],
+                ratio=measured_s.median / modeled_s[job.name],
+                digest=job.digest,
+            )
         )
-        for job in steps.jobs
-    )
+    return tuple(times)
 
 
 @dataclass(frozen=True)
 class Contention:
     """The flows on the link direction that needs the longest for its bytes, where flows contend.
 
-    A flow's share is its measured rate over its modeled one. `jain` is the index of fairness of all
-    shares, 1 if they are equal (Jain, Chiu, Hawe 1984). `grain_bytes` of a flow leave at a time: a
-    segment of TCP or a packet of RoCE, `grains` of which are in the median of its transfers.
+    A share is a flow's measured rate over its modeled one; `jain` is their index of fairness, 1 if
+    they are equal (Jain, Chiu, Hawe 1984). `grain_bytes` of a flow leave at a time: a segment of
+    TCP or a packet of RoCE, `grains` of which are in the median of its transfers.
     """
 
     link: str
@@ -209,8 +192,12 @@ def contention(
     _, hop = busiest(transfers.size_bytes, pair, net)
     number = FIRST_LINK + net.hops.index(hop)
     on_link = np.flatnonzero((net.paths[pair] == number).any(axis=1))
+    lasted: dict[int, list[int]] = {number: [] for number in on_link.tolist()}
+    for record in (record for repeat in complete for record in repeat.records):
+        if record.transfer in lasted:
+            lasted[record.transfer].append(max(1, record.arrived_ns - record.started_ns))
     wanted_s = (modeled_s - dependencies.begins_s(transfers, modeled_s))[on_link]
-    shares = wanted_s / _lasted_s(complete, on_link)
+    shares = wanted_s / (np.array([fmean(times) for times in lasted.values()]) / 1e9)
     grain_bytes = np.where(net.by_roce[pair[on_link]], net.roce.mtu, net.segment_bytes)
     return Contention(
         link=f"{hop.link.name} from {hop.sender}",
@@ -221,16 +208,6 @@ def contention(
         grain_bytes=int(grain_bytes.max()),
         grains=float(np.median(transfers.size_bytes[on_link] / grain_bytes)),
     )
-
-
-def _lasted_s(repeats: Sequence[Repeat], numbers: Ints) -> Floats:
-    """Return the mean time of each transfer from its first byte to its arrival, in seconds."""
-    lasted: dict[int, list[int]] = {number: [] for number in numbers.tolist()}
-    for repeat in repeats:
-        for record in repeat.records:
-            if record.transfer in lasted:
-                lasted[record.transfer].append(max(1, record.arrived_ns - record.started_ns))
-    return np.array([fmean(times) for times in lasted.values()]) / 1e9
 
 
 def grain_reasons(found: Contention | None) -> Iterator[Reason]:

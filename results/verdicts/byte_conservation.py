@@ -16,9 +16,9 @@ from itertools import chain
 from model.fabric.health import Epoch
 from model.fabric.shaping import PACKET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from model.fabric.spec import FabricSpec
-from model.fabric.topology import Hop, RankGpus, Topology
+from model.fabric.topology import Hop, RankGpus
 from model.fabric.transport import ANSWER_BYTES, NOTIFICATION_BYTES, Transport
-from model.measurement.records import QueuePairSample, Repeat
+from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from model.workload.generator import OVERHEADS, Generator, Overhead, QueuePairs
 from model.workload.schedule import Steps
@@ -55,9 +55,8 @@ NOTHING = Span(0, 0)
 class Carried:
     """Bytes and packets per link direction between two readings of the links' counters.
 
-    `before_ns` and `after_ns` are the begin and end of each reading. `probed` has the payload of
-    the background probes on a link: at least that of the probes between the readings; at most also
-    that of probes under way during a reading, and of lost probes.
+    `before_ns` and `after_ns` are the begin and end of each. `probed` has the payload of background
+    probes between the readings; at most also of those under way during a reading, and lost ones.
     """
 
     bytes: Mapping[Hop, int]
@@ -78,36 +77,28 @@ class Carried:
 
 def payload_reasons(schedule: Steps, executions: Iterable[Repeat]) -> Iterator[Reason]:
     """Yield failures of ranks whose sent or received payload is not exactly the schedule's."""
-    sent = Counter[int]()
-    received = Counter[int]()
+    sent, received = Counter[int](), Counter[int]()
     for transfer in schedule.transfers:
         sent[transfer.source] += transfer.size_bytes
         received[transfer.destination] += transfer.size_bytes
     for repeat in executions:
-        if repeat.complete and repeat.sent_bytes:
-            yield from _differences(repeat.number, "sent", sent, repeat.sent_bytes)
-            yield from _differences(repeat.number, "received", received, repeat.received_bytes)
-
-
-def _differences(
-    number: int, what: str, wanted: Mapping[int, int], counted: tuple[int, ...]
-) -> Iterator[Reason]:
-    wrong = [rank for rank, size in enumerate(counted) if size != wanted[rank]]
-    others = f" (one of {len(wrong)} such ranks)" if len(wrong) > SHOWN else ""
-    for rank in wrong[:SHOWN]:
-        yield (
-            Verdict.FAIL,
-            f"execution {number}: rank {rank} {what} {counted[rank]} bytes of payload, must be the "
-            f"{wanted[rank]} of the schedule{others}",
-        )
+        if not (repeat.complete and repeat.sent_bytes):
+            continue
+        for what, wanted, counted in (
+            ("sent", sent, repeat.sent_bytes),
+            ("received", received, repeat.received_bytes),
+        ):
+            wrong = [rank for rank, size in enumerate(counted) if size != wanted[rank]]
+            others = f" (one of {len(wrong)} such ranks)" if len(wrong) > SHOWN else ""
+            for rank in wrong[:SHOWN]:
+                who = f"execution {repeat.number}: rank {rank} {what} {counted[rank]} bytes"
+                must = f"must be the {wanted[rank]} of the schedule{others}"
+                yield Verdict.FAIL, f"{who} of payload, {must}"
 
 
 @dataclass(frozen=True)
 class Irregular:
-    """Segments that each rank retransmitted, and packets that it received out of order.
-
-    `notifications` are those of congestion, on the way from the receiver to the sender of data.
-    """
+    """What ranks retransmitted and received out of order; notifications on their way to senders."""
 
     retransmitted: Counter[int] = field(default_factory=Counter)
     out_of_order: Counter[int] = field(default_factory=Counter)
@@ -120,7 +111,12 @@ class Irregular:
         for repeat in executions:
             sums.retransmitted.update(dict(enumerate(repeat.retransmitted)))
             sums.out_of_order.update(dict(enumerate(repeat.out_of_order)))
-            sums.notifications.update(_notifications(repeat.queue_pairs))
+            counts = defaultdict[tuple[Way, int], list[int]](list)
+            for one in repeat.queue_pairs:
+                back = one.destination, one.source, one.lane
+                counts[back, one.queue_pair].append(one.notifications)
+            for (back, _), values in counts.items():
+                sums.notifications[back] += max(values) - min(values)
         return sums
 
     def missed(self, receivers: Iterable[int]) -> int:
@@ -130,25 +126,10 @@ class Irregular:
     def most_bytes(
         self, senders: Iterable[int], receivers: Iterable[int], each: int, packets: int
     ) -> int:
-        """Return the most bytes that they add on a link from these ranks to these.
-
-        `each` is the most payload of a packet, `packets` the number of packets on the link.
-        """
+        """Return the most bytes they add on a link that has `packets` of at most `each` bytes."""
         again = sum(self.retransmitted[rank] for rank in senders)
         missed = self.missed(receivers) + sum(self.out_of_order[rank] for rank in senders)
         return each * again + min(ACKNOWLEDGED_BYTES * missed, SELECTIVE_BYTES * packets)
-
-
-def _notifications(samples: Iterable[QueuePairSample]) -> Counter[Way]:
-    """Return the notifications of congestion in an execution, on the way back to the sender."""
-    counts = defaultdict[tuple[Way, int], list[int]](list)
-    for one in samples:
-        back = one.destination, one.source, one.lane
-        counts[back, one.queue_pair].append(one.notifications)
-    sums = Counter[Way]()
-    for (back, _), values in counts.items():
-        sums[back] += max(values) - min(values)
-    return sums
 
 
 def spans(
@@ -162,12 +143,11 @@ def spans(
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
-    Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
-    it a range: packets take several paths evenly but for one of a message, transfers any of several
-    queue pairs, notifications of congestion any path, connections may have been open before, each
-    rank may have exchanged its irregular packets with any other one, and a link may have counted a
-    background probe before or after a reading. Link probes are as long as the header that is
-    subtracted.
+    Confirmations take the path of the reverse pair, which may use other links. It is a range:
+    packets take several paths evenly but for one of a message, transfers any of several queue
+    pairs, notifications of congestion any path, connections may have been open before, each rank
+    may have exchanged irregular packets with any other, and a link may have counted a background
+    probe before or after a reading. Link probes are as long as the header that is subtracted.
     """
     routing = Routing(epoch.topology, epoch.health)
     ranks = set(irregular.retransmitted + irregular.out_of_order)
@@ -175,7 +155,7 @@ def spans(
     senders, receivers = defaultdict[Hop, set[int]](set), defaultdict[Hop, set[int]](set)
     spec = epoch.topology.spec
     sent, spare, opening, messages = _exchanged(schedule, overhead, spec, gpus)
-    each = _payload_bytes(epoch.topology)
+    each = spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
     for way, size_bytes in sent.items():
         sender, receiver, lane = way
         paths = (
@@ -198,26 +178,19 @@ def spans(
     for hop in hops:
         probes = carried.probed.get(hop, NOTHING)
         odd = irregular.most_bytes(senders[hop], receivers[hop], each, carried.packets[hop])
-        most = probes.most + more[hop] + odd
         # By RoCE, a packet whose answer was lost is answered again.
         answered = irregular.missed(receivers[hop]) * (spec.transport is Transport.ROCE)
-        least = probes.least - SHORT_BYTES * answered
-        explained[hop] = Span(sure[hop] + least, sure[hop] + most)
+        least = sure[hop] + (probes.least - SHORT_BYTES * answered)
+        explained[hop] = Span(least, sure[hop] + (probes.most + more[hop] + odd))
     return explained
-
-
-def _payload_bytes(topology: Topology) -> int:
-    """Return the most payload of a packet, behind a header as long as TCP's."""
-    return topology.spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
 
 
 def _exchanged(
     schedule: Steps, overhead: Overhead, spec: FabricSpec, gpus: RankGpus
 ) -> tuple[Counter[Way], ...]:
-    """Return the least bytes from each rank to each other, and the most beside these.
+    """Return the least bytes of each way in an execution, and the most beside these.
 
-    The first two are of transfers in one execution, and of the answers to them; the third of
-    connections that open. The last counts transfers, and those that are answered.
+    The third are bytes of connections that open, the last counts transfers, each in both ways.
     """
     sent, spare, opening, messages = (Counter[Way]() for _ in range(4))
     by_nic = QueuePairs(roce=spec.roce) if spec.transport is Transport.ROCE else overhead
@@ -258,23 +231,20 @@ def link_reasons(
         and not span.least <= carried.payload(hop) <= span.most
     ]
     for hop, span, payload in wrong[:SHOWN]:
-        yield (
-            Verdict.FAIL,
-            f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload, must be "
-            f"{span.least:.0f} to {span.most:.0f}: forwarding and prediction disagree "
-            f"({len(wrong)} such links)",
-        )
+        what = f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload"
+        why = f"forwarding and prediction disagree ({len(wrong)} such links)"
+        yield Verdict.FAIL, f"{what}, must be {span.least:.0f} to {span.most:.0f}: {why}"
     yield from _switch_reasons(epoch, carried, irregular.retransmitted.total())
 
 
 def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reason]:
     """Yield reasons for switches that sent less payload than they received, or more.
 
-    Each packet that a switch lost was retransmitted. A reading takes one link after another, and a
-    packet may pass between two: a background probe, or one that TCP retransmits. One on each link
-    is tolerated.
+    Each packet that a switch lost was retransmitted. A reading takes one link after another: one
+    packet on each, a background probe or one that TCP retransmits, may pass between two.
     """
-    topology, each = epoch.topology, _payload_bytes(epoch.topology)
+    topology = epoch.topology
+    each = topology.spec.link_mtu_bytes - TCP_IP_HEADER_BYTES
     for switch in chain(topology.hb_leaves, topology.hb_switches, topology.openflow_switches):
         links = topology.links_of(switch)
         came = sum(carried.payload(Hop(link, link.other_end(switch))) for link in links)

@@ -1,6 +1,6 @@
 """Judge the impact of a fault on a job; the object of `failures` in a run's JSON object."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -20,11 +20,7 @@ SKIPPED_ABOVE = 0.01
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """One fault, in seconds since the execution's start, and the controller's response to it.
-
-    Responses are in milliseconds after the fault, `usable_ms` and `returned_ms` after its end: when
-    a link was found usable again, and when all pairs used it. `None` if the controller had none.
-    """
+    """One fault; responses after its begin, but `usable_ms` and `returned_ms` after its end."""
 
     fault: str
     begun_s: float
@@ -41,8 +37,8 @@ class FaultTimes:
 class Restart:
     """The clock of a job that aborted and began again, in seconds since its first start.
 
-    `back_s` is when the job began again: `restart_time_s` after the abort, unless the fabric, the
-    new connections or the machine took longer. `modeled_s` is the model of the second execution.
+    The fabric, the new connections or the machine may delay `back_s`; `modeled_s` is the model of
+    the second execution.
     """
 
     aborted_s: float
@@ -58,11 +54,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class DuringFault:
-    """The execution during the fault and, if the job began again, the second execution.
-
-    `restart` is `None` if the job did not begin again; a job that `aborts` must. With `check_data`,
-    the agents checked the results meanwhile, and times are not judged.
-    """
+    """The execution during the fault; a job that `aborts` must begin again with a second one."""
 
     executions: tuple[Repeat, ...]
     fidelity: Fidelity
@@ -93,7 +85,12 @@ class DuringFault:
         The time of an execution that met a fault, and went on, is judged by its replay.
         """
         if self.aborts and len(self.executions) < 2:
-            yield Verdict.FAIL, _no_abort(self.times)
+            why = "the controller did not detect the fault"
+            if any(fault.detected_ms is not None for fault in self.times):
+                why = (
+                    "its execution ended before the controller detected the fault; start it earlier"
+                )
+            yield Verdict.FAIL, f"the job never aborted: {why}"
         if not self.executions[-1].complete:
             which = "in which it happened" if self.restart is None else "after the restart"
             why = causes(self.executions[-1])
@@ -102,32 +99,21 @@ class DuringFault:
             yield from data_reasons(execution)
         if self.restart and self.seconds and not self.check_data:
             took_s = self.restart.back_s - self.restart.aborted_s
-            wanted_s = self.restart.restart_time_s
-            if took_s > wanted_s + LATE_S:
+            if took_s > (wanted_s := self.restart.restart_time_s) + LATE_S:
                 what = f"the job resumed {took_s:.3f} s after the abort, not {wanted_s:g} s"
                 yield Verdict.WARN, what
             yield from ratio_reasons(self.seconds, self.restart.modeled_end_s, self.limits)
         yield from with_verdict(self.fidelity)
 
 
-def _no_abort(times: Iterable[FaultTimes]) -> str:
-    """Say why a job that aborts when the controller detects a fault did not."""
-    if any(fault.detected_ms is not None for fault in times):
-        why = "its execution ended before the controller detected the fault; start it earlier"
-    else:
-        why = "the controller did not detect the fault"
-    return f"the job never aborted: {why}"
-
-
 @dataclass(frozen=True)
 class Probes:
     """Probed pairs: those that the fault affects, and unaffected ones, which may lose no probe.
 
-    Affected pairs are probed throughout the execution during the fault, unaffected pairs in all
-    phases. `skipped` has for each prober the share of ticks that it skipped because it was late.
-    `blackout_ms` is the longest blackout of the affected pairs that have another path; infinity if
-    no end of it was seen, `None` if there are no such pairs. `possible_ms` is an upper bound of it:
-    a late prober leaves times unprobed.
+    Affected pairs are probed during the fault, unaffected ones in all phases. `skipped` has for
+    each prober the share of ticks that it skipped because it was late. `blackout_ms` is the longest
+    of the affected pairs with another path; infinity if no end of it was seen, `None` without such
+    pairs. `possible_ms` is an upper bound of it: a late prober leaves times unprobed.
     """
 
     affected_pairs: int
@@ -142,11 +128,9 @@ class Probes:
 
 @dataclass(frozen=True)
 class FaultImpact:
-    """A case, its fault, the fault's place, the job's recovery strategy, and the phases.
+    """A case, its fault and place, the job's recovery strategy, and the phases it has.
 
-    Phases that this fault does not have are `None`. `replay` compares the execution during the
-    fault with a model that is told when the paths of that very execution changed: it is not a
-    prediction.
+    `replay` is no prediction: its model is told when the paths of that very execution changed.
     """
 
     case: str
@@ -162,28 +146,15 @@ class FaultImpact:
     replay: CaseResult | None = None
 
     @property
-    def judgement(self) -> Judgement:
-        """The verdict, with the reasons and notes of all phases."""
-        return Judgement.of(self._reasons())
-
-    @property
     def phases(self) -> dict[str, CaseResult | DuringFault]:
         """The phases that this fault has, by name."""
         phases = (self.baseline, self.during, self.degraded, self.recovered)
         return {name: phase for name, phase in zip(PHASES, phases, strict=True) if phase}
 
     @property
-    def disturbed_counted(self) -> tuple[str, ...]:
-        """The phases whose disturbed executions count: too few others were left."""
-        cases = {name: one for name, one in self.phases.items() if isinstance(one, CaseResult)}
-        return tuple(name for name, case in cases.items() if case.disturbed_counted)
-
-    @property
-    def data_is_right(self) -> bool | None:
-        """Whether the data of all phases is right; `None` if it was not checked."""
-        if self.during.data_is_right is None:
-            return None
-        return all(phase.data_is_right for phase in self.phases.values())
+    def judgement(self) -> Judgement:
+        """The verdict, with the reasons and notes of all phases."""
+        return Judgement.of(self._reasons())
 
     def _reasons(self) -> Iterator[Reason]:
         yield from _probe_reasons(self.probes)
@@ -201,31 +172,24 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
         counts = f"{probes.lost_unaffected} of {probes.sent_unaffected}"
         yield Verdict.FAIL, f"{counts} probes of unaffected pairs were lost"
     if (skipped := max(probes.skipped, default=0.0)) > SKIPPED_ABOVE:
-        yield (
-            Verdict.WARN,
-            f"the prober was late and skipped {skipped:.1%} of its probes: it may have missed a "
-            "blackout",
-        )
+        what = f"the prober was late and skipped {skipped:.1%} of its probes"
+        yield Verdict.WARN, f"{what}: it may have missed a blackout"
     limit, blackout_ms = probes.blackout_limit_ms, probes.blackout_ms
     if blackout_ms == inf:
         yield Verdict.FAIL, "a pair with another path was not reached again"
     elif limit is not None and blackout_ms is not None and blackout_ms > limit:
         yield Verdict.FAIL, f"a blackout of {blackout_ms:.0f} ms, more than {limit:g} ms"
     elif limit is not None and probes.possible_ms > limit:
-        yield (
-            Verdict.WARN,
-            f"a blackout of up to {probes.possible_ms:.1f} ms is possible, more than {limit:g} ms: "
-            "the prober was late and sent nothing",
-        )
+        what = f"a blackout of up to {probes.possible_ms:.1f} ms is possible"
+        why = "the prober was late and sent nothing"
+        yield Verdict.WARN, f"{what}, more than {limit:g} ms: {why}"
 
 
 @dataclass(frozen=True)
 class FaultResult:
     """A failure experiment. One that ended early fails, with the cause, and nothing else.
 
-    Times are emulated seconds; those of a phase that the experiment does not have are `None`.
-    `work` is that of the baseline; `data_is_right` is `None` if the results were not checked.
-    `disturbed_counted` names the phases whose disturbed executions are among the measured ones.
+    Times are emulated seconds. The keys are explained in docs/reference/commands.md, "Failures".
     """
 
     scenario: str
@@ -272,9 +236,11 @@ def lost_experiment(scenario: str, cause: str) -> dict[str, Any]:
 
 def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
     """Return the result of an experiment that ended."""
-    probes, during, judgement = impact.probes, impact.during, impact.judgement
+    probes, during = impact.probes, impact.during
     degraded, recovered, replay = impact.degraded, impact.recovered, impact.replay
-    restart = during.restart
+    restart, phases = during.restart, impact.phases
+    cases = {name: one for name, one in phases.items() if isinstance(one, CaseResult)}
+    is_checked = during.data_is_right is not None
     return FaultResult(
         scenario=scenario,
         case=impact.case,
@@ -294,7 +260,7 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         modeled_degraded_s=degraded.modeled_s if degraded else None,
         ratio=degraded.ratio if degraded else None,
         incomplete=bool(degraded and degraded.incomplete),
-        disturbed_counted=impact.disturbed_counted,
+        disturbed_counted=tuple(name for name, one in cases.items() if one.disturbed_counted),
         modeled_replay_s=replay.modeled_s if replay else None,
         replay_ratio=replay.ratio if replay else None,
         replay_verdict=replay.verdict if replay else None,
@@ -304,11 +270,8 @@ def fault_result(scenario: str, impact: FaultImpact) -> FaultResult:
         probes_unaffected=probes.sent_unaffected,
         lost_probes_unaffected=probes.lost_unaffected,
         skipped=max(probes.skipped, default=0.0),
-        data_is_right=impact.data_is_right,
+        data_is_right=all(one.data_is_right for one in phases.values()) if is_checked else None,
         times=during.times,
-        verdict=judgement.verdict,
-        reasons=judgement.reasons,
-        notes=judgement.notes,
-        doubts=judgement.doubts,
-        fidelity={name: phase.fidelity for name, phase in impact.phases.items()},
+        fidelity={name: phase.fidelity for name, phase in phases.items()},
+        **vars(impact.judgement),
     )

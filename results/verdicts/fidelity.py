@@ -35,8 +35,8 @@ BESIDE_BUSY_SWITCH = 0.42
 class Observation:
     """One execution: CPU samples (`windows`), each agent's wait for a processor, its start and end.
 
-    `pauses` are the machine's pauses meanwhile; `depth_s` is the fabric's least bucket depth.
-    `seconds` of an execution that did not complete reach until its end, as when a job aborts.
+    `depth_s` is the fabric's least bucket depth. `seconds` of an execution that did not complete
+    reach until its end, as when a job aborts.
     """
 
     seconds: float
@@ -51,13 +51,8 @@ class Observation:
 
     @property
     def is_observed(self) -> bool:
-        """Whether all was observed: CPU samples, agents' waits, and pauses of all cores."""
-        return bool(self._is_sampled and self.agents_delay_s and self.pauses.seconds)
-
-    @property
-    def _is_sampled(self) -> bool:
-        """Whether CPU samples reach from the beginning to the end, but for parts of windows."""
-        if not self.windows:
+        """Whether agents' waits, pauses, and CPU samples from begin to end, nearly, are there."""
+        if not (self.windows and self.agents_delay_s and self.pauses.seconds):
             return False
         sampled_s = (self.windows[-1].end_ns - self.windows[0].begin_ns) / NS_PER_S
         return self.seconds - sampled_s <= max(UNSAMPLED_S, UNSAMPLED_SHARE * self.seconds)
@@ -70,11 +65,6 @@ class Observation:
     def agents_run_delay(self) -> float:
         """The share of the time in which an agent waited for a core, on average."""
         return fmean(self.agents_delay_s) / self.seconds
-
-    @property
-    def switch_run_delay(self) -> float:
-        """The share of the time in which the busiest switch waited for a core."""
-        return self.mean(lambda w: w.switch_delay)
 
     @property
     def beside_switch(self) -> float:
@@ -108,35 +98,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class MachineHeadroom:
-    """Machine headroom during a case's counted executions.
+    """Machine headroom during a case's counted executions. Most figures are of the worst one.
 
-    Unless said otherwise, a figure is that of the worst execution.
-
-    Coverage: the numbers of CPU samples (`windows`), of executions, and of those not completely
-    observed.
-
-    Pauses: `lost` is the share of all cores' time that they took, `lost_beyond` the part of the
-    time that pauses of all cores took beyond the depth of the buckets.
-
-    Cores: `idle` and `steal` are shares of all cores. `min`, `max` and `p5` are over all CPU
-    samples. Pressure, of all samples, is `None` where the kernel does not count it.
-
-    The busiest switch, as shares of a core or of the time: `switch_behind_s` is the time without
-    running out of work, the mean of the CPU samples; `switch_never_idle` is the part of CPU samples
-    in which it never ran out, `switch_backlogged` the part of the time in which it was behind and
-    waited for a core. `beside_switch` is the number of cores that other threads kept busy.
-    `switch_share_max` is of the worst sample.
-
-    Agents: the share of the time that they waited for a core, and how late the last one started, in
-    complete executions alone: an aborted one may be as short as it likes.
-
-    Packets: `backlog_left_bytes` is what a queue held after the end; `dropped_packets` and
-    `retransmits` are those of all executions.
-
-    `delay_share` adds up the delays of a byte, as a share of the time: at the switch, at both of
-    its agents, and in pauses that no bucket makes up for. It is the median of the executions, as
-    the completion time is; `delay_share_max` is of the worst. `run_delay` is the wait for a core
-    of an agent and of the switch: bytes pass both.
+    Shares are of all cores, of the busiest switch's core, or of the time. Pressure is `None` where
+    the kernel does not count it; starts are of complete executions: an aborted one may be as short
+    as it likes. `delay_share` adds up the delays of a byte, at the switch, at both agents and in
+    pauses that no bucket makes up for; it is the median of the executions, as the completion time
+    is. Bytes pass both waits of `run_delay`. See docs/explanation/measuring.md, "Fidelity".
     """
 
     windows: int
@@ -208,12 +176,14 @@ def machine_headroom(
         pressure_mean=fmean(stalled) if stalled else None,
         switch_share_max=max(window.switch_busy for window in windows),
         switch_share_mean=most(lambda one: one.mean(lambda w: w.switch_busy)),
-        switch_saturated=most(lambda one: one.mean(_is_saturated)),
+        switch_saturated=most(
+            lambda one: one.mean(lambda w: w.switch_busy + w.switch_delay > 1 - SATURATED_SHARE)
+        ),
         beside_switch=most(lambda one: one.beside_switch),
         switch_behind_s=most(lambda one: one.mean(lambda w: w.switch_behind_s)),
         switch_never_idle=most(lambda one: one.switch_never_idle),
         switch_backlogged=most(lambda one: one.switch_backlogged),
-        switch_run_delay=most(lambda one: one.switch_run_delay),
+        switch_run_delay=most(lambda one: one.mean(lambda w: w.switch_delay)),
         agents_run_delay_max=most(lambda one: max(one.agents_delay_s) / one.seconds),
         agents_run_delay_mean=most(lambda one: one.agents_run_delay),
         start_skew_s=max((one.start_skew_s for one in whole), default=0.0),
@@ -224,13 +194,8 @@ def machine_headroom(
         retransmits_per_s=most(lambda one: one.retransmits / one.seconds),
         delay_share=median(one.delay_share for one in seen),
         delay_share_max=most(lambda one: one.delay_share),
-        run_delay=most(lambda one: one.agents_run_delay + one.switch_run_delay),
+        run_delay=most(lambda one: one.agents_run_delay + one.mean(lambda w: w.switch_delay)),
     )
-
-
-def _is_saturated(window: Window) -> bool:
-    """Whether the busiest switch ran or waited for a core nearly all the time."""
-    return window.switch_busy + window.switch_delay > 1 - SATURATED_SHARE
 
 
 # A backlog below this is no leftover data: the controller's link probes are always in queues.
@@ -238,9 +203,8 @@ FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 
 
 class FidelityLimits(NamedTuple):
-    """Limits above which an observation is doubtful.
+    """Limits above which an observation is doubtful: docs/explanation/measuring.md, "Fidelity".
 
-    What each is of, and the measurements behind it: docs/explanation/measuring.md, "Fidelity".
     A switch polls all its ports at each wake-up, so many ports alone keep it busy: never running
     out of work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy.
     """
@@ -286,35 +250,25 @@ def machine_reasons(
 def _on_limits(headroom: MachineHeadroom, limits: FidelityLimits) -> Iterator[Reason]:
     """Judge the waits of the switch and the agents for a core; pauses, retransmits, late starts."""
     mean, most = headroom.agents_run_delay_mean, headroom.agents_run_delay_max
-    had_idle_time = headroom.idle_mean >= SATURATED_SHARE
+    saturated, idle = headroom.switch_saturated, headroom.idle_mean
+    lost, again, skew = headroom.lost_beyond, headroom.retransmits_per_s, headroom.start_skew
+    pause_ms, late_ms = headroom.pause_longest_s * 1e3, headroom.start_skew_s * 1e3
+    of = "of an execution"
     yield _delayed(headroom, limits.delay_share)
-    yield (
-        limits.full_switch.verdict(0.0 if had_idle_time else headroom.switch_saturated),
-        f"the switch was saturated in {headroom.switch_saturated:.0%} of an execution, and the "
-        f"cores were idle for {headroom.idle_mean:.0%} of the time",
-    )
-    yield (
-        limits.agents_run_delay.verdict(mean),
-        f"agents waited for a core in {mean:.0%} of an execution",
-    )
+    switch = f"the switch was saturated in {saturated:.0%} {of}, and the cores were idle"
+    full = 0.0 if idle >= SATURATED_SHARE else saturated
+    yield limits.full_switch.verdict(full), f"{switch} for {idle:.0%} of the time"
+    yield limits.agents_run_delay.verdict(mean), f"agents waited for a core in {mean:.0%} {of}"
     yield (
         limits.one_agent_run_delay.verdict(most),
-        f"one agent waited for a core in {most:.0%} of an execution",
+        f"one agent waited for a core in {most:.0%} {of}",
     )
-    yield (
-        limits.lost_beyond.verdict(headroom.lost_beyond),
-        f"pauses of up to {headroom.pause_longest_s * 1e3:.0f} ms took {headroom.lost_beyond:.0%} "
-        "of an execution beyond what the links' buckets make up for",
-    )
-    yield (
-        limits.retransmits_per_s.verdict(headroom.retransmits_per_s),
-        f"senders retransmitted {headroom.retransmits_per_s:.0f} segments a second",
-    )
-    yield (
-        limits.start_skew.verdict(headroom.start_skew),
-        f"an agent started {headroom.start_skew_s * 1e3:.0f} ms late, {headroom.start_skew:.1%} "
-        "of an execution",
-    )
+    pauses = f"pauses of up to {pause_ms:.0f} ms took {lost:.0%} {of}"
+    yield limits.lost_beyond.verdict(lost), f"{pauses} beyond what the links' buckets make up for"
+    sent_again = f"senders retransmitted {again:.0f} segments a second"
+    yield limits.retransmits_per_s.verdict(again), sent_again
+    late = f"an agent started {late_ms:.0f} ms late, {skew:.1%} {of}"
+    yield limits.start_skew.verdict(skew), late
 
 
 def _delayed(headroom: MachineHeadroom, limit: Thresholds) -> Reason:

@@ -18,14 +18,7 @@ from model.workload.generator import OVERHEADS, Generator
 from model.workload.schedule import Schedule, Steps
 from model.workload.transfers.collective import Collective
 from results.store.records import FLAT, OPTIONAL
-from results.verdicts.breakdown import (
-    Breakdown,
-    Contention,
-    JobTime,
-    breakdown,
-    contention,
-    grain_reasons,
-)
+from results.verdicts.breakdown import Breakdown, Contention, JobTime, contention, grain_reasons
 from results.verdicts.byte_conservation import Carried, link_reasons, payload_reasons
 from results.verdicts.fidelity import (
     LIMITS,
@@ -53,11 +46,9 @@ HIDDEN_PART = 0.03
 class Measured:
     """All measurements of a case, and observations during it.
 
-    `epoch` is the fabric that carried it; it and `carried` are `None` if the fabric changed during
-    the case. With `check_data`, the agents checked the results during the executions, so times do
-    not count; nor do the times of a generator that is not timed. `machine` has an observation of
-    each repeat, `None` if the machine is not judged. `known` are findings from before the case:
-    links with an inconclusive calibration.
+    `epoch` and `carried` are `None` if the fabric changed during the case, `machine` if it is not
+    judged. With `check_data`, the agents checked the results meanwhile, so times do not count.
+    `known` are findings from before the case: links with an inconclusive calibration.
     """
 
     topology: Topology
@@ -97,14 +88,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a case: its bytes, which are the real ones divided by a scale.
-
-    `collective` names the work, also if it is none. `gpus` are those of each communicator, `None`
-    if they differ in it; `variant` names the communicators unless they are all GPUs, and the matrix
-    of an all-to-all. `chunks` are those that a schedule cuts its data into, `schedule_digest` is
-    that of all steps. `time_dilation` is the number of emulated seconds for each second of the real
-    platform.
-    """
+    """The work of a case, collective or not; `time_dilation` is emulated over real seconds."""
 
     fabric: Fabric
     collective: str
@@ -124,16 +108,8 @@ class Work:
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    `overlap` is the part of the modeled time in which HB domains and NICs carry data at the same
-    time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
-    `ratio` is the median over the modeled time. Bandwidths are those of nccl-tests
-    (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring; `None`
-    without a collective, or if all are `incomplete`. Disturbed executions are among the
-    measured ones only if `disturbed_counted`: too few others were left.
-    `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
-    between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
-    terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
-    only inform. `doubts` are as those of a `Judgement`.
+    Bandwidths are those of nccl-tests (PERFORMANCE.md): size over time, and the load of the busiest
+    link in an ideal ring. The keys are explained in docs/reference/commands.md, "Run".
     """
 
     case: str
@@ -192,15 +168,14 @@ def compare(
     # With no complete repeat the case fails; times of the incomplete ones are still shown.
     complete_s = _complete_s(executions.repeats)
     times = summarize(complete_s or [repeat.completion_s for repeat in executions.repeats])
-    parts = breakdown(schedule, topology, executions.repeats, prediction)
+    parts = Breakdown.of(schedule, topology, executions.repeats, prediction)
     shared, overlaps = _on_links(measured, prediction)
     of_times = list(_failures(measured, prediction))
     if measured.times_count and complete_s:
         of_times += ratio_reasons(times.median, prediction.completion_s, limits)
         of_times += _of_jobs(parts.jobs, times.median, limits)
-    work = _work(measured, size_scale)
+    work, fidelity = _work(measured, size_scale), _fidelity(measured)
     algbw, busbw = _bandwidths(schedule, work, times.median) if complete_s else (None, None)
-    fidelity = _fidelity(measured)
     judgement = Judgement.of((*of_times, *grain_reasons(shared), *with_verdict(fidelity)))
     return CaseResult(
         case=name,
@@ -218,14 +193,11 @@ def compare(
         disturbed_counted=executions.disturbed_counted,
         retransmits=executions.retransmits,
         data_is_right=measured.data_is_right,
-        verdict=judgement.verdict,
-        reasons=judgement.reasons,
         fidelity=fidelity,
         breakdown=parts,
         contention=shared,
-        notes=judgement.notes,
-        doubts=judgement.doubts,
         incomplete=not complete_s,
+        **vars(judgement),
     )
 
 
@@ -299,8 +271,7 @@ def _fidelity(measured: Measured) -> Fidelity:
     # Links or queues lose packets as the scenario has it, or some packets overtake others.
     spec, links = measured.topology.spec, measured.topology.links
     is_lossy = bool(spec.nic.queue) or spec.sprays or any(link.impairment.loss for link in links)
-    limits = LOSSY_LIMITS if is_lossy else LIMITS
-    of_machine = [*machine_reasons(headroom, limits)]
+    of_machine = [*machine_reasons(headroom, LOSSY_LIMITS if is_lossy else LIMITS)]
     if executions.disturbed_counted:
         which = f"{len(executions.disturbed)} of {len(executions.repeats)} executions"
         what = f"the machine disturbed {which}, too many to exclude: all count"
@@ -309,10 +280,7 @@ def _fidelity(measured: Measured) -> Fidelity:
 
 
 def _of_bytes(measured: Measured) -> Iterator[Reason]:
-    """Check byte conservation; report notes and TCP retransmits, which pass, and dropped packets.
-
-    Links and switches are checked only if all executions completed.
-    """
+    """Check byte conservation, links only if all completed; report retransmits and drops."""
     yield from measured.known
     executions, carried, epoch = measured.executions.all, measured.carried, measured.epoch
     yield from payload_reasons(measured.schedule, executions)
@@ -320,25 +288,21 @@ def _of_bytes(measured: Measured) -> Iterator[Reason]:
     if carried is not None and epoch is not None and whole:
         overhead, schedule, gpus = OVERHEADS[measured.generator], measured.schedule, measured.gpus
         yield from link_reasons(schedule, epoch, gpus, executions, carried, overhead)
-    repeats = measured.executions.repeats
+    repeats, spec = measured.executions.repeats, measured.topology.spec
     for note in dict.fromkeys(note for repeat in repeats for note in repeat.notes):
         yield Verdict.PASS, note
     if again := measured.executions.retransmits:
-        is_tcp = measured.topology.spec.transport is Transport.TCP
+        is_tcp = spec.transport is Transport.TCP
         who, what = ("TCP", "segment") if is_tcp else ("RoCE and TCP", "packet")
         yield Verdict.PASS, f"{who} retransmitted {counted(again, what)}"
     if measured.dropped_packets:
-        kind = Verdict.PASS if measured.topology.spec.nic.queue else Verdict.WARN
+        kind = Verdict.PASS if spec.nic.queue else Verdict.WARN
         yield kind, f"queues dropped {counted(measured.dropped_packets, 'packet')}"
-    yield from _cut_rates(measured)
-
-
-def _cut_rates(measured: Measured) -> Iterator[Reason]:
-    """Yield a note if DCQCN cut rates: they return slowly, and no model has it."""
-    samples = (sample for repeat in measured.executions.repeats for sample in repeat.queue_pairs)
+    # Rates that DCQCN cut return slowly, and no model has it.
+    samples = (sample for repeat in repeats for sample in repeat.queue_pairs)
     rates = [one.rate_bps for one in samples if one.rate_bps is not None and one.alpha is not None]
-    port_bps = measured.topology.spec.emulated_port_bps
-    if (least := min(rates, default=port_bps) / port_bps) < 1:
+    least = min(rates, default=spec.emulated_port_bps) / spec.emulated_port_bps
+    if least < 1:
         yield Verdict.PASS, f"DCQCN cut a queue pair to {least:.1%} of its port's rate"
 
 
@@ -349,12 +313,9 @@ def _failures(measured: Measured, prediction: Prediction) -> Iterator[Reason]:
             yield Verdict.FAIL, f"execution {repeat.number} did not complete{causes(repeat)}"
         yield from data_reasons(repeat)
     fastest_s = min(_complete_s(executions), default=prediction.lower_bound_s)
-    if fastest_s < prediction.lower_bound_s:
-        yield (
-            Verdict.FAIL,
-            f"{fastest_s:.4f} s is below the lower bound of {prediction.lower_bound_s:.4f} s: "
-            "the testbed is wrong",
-        )
+    if fastest_s < (bound_s := prediction.lower_bound_s):
+        what = f"{fastest_s:.4f} s is below the lower bound of {bound_s:.4f} s"
+        yield Verdict.FAIL, f"{what}: the testbed is wrong"
 
 
 def causes(unfinished: Repeat) -> str:

@@ -32,36 +32,31 @@ class Mismatch:
 def mismatch(
     source: Gpu, destination: Gpu, by_port: Sequence[tuple[Hop, ...]], traces: Sequence[ProbePath]
 ) -> Mismatch | None:
-    """Return what is wrong with a pair's probes; `None` if all arrived by their intended paths.
-
-    Probes of several UDP source ports take the paths `by_port` in turn.
-    """
+    """Return what is wrong with a pair's probes, which take the paths `by_port` in turn."""
     probes = zip(cycle(by_port), traces, strict=False)
     strays = [(path, trace) for path, trace in probes if trace != ProbePath(path, True)]
     if not strays:
         return None
     ((found, _),) = Counter(trace.hops for _, trace in strays).most_common(1)
+    intended, taken = (
+        tuple(f"{hop.sender}->{hop.receiver}" for hop in hops) for hops in (strays[0][0], found)
+    )
     return Mismatch(
         source=source.name,
         destination=destination.name,
-        intended=tuple(map(_hop_name, strays[0][0])),
-        found=tuple(map(_hop_name, found)),
+        intended=intended,
+        found=taken,
         probes=len(traces),
         stray=len(strays),
         arrived=sum(trace.arrived for trace in traces),
     )
 
 
-def _hop_name(hop: Hop) -> str:
-    return f"{hop.sender}->{hop.receiver}"
-
-
 @dataclass(frozen=True)
 class IsolationCheck:
     """The bytes that switches forwarded to addresses of other rails, and of their own.
 
-    Without bytes, it is not applicable: spine switches connect rails; with one HB domain, rails
-    carry nothing; and where GPUs are missing, traffic for their rails crosses from others.
+    Not applicable where spine switches connect rails, in one HB domain, or if GPUs are missing.
     """
 
     verdict: str = NOT_APPLICABLE
@@ -92,14 +87,9 @@ def fabric_check(
 ) -> FabricCheck:
     """Fail if a pair has stray probes, or rails are not isolated."""
     failed = mismatches or isolation.verdict == Verdict.FAIL
-    return FabricCheck(
-        kind=kind,
-        verdict=Verdict.FAIL if failed else Verdict.PASS,
-        pairs=pairs,
-        as_intended=pairs - len(mismatches),
-        mismatches=tuple(mismatches),
-        rail_isolation=isolation,
-    )
+    verdict = Verdict.FAIL if failed else Verdict.PASS
+    as_intended = pairs - len(mismatches)
+    return FabricCheck(kind, verdict, pairs, as_intended, tuple(mismatches), isolation)
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Interference:
-    """A job among others, against itself alone; `verdict` is the worse one of both cases.
-
-    `interference` is the time together over that alone; 1.1 is 10 % slower.
-    """
+    """A job among others, against itself alone; `interference` 1.1 is 10 % slower together."""
 
     case: str
     alone: str
@@ -62,11 +59,7 @@ class Interference:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run measured, and what follows from it; `machine` is the run's environment.
-
-    `scales` lists the values chosen for `auto`: key, value, and reason. `scenario_digest` is that
-    of the scenario's file. `paths` and `calibration` are JSON objects already.
-    """
+    """What a run measured, and what follows from it; `machine` is the run's environment."""
 
     schema: str
     run_id: str
@@ -122,7 +115,7 @@ def run_object(
 
 def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
     """Compare each rail-only case with the fastest modeled rail-optimized one of equal work."""
-    timed = _timed(cases)
+    timed = [case for case in cases if case.times_count]
     for case in timed:
         rivals = [other for other in timed if _is_baseline(other, case)]
         # Completion times of request loads are those of arrivals, the same on all fabrics.
@@ -136,10 +129,6 @@ def slowdowns(cases: Sequence[CaseResult]) -> Iterator[Slowdown]:
                 measured=case.measured_s.median / baseline.measured_s.median - 1,
                 modeled=case.modeled_s / baseline.modeled_s - 1,
             )
-
-
-def _timed(cases: Sequence[CaseResult]) -> list[CaseResult]:
-    return [case for case in cases if case.times_count]
 
 
 def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
@@ -157,7 +146,7 @@ def _is_baseline(other: CaseResult, case: CaseResult) -> bool:
 
 def agreements(cases: Sequence[CaseResult]) -> Iterator[Agreement]:
     """Yield the agreement of each timed case that a run has with both generators."""
-    timed = _timed(cases)
+    timed = [case for case in cases if case.times_count]
     by_agents = {case.case: case for case in timed if case.work.generator is Generator.AGENT}
     for case in timed:
         # The generator is a part of a case's name, unless it is the agents.
@@ -179,17 +168,10 @@ def interferences(cases: Sequence[CaseResult]) -> Iterator[Interference]:
     for case, job in among_others:
         if (case.work.fabric, job.digest) in alone:
             other, by_itself = alone[case.work.fabric, job.digest]
-            alone_s, together_s = (
-                MeasuredModeled(one.measured_s.median, one.modeled_s) for one in (by_itself, job)
+            alone_s = MeasuredModeled(by_itself.measured_s.median, by_itself.modeled_s)
+            together_s = MeasuredModeled(job.measured_s.median, job.modeled_s)
+            slower = MeasuredModeled(
+                together_s.measured / alone_s.measured, together_s.modeled / alone_s.modeled
             )
-            yield Interference(
-                case=case.case,
-                alone=other.case,
-                job=job.job,
-                alone_s=alone_s,
-                together_s=together_s,
-                interference=MeasuredModeled(
-                    together_s.measured / alone_s.measured, together_s.modeled / alone_s.modeled
-                ),
-                verdict=worst((other.verdict, case.verdict)),
-            )
+            verdict = worst((other.verdict, case.verdict))
+            yield Interference(case.case, other.case, job.job, alone_s, together_s, slower, verdict)

@@ -31,10 +31,9 @@ OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 @checked(frozen=True)
 class CaseOutcome:
-    """A case of a run, with a fault or without. The fields' types are checked: they are of a file.
+    """A case of a run. The fields' types are checked: they are of a file.
 
-    Times are emulated seconds; `values` has one for each repeat, if stored. With a fault, times are
-    of the degraded phase, or else of the execution during the fault.
+    With a fault, times are of the degraded phase, or else of the execution during the fault.
     """
 
     name: str
@@ -78,8 +77,7 @@ def outcomes(result: Mapping[str, Any]) -> tuple[CaseOutcome, ...]:
 
 
 def _with_fault(failure: Mapping[str, Any]) -> CaseOutcome:
-    timed = (phase for phase in (DEGRADED, DURING) if failure[f"{phase}_s"] is not None)
-    phase = next(timed, None)
+    phase = next((one for one in (DEGRADED, DURING) if failure[f"{one}_s"] is not None), None)
     work = failure["work"] or {}  # of an experiment that ended early, nothing is known
     return _outcome(
         failure,
@@ -143,23 +141,20 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
     """Yield each key whose values differ, with both values."""
-    one, other = dict(_leaves(first)), dict(_leaves(second))
-    for key in dict.fromkeys([*one, *other]):
-        values = [leaves.get(key, "not there") for leaves in (one, other)]
-        if values[0] != values[1]:
-            yield f"{key}: {values[0]} against {values[1]}"
+    leaves, others = dict(_leaves(first)), dict(_leaves(second))
+    for key in leaves | others:
+        one, other = leaves.get(key, "not there"), others.get(key, "not there")
+        if one != other:
+            yield f"{key}: {one} against {other}"
 
 
 def _leaves(node: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yield every leaf value with its dotted key."""
-    if isinstance(node, Mapping):
-        for part, value in node.items():
-            yield from _leaves(value, f"{key}.{part}" if key else str(part))
-    elif isinstance(node, list | tuple):
-        for number, value in enumerate(node):
-            yield from _leaves(value, f"{key}.{number}")
-    else:
+    if not isinstance(node, Mapping | list | tuple):
         yield key, node
+        return
+    for part, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+        yield from _leaves(value, f"{key}.{part}" if key else str(part))
 
 
 def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
@@ -177,38 +172,37 @@ def comparison_object(first: StoredRun, second: StoredRun) -> dict[str, Any]:
 
 
 def _warnings(first: StoredRun, second: StoredRun) -> Iterator[str]:
+    """Yield each difference, or of many one line that names the keys, at most two levels deep."""
     for what, left_out, *both in (
         ("machines", FLEETING, first.machine, second.machine),
         ("scenarios", FOR_PEOPLE, first.scenario, second.scenario),
     ):
-        one, other = (
-            {key: value for key, value in run.items() if key not in left_out} for run in both
-        )
-        yield from _told(what, list(differing(one, other)))
-
-
-def _told(what: str, differences: Sequence[str]) -> Iterator[str]:
-    """Yield each difference, or of many one line that names the keys, at most two levels deep."""
-    if len(differences) <= MOST_DIFFERENCES:
-        yield from (f"the {what} differ in {difference}" for difference in differences)
-        return
-    keys = (difference.partition(":")[0].split(".")[:2] for difference in differences)
-    named = ", ".join(dict.fromkeys(map(".".join, keys)))
-    yield f"the {what} are unlike: {len(differences)} values differ, in {named}"
+        one, other = ({key: of[key] for key in of if key not in left_out} for of in both)
+        differences = list(differing(one, other))
+        if len(differences) <= MOST_DIFFERENCES:
+            yield from (f"the {what} differ in {difference}" for difference in differences)
+        else:
+            keys = (difference.partition(":")[0].split(".")[:2] for difference in differences)
+            named = ", ".join(dict.fromkeys(map(".".join, keys)))
+            yield f"the {what} are unlike: {len(differences)} values differ, in {named}"
 
 
 def _case(first: CaseOutcome, second: CaseOutcome, alike: bool) -> dict[str, Any]:
     """Compare a case of two runs; if the scenarios are `alike`, so must the steps be."""
     both = (first, second)
     other_work = list(differing(first.work, second.work))
-    if alike and not other_work:
-        other_work = list(_other_steps(first, second))
+    one, other = (case.schedule_digest for case in both)
+    if alike and not other_work and one and other and one != other:  # as of an edited trace
+        other_work = [f"schedule_digest: {one} against {other}"]
     one_s, other_s = first.measured_s, second.measured_s
-    differ = Difference.OTHER_WORK if other_work else difference(first.values, second.values)
-    if not other_work and not all(times_count(case.data_is_right) for case in both):
-        differ = Difference.NOT_TIMED
-    if not other_work and any(case.incomplete for case in both):
+    if other_work:
+        differ = Difference.OTHER_WORK
+    elif any(case.incomplete for case in both):
         differ = Difference.BROKEN
+    elif not all(times_count(case.data_is_right) for case in both):
+        differ = Difference.NOT_TIMED
+    else:
+        differ = difference(first.values, second.values)
     return {
         "case": first.name,
         "difference": differ.value,
@@ -222,13 +216,6 @@ def _case(first: CaseOutcome, second: CaseOutcome, alike: bool) -> dict[str, Any
         "notes": [list(case.notes) for case in both],
         "doubts": [list(case.doubts) for case in both],
     }
-
-
-def _other_steps(*both: CaseOutcome) -> Iterator[str]:
-    """Yield the digests of the steps if both are known and differ, as those of an edited trace."""
-    one, other = (case.schedule_digest for case in both)
-    if one and other and one != other:
-        yield f"schedule_digest: {one} against {other}"
 
 
 def _measured(case: CaseOutcome) -> dict[str, Any]:
@@ -269,7 +256,14 @@ class SweepResult:
 
 def sweep_object(folder: SweepFolder) -> dict[str, Any]:
     """Return the JSON object of a sweep, from the contents of the points' folders."""
-    sweep, points = folder.sweep, [_point(folder, point) for point in folder.sweep.points]
+    sweep, points = folder.sweep, list[PointResult]()
+    for point in sweep.points:
+        parameters = {setting.key: setting.value for setting in point.settings}
+        try:
+            ended = _ended(folder, point)
+        except InputError as error:
+            ended = {"cause": str(error)}
+        points.append(PointResult(point.number, parameters, folder.scenario(point), **ended))
     return plain(
         SweepResult(
             schema=SWEEP_SCHEMA,
@@ -284,15 +278,6 @@ def sweep_object(folder: SweepFolder) -> dict[str, Any]:
     )
 
 
-def _point(folder: SweepFolder, point: Point) -> PointResult:
-    parameters = {setting.key: setting.value for setting in point.settings}
-    try:
-        ended = _ended(folder, point)
-    except InputError as error:
-        ended = {"cause": str(error)}
-    return PointResult(point.number, parameters, folder.scenario(point), **ended)
-
-
 def _ended(folder: SweepFolder, point: Point) -> dict[str, Any]:
     """Return how a point ended; raise `InputError` if its records are damaged."""
     outcome, result = folder.outcome(point), folder.result(point)
@@ -304,11 +289,7 @@ def _ended(folder: SweepFolder, point: Point) -> dict[str, Any]:
     with reading(folder.point_folder(point)):
         kept = {key: result[key] for key in ("run_id", "cases", "failures")}
         verdict = Verdict(result["verdict"])
-        return {**facts, **kept, "verdict": verdict, "cause": "\n".join(_reasons(result))}
-
-
-def _reasons(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why a result fails, one line for each failed case; nothing if it does not."""
-    yield from (case.sentence for case in outcomes(result) if case.verdict == "fail")
-    if result.get("paths", {}).get("verdict") == "fail":
-        yield "packets do not take the intended paths (paths.json)"
+        causes = [case.sentence for case in outcomes(result) if case.verdict == "fail"]
+        if result.get("paths", {}).get("verdict") == "fail":
+            causes.append("packets do not take the intended paths (paths.json)")
+        return {**facts, **kept, "verdict": verdict, "cause": "\n".join(causes)}

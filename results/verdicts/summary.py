@@ -29,10 +29,7 @@ class MeasuredModeled:
 
 @dataclass(frozen=True)
 class Summary:
-    """Seconds of several executions; percentiles by the nearest rank.
-
-    `interval` contains the median with 95 % confidence; `None` for fewer than six values.
-    """
+    """Seconds of several executions; percentiles by the nearest rank; `interval` from six on."""
 
     median: float
     p50: float
@@ -65,16 +62,9 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 def summarize(values: Sequence[float]) -> Summary:
     """Summarize at least one value; `values` keeps their order."""
-    return Summary(
-        median=median(values),
-        p50=percentile(values, 50),
-        p95=percentile(values, 95),
-        p99=percentile(values, 99),
-        min=min(values),
-        max=max(values),
-        values=tuple(values),
-        interval=median_interval(values),
-    )
+    p50, p95, p99 = (percentile(values, percent) for percent in (50, 95, 99))
+    ends, interval = (min(values), max(values)), median_interval(values)
+    return Summary(median(values), p50, p95, p99, *ends, tuple(values), interval)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

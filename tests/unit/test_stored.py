@@ -25,7 +25,7 @@ from model.sweep import CLOCK_VARIABLE
 from results.render.terminal import print_sections
 from results.sections.run import run_sections
 from results.store import sweeps
-from results.store.crash import REPORT, Bug, report_bug
+from results.store.records import REPORT, Bug, report_bug
 from results.store.runs import (
     DEFAULT_STORE,
     RunFolder,
@@ -440,7 +440,7 @@ def test_a_crash_report_that_cannot_be_written_changes_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("results.store.crash.write_record", full)
+    monkeypatch.setattr("results.store.records.write_record", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bug = report_bug(ValueError("odd"), tmp_path)
     assert (bug.exit_code, str(bug)) == (
