@@ -15,7 +15,10 @@ def library() -> list[Path]:
 
 
 def scenario_file(path: Path) -> Path:
-    """Return a file as given, or by its name in the library; refuses a similar name."""
+    """Return a scenario's file: as given, or by its name in the library.
+
+    Raises `InputError` if there is only a similar name.
+    """
     if path.parent != Path() or path.suffix or os.path.exists(path):
         return path
     files = {file.stem: file for file in library()}

@@ -1,4 +1,8 @@
-"""Load a scenario file: its text, its checked keys, the resolved scenario."""
+"""Load a scenario file: its text, its checked keys, the resolved scenario.
+
+All problems of a kind are reported at once, each with its file, line and key. The text of a
+scenario stands alone: it has the overrides, and what other files say.
+"""
 
 import json
 import re
@@ -56,7 +60,10 @@ def load(
 
 
 def load_trace(path: Path, fabric: Mapping[str, Any], overrides: Sequence[str]) -> Scenario:
-    """Return the scenario on paper that replays a trace on a fabric; raises `InputError`."""
+    """Return the scenario on paper that replays a trace on a fabric with these keys.
+
+    Raises `InputError` with all problems.
+    """
     text = json.dumps({"fabric": fabric, "workloads": [{"trace": str(path.absolute())}]})
     return _loaded(parse(path, text, SCENARIO), overrides, None, on_paper=True)
 
@@ -97,7 +104,10 @@ def telling_other_kinds(path: Path, *wanted: str) -> Iterator[None]:
 
 
 def format_check(path: Path) -> Callable[[Sequence[str]], None]:
-    """Return a check of overrides' keys, types and values: a tenth of the time of `load`."""
+    """Return a check of overrides that raises `InputError` for wrong keys, types or values.
+
+    That takes a tenth of the time of `load`: the file is read once.
+    """
     document = read(path, SCENARIO)
 
     def check(overrides: Sequence[str]) -> None:

@@ -104,7 +104,10 @@ def resolve(
 
 
 def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> None:
-    """Refuse the issues of sections that need no rates and no proofs."""
+    """Refuse the issues of sections that need no rates and no proofs.
+
+    The GPUs of a fabric that is refused may be too many to number.
+    """
     of_fabric = list(fabric_issues(file.fabric, on_paper))
     # The GPUs of a fabric that is refused may be too many to number.
     of_workloads = () if of_fabric else _workload_issues(file)

@@ -34,8 +34,9 @@ class Chosen:
 class Case:
     """One task on one kind of fabric, which is sent in its real size divided by `size_scale`.
 
-    `workload` is the number of its entry, `where` the entry's file, line and key. `chosen` is the
-    key and value of the scale that `auto` chose. `marks` tell it from another case of its name.
+    `workload` is the number of its entry in the scenario, `where` the entry's file, line and key
+    for messages. `chosen` is the key and value of the scale that `auto` chose. `marks` tell it from
+    another case of its name: the size in words, without blanks, and other keys.
     """
 
     name: str

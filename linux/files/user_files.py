@@ -164,7 +164,10 @@ def user() -> tuple[int, int] | None:
 
 
 def give(place: Path) -> None:
-    """Give a file, or a folder and all in it, to the user who called `sudo`; follow no links."""
+    """Give a file, or a folder and all in it, to the user who called `sudo`.
+
+    Links are not followed.
+    """
     if (owner := user()) is None:
         return
     os.chown(place, *owner, follow_symlinks=False)

@@ -42,7 +42,10 @@ def private_namespace() -> Iterator[None]:
 
 @contextmanager
 def namespace_of(process_id: int) -> Iterator[None]:
-    """Put this thread into a process's network namespace; `EmulationError` if it has ended."""
+    """Put this thread into the network namespace of a process; leave it afterwards.
+
+    Raises `EmulationError` if the process has ended.
+    """
     with _returning():
         try:
             there = os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

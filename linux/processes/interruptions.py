@@ -37,7 +37,10 @@ def end_program() -> None:
 
 
 def repeat_swallowed() -> None:
-    """Raise an interruption again if Python swallows it, in `__del__` or for a weak reference."""
+    """From now on, raise an interruption again if Python swallows it.
+
+    Python swallows exceptions in `__del__` and in callbacks of weak references.
+    """
     before = sys.unraisablehook
 
     def swallowed(what: "sys.UnraisableHookArgs") -> None:

@@ -88,7 +88,10 @@ def output_of(
 
 
 def exit_code_of(*command: str | Path) -> int:
-    """Return the exit code of a command with children; all get SIGINT if this process ends."""
+    """Return the exit code of a command that has children, which may take minutes.
+
+    All are interrupted (SIGINT) if this process ends meanwhile, however it ends.
+    """
     shell = ["sh", "-c", INTERRUPTED, "command", *command]
     process = subprocess.Popen(shell, stdin=subprocess.PIPE, start_new_session=True)
     try:

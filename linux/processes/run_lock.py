@@ -23,7 +23,10 @@ GUARD_DEADLINE_S = 10
 
 
 class RunLock:
-    """A run's id, its folder of sockets, logs and databases, and its processes' `environment`."""
+    """The lock of a run: its id, and the folder of its sockets, logs and databases.
+
+    `environment` has the variable that identifies the run's processes.
+    """
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

@@ -225,7 +225,10 @@ def _pipeline(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float)
 
 
 def _expert(job: Job, strategy: Strategy, grid: RankGrid, microbatches: float) -> Flows:
-    """All-to-alls between ranks that share experts, in each pass; tokens are spread evenly."""
+    """All-to-alls of the expert layers between the ranks that share experts.
+
+    Dispatch and combine in each pass; tokens are spread evenly.
+    """
     model, ranks = job.transformer, int(strategy.expert)
     groups = grid.groups().reshape(-1, ranks)
     here, there = np.repeat(groups, ranks), np.tile(groups, ranks).ravel()

@@ -115,14 +115,20 @@ class Transformer:
 
     @property
     def narrow_width(self) -> float:
-        """Elements of a token's queries, keys and values, or of the narrower states before them."""
+        """Elements of a token's queries, keys and values as the hidden state makes them.
+
+        Of latent attention, those of its narrower states.
+        """
         if self.latent:
             return (self.latent.query_rank or self.query_width) + self.latent.cached_width
         return self.query_width + self.key_value_width
 
     @property
     def cache_bytes(self) -> float:
-        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache."""
+        """Bytes of a token's keys and values of 16 bit in all layers, the KV cache.
+
+        Latent attention keeps the narrow state and the rotary part.
+        """
         width = self.latent.cached_width if self.latent else self.key_value_width
         return 2 * self.layers * width
 

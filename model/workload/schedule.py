@@ -56,7 +56,11 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WorkSteps:
-    """The steps of work that is no collective; `ScheduleError` if they cannot be executed."""
+    """The steps of work that is no collective.
+
+    Raises `ScheduleError` for steps that cannot be executed; a kind of work proves more, as soon as
+    it is built.
+    """
 
     task: str
     algorithm: str

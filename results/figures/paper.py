@@ -33,7 +33,8 @@ SMALL = 64
 class Curves:
     """Series of values over `x`, each with its name; axes with their units.
 
-    `points` are values from elsewhere: of several at one `x`, the median with a bar to both ends.
+    `points` are values from elsewhere, drawn over the curves without a line: of several values at
+    one `x`, the median, with a bar from the least to the largest.
     """
 
     title: str
@@ -129,7 +130,10 @@ def draw_decision(result: dict[str, Any], path: Path) -> None:
 def draw_pairs(
     axes: Axes, size_bytes: Floats, gpus: int, borders: Iterable[int], colours: str
 ) -> None:
-    """Draw bytes from GPUs (rows) to GPUs, shaded by the logarithm; a border is above its GPU."""
+    """Draw the bytes from GPUs (rows) to GPUs (columns), and the borders of domains.
+
+    Shades are of the logarithm; pairs without bytes stay empty. A border is above its GPU.
+    """
     masked = np.ma.masked_equal(size_bytes, 0)
     if masked.count():
         low, high = float(masked.min()), float(masked.max())
@@ -153,7 +157,10 @@ def draw_pairs(
 
 
 def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
-    """Draw an iteration's bytes: of all GPUs, and of the first with domains and rails marked."""
+    """Draw an iteration's bytes of all GPUs, and of the first with HB domains and rails marked.
+
+    A few GPUs are drawn once, marked.
+    """
     gpus, domain_size = traffic.gpus, traffic.domain_size
     shown = min(gpus, max(2 * domain_size, 32))
     with printed(path, panels=1 if shown == gpus else 2, height=3) as panels:

@@ -37,7 +37,10 @@ class Repetition:
 
 @dataclass(frozen=True)
 class Article:
-    """A title with a distinguishing name, the answer in sentences, parts, how to repeat a run."""
+    """A title, the answer in sentences, and parts; one about a run can be repeated.
+
+    `name` distinguishes it from other articles of the same title.
+    """
 
     title: str
     name: str

@@ -28,7 +28,10 @@ def print_sections(sections: Iterable[Section], console: Console) -> None:
 
 
 def print_whole(section: Section, console: Console) -> None:
-    """Print whole values: as a table, or a block for each row for a terminal that is too narrow."""
+    """Print rows with whole values: as a table, or a block for each row if it is too wide.
+
+    A file or a pipe gets the table, whatever its width.
+    """
     width = _total(_widths(section), gap=2)
     if width <= console.width or not console.is_terminal:
         console.width = max(width, console.width)
@@ -110,7 +113,10 @@ def is_heading(row: Row, section: Section) -> bool:
 
 
 def _widths(section: Section, heading: Callable[[str], str] = str) -> list[int]:
-    """The width that each column needs; names below a group's heading are indented."""
+    """The width that each column needs; names below the heading of a group are indented.
+
+    `heading` returns what must fit of a column's heading.
+    """
     rows: list[Row] = [[heading(column) for column in section.columns]]
     rows += (row for row in section.rows if not is_heading(row, section))
     widths = [max(cell_len(str(cell)) for cell in cells) for cells in zip(*rows, strict=True)]

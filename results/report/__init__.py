@@ -1,1 +1,4 @@
-"""Reports and timelines of runs. Importing matplotlib takes a second: only for a report."""
+"""The report of runs, one HTML file with its pictures inside, and the timeline of a run.
+
+Importing matplotlib takes a second: commands import this package only when they write a report.
+"""

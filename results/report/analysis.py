@@ -20,7 +20,12 @@ NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class Step:
-    """Step k of a case: the k-th transfer of each GPU; the link direction that needs longest."""
+    """Step k of a case: the k-th transfer that each GPU sends.
+
+    `measured_s` is when the last of them has arrived, the median of the executions; `modeled_s` is
+    the model's time for that. `busiest` is the link direction that needs the longest for the bytes
+    of this step, by the model's paths, and `seconds` the time that it needs.
+    """
 
     number: int
     transfers: int
@@ -62,7 +67,10 @@ Paths = Mapping[tuple[int, int, int], list[Hop]]
 
 
 def paths_of(case: CaseData) -> Paths:
-    """Return the path of each pair without faults; where there are several, they follow."""
+    """Return the path of every pair of ranks that exchange bytes, on the fabric without faults.
+
+    Where packets or queue pairs take several, it has all of them, one behind the other.
+    """
     routing, gpus = Routing(case.topology), case.topology.job_gpus
     pairs = set(zip(*(case.one[name].tolist() for name in ENDS), strict=True))
     each = range(case.topology.spec.entropies)
@@ -96,10 +104,11 @@ def pair_bytes(case: CaseData) -> Floats:
 
 
 def spans(case: CaseData) -> Columns:
-    """Return the transfers that began, of all executions, with `begun_ns` and `ended_ns`.
+    """Return the transfers that began, of all executions, with their spans and their bytes.
 
-    A transfer that has not arrived ends with its execution; of its bytes, `carried_bytes` are those
-    that the slowest link of its path can carry until then.
+    `begun_ns` and `ended_ns` are of CLOCK_MONOTONIC. A transfer that has not arrived ends with its
+    execution; of its bytes, `carried_bytes` are those that the slowest link of its path can carry
+    until then.
     """
     began = rows(case.transfers, case.transfers["started_ns"] + case.transfers["arrived_ns"] > 0)
     order = np.argsort(case.executions["number"])
@@ -121,7 +130,10 @@ def spans(case: CaseData) -> Columns:
 def spread_rates(
     transfers: Columns, row: Ints, shape: tuple[int, int], window_ns: tuple[int, int]
 ) -> Floats:
-    """Return each row's rate in bit/s in slices of a window; bytes are spread over their spans."""
+    """Return the rate of each row in each slice of a window of time, in bit/s.
+
+    Transfers have `spans`, each is in one row; its bytes are spread evenly over its span.
+    """
     zero_ns, slice_ns = window_ns[0], (window_ns[1] - window_ns[0]) / shape[1]
     begin = (transfers["begun_ns"] - zero_ns) / slice_ns
     end = np.maximum((transfers["ended_ns"] - zero_ns) / slice_ns, begin + 1e-9)
@@ -161,7 +173,10 @@ def throughput_bps(case: CaseData, link: Link, direction: str, edges_s: Floats) 
 
 @dataclass(frozen=True)
 class LinkUse:
-    """The busier direction of a link over all executions: `share` is of the bytes it can carry."""
+    """The busier direction of a link over all executions of some cases.
+
+    `share` is its use: bytes over what its rate carries in the time of the executions.
+    """
 
     name: str
     kind: LinkKind
@@ -171,9 +186,10 @@ class LinkUse:
 
 
 def link_use(cases: Sequence[CaseData]) -> dict[str, LinkUse]:
-    """Return the use of every link of cases with one topology, by the counters at its upper end.
+    """Return the use of every link, by the counters at its upper end before and after each case.
 
-    Counters have the links' names of start-up: an optical switch may have moved upper ends since.
+    The cases have one topology. Counters have the links' names of start-up: an optical switch may
+    have moved upper ends since.
     """
     carried = defaultdict[str, Ints](lambda: np.zeros(3, np.int64))
     columns = ("sent_bytes", "received_bytes", "dropped_packets")

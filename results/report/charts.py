@@ -21,7 +21,10 @@ MOST_TICKS = 7
 
 
 def completion(cases: Sequence[Result]) -> kit.Picture:
-    """Median and range of whole executions, beside the model, for every case."""
+    """Measured median with the range of the executions, beside the model, for every case.
+
+    What broke off has no completion time.
+    """
     with case_rows(cases, 1.1, ROW) as (figure, axes):
         for row, case in enumerate(cases):
             if not case.get("incomplete"):

@@ -150,7 +150,8 @@ def link_throughput(
 def links_shown(failure: Mapping[str, Any], baseline: CaseData, during: CaseData) -> dict[str, str]:
     """Choose failed links, and of the others those whose bytes changed most and least.
 
-    Labels have the bytes in an execution during the fault and before, of the busier direction.
+    Each has a label: its bytes in an execution during the fault and in one before, of its busier
+    direction.
     """
     failed = analysis.failed_links(during.topology, failure)
     before, after = (_link_bytes(case) for case in (baseline, during))

@@ -219,7 +219,10 @@ def _fabrics(run: RunData) -> Part:
 
 
 def _longest_broken(cases: Sequence[CaseData]) -> Sequence[CaseData]:
-    """The cases with faults throughout, or those in which they happen, or all without any."""
+    """The cases with faults throughout, or those in which they happen, or all without any.
+
+    An aborted execution has no use of links: what it left in queues is sent after it.
+    """
     # An aborted execution has no use of links: what it left in queues is sent after it.
     phases = ([case for case in cases if case.name.endswith(f"/{p}")] for p in (DEGRADED, DURING))
     return next(filter(None, phases), cases)

@@ -29,8 +29,9 @@ FILLED = (raw.EXECUTIONS.name, raw.TRANSFERS.name)
 class CaseData:
     """A measured case, or a measured phase of a case with faults.
 
-    `arrival_s` has the predicted arrival of each transfer; samples of links are of the execution
-    during the fault, those of switches' queues of the whole case.
+    Columns are NumPy arrays. `arrival_s` has the predicted arrival of each transfer; samples of
+    links are of the execution during the fault, those of switches' queues of the whole case.
+    Disturbed executions count only if `disturbed_counted`.
     """
 
     name: str

@@ -123,7 +123,10 @@ def _figures(seen: Mapping[str, Any]) -> list[Cell]:
 
 
 def calibration_section(fabrics: Iterable[Result]) -> Section:
-    """A row for each class of links of each fabric, or each case with faults: the worst values."""
+    """A row for each class of links of each fabric, with the worst value per column.
+
+    With faults, each case has a fabric of its own, which has the case's name.
+    """
     rows: list[Row] = []
     for fabric in fabrics:
         rows.append((fabric.get("case", fabric["fabric"]),))

@@ -157,7 +157,10 @@ def _fill(memory: "DuckDBPyConnection", name: str, runs: _Runs) -> None:
 
 
 def _is_whole(memory: "DuckDBPyConnection", run: Path, table: tables.RawTable, runs: _Runs) -> bool:
-    """Whether a table is valid Parquet; else insert its raw records, of damaged ones none."""
+    """Whether a run's table is a valid Parquet file; without a file, insert the run's raw records.
+
+    A run with damaged or lost records is noted, and none of its rows is inserted.
+    """
     from duckdb import Error
 
     memory.begin()

@@ -9,9 +9,10 @@
     RUN/crash.txt  the report of a bug (`records.py`)
 
 `state.json` says `running`, `complete` or `incomplete` with the cause, and the run's number in its
-store. The folder is locked (flock(2)) as long as the run's process lives: a run that says `running`
-and is not locked has ended. Runs of a sweep's points are in the sweep's folder (`sweeps.py`). All
-files are described in docs/reference/commands.md, "The run folder".
+store; `result.json` exists once the run is complete. The folder is locked (flock(2)) as long as the
+run's process lives: a run that says `running` and is not locked has ended. Runs of a sweep's
+points are in the sweep's folder (`results/store/sweeps.py`). All files are described in
+docs/reference/commands.md, "The run folder".
 """
 
 import csv
@@ -171,7 +172,10 @@ class RunFolder:
         before: Mapping[str, Any],
         after: Mapping[str, Any],
     ) -> None:
-        """Write the executions, without transfer records, and the counters of all links."""
+        """Write the executions, without transfer records, and the counters of all links.
+
+        `disturbed` has the numbers of the executions that the machine disturbed.
+        """
         folder, rows = self.folder_of(case), []
         for repeat in repeats:
             row = {**vars(repeat), "retransmits": repeat.retransmits}
@@ -220,7 +224,10 @@ def require_writable(store: Path) -> None:
 
 @contextmanager
 def copy_into_store(run: Path, target: Path) -> Iterator[Path]:
-    """Yield a copy of a run's folder, which becomes the latest run of the store `target` is in."""
+    """Yield a copy of a run's folder, which becomes the latest run of the store `target` is in.
+
+    Raises `InputError` if it cannot be written.
+    """
     number = next_number(target.parent)
     with storing("runs", target.parent):
         make_folder(target.parent)
@@ -247,7 +254,8 @@ def copy_all(made: Path, store: Path) -> dict[str, Path]:
     """Copy everything in the folder `made` into a store, where nothing is replaced.
 
     Its runs, those of sweeps, too, become the latest ones, in their order. Returns the places of
-    what has another name there, as its own was taken, by its path in `made`.
+    what has another name there, as its own was taken, by its path in `made`. Raises `InputError` if
+    the store cannot be written.
     """
     copied = dict[str, Path]()
     with storing("runs", store):
@@ -287,7 +295,10 @@ def folder_name(case: str) -> str:
 
 
 def stored_runs(store: Path) -> list[Path]:
-    """Return the folders of all runs, of sweeps' points too, by number: clocks may be set back."""
+    """Return the folders of all runs, including those of sweeps' points, oldest first.
+
+    Runs are ordered by their numbers, as a clock may be set back.
+    """
     try:
         places = [*store.glob("*"), *store.glob(f"{SWEEPS}/*/*/*")]
         runs = [place for place in places if _is_run(place)]
@@ -345,7 +356,10 @@ def _matching(runs: list[Path], name: str) -> list[Path]:
 
 
 def read_state(run: Path) -> dict[str, str]:
-    """Return a run's `state`, `ended` if its process is gone without a word, and any `cause`."""
+    """Return a run's `state` and, if it is incomplete, the `cause`.
+
+    The state is `ended` if the run's process is gone, without having said why.
+    """
     kept = read_json(run / "state.json")
     with reading(run / "state.json"):
         cause = {"cause": str(kept["cause"])} if "cause" in kept else {}
@@ -365,8 +379,9 @@ def _latest_complete(run: Path) -> str:
 
 
 def read_result(run: Path) -> dict[str, Any]:
-    """Return the JSON object of a complete run; raise `InputError` for any other.
+    """Return the JSON object of a run.
 
+    Raises `InputError` if the run is not complete, or has another schema.
     The run's folder and id are those read, whatever the file says: a store may have been moved.
     """
     state = read_state(run)

@@ -187,7 +187,8 @@ def begin_sweep(
 ) -> SweepFolder:
     """Create or find a sweep's folder; raise `InputError` if it belongs to another sweep.
 
-    What `require` refuses of a new sweep gets no folder, and does not become the latest.
+    Raises it, too, if the store cannot be written. `require` is called for a new sweep: what it
+    refuses gets no folder, and does not become the latest.
     """
     place = store.resolve() / SWEEPS / name
     if os.path.isfile(place / PLAN_FILE):

@@ -1,8 +1,9 @@
 """The tables of a run: its raw records; and the cases, failures and jobs of its JSON object.
 
-A run under way appends to CSV files and writes JSON files of each case, so a killed run keeps its
-records so far. `seal` turns those of a complete run into `RUN/TABLE.parquet`, with the case as the
-first column. Runs that could not be sealed are read from the files of their cases.
+Raw records are files of each case first, then one Parquet file a table. A run under way appends to
+CSV files and writes JSON files, so a killed run keeps its records so far. `seal` turns those of a
+complete run into `RUN/TABLE.parquet`, with the case as the first column. Runs that could not be
+sealed are read from the files of their cases. `export_tables` writes all tables for other programs.
 """
 
 import csv
@@ -119,7 +120,11 @@ OPTIONS = {"csv": "csv, HEADER", "parquet": "parquet, COMPRESSION zstd", "json":
 
 
 def seal(run: Path) -> None:
-    """Turn a complete run's records into Parquet; if that fails, the files of its cases stay."""
+    """Turn the records of a complete run into Parquet files, and remove the files of its cases.
+
+    Without DuckDB, as in the virtual machine, without room on the disk, or with damaged records,
+    the files of the cases stay.
+    """
     if find_spec("duckdb") is None:
         return
     from duckdb import Error
@@ -144,7 +149,10 @@ def case_names(result: Mapping[str, Any]) -> list[str]:
 
 
 def case_folders(run: Path) -> dict[str, Path]:
-    """Return the folders of a run's cases and phases by the result's names, else the folders'."""
+    """Return the folders of a run's cases and phases by their names, in the order of names.
+
+    The names are those of the result; a case that it does not name has the name of its folder.
+    """
     names, result = list[str](), run / "result.json"
     if result.is_file():
         content = read_json(result)
@@ -162,7 +170,11 @@ def sealed(run: Path, table: RawTable) -> Path:
 
 @contextmanager
 def in_memory() -> Iterator["DuckDBPyConnection"]:
-    """Open an empty data base; a signal raises `KeyboardInterrupt`, not DuckDB's own error."""
+    """Open an empty data base in memory; the same records make the same files.
+
+    A signal during a query raises `KeyboardInterrupt`, as it does everywhere else: DuckDB would
+    raise an error of its own instead of the handler's exception.
+    """
     import duckdb
 
     with duckdb.connect() as memory:
@@ -199,7 +211,11 @@ def insert(
 
 
 def load_loose(memory: "DuckDBPyConnection", run: Path, table: RawTable) -> None:
-    """Insert the rows of an unsealed run; `InputError` if a file of a case that ended is lost."""
+    """Insert the rows of an unsealed run from the files of its cases.
+
+    Raises `InputError` if the file of a case is lost. One that the result does not name, but by its
+    folder, ended early.
+    """
     for case, folder in case_folders(run).items():
         source = folder / table.file
         if source.exists():
@@ -302,7 +318,11 @@ def judged_rows(result: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def export_tables(run: Path, folder: Path, form: str) -> list[Path]:
-    """Write all tables of a complete run as `folder/TABLE.form`; return the files."""
+    """Write all tables of a complete run as `folder/TABLE.form`; return the files.
+
+    Raises `InputError` if the run is not complete, or damaged, and `OSError` if a file cannot be
+    written.
+    """
     require_utf8(run, folder.absolute())
     with reading(run):
         judged = judged_rows(read_result(run))

@@ -31,7 +31,10 @@ FEWEST_GRAINS = 10
 
 @dataclass(frozen=True)
 class IterationResult:
-    """The parts of an iteration, emulated seconds: a mean over ranks and, measured, executions."""
+    """The parts of an iteration: compute, exposed traffic by dimension, waiting.
+
+    They are emulated seconds, a mean over ranks and, measured, over executions.
+    """
 
     parts_s: Mapping[str, MeasuredModeled]
     reduction: Sequence[Change]
@@ -39,7 +42,11 @@ class IterationResult:
 
 @dataclass(frozen=True)
 class RequestResult:
-    """The number of requests; percentiles of their latencies in emulated seconds."""
+    """The number of requests, and their latencies in emulated seconds, from arrival to last byte.
+
+    A percentile is that of all executions, by the nearest rank. `offered_load` is the rate that
+    requests need until the last one arrives, as a part of the rate of all NICs.
+    """
 
     count: int
     offered_load: float
@@ -48,7 +55,10 @@ class RequestResult:
 
 @dataclass(frozen=True)
 class JobTime:
-    """A job in a case, until its last byte arrived; `digest` is that of its work and place."""
+    """A job in a case: its partition, its task, and the seconds until its last byte arrived.
+
+    `digest` is that of its work and place.
+    """
 
     job: str
     domains: str
@@ -122,7 +132,10 @@ def request_result(
 
 
 def offered_load(steps: RequestSteps, sent_bytes: float, nic_bps: float) -> float:
-    """Return the part of all NICs' rate that `sent_bytes` need until the last request arrives."""
+    """Return the rate that requests need until the last one arrives, as a part of all NICs' rate.
+
+    `sent_bytes` are those of all requests on NIC links.
+    """
     until_s = int(steps.arrival_ns[-1]) / 1e9
     return sent_bytes * 8 / (steps.gpus * nic_bps * until_s)
 

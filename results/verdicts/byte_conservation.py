@@ -55,8 +55,9 @@ NOTHING = Span(0, 0)
 class Carried:
     """Bytes and packets per link direction between two readings of the links' counters.
 
-    `before_ns` and `after_ns` are the begin and end of each. `probed` has the payload of background
-    probes between the readings; at most also of those under way during a reading, and lost ones.
+    `before_ns` and `after_ns` are the begin and end of each reading. `probed` has the payload of
+    the background probes on a link: at least that of the probes between the readings; at most also
+    that of probes under way during a reading, and of lost probes.
     """
 
     bytes: Mapping[Hop, int]
@@ -98,7 +99,10 @@ def payload_reasons(schedule: Steps, executions: Iterable[Repeat]) -> Iterator[R
 
 @dataclass(frozen=True)
 class Irregular:
-    """What ranks retransmitted and received out of order; notifications on their way to senders."""
+    """Segments that each rank retransmitted, and packets that it received out of order.
+
+    `notifications` are those of congestion, on the way from the receiver to the sender of data.
+    """
 
     retransmitted: Counter[int] = field(default_factory=Counter)
     out_of_order: Counter[int] = field(default_factory=Counter)
@@ -126,7 +130,10 @@ class Irregular:
     def most_bytes(
         self, senders: Iterable[int], receivers: Iterable[int], each: int, packets: int
     ) -> int:
-        """Return the most bytes they add on a link that has `packets` of at most `each` bytes."""
+        """Return the most bytes that they add on a link from these ranks to these.
+
+        `each` is the most payload of a packet, `packets` the number of packets on the link.
+        """
         again = sum(self.retransmitted[rank] for rank in senders)
         missed = self.missed(receivers) + sum(self.out_of_order[rank] for rank in senders)
         return each * again + min(ACKNOWLEDGED_BYTES * missed, SELECTIVE_BYTES * packets)
@@ -143,11 +150,12 @@ def spans(
 ) -> dict[Hop, Span]:
     """Return for each link direction the bytes of payload that the routing puts on it.
 
-    Confirmations take the path of the reverse pair, which may use other links. It is a range:
-    packets take several paths evenly but for one of a message, transfers any of several queue
-    pairs, notifications of congestion any path, connections may have been open before, each rank
-    may have exchanged irregular packets with any other, and a link may have counted a background
-    probe before or after a reading. Link probes are as long as the header that is subtracted.
+    Confirmations take the path of the reverse pair, which may use other links. Other traffic makes
+    it a range: packets take several paths evenly but for one of a message, transfers any of several
+    queue pairs, notifications of congestion any path, connections may have been open before, each
+    rank may have exchanged its irregular packets with any other one, and a link may have counted a
+    background probe before or after a reading. Link probes are as long as the header that is
+    subtracted.
     """
     routing = Routing(epoch.topology, epoch.health)
     ranks = set(irregular.retransmitted + irregular.out_of_order)
@@ -188,9 +196,10 @@ def spans(
 def _exchanged(
     schedule: Steps, overhead: Overhead, spec: FabricSpec, gpus: RankGpus
 ) -> tuple[Counter[Way], ...]:
-    """Return the least bytes of each way in an execution, and the most beside these.
+    """Return the least bytes from each rank to each other, and the most beside these.
 
-    The third are bytes of connections that open, the last counts transfers, each in both ways.
+    The first two are of transfers in one execution, and of the answers to them; the third of
+    connections that open. The last counts transfers, and those that are answered.
     """
     sent, spare, opening, messages = (Counter[Way]() for _ in range(4))
     by_nic = QueuePairs(roce=spec.roce) if spec.transport is Transport.ROCE else overhead
@@ -240,8 +249,9 @@ def link_reasons(
 def _switch_reasons(epoch: Epoch, carried: Carried, again: int) -> Iterator[Reason]:
     """Yield reasons for switches that sent less payload than they received, or more.
 
-    Each packet that a switch lost was retransmitted. A reading takes one link after another: one
-    packet on each, a background probe or one that TCP retransmits, may pass between two.
+    Each packet that a switch lost was retransmitted. A reading takes one link after another, and a
+    packet may pass between two: a background probe, or one that TCP retransmits. One on each link
+    is tolerated.
     """
     topology = epoch.topology
     each = topology.spec.link_mtu_bytes - TCP_IP_HEADER_BYTES

@@ -20,7 +20,11 @@ SKIPPED_ABOVE = 0.01
 
 @dataclass(frozen=True)
 class FaultTimes:
-    """One fault; responses after its begin, but `usable_ms` and `returned_ms` after its end."""
+    """One fault, in seconds since the execution's start, and the controller's response to it.
+
+    Responses are in milliseconds after the fault, `usable_ms` and `returned_ms` after its end: when
+    a link was found usable again, and when all pairs used it. `None` if the controller had none.
+    """
 
     fault: str
     begun_s: float
@@ -54,7 +58,11 @@ class Restart:
 
 @dataclass(frozen=True)
 class DuringFault:
-    """The execution during the fault; a job that `aborts` must begin again with a second one."""
+    """The execution during the fault and, if the job began again, the second execution.
+
+    `restart` is `None` if the job did not begin again; a job that `aborts` must. With `check_data`,
+    the agents checked the results meanwhile, and times are not judged.
+    """
 
     executions: tuple[Repeat, ...]
     fidelity: Fidelity
@@ -110,10 +118,11 @@ class DuringFault:
 class Probes:
     """Probed pairs: those that the fault affects, and unaffected ones, which may lose no probe.
 
-    Affected pairs are probed during the fault, unaffected ones in all phases. `skipped` has for
-    each prober the share of ticks that it skipped because it was late. `blackout_ms` is the longest
-    of the affected pairs with another path; infinity if no end of it was seen, `None` without such
-    pairs. `possible_ms` is an upper bound of it: a late prober leaves times unprobed.
+    Affected pairs are probed throughout the execution during the fault, unaffected pairs in all
+    phases. `skipped` has for each prober the share of ticks that it skipped because it was late.
+    `blackout_ms` is the longest blackout of the affected pairs that have another path; infinity if
+    no end of it was seen, `None` if there are no such pairs. `possible_ms` is an upper bound of it:
+    a late prober leaves times unprobed.
     """
 
     affected_pairs: int
@@ -128,9 +137,11 @@ class Probes:
 
 @dataclass(frozen=True)
 class FaultImpact:
-    """A case, its fault and place, the job's recovery strategy, and the phases it has.
+    """A case, its fault, the fault's place, the job's recovery strategy, and the phases.
 
-    `replay` is no prediction: its model is told when the paths of that very execution changed.
+    Phases that this fault does not have are `None`. `replay` compares the execution during the
+    fault with a model that is told when the paths of that very execution changed: it is not a
+    prediction.
     """
 
     case: str
@@ -189,7 +200,9 @@ def _probe_reasons(probes: Probes) -> Iterator[Reason]:
 class FaultResult:
     """A failure experiment. One that ended early fails, with the cause, and nothing else.
 
-    Times are emulated seconds. The keys are explained in docs/reference/commands.md, "Failures".
+    Times are emulated seconds; those of a phase that the experiment does not have are `None`.
+    `work` is that of the baseline; `data_is_right` is `None` if the results were not checked.
+    `disturbed_counted` names the phases whose disturbed executions are among the measured ones.
     """
 
     scenario: str

@@ -98,13 +98,35 @@ class Observation:
 
 @dataclass(frozen=True)
 class MachineHeadroom:
-    """Machine headroom during a case's counted executions. Most figures are of the worst one.
+    """Machine headroom during a case's counted executions.
 
-    Shares are of all cores, of the busiest switch's core, or of the time. Pressure is `None` where
-    the kernel does not count it; starts are of complete executions: an aborted one may be as short
-    as it likes. `delay_share` adds up the delays of a byte, at the switch, at both agents and in
-    pauses that no bucket makes up for; it is the median of the executions, as the completion time
-    is. Bytes pass both waits of `run_delay`. See docs/explanation/measuring.md, "Fidelity".
+    Unless said otherwise, a figure is that of the worst execution.
+
+    Coverage: the numbers of CPU samples (`windows`), of executions, and of those not completely
+    observed.
+
+    Pauses: `lost` is the share of all cores' time that they took, `lost_beyond` the part of the
+    time that pauses of all cores took beyond the depth of the buckets.
+
+    Cores: `idle` and `steal` are shares of all cores. `min`, `max` and `p5` are over all CPU
+    samples. Pressure, of all samples, is `None` where the kernel does not count it.
+
+    The busiest switch, as shares of a core or of the time: `switch_behind_s` is the time without
+    running out of work, the mean of the CPU samples; `switch_never_idle` is the part of CPU samples
+    in which it never ran out, `switch_backlogged` the part of the time in which it was behind and
+    waited for a core. `beside_switch` is the number of cores that other threads kept busy.
+    `switch_share_max` is of the worst sample.
+
+    Agents: the share of the time that they waited for a core, and how late the last one started, in
+    complete executions alone: an aborted one may be as short as it likes.
+
+    Packets: `backlog_left_bytes` is what a queue held after the end; `dropped_packets` and
+    `retransmits` are those of all executions.
+
+    `delay_share` adds up the delays of a byte, as a share of the time: at the switch, at both of
+    its agents, and in pauses that no bucket makes up for. It is the median of the executions, as
+    the completion time is; `delay_share_max` is of the worst. `run_delay` is the wait for a core
+    of an agent and of the switch: bytes pass both.
     """
 
     windows: int
@@ -203,8 +225,9 @@ FULL_FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 
 
 class FidelityLimits(NamedTuple):
-    """Limits above which an observation is doubtful: docs/explanation/measuring.md, "Fidelity".
+    """Limits above which an observation is doubtful.
 
+    What each is of, and the measurements behind it: docs/explanation/measuring.md, "Fidelity".
     A switch polls all its ports at each wake-up, so many ports alone keep it busy: never running
     out of work counts only if other threads keep more than `BESIDE_BUSY_SWITCH` cores busy.
     """

@@ -46,9 +46,11 @@ HIDDEN_PART = 0.03
 class Measured:
     """All measurements of a case, and observations during it.
 
-    `epoch` and `carried` are `None` if the fabric changed during the case, `machine` if it is not
-    judged. With `check_data`, the agents checked the results meanwhile, so times do not count.
-    `known` are findings from before the case: links with an inconclusive calibration.
+    `epoch` is the fabric that carried it; it and `carried` are `None` if the fabric changed during
+    the case. With `check_data`, the agents checked the results during the executions, so times do
+    not count; nor do the times of a generator that is not timed. `machine` has an observation of
+    each repeat, `None` if the machine is not judged. `known` are findings from before the case:
+    links with an inconclusive calibration.
     """
 
     topology: Topology
@@ -88,7 +90,14 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a case, collective or not; `time_dilation` is emulated over real seconds."""
+    """The work of a case: its bytes, which are the real ones divided by a scale.
+
+    `collective` names the work, also if it is none. `gpus` are those of each communicator, `None`
+    if they differ in it; `variant` names the communicators unless they are all GPUs, and the matrix
+    of an all-to-all. `chunks` are those that a schedule cuts its data into, `schedule_digest` is
+    that of all steps. `time_dilation` is the number of emulated seconds for each second of the real
+    platform.
+    """
 
     fabric: Fabric
     collective: str
@@ -108,8 +117,16 @@ class Work:
 class CaseResult:
     """A case against the model. Times are emulated seconds; bandwidths are the real platform's.
 
-    Bandwidths are those of nccl-tests (PERFORMANCE.md): size over time, and the load of the busiest
-    link in an ideal ring. The keys are explained in docs/reference/commands.md, "Run".
+    `overlap` is the part of the modeled time in which HB domains and NICs carry data at the same
+    time, `None` if paths changed. `real_s` is the measured median in seconds of the real platform,
+    `ratio` is the median over the modeled time. Bandwidths are those of nccl-tests
+    (PERFORMANCE.md): size over time, and the load of the busiest link in an ideal ring; `None`
+    without a collective, or if all are `incomplete`. Disturbed executions are among the
+    measured ones only if `disturbed_counted`: too few others were left.
+    `data_is_right` is `None` if the results were not checked. `rail_crossings` names the traffic
+    between rails that no spine switch joins. `on_paper_s` is the real platform's time, without
+    terms of the emulation. `contention` tells how flows shared links, where they contend. `notes`
+    only inform. `doubts` are as those of a `Judgement`.
     """
 
     case: str
@@ -280,7 +297,10 @@ def _fidelity(measured: Measured) -> Fidelity:
 
 
 def _of_bytes(measured: Measured) -> Iterator[Reason]:
-    """Check byte conservation, links only if all completed; report retransmits and drops."""
+    """Check byte conservation; report notes and TCP retransmits, which pass, and dropped packets.
+
+    Links and switches are checked only if all executions completed.
+    """
     yield from measured.known
     executions, carried, epoch = measured.executions.all, measured.carried, measured.epoch
     yield from payload_reasons(measured.schedule, executions)

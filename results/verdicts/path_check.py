@@ -32,7 +32,10 @@ class Mismatch:
 def mismatch(
     source: Gpu, destination: Gpu, by_port: Sequence[tuple[Hop, ...]], traces: Sequence[ProbePath]
 ) -> Mismatch | None:
-    """Return what is wrong with a pair's probes, which take the paths `by_port` in turn."""
+    """Return what is wrong with a pair's probes; `None` if all arrived by their intended paths.
+
+    Probes of several UDP source ports take the paths `by_port` in turn.
+    """
     probes = zip(cycle(by_port), traces, strict=False)
     strays = [(path, trace) for path, trace in probes if trace != ProbePath(path, True)]
     if not strays:
@@ -56,7 +59,8 @@ def mismatch(
 class IsolationCheck:
     """The bytes that switches forwarded to addresses of other rails, and of their own.
 
-    Not applicable where spine switches connect rails, in one HB domain, or if GPUs are missing.
+    Without bytes, it is not applicable: spine switches connect rails; with one HB domain, rails
+    carry nothing; and where GPUs are missing, traffic for their rails crosses from others.
     """
 
     verdict: str = NOT_APPLICABLE

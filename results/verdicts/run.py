@@ -46,7 +46,10 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Interference:
-    """A job among others, against itself alone; `interference` 1.1 is 10 % slower together."""
+    """A job among others, against itself alone; `verdict` is the worse one of both cases.
+
+    `interference` is the time together over that alone; 1.1 is 10 % slower.
+    """
 
     case: str
     alone: str
@@ -59,7 +62,11 @@ class Interference:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run measured, and what follows from it; `machine` is the run's environment."""
+    """What a run measured, and what follows from it; `machine` is the run's environment.
+
+    `scales` lists the values chosen for `auto`: key, value, and reason. `scenario_digest` is that
+    of the scenario's file. `paths` and `calibration` are JSON objects already.
+    """
 
     schema: str
     run_id: str

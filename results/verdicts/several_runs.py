@@ -31,9 +31,10 @@ OF_A_RUN = ("run_id", "scenario", "verdict", "folder")
 
 @checked(frozen=True)
 class CaseOutcome:
-    """A case of a run. The fields' types are checked: they are of a file.
+    """A case of a run, with a fault or without. The fields' types are checked: they are of a file.
 
-    With a fault, times are of the degraded phase, or else of the execution during the fault.
+    Times are emulated seconds; `values` has one for each repeat, if stored. With a fault, times are
+    of the degraded phase, or else of the execution during the fault.
     """
 
     name: str

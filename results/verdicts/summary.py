@@ -29,7 +29,10 @@ class MeasuredModeled:
 
 @dataclass(frozen=True)
 class Summary:
-    """Seconds of several executions; percentiles by the nearest rank; `interval` from six on."""
+    """Seconds of several executions; percentiles by the nearest rank.
+
+    `interval` contains the median with 95 % confidence; `None` for fewer than six values.
+    """
 
     median: float
     p50: float

@@ -36,7 +36,10 @@ def times_count(data_is_right: bool | None) -> bool:
 
 
 def is_timed(judged: Mapping[str, Any]) -> bool:
-    """Whether times of a case or failure, from its JSON object, count: whole, no data checked."""
+    """Whether the times of a case or failure, from its JSON object, are held against others.
+
+    They are not if its data was checked, or no execution was complete.
+    """
     return times_count(judged["data_is_right"]) and not judged.get("incomplete")
 
 
@@ -51,7 +54,10 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, why, and notes, which inform; `doubts` are reasons of a failure that only warn."""
+    """A verdict, the sentences that say why, and notes, which only inform.
+
+    `doubts` are, of a verdict that fails, those of the sentences that alone would only warn.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...]

@@ -68,7 +68,10 @@ def load_as(path: Path, model: type[Model], kind: FileKind) -> Model:
 
 
 def checked(document: Document, model: type[Model]) -> Model:
-    """Check a document, and files in its folder, against a model; raises `InputError`."""
+    """Check a document against a model; files that it names are in its folder.
+
+    Raises `InputError` with the problems of wrong overrides and those of all values.
+    """
     try:
         return model.model_validate(plain(document.values), context=document.path.parent.absolute())
     except ValidationError as error:

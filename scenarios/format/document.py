@@ -43,7 +43,10 @@ UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of a file, for messages: its name, hints if there is none or no YAML, its page."""
+    """The kind of a file, for messages: its name, a hint if there is no such file, its page.
+
+    `other_hint` is for a file whose name is not that of YAML.
+    """
 
     name: str
     missing_hint: str
@@ -241,7 +244,10 @@ class BoundedComposer(Composer):
 
 
 def _merged(pairs: list[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
-    """Return the pairs of a mapping, and those that it merges of other keys, the first of each."""
+    """Return the pairs of a mapping, and those that it merges of other keys, the first of each.
+
+    The constructor refuses a merge of what is no mapping, and two merges.
+    """
     merges = [value for key, value in pairs if key.tag == MERGE]
     sources = merges[0].value if merges and isinstance(merges[0], SequenceNode) else merges
     if len(merges) != 1 or not all(isinstance(source, MappingNode) for source in sources):
@@ -274,7 +280,10 @@ def value_of(text: str) -> Any:
 
 
 def same(value: Any) -> str:
-    """Return what equal YAML values have in common: `2e4` and `20000`; mappings in any order."""
+    """Return a text that equal YAML values have in common: `2e4` and `20000`, not `true` and `1`.
+
+    The keys of a mapping have no order (YAML 1.2, section 3.2.1.1).
+    """
     match value:
         case dict():
             return f"{{{sorted((same(key), same(held)) for key, held in value.items())}}}"

@@ -1,4 +1,7 @@
-"""Irregular fabrics that can be served: GPUs that are missing, and the links of a custom one."""
+"""Irregular fabrics: GPUs that are missing, and the links of a custom one.
+
+Which of them routing and controller can serve, and why others are refused.
+"""
 
 import re
 from collections import Counter

@@ -182,7 +182,10 @@ class ModelDocument(Document):
 
 
 def configuration_document(document: Document, given: Mapping[str, Any]) -> ModelDocument:
-    """The training configuration of a model's file, with keys that are given beside it."""
+    """The training configuration of a model's file, with keys that are given beside it.
+
+    Raises `InputError` that names everything that is missing.
+    """
     model = _Model(document)
     if wrong := list(model.refused()) or list(model.missing(given)):
         raise InputError(*wrong)

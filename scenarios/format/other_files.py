@@ -38,7 +38,10 @@ BY_LINES = (
 
 
 def other_kind(path: Path, text: str, keys: Collection[object], *wanted: str) -> Problem | None:
-    """Return the problem of a file of a known, unwanted kind: by its keys, else its text."""
+    """Return the problem of a file of another known kind, by its keys, or its text if it has none.
+
+    `None` if its kind is a wanted one, or not known.
+    """
     by_keys = (known for marks, known in BY_KEYS if marks <= set(keys))
     by_lines = (known for line, known in BY_LINES if not keys and line.search(text))
     kind, hint = next(chain(by_keys, by_lines), ("", ""))

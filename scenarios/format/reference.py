@@ -1,4 +1,7 @@
-"""The reference of keys in docs/reference/scenarios.md: `python -m scenarios.format.reference`."""
+"""The reference of scenario keys in docs/reference/scenarios.md, generated from the schema.
+
+`python -m scenarios.format.reference` prints it.
+"""
 
 import ast
 from inspect import getsource

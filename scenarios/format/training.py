@@ -208,7 +208,10 @@ def model_remarks(path: Path) -> list[str]:
 
 
 def load_configuration(path: Path, given: Mapping[str, Any] | None = None) -> Configuration:
-    """Read a file (also `config.json`), or a shipped configuration; what is given goes first."""
+    """Read a file, or a shipped configuration by its name; raises `InputError`.
+
+    The file may be a model's own (`config.json`). What is given replaces what the file says.
+    """
     shipped = SHIPPED / f"{path.name}.yaml"
     is_name = path.parent == Path() and not os.path.exists(path)
     if is_name and os.path.exists(shipped):

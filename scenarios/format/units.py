@@ -1,4 +1,9 @@
-"""Types of values in a scenario file: quantities with a unit, names, scales."""
+"""Types of values in a scenario file: quantities with a unit, names, scales.
+
+Published sizes are bytes of real training jobs. Formulas: section III of the rail-only paper (arXiv
+2307.12169) with the volumes of MegatronLM (arXiv 2104.04473) and, for mixtures of experts, of
+DeepSpeed-MoE (arXiv 2201.05596).
+"""
 
 import re
 from enum import StrEnum

@@ -144,7 +144,10 @@ def _late(number: int, entry: FaultEntry, case: Case, spec: FabricSpec) -> Issue
 
 
 def latest_end_s(case: Case, spec: FabricSpec) -> float:
-    """Seconds after which an execution without faults has ended, by any prediction of a run."""
+    """Seconds after which an execution without faults has ended, by any prediction of a run.
+
+    Where GPUs share NICs or ports, the order of flows matters too much for a margin.
+    """
     # Where GPUs share NICs or ports, the order of flows matters too much for a margin.
     if spec.gpus > EXACT_UP_TO_GPUS or not spec.has_whole_nics:
         return estimated_end_s(case, spec)

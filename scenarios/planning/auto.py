@@ -182,7 +182,10 @@ def bucket_depth(file: ScenarioFile, machine: Machine | None) -> Chosen:
 
 
 def sized_cases(workload: AnyWorkload, spec: FabricSpec, machine: Machine | None) -> Iterator[Case]:
-    """Yield a workload's cases, at their scale as given or chosen, and one of each of its jobs."""
+    """Yield a workload's cases, at their scale as given or chosen.
+
+    Several jobs are a case each, and one together, at the same scale.
+    """
     task, generator = workload.task(spec), workload.generator
     mark = () if generator is Generator.AGENT else (generator,)
     size_scale, chosen = _scale(workload, task, spec, machine)
@@ -268,7 +271,10 @@ def round_down(number: float) -> float:
 
 
 def smallest(least: float, holds: Callable[[float], bool]) -> float:
-    """Return the smallest two-digit number, from `least` on, from which on `holds` is true."""
+    """Return the smallest two-digit number, `least` or above, for which `holds` is true.
+
+    `holds` must also be true for all larger numbers. The search covers `DECADES`.
+    """
     first = math.floor(math.log10(least)) - 1
     exponents, digits = range(first, first + DECADES), range(10, 100)
     numbers = (round(digit * 10.0**exponent, 9) for exponent in exponents for digit in digits)

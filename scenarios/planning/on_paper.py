@@ -160,7 +160,10 @@ def _requests(real: RealTask, time: PlatformTime, framing: Framing) -> RequestsO
 
 
 def usual_s(case: Case, spec: FabricSpec) -> float | None:
-    """Return the seconds that `predict` has by default; `None` if a case is too large to follow."""
+    """Return the platform's seconds of a case as `predict` has them without options.
+
+    `None` if there are too many GPUs or transfers to follow each.
+    """
     real, framing = real_task(case.task, spec), FRAMINGS[USUAL_FRAMING](spec.roce.mtu)
     count, latencies = _regular_transfers(real), link_latencies(spec)
     if _is_large(spec, count):

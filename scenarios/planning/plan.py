@@ -1,4 +1,7 @@
-"""The load of cases, estimated or predicted; which cross rails; sections of `plan` and `doctor`."""
+"""The load of cases, estimated or predicted; which cross rails; sections of `plan` and `doctor`.
+
+Also, whether the time on a degraded fabric depends on how flows share links.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

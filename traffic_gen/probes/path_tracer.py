@@ -104,7 +104,10 @@ def _hops_seen(topology: Topology) -> Iterator[tuple[tuple[str, bool], Hop]]:
 
 @dataclass(frozen=True)
 class PathProbes:
-    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports."""
+    """A sending and a receiving socket in each proxy's namespace, and a capture of switch ports.
+
+    Other domains are probed by all `lanes`.
+    """
 
     lanes: int
     senders: Mapping[Gpu, socket.socket]

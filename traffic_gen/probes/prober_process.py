@@ -52,7 +52,10 @@ class Probes:
         self.process.terminate()
 
     def stop(self) -> list[PairRecord]:
-        """Stop, wait for probes in flight, and return the records of all pairs; note the ticks."""
+        """Stop sending, wait for probes in flight, and return the records of all pairs.
+
+        From then on, `ticks` says how many ticks the prober skipped.
+        """
         if self._read is None:
             self.end()
             wait_until_ended(self.process, self._name, self.log, STOP_DEADLINE_S)

@@ -99,7 +99,10 @@ class SizedCollective(Task):
         return algorithm_of((self.collective, self.algorithm))
 
     def chosen_by_nccl(self, spec: FabricSpec) -> "SizedCollective":
-        """Return the same AllReduce by the algorithm that NCCL chooses of those that serve it."""
+        """Return the same AllReduce by the algorithm that NCCL's tuning model chooses.
+
+        For unequal domains, it chooses among those that serve them.
+        """
         told = estimates(spec.platform, self.job_grid.sizes, self.size_bytes)
         named = {one: replace(self, algorithm=NAMES_OF_NCCL[one.algorithm]) for one in told}
         if self.missing:
@@ -133,7 +136,10 @@ class SizedCollective(Task):
 
     @property
     def peers_at_once(self) -> int:
-        """The number of partners at once, at most: slots, so missing GPUs count."""
+        """The number of partners with which a GPU exchanges at once, at most.
+
+        Exchanges have the distance of a slot, so missing GPUs count as partners.
+        """
         return prod(self.shape) if isinstance(self.peers, str) else self.peers
 
     @property
@@ -164,7 +170,10 @@ class SizedCollective(Task):
 
     @property
     def largest_bytes(self) -> float:
-        """Bound of the real bytes of one transfer: the whole size, or a GPU's row of the matrix."""
+        """Bound of the real bytes of one transfer: the whole size, whatever the algorithm cuts.
+
+        With a matrix, all that one GPU sends, or receives.
+        """
         if self.matrix is None:
             return self.size_bytes
         shares = [self.matrix.shares(group.grid) for group in self.groups]
@@ -249,7 +258,10 @@ class SizedCollective(Task):
         return replace(self.on_own_nics, missing=()), replace(equipped, missing=())
 
     def slowdown(self, spec: FabricSpec, whole: Task, equipped: FabricSpec) -> float | None:
-        """Return the time over that of the whole work, if that is known."""
+        """Return the time over that of the whole work, if that is known.
+
+        A matrix of bytes has no rows for GPUs that are missing.
+        """
         if equipped.missing != spec.missing and isinstance(self.matrix, Given):
             return None  # the matrix has no rows for missing GPUs
         is_plain = equipped.has_plain_links and spec.transport is Transport.TCP
@@ -299,7 +311,8 @@ class SizedCollective(Task):
     def stand_in(self) -> "SizedCollective":
         """Return the collective on a smaller grid: the first that it accepts, most domains first.
 
-        A single domain stands only for one. Raises `ScheduleError` if no grid is accepted.
+        The limits above and its own grid bound the search; a single domain stands only for one.
+        Raises `ScheduleError` if no grid is accepted.
         """
         domains, size = min(self.shape[0], LARGEST_DOMAINS), min(self.shape[1], LARGEST_SIZE)
         for shape in product(range(domains, min(domains, 2) - 1, -1), range(size, 0, -1)):

@@ -73,7 +73,10 @@ def _nodes(value: object) -> object:
 
 
 def names_of(word: str) -> Iterator[str]:
-    """Yield the names of a word as Slurm writes it: `d[0-1]g0`; `leaf[00-11]` keeps its zeros."""
+    """Yield the names that a word stands for: `d[0-1]g0`, as Slurm writes it, d0g0 and d1g0.
+
+    Zeros in front stay, as in `leaf[00-11]`.
+    """
     first, *others = RANGE.split(word)
     bounds = list(zip(others[::3], others[1::3], strict=True))
     ranges = [range(int(least), int(most) + 1) for least, most in bounds]
@@ -160,7 +163,10 @@ def _dimension_issues(network: Dimensions) -> Iterator[Issue]:
 
 
 def read_network(path: Path) -> dict[str, object]:
-    """Return a fabric's keys from a file, by its content; raises `ValueError`, `InputError`."""
+    """Return the keys of a fabric from a file, by its content; raise `ValueError` with its line.
+
+    Raises `InputError` for mistakes in a custom network, or in one of ASTRA-sim.
+    """
     try:
         text = read_text(path, MOST_BYTES)
     except Unreadable as error:

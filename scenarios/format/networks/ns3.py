@@ -41,7 +41,10 @@ Links = dict[int, dict[int, float]]
 
 @dataclass
 class Graph:
-    """GPUs in servers, which are HB domains, with links to `nvswitches` if they have several."""
+    """Nodes and links: GPUs in servers, which are HB domains.
+
+    Each GPU has links to some of the `nvswitches`, or there are none, and domains of one GPU.
+    """
 
     gpus: int
     server_size: int
@@ -179,7 +182,10 @@ def _listed_switches(line: str, gpus: int, nodes: int) -> list[int]:
 
 
 def _hb_rate(network: Graph) -> float:
-    """Return the rate of each GPU to its server's own NVSwitches; 0 without NVSwitches."""
+    """Return the rate of each GPU to its NVSwitches, which the GPUs of its server alone share.
+
+    0 without NVSwitches.
+    """
     rates: set[float] = set()
     of_server: dict[int, set[int]] = defaultdict(set)
     for gpu in range(network.gpus):

@@ -1,4 +1,8 @@
-"""Collectives: wrong and impossible schedules are refused as bad input."""
+"""Collectives: wrong and impossible schedules are refused as bad input.
+
+The proof of a schedule takes about a second for 1024 GPUs, for each of the cases. The schedule of a
+large fabric is therefore proved on a smaller grid here; a run proves it in full when it builds it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace

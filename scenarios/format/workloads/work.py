@@ -38,7 +38,10 @@ class Work(Strict):
 
     @abstractmethod
     def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
-        """Yield the issues on a grid of GPUs of a platform (or `own`), wrong schedules included."""
+        """Yield the issues of the work on a grid of GPUs, a wrong schedule included.
+
+        The `platform` tells how fast they compute; `own` for rates without one.
+        """
 
     def placed_issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:
         """Yield the same issues; problems of the whole file that a key names are at that key."""
@@ -106,7 +109,10 @@ class BySize(Strict):
 
 
 class ByTime(Strict):
-    """A workload that also computes, which agents alone do: time and bytes are scaled together."""
+    """A workload that also computes, which only agents do: seconds and bytes are scaled together.
+
+    So all its parts meet as on the real platform.
+    """
 
     generator: ClassVar[Generator] = Generator.AGENT
     size_scale: ClassVar[float] = 1.0

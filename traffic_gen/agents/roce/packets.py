@@ -94,7 +94,10 @@ class Packet:
 
 
 def read(content: bytes) -> Packet | None:
-    """Read what is behind a UDP header, the payload as a view; `None` if it is of no use here."""
+    """Read the bytes behind a UDP header, whose ICRC is right; `None` for packets of no use here.
+
+    The payload is a view of the bytes.
+    """
     if len(content) < BTH.size + ICRC_BYTES:
         return None
     opcode, flags, _key, queue_pair, psn = BTH.unpack_from(content)

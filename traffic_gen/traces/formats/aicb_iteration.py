@@ -2,11 +2,14 @@
 
 The order is that of `Workload.cc` in SimAI: all layers forward; then, from the last one, the input
 gradient and the weight gradient of each. Only the operation of a weight gradient lets the next pass
-begin before its end; such operations of a rank follow each other.
+begin before its end; such operations of a rank follow each other. Where a layer initiates a
+checkpoint, the layers from the last checkpoint to it go forward again first. Layers of a `MICRO`
+benchmark follow each other.
 
-AICB writes the layers of one pipeline stage, microbatch after microbatch, and SimAI adds the time
-of the stages' messages without an order. Here it is 1F1B, interleaved as in Megatron-LM (Narayanan
-et al., 2021) where microbatches are a multiple of stages.
+With pipeline stages, each stage has the file's layers: AICB writes those of one stage, microbatch
+after microbatch. SimAI adds the time of the stages' messages without an order. Here the order is
+1F1B, interleaved as in Megatron-LM (Narayanan et al., 2021) where microbatches are a multiple of
+stages.
 """
 
 from collections import Counter, defaultdict

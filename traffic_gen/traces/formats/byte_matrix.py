@@ -1,8 +1,9 @@
 """Matrices of bytes, as for the alltoallv of nccl-tests: the bytes from each rank to each other.
 
-A line has the bytes that one rank sends to every rank. All messages are sent at once, as in a group
-of NCCL. Fractions are of a size (as `NCCL_TESTS_ALLTOALLV_MATRIX_SCALE`); parts of a byte are cut
-off.
+A line has the bytes that one rank sends to every rank, separated by spaces, tabs or commas. Empty
+lines and comments after `#` are left out. All messages are sent at once, as in a group of NCCL.
+Numbers may have fractions, of which a size is the whole (as `NCCL_TESTS_ALLTOALLV_MATRIX_SCALE`),
+and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a byte are cut off.
 """
 
 import re

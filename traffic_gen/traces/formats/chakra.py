@@ -1,6 +1,10 @@
 """Chakra execution traces (MLCommons, `schema/protobuf/et_def.proto`), a file for each rank.
 
-A file is a `GlobalMetadata` and `Node` messages, each behind its length.
+A file is a `GlobalMetadata` and `Node` messages, each behind its length. Read are the schemas 0.0.4
+and 1.0, whose numbers are the same. All nodes without communication compute.
+A collective operation is of all ranks, or of those of its group (see `chakra_groups`). The n-th
+operation of a group in one rank's file is the n-th in the other ranks' files. `comm_size` is the
+input of each rank.
 """
 
 from collections.abc import Sequence

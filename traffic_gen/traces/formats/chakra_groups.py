@@ -98,10 +98,11 @@ class Groups:
         return f"process group {same.index(name)}", members
 
     def _along(self, rank: int, involved: tuple[bool, ...]) -> Ranks:
-        """Return the ranks that differ in the involved dimensions alone; none for unknown ones.
+        """Return the ranks that differ in the involved dimensions of the network alone.
 
         The first dimension is as many ranks in a row as a domain has GPUs, the second such rows;
         others have one. A placement does not change them.
+        Return no ranks for dimensions that the network does not have.
         """
         size, count = self.domain_size, len(self.everyone)
         if not size or count % size or len(involved) < 2:

@@ -1,6 +1,8 @@
 """The nodes of Chakra execution traces as columns, from their bytes.
 
-The schemas of Chakra 0.0.4 and 1.0 are the same.
+Read are ids, types, dependencies and durations, the attributes of communication and compute, and
+the inputs of metadata nodes; other attributes are counted. The schema is that of Chakra 0.0.4 and
+1.0, which are the same.
 """
 
 from collections import Counter

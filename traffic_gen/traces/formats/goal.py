@@ -1,6 +1,6 @@
 """GOAL schedules, as text (Hoefler, Siebert and Lumsdaine, ICPP 2009).
 
-The grammar is that of `txt2bin.re` of LogGOPSim; `b irequires a` lets b begin when a could begin:
+The grammar is that of `txt2bin.re` of LogGOPSim, a statement a line:
 
     num_ranks 2
     rank 0 {
@@ -8,6 +8,10 @@ The grammar is that of `txt2bin.re` of LogGOPSim; `b irequires a` lets b begin w
     b: send 4096b to 1 tag 7 cpu 0 nic 0
     b requires a
     }
+
+`calc` takes nanoseconds. Those of a rank on one processor (`cpu`, else 0) take turns, first come,
+first served. `b irequires a` lets b begin when a could begin. Interfaces (`nic`), and processors of
+sends and receives, which take no time there, are read and left out.
 """
 
 import re

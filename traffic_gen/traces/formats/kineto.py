@@ -2,8 +2,9 @@
 
 Chrome's trace format: events that begin at `ts` and last `dur` microseconds. A kernel with a
 `Collective name` communicates; the call on the CPU with the same `External id` has what it lacks.
-Dependencies are not recorded: computing waits for the communications that ended before it, a
-communication for all that ended before it.
+All other kernels and copies compute. Dependencies are not recorded: computing waits for the
+communications that ended before it, a communication for all that ended before it. Time in which a
+GPU does nothing counts as computing, unless a communication runs.
 """
 
 from bisect import bisect_left

@@ -6,9 +6,14 @@
           <step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"
                 depid="-1" deps="-1" hasdep="0"/>
 
-The steps of a block follow each other, and a step its dependency in another block of its GPU.
-`i_chunks` and the others may count the used part of a buffer alone, as msccl-tools writes them. An
-algorithm that does not do what its collective asks is refused (`msccl_proof`).
+The steps of a block follow each other, and a step its dependency in another block of its GPU. A
+chunk has the collective's size divided by `nchunksperloop`; `i_chunks` and the others may count the
+used part of a buffer alone, as msccl-tools writes them. An algorithm that does not do what its
+collective asks is refused (`msccl_proof`): of two steps of a GPU that touch the same place, one of
+them writing, its blocks and their dependencies must tell the order.
+
+The protocols LL and LL128 send flags with the data: 4 bytes with 4, 8 with 120
+(src/include/device.h of NCCL). An algorithm is for sizes from `minBytes` to `maxBytes`.
 """
 
 import re

@@ -1,9 +1,11 @@
 """Execution plans of MSCCL++ as traces (microsoft/mscclpp, `python/mscclpp/language`; JSON).
 
-A put is a message, a get a request and its answer; a signal arrives with the put before it, or else
-is a message. Operations on memory channels hold up their block until all bytes have arrived, those
-on port channels do not (`src/core/include/execution_kernel.hpp` there). A plan that does not do
-what its collective asks is refused (`msccl_proof`).
+Blocks of threads of each GPU put into memory of other GPUs and get from it. A put is a message.
+A get is a request and its answer. A signal behind a put arrives with it; any other one is a
+message. Blocks wait for signals, for barriers and semaphores of their GPU, and, with the protocol
+LL, for packets, which have a flag for each word. Operations on memory channels hold up their block
+until all bytes have arrived, those on port channels do not (`src/core/include/execution_kernel.hpp`
+there). A plan that does not do what its collective asks is refused (`msccl_proof`).
 """
 
 from collections import Counter, defaultdict

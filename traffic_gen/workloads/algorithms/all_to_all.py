@@ -49,7 +49,10 @@ class Skew:
         return TURNS if self.preset is Preset.ROTATING_HOTSPOT else 1
 
     def shares(self, grid: JobGrid) -> Floats:
-        """Return the weight of each source, destination and phase; a rank has 1 on average."""
+        """Return the weight of each source, destination and phase.
+
+        A rank has 1 on average. Hot places are drawn by the seed.
+        """
         (domains, size), gpus = grid.shape, grid.gpus
         drawn = np.random.default_rng(self.seed)
         weights = np.ones((gpus, gpus, self.phases))

@@ -28,8 +28,9 @@ Arrivals = Ints
 class Builder:
     """Collects transfers. A channel is a sequence of a GPU's transfers, one at a time.
 
-    Exchanges leave out slots that are missing from the grid. An algorithm that needs the whole
-    grid, and asks for its rails or domains, is refused with `ScheduleError`.
+    Slots that are missing from the grid of all ranks hold none: exchanges leave them out. An
+    algorithm that needs the whole grid, and asks for its rails or domains, is refused with
+    `ScheduleError`.
 
     `chunk_bytes` has the size of every chunk; those without bytes are not sent. `slices` is the
     number of parts that a pipelined algorithm cuts each of its chunks into, `phases` that of
@@ -68,7 +69,10 @@ class Builder:
 
     @property
     def nic_ranks(self) -> Ints:
-        """The ranks with the links of `shared_rails`; raises `ScheduleError` if there are none."""
+        """A row for each NIC that every domain has: the rank with its link, by domain.
+
+        Raises `ScheduleError` if there is none.
+        """
         if not len(self.shared_rails):
             raise ScheduleError("no rail has a NIC in every domain")
         return self.rank(np.arange(self.domains), self.shared_rails)
@@ -191,7 +195,11 @@ class Builder:
         after: Arrivals | None = None,
         reduce: bool = False,
     ) -> Arrivals:
-        """Let every GPU `meet` the GPU that is `domains` and `rails` further, if that is there."""
+        """Add an exchange: every GPU sends to the GPU that is `domains` and `rails` further.
+
+        Where that GPU is missing, it sends to none. Return the transfer that each rank receives
+        (see `meet`).
+        """
         domain, rail = self.grid.places
         to = self.rank(domain + domains, rail + rails)
         own = np.flatnonzero(to != NONE)
@@ -226,7 +234,10 @@ class Builder:
 
 
 class LoadBuilder(Builder):
-    """Builds, in a third of the time, transfers that load links alike, without chunks and waits."""
+    """A builder of transfers without chunks that wait for nothing: they load links as others do.
+
+    It takes a third of the time.
+    """
 
     def send(self, sources: Ints, destinations: Ints, chunks: Chunks, **_: object) -> Arrivals:
         """Add one transfer for each of the `sources` that sends any bytes; none of them arrives."""
@@ -312,8 +323,9 @@ def around(
 ) -> Arrivals:
     """Add a ReduceScatter (`reduce`) or AllGather on each ring, of one chunk of each rank's shard.
 
-    `rings` has a row of ranks for each ring, which share no rank. `ready` has the transfers that
-    each rank must have received before it starts. Return those whose arrival ends its part.
+    `rings` has a row of ranks for each ring, which share no rank. In the end, each rank has the
+    sum of its chunk, or all ranks' chunks. `ready` has the transfers that each rank must have
+    received before it starts. Return the transfers whose arrival ends each rank's part.
     """
     arrived, everything = ready, [ready]
     for step in range(rings.shape[1] - 1):

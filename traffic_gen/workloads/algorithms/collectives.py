@@ -22,7 +22,11 @@ Named = tuple[Collective, str]
 
 
 def send_recv_chain(build: Builder) -> None:
-    """Every rank sends each slice on once it has arrived, as pipeline stages do microbatches."""
+    """Every rank sends each slice on to the next rank, as the stages of a pipeline do.
+
+    Slices are the microbatches of the pipeline: a stage sends its result for a microbatch when it
+    has received the microbatch from the stage before.
+    """
     last, arrived = build.gpus - 1, build.nothing()
     for step in range(last + build.slices - 1):
         stages = np.arange(max(0, step - build.slices + 1), min(last, step + 1))
@@ -34,10 +38,11 @@ def send_recv_chain(build: Builder) -> None:
 class Algorithm:
     """An algorithm of a collective: the function that builds its transfers, and its closed form.
 
-    The function raises `ScheduleError` for a grid of GPUs that it cannot serve, before it sends. A
-    pipelined algorithm sends its chunks in `slices`, as many unless a workload says otherwise.
-    `shards` is the number of chunks that the data of a rank are cut into, by default one for each
-    rank. `takes_peers` says whether the number of partners at once is a parameter.
+    A pipelined algorithm sends its chunks in slices; `slices` is their number unless a workload
+    says otherwise. `shards` is the number of chunks that the data of a rank are cut into:
+    by default, one for each rank. `takes_peers` says whether the number of partners at once is a
+    parameter. The function raises `ScheduleError` for a grid of GPUs that it
+    cannot serve, before it sends.
     """
 
     build: Callable[[Builder], object]

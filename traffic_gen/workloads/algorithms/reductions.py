@@ -44,7 +44,10 @@ def ring_all_reduce(build: Builder) -> None:
 
 
 def rings_reduce_scatter(build: Builder) -> list[Arrivals]:
-    """`rail_rings`, with a part of each shard; return each one's arrivals."""
+    """A ring for each rail over all ranks, with a part of each shard; return each one's arrivals.
+
+    The rails are those on which every domain has a NIC. NCCL has a ring for each NIC.
+    """
     return _on_all_rings(build, reduce=True)
 
 
@@ -202,7 +205,10 @@ def ring_broadcast(build: Builder) -> None:
 
 
 def ring_reduce(build: Builder) -> None:
-    """Sum up chunk after chunk, as NCCL does, along `ring_broadcast`'s ring towards the root."""
+    """Sum up chunk after chunk along the ring of all ranks, as NCCL does, but towards the root.
+
+    The ring goes backwards here, over the edges of `ring_broadcast`.
+    """
     chain = whole_ring(build)[:, ::-1]
     along(build, chain, build.ranks[None, :], "ring", build.nothing(), reduce=True)
 
