@@ -20,7 +20,7 @@ from execution.cases.progress import Listener
 from execution.faults.fault_case import FaultCase
 from execution.link_check import (
     calibrate,
-    calibration_objects,
+    calibration_object,
     inconclusive_reasons,
     require_calibrated,
 )
@@ -115,8 +115,8 @@ class Run:
         """Calibrate the links while they are idle; keep the results even if they end the run."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
         measured = self.calibrations[name] = calibrate(fabric)
-        (kept,) = calibration_objects({name: measured})
-        write_json(self.measuring.folder.path / f"calibration-{folder_name(name)}.json", kept)
+        kept = self.measuring.folder.path / f"calibration-{folder_name(name)}.json"
+        write_json(kept, calibration_object(name, measured))
         require_calibrated(name, measured)
         self.measuring.known[fabric.topology.spec.kind] = tuple(
             inconclusive_reasons(name, measured)
@@ -190,7 +190,7 @@ def run(
             failures=failures,
             machine=facts,
             paths=under_way.paths,
-            calibration=calibration_objects(under_way.calibrations),
+            calibration=[calibration_object(*one) for one in under_way.calibrations.items()],
             scenario_digest=digest,
             scales=[{"key": key, **asdict(chosen)} for key, chosen in scenario.chosen.items()],
         )

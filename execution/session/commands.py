@@ -66,14 +66,14 @@ def _mode(component: Component, word: str) -> FaultMode:
 
 def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int | None:
     """Return the emulated rate of a degraded link; `None` for all other modes."""
+    text = " ".join(words)
     if mode is not FaultMode.DEGRADE:
         if words:
-            raise InputError(
-                Problem("fault", f"{mode} takes no further arguments, got {' '.join(words)!r}")
-            )
+            what = f"{mode} takes no further arguments, got {text!r}"
+            raise InputError(Problem("fault", what))
         return None
     try:
-        rate_bps = parse_rate(" ".join(words)) / topology.spec.bandwidth_scale
+        rate_bps = parse_rate(text) / topology.spec.bandwidth_scale
     except ValueError as error:
         raise InputError(Problem("fault", f"remaining rate {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:
@@ -163,13 +163,9 @@ class Commands:
         self._running.start()
         if beside:
             self._say(f"{without_fabric(case.name)} is executed again and again; `stop` ends it.")
-        else:
-            self._wait(self._running)
-
-    def _wait(self, workload: threading.Thread) -> None:
-        """Wait for the workload; Ctrl-C ends it."""
+            return
         try:
-            workload.join()
+            self._running.join()
         except KeyboardInterrupt:
             self.stop()
 
@@ -238,8 +234,7 @@ class Commands:
         if component not in SWITCHES:
             what = f"{name} is no switch"
             raise InputError(Problem("switch", what, "`fault` and `heal` take any component"))
-        possible = modes(component)
-        mode = FaultMode.KILL if FaultMode.KILL in possible else FaultMode.DOWN
+        mode = FaultMode.KILL if FaultMode.KILL in modes(component) else FaultMode.DOWN
         self._turn(name, status == "stop", mode)
 
     def _turn(self, target: str, off: bool, mode: FaultMode) -> None:
@@ -286,23 +281,18 @@ def fault_lines(seen: FaultSeen) -> list[str]:
         if endless:
             lasted = f"no end was seen for {endless} of {pairs}"
         lines.append(f"Blackout: {lasted}.")
-    if seen.health.drained:
-        lines.append(
-            f"Drained, as other links are faster: {', '.join(sorted(seen.health.drained))}"
-        )
+    if drained := ", ".join(sorted(seen.health.drained)):
+        lines.append(f"Drained, as other links are faster: {drained}")
     return lines
 
 
 def _answer(seen: FaultSeen) -> str:
     if seen.controller_is_gone:
-        return (
-            "without a controller, faults are not detected and paths stay, until `heal controller`"
-        )
-    times = seen.times
-    return (
-        f"detected after {number_or_dash(times.detected_ms, '.0f', ' ms')}, "
-        f"new paths confirmed after {number_or_dash(times.confirmed_ms, '.0f', ' ms')}"
-    )
+        gone = "without a controller, faults are not detected and paths stay"
+        return f"{gone}, until `heal controller`"
+    times_ms = seen.times.detected_ms, seen.times.confirmed_ms
+    detected, confirmed = (number_or_dash(one, ".0f", " ms") for one in times_ms)
+    return f"detected after {detected}, new paths confirmed after {confirmed}"
 
 
 def executed_line(done: Executed | None) -> str:
@@ -323,12 +313,9 @@ def path_lines(seen: PathSeen) -> list[str]:
     taken = Counter(_nodes(trace.hops) for trace in seen.traces if trace.arrived)
     lost = sum(not trace.arrived for trace in seen.traces)
     lines = [f"intended: {_nodes(seen.intended) if seen.intended else 'none, it is cut off'}"]
-    lines += [
-        f"taken by {count} of {len(seen.traces)} probes: {way}" for way, count in taken.items()
-    ]
-    if lost:
-        lines.append(f"lost: {lost} of {len(seen.traces)} probes")
-    return lines
+    of = f"of {len(seen.traces)} probes"
+    lines += [f"taken by {count} {of}: {way}" for way, count in taken.items()]
+    return [*lines, f"lost: {lost} {of}"] if lost else lines
 
 
 def _nodes(hops: Sequence[Hop]) -> str:

@@ -172,11 +172,11 @@ class Session:
         before = replace(self.home, health=self.health)
         pairs, _ = probed_pairs(before, [fault], MOST_PROBED, lasting=self.faults)
         if not pairs:
-            return self._seen(fault, self._begin(fault), [])
+            return self._seen(self._begin(fault))
         bed = self.fabric.bed
         with probing(bed.process_ids, pairs, self._folder, watch=bed.watch) as probes:
             record = self._begin(fault)
-            return self._seen(fault, record, probes.stop())
+            return self._seen(record, probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:
         with self._connecting:
@@ -188,12 +188,12 @@ class Session:
         self._wait_until_converged()
         return record
 
-    def _seen(self, fault: Fault, record: FaultRecord, probed: Sequence[PairRecord]) -> FaultSeen:
+    def _seen(self, record: FaultRecord, probed: Sequence[PairRecord] = ()) -> FaultSeen:
         begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.controller.journal)
         blackouts = {pair.name: longest([pair], begun_ns) for pair in probed}
         times = fault_times(record, begun_ns, events, self.topology)
         gone = self._controller_is_gone()
-        return FaultSeen(fault, self.health, times, begun_ns, blackouts, gone)
+        return FaultSeen(record.fault, self.health, times, begun_ns, blackouts, gone)
 
     @_by_operator
     def heal(self, target: str) -> Fault:
@@ -235,7 +235,11 @@ class Session:
             connecting.enter_context(self._connecting)
             self._require_answered("run")
             placement = replace(self.home, health=self.health)
-            _require_paths(placement.topology, placement.health)
+            try:
+                require_connected(placement.topology, placement.health)
+            except Unreachable as error:
+                what = f"{error}: no execution would complete"
+                raise InputError(Problem("run", what, "heal a fault")) from error
             schedule = case.schedule(self.topology.spec)
             self.fabric.rearrange(placement)
             prediction = self.fabric.predict(schedule)
@@ -332,12 +336,3 @@ def _require_path(placement: Placement, source: Gpu, destination: Gpu) -> tuple[
         return Routing(placement.topology, placement.health).path(source, destination)
     except Unreachable as error:
         raise InputError(Problem("iperf", str(error), "heal a fault")) from error
-
-
-def _require_paths(topology: Topology, health: Health) -> None:
-    """Raise `InputError` if a GPU of the job is cut off from others."""
-    try:
-        require_connected(topology, health)
-    except Unreachable as error:
-        what = f"{error}: no execution would complete"
-        raise InputError(Problem("run", what, "heal a fault")) from error

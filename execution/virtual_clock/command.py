@@ -117,10 +117,9 @@ def add_result(key: str, computed: KnownResult) -> None:
 
 
 def _drop_oldest(results: Path, newest: Path) -> None:
-    known = by_last_use(results.glob(KEYS))
-    sizes = [size_of(place) for place in known]
-    left = sum(sizes)
-    for place, size in zip(known, sizes, strict=True):
+    sizes = {place: size_of(place) for place in by_last_use(results.glob(KEYS))}
+    left = sum(sizes.values())
+    for place, size in sizes.items():
         if left <= MOST_BYTES or place == newest:
             return
         left -= size
@@ -134,8 +133,7 @@ def stored(
 
     The digest of its records is that of the files that the machine wrote.
     """
-    target = _target(run, store)
-    with _copy(run, target, scenario) as folder:
+    with _copy(run, store, scenario) as (folder, target):
         result = read_json(folder / "result.json")
         result |= {
             "run_id": target.name,
@@ -154,21 +152,18 @@ def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
 
     The copy gets the text of its `scenario` on this machine: files have other paths inside.
     """
-    target = _target(run, store)
-    with _copy(run, target, scenario):
+    with _copy(run, store, scenario) as (_, target):
         return target
 
 
-def _target(run: Path, store: Path) -> Path:
-    return store.resolve() / new_run_id(scenario_of(run.name) or run.name)
-
-
 @contextmanager
-def _copy(run: Path, target: Path, scenario: str | None) -> Iterator[Path]:
+def _copy(run: Path, store: Path, scenario: str | None) -> Iterator[tuple[Path, Path]]:
+    """Copy a run; yield the folder of the copy while it is made, and its later place."""
+    target = store.resolve() / new_run_id(scenario_of(run.name) or run.name)
     with copy_into_store(run, target) as folder:
         if scenario is not None:
             write_record(folder / "scenario.yaml", scenario)
-        yield folder
+        yield folder, target
 
 
 def records_digest(run: Path) -> str:
@@ -195,9 +190,7 @@ class EndedInside(RailbedError):
     `printed` is the JSON object that it has printed nevertheless.
     """
 
-    def __init__(
-        self, ended: Ended, runs: Sequence[Path] = (), printed: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, ended: Ended, runs: Sequence[Path], printed: dict[str, Any] | None) -> None:
         kept = "".join(f"; the records until then are in {run}" for run in runs)
         what = f"the command ended with exit code {ended.exit_code}: {ended.message}"
         super().__init__(f"virtual clock: {what}{kept}")
