@@ -10,20 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+from execution import link_check
 from execution.capture import captured, require_links
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment, experiment
 from execution.cases.progress import Listener
 from execution.faults.fault_case import FaultCase
-from execution.link_check import (
-    calibrate,
-    calibration_object,
-    inconclusive_reasons,
-    require_calibrated,
-)
 from execution.path_check import check_fabric
 from linux.files.program_files import ROOT, program_version
 from linux.machine.processor import model_name
@@ -114,12 +110,12 @@ class Run:
     def _calibrate(self, fabric: Experiment, name: str) -> None:
         """Calibrate the links while they are idle; keep the results even if they end the run."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
-        measured = self.calibrations[name] = calibrate(fabric)
+        measured = self.calibrations[name] = link_check.calibrate(fabric)
         kept = self.measuring.folder.path / f"calibration-{folder_name(name)}.json"
-        write_json(kept, calibration_object(name, measured))
-        require_calibrated(name, measured)
+        write_json(kept, link_check.calibration_object(name, measured))
+        link_check.require_calibrated(name, measured)
         self.measuring.known[fabric.topology.spec.kind] = tuple(
-            inconclusive_reasons(name, measured)
+            link_check.inconclusive_reasons(name, measured)
         )
 
     def _check_paths(self, fabric: Experiment) -> None:
@@ -190,7 +186,7 @@ def run(
             failures=failures,
             machine=facts,
             paths=under_way.paths,
-            calibration=[calibration_object(*one) for one in under_way.calibrations.items()],
+            calibration=[*starmap(link_check.calibration_object, under_way.calibrations.items())],
             scenario_digest=digest,
             scales=[{"key": key, **asdict(chosen)} for key, chosen in scenario.chosen.items()],
         )

@@ -24,12 +24,7 @@ from model.fabric.shaping import ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop
 from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
-from model.job.probing import (
-    affected_interval_s,
-    background_interval_s,
-    pairs_by_hop,
-    probed_pairs,
-)
+from model.job.probing import affected_interval_s, background_interval_s, pairs_by_hop, probed_pairs
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
@@ -50,14 +45,8 @@ from testbed.faults.injector import FaultInjector
 from testbed.instruments.samplers import LinkSampler
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
-from traffic_gen.probes.blackout import (
-    ALWAYS_NS,
-    PairRecord,
-    Ticks,
-    longest,
-    longest_possible_ms,
-    lost,
-)
+from traffic_gen.probes import blackout
+from traffic_gen.probes.blackout import PairRecord, Ticks
 from traffic_gen.probes.packet import SHORTEST_BYTES
 from traffic_gen.probes.prober_process import affected, background, probing
 
@@ -264,7 +253,6 @@ class FaultCase:
         self._converge(placement, reached=REROUTED)
 
     def _later(self) -> Placement:
-        """Return the job's placement after an abort."""
         return placement_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
 
     # Phases degraded and recovered
@@ -384,8 +372,8 @@ class FaultCase:
         during = phases.during
         events = read_journal(self.fabric.bed.controller.journal)
         first_ns = min(record.begun_ns for record in during.records)
-        blackout = longest(during.affected, first_ns)
-        blackout_ms = 0.0 if blackout is None else blackout.duration_ms
+        lasted = blackout.longest(during.affected, first_ns)
+        blackout_ms = 0.0 if lasted is None else lasted.duration_ms
         return FaultImpact(
             case=self.case.name,
             fabric=self.case.kind.value,
@@ -412,14 +400,12 @@ class FaultCase:
                 affected_pairs=len(during.affected),
                 unaffected_pairs=len(unaffected),
                 sent_unaffected=sum(len(record.sent_ns) for record in unaffected),
-                lost_unaffected=lost(unaffected, ALWAYS_NS),
+                lost_unaffected=blackout.lost(unaffected, blackout.ALWAYS_NS),
                 skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.blackout_limit_ms,
-                possible_ms=longest_possible_ms(
-                    during.affected,
-                    (first_ns, during.probed_until_ns),
-                    self.cadence.tick_ns,
+                possible_ms=blackout.longest_possible_ms(
+                    during.affected, (first_ns, during.probed_until_ns), self.cadence.tick_ns
                 ),
             ),
         )

@@ -114,8 +114,7 @@ class _Started:
     def outcome(self) -> Outcome:
         """How the run has ended."""
         exit_code = HANGING if self.hung else self.process.wait()
-        took_s = time.monotonic() - self._begun_s
-        return self.order.outcome(exit_code, took_s)
+        return self.order.outcome(exit_code, time.monotonic() - self._begun_s)
 
 
 def at_most_s(scenario: Scenario, options: Sequence[str]) -> float:
@@ -139,8 +138,8 @@ def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
 
 
 def _command(order: Order) -> list[str]:
-    options = [*order.options, "--store", str(order.folder)]
-    return [sys.executable, "-P", "-m", "commands", "run", str(order.scenario), *options]
+    words = [str(order.scenario), *order.options, "--store", str(order.folder)]
+    return [sys.executable, "-P", "-m", "commands", "run", *words]
 
 
 def _first_ended(under_way: Sequence[_Started]) -> _Started:

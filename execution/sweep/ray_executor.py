@@ -145,9 +145,8 @@ class RayExecutor:
                 if not under_way:
                     if next(chain(lost, orders), None) is None:
                         return
-                    raise EmulationError(
-                        "Ray: no machine of the cluster has a CPU left for Railbed"
-                    )
+                    what = "Ray: no machine of the cluster has a CPU left for Railbed"
+                    raise EmulationError(what)
                 for task, outcome in self._outcomes(under_way):
                     sent = under_way.pop(task)
                     if outcome is None and losses[sent.order] < ATTEMPTS - 1:
@@ -159,7 +158,12 @@ class RayExecutor:
                         why = f"its machine was lost {ATTEMPTS} times"
                         yield sent.order, outcome or sent.failed(why)
         finally:
-            self._take_down(list(under_way))
+            tasks = list(under_way)
+            for task in tasks:
+                self._ray.cancel(task)
+            if tasks:
+                self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
+            self._ray.shutdown()
 
     def _slots(self) -> dict[str, int]:
         """How many runs each living machine of the cluster takes, by the machine's id."""
@@ -216,14 +220,6 @@ class RayExecutor:
         except errors.RayError:
             self._gone.add(sent.machine)
             return None
-
-    def _take_down(self, tasks: list[Any]) -> None:
-        """End the runs under way, and the connection to the cluster."""
-        for task in tasks:
-            self._ray.cancel(task)
-        if tasks:
-            self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
-        self._ray.shutdown()
 
 
 def _taken_from(lost: list[Order]) -> Iterator[Order]:

@@ -49,9 +49,7 @@ class SweepBar:
 
     def __init__(self, progress: Progress, points: int, finished: int) -> None:
         self._progress = progress
-        self._task = self._progress.add_task(
-            "starting", total=points, completed=finished, remaining=""
-        )
+        self._task = progress.add_task("starting", total=points, completed=finished, remaining="")
 
     def begun(self, point: Point, remaining_s: float | None) -> None:
         """Show the point and the remaining time beside the bar."""
@@ -162,9 +160,11 @@ def run_several(
                 results[name] = outcome.cause
                 if outcome.run is not None:
                     run = store.resolve() / outcome.run.name
-                    with copy_into_store(outcome.run, run):
-                        pass
-                    results[name] = outcome.cause or _placed(run)
+                    with copy_into_store(outcome.run, run) as copy:
+                        if not outcome.cause:
+                            result = {**read_json(copy / "result.json"), "folder": str(run)}
+                            write_json(copy / "result.json", result)
+                            results[name] = result
     return results
 
 
@@ -178,11 +178,3 @@ def _orders(
         file = folder / f"{scenario.name}.yaml"
         file.write_text(scenario.text, encoding="utf-8")
         yield Order(file, folder, options, at_most_s(scenario, options))
-
-
-def _placed(run: Path) -> dict[str, Any]:
-    """Write a moved run's folder into its JSON object; return the object."""
-    result = read_json(run / "result.json")
-    result["folder"] = str(run)
-    write_json(run / "result.json", result)
-    return result

@@ -28,27 +28,12 @@ from linux.files.user_files import digest_of as digest_of_files
 from model.errors import InputError, NotReady, RailbedError
 from model.sweep import VIRTUAL
 from results.store.records import read_json, write_json, write_record
-from results.store.runs import (
-    copy_into_store,
-    digest_of,
-    new_run_id,
-    require_writable,
-    scenario_of,
-)
+from results.store.runs import copy_into_store, digest_of, new_run_id, require_writable, scenario_of
 from results.store.sweeps import WITH_RESULT
 from results.store.tables import seal
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
-from testbed.virtual_machine.cache import (
-    KEYS,
-    RESULTS,
-    by_last_use,
-    cache_folder,
-    hand_over,
-    locked_folder,
-    make_cache,
-    size_of,
-)
+from testbed.virtual_machine import cache
 from testbed.virtual_machine.guest import Ended, Guest, program_job, version
 from testbed.virtual_machine.image import INSIDE, Program, program
 
@@ -86,8 +71,8 @@ class KnownResult:
 
 def results_folder() -> Path:
     """The folder of all results, made if missing."""
-    folder = cache_folder() / RESULTS
-    make_cache(folder)
+    folder = cache.cache_folder() / cache.RESULTS
+    cache.make_cache(folder)
     return folder
 
 
@@ -97,7 +82,7 @@ def find_result(key: str, target: Path) -> KnownResult | None:
     It is a copy, as another process may replace the stored result later.
     """
     results = results_folder()
-    with locked_folder(results):
+    with cache.locked_folder(results):
         known = results / key
         if not (known / "exit-code").is_file():
             return None
@@ -108,16 +93,16 @@ def find_result(key: str, target: Path) -> KnownResult | None:
 def add_result(key: str, computed: KnownResult) -> None:
     """Copy a computed result to its place, where it replaces an earlier one."""
     results = results_folder()
-    with locked_folder(results):
+    with cache.locked_folder(results):
         known = results / key
         with complete_folder(known) as folder:
             shutil.copytree(computed.folder, folder, dirs_exist_ok=True)
-        hand_over(known)
+        cache.hand_over(known)
         _drop_oldest(results, known)
 
 
 def _drop_oldest(results: Path, newest: Path) -> None:
-    sizes = {place: size_of(place) for place in by_last_use(results.glob(KEYS))}
+    sizes = {place: cache.size_of(place) for place in cache.by_last_use(results.glob(cache.KEYS))}
     left = sum(sizes.values())
     for place, size in sizes.items():
         if left <= MOST_BYTES or place == newest:
