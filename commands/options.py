@@ -122,11 +122,7 @@ def load_scenario(
     datapath: KnownDatapath | None = None,
     clock: ClockName = "real",
 ) -> "Scenario":
-    """The scenario of a command, changed by its options.
-
-    `auto` is worked out for this machine, or for the virtual clock's, whose costs are known. Raises
-    `InputError` with all mistakes of the scenario.
-    """
+    """The scenario of a command, changed by its options; `auto` is for the clock's machine."""
     # Importing what knows scenarios takes half a second: only commands that need it do it.
     from scenarios.load import load
     from scenarios.planning.machine_profile import machine_by

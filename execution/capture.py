@@ -1,7 +1,4 @@
-"""Captures on the links that a run's user named, on each fabric that has them.
-
-Frames are captured by a process of its own.
-"""
+"""Captures, by a process of their own, on the links that a run's user named."""
 
 import subprocess
 import sys

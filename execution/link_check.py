@@ -86,10 +86,7 @@ def _named(fabric: str, calibration: DirectionCalibration) -> str:
 
 
 def calibration_object(name: str, measured: Iterable[DirectionCalibration]) -> dict[str, Any]:
-    """Return the JSON object of a fabric, named by its kind, or by the only case that it is for.
-
-    It has, for each link direction, the counted trial, and all trials.
-    """
+    """Return the JSON object of a fabric, named by its kind, or by the only case that it is for."""
     links = [
         {
             **_trial(link.counted),

@@ -171,10 +171,7 @@ def experiment(
     tell: Tell = on_standard_error,
     known: set[str] | None = None,
 ) -> Iterator[Experiment]:
-    """Bring a fabric up, in a run with this id, and connect to its agents.
-
-    `tell` gets reports of other live runs, as `reporting_other_runs` makes them.
-    """
+    """Bring a fabric up, in a run with this id, and connect to its agents."""
     provide_files(spec.gpus)
     with run_lock(run_id) as lock:
         begun_s = time.monotonic()

@@ -56,10 +56,7 @@ SHORT_PROBE_BYTES = SHORTEST_BYTES + ETHERNET_HEADER_BYTES
 
 @dataclass(frozen=True)
 class FaultedExecution:
-    """The execution during which faults begin, with the probes' records of it.
-
-    If the job aborted it, a second execution follows.
-    """
+    """The execution during which faults begin, a second one if the job aborted it, and probes."""
 
     executions: tuple[Repeat, ...]
     records: tuple[FaultRecord, ...]
@@ -267,10 +264,7 @@ class FaultCase:
     def _wait_until_converged(
         self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
     ) -> Health:
-        """Wait until the controller has converged; return the expected health.
-
-        Raises `EmulationError` if it died before it had rerouted.
-        """
+        """Wait until the controller has converged; return the expected health."""
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         bed = self.fabric.bed
         if bed.controller.is_running:

@@ -39,6 +39,23 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
 }
+PAGE = Path(__file__).parent / "page"
+# The page's files by their names in addresses, with their media types.
+FILES = {
+    "": ("index.html", "text/html"),
+    "live.css": ("live.css", "text/css"),
+    "live.js": ("live.js", "text/javascript"),
+}
+# A reading, and a frame for each page.
+EVERY_S = 0.18
+# Commands of a page; the longest request, in bytes.
+ASKED = frozenset({"fault", "heal", "run", "stop"})
+LONGEST = 500
+# Seconds after the end of the run in which pages may read their last events.
+FAREWELL_S = 1
+# Longest line from the run: a fabric of 1024 GPUs.
+LINE_BYTES = 1 << 24
+BEGUN_S = time.monotonic()
 
 
 class Guard:
@@ -90,24 +107,6 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-PAGE = Path(__file__).parent / "page"
-# The page's files by their names in addresses, with their media types.
-FILES = {
-    "": ("index.html", "text/html"),
-    "live.css": ("live.css", "text/css"),
-    "live.js": ("live.js", "text/javascript"),
-}
-# A reading, and a frame for each page.
-EVERY_S = 0.18
-# Commands of a page; the longest request, in bytes.
-ASKED = frozenset({"fault", "heal", "run", "stop"})
-LONGEST = 500
-# Seconds after the end of the run in which pages may read their last events.
-FAREWELL_S = 1
-# Longest line from the run: a fabric of 1024 GPUs.
-LINE_BYTES = 1 << 24
 
 
 class LiveServer:
@@ -240,9 +239,6 @@ class LiveServer:
             Route("/ask", self.ask, methods=["POST"]),
         ]
         return Guard(Starlette(routes=routes), token, hosts)
-
-
-BEGUN_S = time.monotonic()
 
 
 async def _body(request: Request) -> bytes:

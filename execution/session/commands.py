@@ -19,6 +19,11 @@ from scenarios.scenario import Case
 from testbed.fabric.command_line import Command
 
 USAGE = "fault NAME [MODE [RATE]]"
+WATCHED_S = 1.0
+# Most links that `load` shows, the busiest first.
+MOST_SHOWN = 16
+# Link probes alone use a smaller share of a link than this.
+LEAST_SHOWN_USE = 0.01
 SWITCHES = (Component.RAIL_SWITCH, Component.SPINE_SWITCH, Component.HB_SWITCH)
 
 
@@ -80,13 +85,6 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
         what = f"leaves {rate_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         raise InputError(Problem("fault", what, "use blackhole for a link that carries none"))
     return round(rate_bps)
-
-
-WATCHED_S = 1.0
-# Most links that `load` shows, the busiest first.
-MOST_SHOWN = 16
-# Link probes alone use a smaller share of a link than this.
-LEAST_SHOWN_USE = 0.01
 
 
 class Commands:

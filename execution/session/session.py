@@ -162,10 +162,7 @@ class Session:
 
     @_by_operator
     def inject(self, fault: Fault) -> FaultSeen:
-        """Begin a fault while affected pairs are probed; wait until the controller has converged.
-
-        Raises `InputError` if the component is broken already.
-        """
+        """Begin a fault while affected pairs are probed; wait until the controller has answered."""
         if fault.target in self._undos:
             broken = self._undos[fault.target][0].mode
             raise InputError(Problem(fault.target, f"is already {broken}", "heal it first"))
@@ -225,11 +222,7 @@ class Session:
             raise InputError(Problem(command, what, "`heal controller` first"))
 
     def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
-        """Execute a workload once; `None` if it ended early because `ends()` became true.
-
-        Raises `InputError` if the agents are in use, if GPUs have no path, or if the controller is
-        gone and has not answered all faults.
-        """
+        """Execute a workload once; `None` if it ended early because `ends()` became true."""
         aborted = False
         with self._only_one("run"), ExitStack() as connecting:
             connecting.enter_context(self._connecting)
@@ -268,8 +261,7 @@ class Session:
     def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
         """The payload in bit/s that the agents of two GPUs carry, in about a second.
 
-        Raises `InputError` as `execute` does. Ctrl-C ends the wait for the result alone: the
-        operator's thread still takes the agents' records.
+        Ctrl-C ends the wait for the result alone: the operator's thread takes the agents' records.
         """
         if self._executing.locked():
             raise _in_use("iperf")

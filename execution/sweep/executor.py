@@ -173,10 +173,7 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
-    """The reason for a run's missing result, by its own message if there is one; else empty.
-
-    `limit_s` is the number of seconds after which the run was taken to hang.
-    """
+    """The reason for a run's missing result, by its own message if there is one; else empty."""
     try:
         state = read_state(run) if run is not None else {"state": "not begun"}
     except InputError as error:  # the run died before it had a state

@@ -21,8 +21,15 @@ from traffic_gen.workloads.algorithms.collectives import PLUGINS
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000
+NAMED_POINTS = 10
+# From this many points on, the first wrong one ends the check: 1000 points take seconds.
+REFUSED_POINTS = 100
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 Axis = tuple[Setting, ...]
+Result = TypeVar("Result")
+Check = Callable[[Scenario], None]
+"""Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
 
 
 def axes(over: Sequence[str], overrides: Sequence[str]) -> tuple[Axis, ...]:
@@ -96,15 +103,6 @@ def _overlapping_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Itera
             yield Problem(f"{other} {key_beside}", what, "leave one out")
 
 
-NAMED_POINTS = 10
-# From this many points on, the first wrong one ends the check: 1000 points take seconds.
-REFUSED_POINTS = 100
-
-Result = TypeVar("Result")
-Check = Callable[[Scenario], None]
-"""Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
-
-
 def planned(
     path: Path,
     over: Sequence[str],
@@ -114,10 +112,7 @@ def planned(
     clock: str = REAL,
     machine: Machine | None = None,
 ) -> Sweep:
-    """The sweep of a scenario file; raises `InputError` with the problems of all points.
-
-    `machine` has the measured costs of the one that is to execute them, if they are known.
-    """
+    """The sweep of a scenario file; raises `InputError` with the problems of all points."""
     chosen = product(*axes(over, overrides))
     points = [Point(number, settings, "") for number, settings in enumerate(chosen, 1)]
 
@@ -222,9 +217,6 @@ def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     more = f" and {len(points) - 1 - NAMED_POINTS} more" if len(points) > NAMED_POINTS + 1 else ""
     also = f", also {others}{more}" if others else ""
     return replace(problem, where=f"{points[0]}{also}: {problem.where}")
-
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)

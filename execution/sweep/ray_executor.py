@@ -37,10 +37,7 @@ ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
-    """Connect this process to the cluster, for good; return Ray.
-
-    Raises `InputError` for a wrong address, `NotReady` without a cluster.
-    """
+    """Connect this process to the cluster, for good; return Ray."""
     if not ADDRESS.fullmatch(address):
         what = f"must be auto or HOST:PORT, got {address!r}"
         raise InputError(Problem("--address", what, "see docs/guides/sweeps.md"))
@@ -65,10 +62,7 @@ def connected(address: str) -> Any:
 
 
 def _require_listener(head: str) -> None:
-    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour.
-
-    Raises `ValueError` for a port that is none.
-    """
+    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour."""
     host, _, port = head.rpartition(":")
     if int(port) > MOST_PORT:
         raise ValueError(f"a port is at most {MOST_PORT}, got {port}")

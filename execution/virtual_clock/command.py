@@ -40,6 +40,13 @@ from testbed.virtual_machine.image import INSIDE, Program, program
 MOST_BYTES = 2 * 2**30
 # Files of a run with the time or the place of its storage; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
+INSTRUCTION_NS = 1
+# In the machine, GPU proxies are processes: it has no Docker Engine.
+OPTIONS = ("--json", "--proxies", "process")
+# The folder of a scenario's traces and configurations in the machine.
+FILES = Path("/files")
+# QEMU takes names of up to 55 characters, with their folder: fewer than a scenario's may have.
+SCENARIO = "scenario.yaml"
 
 
 @dataclass(frozen=True)
@@ -160,15 +167,6 @@ def records_digest(run: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-INSTRUCTION_NS = 1
-# In the machine, GPU proxies are processes: it has no Docker Engine.
-OPTIONS = ("--json", "--proxies", "process")
-# The folder of a scenario's traces and configurations in the machine.
-FILES = Path("/files")
-# QEMU takes names of up to 55 characters, with their folder: fewer than a scenario's may have.
-SCENARIO = "scenario.yaml"
-
-
 class EndedInside(RailbedError):
     """A command that ended without a result inside of the machine, for a cause that it has told.
 
@@ -234,11 +232,7 @@ class VirtualCommand:
             yield known or self._computed(key, folder, store, progress)
 
     def _computed(self, key: str, folder: Path, store: Path, progress: bool) -> KnownResult:
-        """Execute the command; its result is in `folder`, and known by its key from now on.
-
-        It is not stored if a file has changed during the execution: the executed content is not
-        known.
-        """
+        """Execute the command; its result is in `folder`, and known by its key from now on."""
         job = program_job(self.words, self.seed)
         with work_folder() as apart:
             initrd = self.machine.initrd_with(self.copies, apart)
@@ -253,7 +247,7 @@ class VirtualCommand:
             kept = [self.keep(run, store) for run in computed.runs]
             raise EndedInside(ended, kept, printed)
         computed.write(ended.exit_code, ended.output)
-        if self.key == key:
+        if self.key == key:  # else a file has changed meanwhile: what was executed is not known
             add_result(key, computed)
         return computed
 
@@ -278,11 +272,7 @@ class VirtualCommand:
 def run_virtually(
     scenario: Scenario, store: Path, *, fresh: bool, progress: bool = True
 ) -> dict[str, Any]:
-    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
-
-    A known result is copied, unless `fresh`. Prints lines if there is `progress`. Raises
-    `EndedInside` if the run ended without a result.
-    """
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
     require_writable(store)
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh, progress=progress) as result:
@@ -310,10 +300,7 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
 
 
 def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
-    """Measure a benchmark; return its exit code and its JSON object.
-
-    Its runs come into `store`, the complete ones with the clock.
-    """
+    """Measure a benchmark; return its exit code and JSON object; its runs come into `store`."""
     require_writable(store)
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:
