@@ -15,8 +15,7 @@ from typing import Any
 
 from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
-from execution.session.command_line import Audience
-from execution.session.commands import Commands, modes, targets
+from execution.session.command_line import Audience, Commands, modes, targets
 from execution.session.session import FaultSeen, Session
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end
@@ -40,9 +39,8 @@ def parse_address(text: str) -> Address:
     """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
     host, _, port = text.partition(":")
     if port and not (port.isdecimal() and int(port) < 2**16):
-        raise InputError(
-            Problem("--live-at", f"unknown port {port!r}", "use ADDRESS, or ADDRESS:PORT")
-        )
+        what = f"unknown port {port!r}"
+        raise InputError(Problem("--live-at", what, "use ADDRESS, or ADDRESS:PORT"))
     return host or LOOPBACK, int(port or 0)
 
 
