@@ -66,9 +66,8 @@ class StoredRun:
         """
         if name in JUDGED_TABLES:
             rows = judged_rows(self.result)[name]
-            return {
-                column: _column([row[column] for row in rows]) for column in JUDGED_TABLES[name]
-            }
+            columns = JUDGED_TABLES[name]
+            return {column: _column([row[column] for row in rows]) for column in columns}
         if name not in _RAW:
             raise InputError(Problem(f"table {name!r}", f"must be one of {', '.join(TABLES)}"))
         return read_table(self.folder, _RAW[name])

@@ -113,7 +113,6 @@ def _check_elsewhere(_clock: str) -> Check:
 
 
 def _require_ray(address: str | None) -> None:
-    """Raise `NotReady` unless there is a cluster at the address."""
     from execution.sweep.ray_executor import connected
 
     connected(address or "auto")
@@ -146,7 +145,6 @@ def _on_ray(address: str | None, folder: SweepFolder, at_once: int | None) -> Ex
 
 
 def _most_gpus(folder: SweepFolder) -> int:
-    """The number of GPUs of the largest fabric among the points."""
     return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from execution.cases.emulation import Experiment
@@ -25,24 +25,16 @@ MOST_BYTES = 16 * 2**20
 def require_links(scenario: Scenario, names: Sequence[str]) -> None:
     """Raise `InputError` with all names that no fabric of the scenario has."""
     known = {link.name for spec in scenario.fabrics for link in build_topology(spec).links}
-    kinds = "d0g0--hb0, d0g0--rail0 or rail0--spine0"
-    problems = [
-        Problem("--capture", f"unknown link {name!r}", f"such as {kinds}")
-        for name in names
-        if name not in known
-    ]
-    if problems:
-        raise InputError(*problems)
+    hint = "such as d0g0--hb0, d0g0--rail0 or rail0--spine0"
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(*(Problem("--capture", f"unknown link {n!r}", hint) for n in unknown))
 
 
 @contextmanager
 def captured(fabric: Experiment, names: Sequence[str], folder: Path) -> Iterator[None]:
     """Capture on the links of a fabric that have these names, while the context lasts."""
     links = [fabric.topology.link_by_name[n] for n in names if n in fabric.topology.link_by_name]
-    if not links:
-        yield
-        return
-    with capturing(links, folder, fabric.bed.watch):
+    with capturing(links, folder, fabric.bed.watch) if links else nullcontext():
         yield
 
 

@@ -153,10 +153,8 @@ class FaultCase:
         return Phases(baseline, during, degraded, replay, self._recovered())
 
     def _measure(self, phase: str, warmup: int = 1) -> MeasuredCase:
-        name = f"{self.case.name}/{phase}"
-        return self.measuring.measure(
-            name, self.case.size_scale, self.schedule, self.fabric, warmup
-        )
+        name, scale = f"{self.case.name}/{phase}", self.case.size_scale
+        return self.measuring.measure(name, scale, self.schedule, self.fabric, warmup)
 
     # Phase during fault
 
@@ -164,11 +162,9 @@ class FaultCase:
         """Return a fault's begin in seconds; raise `EmulationError` if the execution ends first."""
         begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
         if begin_s >= end_s:
-            raise EmulationError(
-                f"{self.case.name}: {fault.name} at {begin_s:g} s is too late: the execution "
-                f"takes {end_s:.3f} s; start it earlier, or send more "
-                f"(workloads.{self.case.workload}.size_scale)"
-            )
+            what = f"{fault.name} at {begin_s:g} s is too late: the execution takes {end_s:.3f} s"
+            hint = f"start it earlier, or send more (workloads.{self.case.workload}.size_scale)"
+            raise EmulationError(f"{self.case.name}: {what}; {hint}")
         return begin_s
 
     def _gives_up(self, started_ns: int) -> bool:
@@ -270,11 +266,9 @@ class FaultCase:
         if bed.controller.is_running:
             wait_until_converged(bed, health.failed, reached)
         elif not is_converged(read_journal(bed.controller.journal), health.failed, REROUTED):
-            links = ", ".join(sorted(health.failed))
-            raise EmulationError(
-                f"{self.case.name}: the controller was killed before it had rerouted around "
-                f"{links}; kill it later (faults.N.at)"
-            )
+            what = f"killed before it had rerouted around {', '.join(sorted(health.failed))}"
+            hint = "kill it later (faults.N.at)"
+            raise EmulationError(f"{self.case.name}: the controller was {what}; {hint}")
         return health
 
     def _break(self, undos: ExitStack) -> None:

@@ -205,7 +205,6 @@ class RayExecutor:
         return outcomes
 
     def _outcome(self, task: Any, sent: _Sent) -> Outcome | None:
-        """How a run ended; `None` if its machine was lost."""
         errors = self._ray.exceptions
         try:
             return sent.outcome(self._ray.get(task))
