@@ -139,8 +139,7 @@ def proxy_kind(proxies: str | None) -> Any:
     from testbed.nodes.gpu_proxies import ProxyKind
 
     if proxies not in (None, *ProxyKind):
-        what = f"must be {' or '.join(ProxyKind)}, got {proxies!r}"
-        raise InputError(Problem("--proxies", what))
+        raise InputError(Problem("--proxies", f"must be {' or '.join(ProxyKind)}, got {proxies!r}"))
     return ProxyKind(proxies or CONTAINER)
 
 

@@ -153,16 +153,13 @@ class Bench:
 @contextmanager
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
     """Bring up a fabric; measure its background load when it is idle after a first load."""
-    run_id = f"doctor-{os.getpid()}-{name}"
-    with experiment(spec, ProxyKind.PROCESS, run_id) as fabric:
+    with experiment(spec, ProxyKind.PROCESS, f"doctor-{os.getpid()}-{name}") as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()
         time.sleep(IDLE_S)
         cpu_s, thread_s = busy_s() - cpu_s, quiet.threads_s() - thread_s
-        yield replace(
-            quiet, background_cores=cpu_s / IDLE_S, background_thread_cores=thread_s / IDLE_S
-        )
+        yield Bench(fabric, cpu_s / IDLE_S, thread_s / IDLE_S)
 
 
 def measure(key: MachineKey) -> Machine:

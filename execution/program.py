@@ -86,8 +86,7 @@ def execute(
     """Bring a fabric up, run the program, and count the bytes on all links."""
     if program.image:
         require_image(program.image)
-    run_id = f"exec-{os.getpid()}-{scenario}"
-    with experiment(spec, kind, run_id) as fabric:
+    with experiment(spec, kind, f"exec-{os.getpid()}-{scenario}") as fabric:
         fabric.bed.links.impair()
         commands = _commands(fabric, program)
         before = fabric.bed.links.read_counters()

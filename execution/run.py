@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from execution import link_check
-from execution.capture import captured, require_links
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment, experiment
+from execution.cases.observer import captured, require_links
 from execution.cases.progress import Listener
 from execution.faults.fault_case import FaultCase
 from execution.path_check import check_fabric

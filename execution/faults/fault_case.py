@@ -279,8 +279,7 @@ class FaultCase:
         again = [fault for fault in self.faults if fault.for_s is not None]
         if again and self.fabric.bed.controller.is_running:
             lasting = [fault for fault in self.faults if fault.for_s is None]
-            health = health_under(self.home.topology, lasting)
-            wait_until_converged(self.fabric.bed, health.failed)
+            wait_until_converged(self.fabric.bed, health_under(self.home.topology, lasting).failed)
         kills = [fault for fault in again if fault.component is Component.CONTROLLER]
         for fault in again:
             if fault not in kills:

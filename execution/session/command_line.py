@@ -79,8 +79,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
     text = " ".join(words)
     if mode is not FaultMode.DEGRADE:
         if words:
-            what = f"{mode} takes no further arguments, got {text!r}"
-            raise InputError(Problem("fault", what))
+            raise InputError(Problem("fault", f"{mode} takes no further arguments, got {text!r}"))
         return None
     try:
         rate_bps = parse_rate(text) / topology.spec.bandwidth_scale
@@ -147,8 +146,8 @@ class Commands:
         if not (words or lasting):
             self._say("No fault is active.")
         for target in words or lasting:
-            fault = self._session.heal(target)
-            self._say(f"{fault.target} works again.")
+            self._session.heal(target)
+            self._say(f"{target} works again.")
 
     def faults(self, _words: Sequence[str]) -> None:
         """List what is broken."""

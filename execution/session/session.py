@@ -172,8 +172,7 @@ class Session:
             return self._seen(self._begin(fault))
         bed = self.fabric.bed
         with probing(bed.process_ids, pairs, self._folder, watch=bed.watch) as probes:
-            record = self._begin(fault)
-            return self._seen(record, probes.stop())
+            return self._seen(self._begin(fault), probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:
         with self._connecting:
@@ -193,17 +192,16 @@ class Session:
         return FaultSeen(record.fault, self.health, times, begun_ns, blackouts, gone)
 
     @_by_operator
-    def heal(self, target: str) -> Fault:
+    def heal(self, target: str) -> None:
         """Undo the fault of a component; wait until the controller has converged."""
         if target not in self._undos:
             broken = ", ".join(self._undos) or "nothing"
             raise InputError(Problem(target, f"is not broken; broken: {broken}"))
         with self._connecting:
-            fault, undo = self._undos.pop(target)
+            _, undo = self._undos.pop(target)
             self._changed(self)
             undo()
         self._wait_until_converged()
-        return fault
 
     def _wait_until_converged(self) -> None:
         """Wait until the controller, if it runs, has answered all faults that last."""

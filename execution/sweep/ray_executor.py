@@ -174,8 +174,7 @@ class RayExecutor:
 
     def _fill(self, under_way: dict[Any, _Sent], orders: Iterator[Order]) -> None:
         """Send orders until no machine has room, or no order is left."""
-        busy = Counter(sent.machine for sent in under_way.values())
-        room = Counter(self._slots()) - busy
+        room = Counter(self._slots()) - Counter(sent.machine for sent in under_way.values())
         for machine, order in zip(room.elements(), orders, strict=False):
             task = self._send(order, machine)
             under_way[task] = _Sent(order, machine, time.monotonic())

@@ -19,7 +19,12 @@ END_DEADLINE_S = 60
 
 
 def execute(
-    program: str, digest: str, name: str, scenario: str, options: Sequence[str], at_most_s: float
+    program: str,
+    digest: str,
+    name: str,
+    scenario: str,
+    options: Sequence[str],
+    at_most_s: float,
 ) -> dict[str, Any]:
     """Run a scenario with the program in a folder; return exit code, output and run folders.
 

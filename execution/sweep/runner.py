@@ -116,8 +116,7 @@ class Sweeping:
             try:
                 order = self._order(folder, point)
             except InputError as error:
-                outcome = Outcome(InputError.exit_code, None, 0.0, str(error))
-                self._end(left.pop(folder), outcome)
+                self._end(left.pop(folder), Outcome(InputError.exit_code, None, 0.0, str(error)))
                 continue
             left_s = remaining(self.folder.took_s, len(left), self.executor.at_once)
             self.listener.begun(point, left_s)
