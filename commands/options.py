@@ -96,10 +96,9 @@ LiveAt = Annotated[
 def is_virtual(clock: str, proxies: str | None, *, fresh: bool) -> bool:
     """Whether the clock is virtual; raises `InputError` for options that only the other one has."""
     require_processes(clock, proxies)
-    if clock == VIRTUAL:
-        return True
-    refuse_fresh(fresh)
-    return False
+    if clock != VIRTUAL:
+        refuse_fresh(fresh)
+    return clock == VIRTUAL
 
 
 def require_processes(clock: str | None, proxies: str | None) -> None:
@@ -144,10 +143,7 @@ def proxy_kind(proxies: str | None) -> Any:
 
 
 def ready(proxies: str | None, without_root: str = "") -> Any:
-    """Require a ready machine, clean up after dead runs, and return the kind of proxies.
-
-    `without_root` is a hint for users without root, which the error ends with.
-    """
+    """Require a ready machine, clean up after dead runs, and return the kind of proxies."""
     kind = proxy_kind(proxies)
     from commands.output import err
     from testbed.host.cleanup import HURRY_S, REMOVALS_S, clean

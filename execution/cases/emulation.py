@@ -1,7 +1,4 @@
-"""Bring up one fabric with its agents, predict schedules, and yield their executions.
-
-This is the heart of a run. It stores nothing: it yields the measurements.
-"""
+"""Bring up one fabric with its agents, predict schedules, and yield their executions."""
 
 import sys
 import time
@@ -200,10 +197,7 @@ def executions(
     check_data: bool = False,
     before: BeforeExecution = unseeded,
 ) -> Executions:
-    """Execute a schedule by a generator; closing the result ends its servers and sockets.
-
-    Executions are numbered from 0; `before` is called with the number of each before its begin.
-    """
+    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
     placement, process_ids, watch = fabric.placement, fabric.bed.process_ids, fabric.bed.watch
     match kind:
         case Kind.AGENT:

@@ -224,11 +224,7 @@ def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[Non
     command = [sys.executable, "-P", "-m", CAPTURE_PROGRAM, str(folder), str(MOST_BYTES), *named]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_until_begun(
-            process,
-            lambda: "capturing" in log.read_text(errors="replace"),
-            CAPTURE,
-            log,
-            DEADLINE_S,
+            process, lambda: b"capturing" in log.read_bytes(), CAPTURE, log, DEADLINE_S
         )
         watch.add(CAPTURE, process.pid, log)
         try:

@@ -118,10 +118,7 @@ class _Started:
 
 
 def at_most_s(scenario: Scenario, options: Sequence[str]) -> float:
-    """Seconds after which the run of a scenario hangs.
-
-    Under the virtual clock 8 h; else 30 min, ten times its modeled time, and its faults' time.
-    """
+    """Seconds after which the run of a scenario hangs."""
     if VIRTUAL in options:
         return VIRTUAL_S
     estimates = (estimate_of(case, scenario.spec_of(case.kind)) for case in scenario.cases)

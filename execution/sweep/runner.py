@@ -114,7 +114,10 @@ class Sweeping:
         """
         for folder, point in list(left.items()):
             try:
-                order = self._order(folder, point)
+                self.folder.require_version()
+                file = self.folder.scenario(point)
+                limit_s = at_most_s(stored_scenario(file, point), self.options)
+                order = Order(file, folder, self.options, limit_s, tuple(stored_runs(folder)))
             except InputError as error:
                 self._end(left.pop(folder), Outcome(InputError.exit_code, None, 0.0, str(error)))
                 continue
@@ -122,12 +125,6 @@ class Sweeping:
             self.listener.begun(point, left_s)
             self.folder.begin(point)
             yield order
-
-    def _order(self, folder: Path, point: Point) -> Order:
-        self.folder.require_version()
-        file = self.folder.scenario(point)
-        limit_s = at_most_s(stored_scenario(file, point), self.options)
-        return Order(file, folder, self.options, limit_s, tuple(stored_runs(folder)))
 
     def _end(self, point: Point, outcome: Outcome) -> None:
         self.folder.end(point, outcome)

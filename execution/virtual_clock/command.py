@@ -252,10 +252,7 @@ class VirtualCommand:
         return computed
 
     def printed(self, output: bytes) -> dict[str, Any]:
-        """The JSON object that the command has printed, its records if it has no runs; its clock.
-
-        Raises `ValueError` for anything but an object.
-        """
+        """The JSON object that the command has printed, with its records if it has no runs."""
         text = output.decode()
         printed = json.loads(text)
         if not isinstance(printed, dict):
