@@ -132,7 +132,7 @@ class Setup:
     def run(
         self, *, proxies: str = "container", store: Path = DEFAULT_STORE, progress: bool = False
     ) -> StoredRun:
-        """Run the scenario; needs root, unless the clock is virtual. A failure is a verdict."""
+        """Run the scenario; needs root, unless the clock is virtual; `progress` prints steps."""
         if self.clock == VIRTUAL:
             from execution.virtual_clock.command import run_virtually
 
