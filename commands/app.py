@@ -163,9 +163,8 @@ def _require_folder() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        raise InputError(
-            Problem("the current folder", "was deleted", "change to another")
-        ) from None
+        problem = Problem("the current folder", "was deleted", "change to another")
+        raise InputError(problem) from None
 
 
 def _require_alone(arguments: Sequence[str]) -> None:

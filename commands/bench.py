@@ -73,8 +73,7 @@ def _bench_virtually(
 ) -> bool:
     if Needs.REAL_CLOCK in benchmark.needs:
         what = f"must be real for bench {name}, got virtual"
-        hint = "it measures or disturbs this machine itself"
-        raise InputError(Problem("--clock", what, hint))
+        raise InputError(Problem("--clock", what, "it measures or disturbs this machine itself"))
     rows: list[dict[str, Any]] = []
     try:
         with recording(name, rows, record=record, clock="virtual"):

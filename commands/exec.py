@@ -53,7 +53,6 @@ def execute(
 
 
 def _require_startable(command: list[str], image: str, launcher: bool, proxies: str | None) -> None:
-    """Raise `InputError` or `NotReady` if the command cannot be started in this manner."""
     if image and launcher:
         what = "cannot be combined with --image: its ranks are programs of this machine"
         raise InputError(Problem("--launcher", what))

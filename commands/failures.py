@@ -67,7 +67,6 @@ def _executable(experiments: Experiments) -> list[Scenario]:
 def _one_by_one(
     experiments: Experiments, proxies: str | None, store: Path
 ) -> Iterator[dict[str, Any]]:
-    """Run the experiments on this machine; yield the rows of each."""
     from execution.run import run
 
     for experiment in _executable(experiments):

@@ -66,9 +66,8 @@ class StoredRun:
         """
         if name in JUDGED_TABLES:
             rows = judged_rows(self.result)[name]
-            return {
-                column: _column([row[column] for row in rows]) for column in JUDGED_TABLES[name]
-            }
+            columns = JUDGED_TABLES[name]
+            return {column: _column([row[column] for row in rows]) for column in columns}
         if name not in _RAW:
             raise InputError(Problem(f"table {name!r}", f"must be one of {', '.join(TABLES)}"))
         return read_table(self.folder, _RAW[name])
@@ -133,11 +132,7 @@ class Setup:
     def run(
         self, *, proxies: str = "container", store: Path = DEFAULT_STORE, progress: bool = False
     ) -> StoredRun:
-        """Run the scenario; needs root, unless the clock is virtual.
-
-        `progress` prints a line for each step. Raises `NotReady` or `EmulationError` as the command
-        `run` would end with; a failed expectation is a verdict.
-        """
+        """Run the scenario; needs root, unless the clock is virtual; `progress` prints steps."""
         if self.clock == VIRTUAL:
             from execution.virtual_clock.command import run_virtually
 
@@ -154,10 +149,7 @@ class Setup:
 def load(
     scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
 ) -> Setup:
-    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`.
-
-    It may have the algorithms of installed packages; raises `InputError` for wrong ones.
-    """
+    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`."""
     enter_plugins([])
     return Setup(scenario_file(Path(scenario)), changes or {}, clock)
 

@@ -96,10 +96,9 @@ LiveAt = Annotated[
 def is_virtual(clock: str, proxies: str | None, *, fresh: bool) -> bool:
     """Whether the clock is virtual; raises `InputError` for options that only the other one has."""
     require_processes(clock, proxies)
-    if clock == VIRTUAL:
-        return True
-    refuse_fresh(fresh)
-    return False
+    if clock != VIRTUAL:
+        refuse_fresh(fresh)
+    return clock == VIRTUAL
 
 
 def require_processes(clock: str | None, proxies: str | None) -> None:
@@ -122,11 +121,7 @@ def load_scenario(
     datapath: KnownDatapath | None = None,
     clock: ClockName = "real",
 ) -> "Scenario":
-    """The scenario of a command, changed by its options.
-
-    `auto` is worked out for this machine, or for the virtual clock's, whose costs are known. Raises
-    `InputError` with all mistakes of the scenario.
-    """
+    """The scenario of a command, changed by its options; `auto` is for the clock's machine."""
     # Importing what knows scenarios takes half a second: only commands that need it do it.
     from scenarios.load import load
     from scenarios.planning.machine_profile import machine_by
@@ -143,16 +138,12 @@ def proxy_kind(proxies: str | None) -> Any:
     from testbed.nodes.gpu_proxies import ProxyKind
 
     if proxies not in (None, *ProxyKind):
-        what = f"must be {' or '.join(ProxyKind)}, got {proxies!r}"
-        raise InputError(Problem("--proxies", what))
+        raise InputError(Problem("--proxies", f"must be {' or '.join(ProxyKind)}, got {proxies!r}"))
     return ProxyKind(proxies or CONTAINER)
 
 
 def ready(proxies: str | None, without_root: str = "") -> Any:
-    """Require a ready machine, clean up after dead runs, and return the kind of proxies.
-
-    `without_root` is a hint for users without root, which the error ends with.
-    """
+    """Require a ready machine, clean up after dead runs, and return the kind of proxies."""
     kind = proxy_kind(proxies)
     from commands.output import err
     from testbed.host.cleanup import HURRY_S, REMOVALS_S, clean

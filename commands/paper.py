@@ -72,7 +72,6 @@ def _measure(part: str | None, to: Path, proxies: str | None, store: Path, as_js
 
 
 def _print_plan(plan: Sequence[Planned]) -> None:
-    """Print the points that will be run, with their estimated times."""
     points = to_run(plan).values()
     for point in points:
         err.print(f"{point.estimated_s:5.0f} s  {point.twin.name}", soft_wrap=True)

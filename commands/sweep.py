@@ -13,6 +13,7 @@ import typer
 from commands import options
 from commands.output import err, print_result
 from commands.plugins import plugin_options, require_built_in
+from execution.sweep import ray_executor
 from execution.sweep.executor import Executor, LocalExecutor
 from execution.sweep.points import Check, SweepRequest
 from execution.sweep.runner import Sweeping, sweep_listener
@@ -70,7 +71,8 @@ def sweep(
         require = partial(_require_machine, clock or REAL, proxies)
         folder = asked.folder(store, _check_here, require, machine_by)
     else:
-        folder = asked.folder(store, _check_elsewhere, partial(_require_ray, address))
+        require = partial(ray_executor.connected, address or "auto")
+        folder = asked.folder(store, _check_elsewhere, require)
     for number, damage in folder.damage.items():
         err.print(f"Point {number} is damaged and runs again: {damage}", soft_wrap=True)
     if folder.unfinished:
@@ -112,13 +114,6 @@ def _check_elsewhere(_clock: str) -> Check:
     return partial(require_built_in, option="--executor ray")
 
 
-def _require_ray(address: str | None) -> None:
-    """Raise `NotReady` unless there is a cluster at the address."""
-    from execution.sweep.ray_executor import connected
-
-    connected(address or "auto")
-
-
 def _require_machine(clock: str, proxies: str | None) -> None:
     """Make this machine ready for points; raise `NotReady` if it cannot execute them."""
     if clock == REAL:
@@ -137,16 +132,15 @@ def _local(folder: SweepFolder, at_once: int | None) -> Executor:
 
 def _on_ray(address: str | None, folder: SweepFolder, at_once: int | None) -> Executor:
     """The executor on a cluster's machines, each of which must be ready; by default, this one's."""
-    from execution.sweep.ray_executor import RayExecutor
 
     def say(line: str) -> None:
         err.print(f"point {line}", soft_wrap=True)
 
-    return RayExecutor(address or "auto", folder.sweep.clock, _most_gpus(folder), at_once, say)
+    clock, gpus = folder.sweep.clock, _most_gpus(folder)
+    return ray_executor.RayExecutor(address or "auto", clock, gpus, at_once, say)
 
 
 def _most_gpus(folder: SweepFolder) -> int:
-    """The number of GPUs of the largest fabric among the points."""
     return max(load(folder.scenario(point)).gpus for point in folder.sweep.points)
 
 
@@ -166,6 +160,5 @@ def _run_points(
     except KeyboardInterrupt:
         options = (f"{option}={value}" for option, value in given.items() if value is not None)
         words = [*plugin_options(), "sweep", "--resume", folder.name, *options, *again]
-        command = shlex.join(["railbed", *words])
-        err.print(f"Resume the sweep with `{command}`.", soft_wrap=True)
+        err.print(f"Resume the sweep with `railbed {shlex.join(words)}`.", soft_wrap=True)
         raise

@@ -39,9 +39,7 @@ def traffic(
     run: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN",
-            help="count what a stored run's iteration sent",
-            autocompletion=run_names,
+            metavar="RUN", help="count what a stored run's iteration sent", autocompletion=run_names
         ),
     ] = None,
     case: Annotated[str | None, typer.Option(metavar="CASE", help="which iteration of RUN")] = None,

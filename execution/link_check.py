@@ -1,7 +1,7 @@
 """Calibrate a fabric that has just come up: measure links of each class, one at a time."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -85,28 +85,19 @@ def _named(fabric: str, calibration: DirectionCalibration) -> str:
     return f"{fabric}: {link.kind} {link.link}, {direction}wards"
 
 
-def calibration_objects(
-    fabrics: Mapping[str, Sequence[DirectionCalibration]],
-) -> list[dict[str, Any]]:
-    """Return the JSON object of each fabric, named by its kind, or by the case it is for.
-
-    It has the name of its files, the only case that it is for, and for each link direction the
-    counted trial, and all trials.
-    """
-    objects = []
-    for name, measured in fabrics.items():
-        links = [
-            {
-                **_trial(link.counted),
-                "outcome": link.outcome,
-                "trials": [_trial(trial) for trial in link.trials],
-            }
-            for link in measured
-        ]
-        files = folder_name(name)
-        case = {} if files == name else {"case": name}
-        objects.append({"fabric": files, **case, "links": links})
-    return objects
+def calibration_object(name: str, measured: Iterable[DirectionCalibration]) -> dict[str, Any]:
+    """Return the JSON object of a fabric, named by its kind, or by the only case that it is for."""
+    links = [
+        {
+            **_trial(link.counted),
+            "outcome": link.outcome,
+            "trials": [_trial(trial) for trial in link.trials],
+        }
+        for link in measured
+    ]
+    files = folder_name(name)
+    case = {} if files == name else {"case": name}
+    return {"fabric": files, **case, "links": links}
 
 
 def _trial(trial: LinkCalibration) -> dict[str, Any]:

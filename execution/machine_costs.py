@@ -80,11 +80,6 @@ class Sample:
     thread_s: float
     sending_s: float
 
-    @property
-    def rest(self) -> tuple[float, float, float]:
-        """Packets, bytes, and the processor time outside of switches' threads."""
-        return self.packets, self.size_bytes, max(0.0, self.cpu_s - self.thread_s)
-
     def thread(self, switches: int) -> ThreadSample:
         """Return the load of the switches' thread if each packet passes `switches` of them."""
         return ThreadSample(
@@ -95,18 +90,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class PathSamples:
-    """Loads of one path, with small and with large packets."""
-
-    small: Sample
-    large: Sample
-
-    def rest(self) -> HopCost:
-        """Return the cost of a packet and of a byte outside of switches' threads."""
-        return solve_cost(self.small.rest, self.large.rest)
-
-
-@dataclass(frozen=True)
 class Bench:
     """A fabric that is up, with the cores that are busy while it is idle: in all, in switches."""
 
@@ -114,12 +97,12 @@ class Bench:
     background_cores: float
     background_thread_cores: float
 
-    def path(self, pairs: Pairs) -> PathSamples:
+    def path(self, pairs: Pairs) -> tuple[Sample, Sample]:
         """Measure a path with small and with large packets."""
         self.limit_segments(SMALL_SEGMENTS)
         small = self.load(pairs, SMALL_PART)
         self.limit_segments(LARGE_SEGMENTS)
-        return PathSamples(small, self.load(pairs))
+        return small, self.load(pairs)
 
     def limit_segments(self, full_packets: int) -> None:
         """Limit TCP's GSO segments to this many full packets; close all connections."""
@@ -132,14 +115,11 @@ class Bench:
         self.fabric.rearrange(self.fabric.placement)
 
     def load(self, pairs: Pairs, part: float = 1.0) -> Sample:
-        """Send between all pairs at full rate; return the trial with the least processor time."""
-        return self._best(pairs, round(part * RATE_BPS / 8 * LOAD_S / wire_bytes(1)), 1)
+        """Send between all pairs at full rate."""
+        return self.best(pairs, round(part * RATE_BPS / 8 * LOAD_S / wire_bytes(1)), 1)
 
-    def transfers(self, pairs: Pairs) -> Sample:
-        """Send `TRANSFERS` tiny transfers for each pair, as fast as possible."""
-        return self._best(pairs, TRANSFER_BYTES, TRANSFERS)
-
-    def _best(self, pairs: Pairs, size: int, rounds: int) -> Sample:
+    def best(self, pairs: Pairs, size: int, rounds: int) -> Sample:
+        """Send between all pairs; return the trial with the least processor time."""
         trials = [self._sample(pairs, size, rounds) for _ in range(TRIALS)]
         return min(trials, key=lambda sample: sample.cpu_s)
 
@@ -173,16 +153,13 @@ class Bench:
 @contextmanager
 def bench(name: str, spec: FabricSpec, first: Pairs) -> Iterator[Bench]:
     """Bring up a fabric; measure its background load when it is idle after a first load."""
-    run_id = f"doctor-{os.getpid()}-{name}"
-    with experiment(spec, ProxyKind.PROCESS, run_id) as fabric:
+    with experiment(spec, ProxyKind.PROCESS, f"doctor-{os.getpid()}-{name}") as fabric:
         quiet = Bench(fabric, 0.0, 0.0)
         quiet.load(first)
         cpu_s, thread_s = busy_s(), quiet.threads_s()
         time.sleep(IDLE_S)
         cpu_s, thread_s = busy_s() - cpu_s, quiet.threads_s() - thread_s
-        yield replace(
-            quiet, background_cores=cpu_s / IDLE_S, background_thread_cores=thread_s / IDLE_S
-        )
+        yield Bench(fabric, cpu_s / IDLE_S, thread_s / IDLE_S)
 
 
 def measure(key: MachineKey) -> Machine:
@@ -195,15 +172,16 @@ def measure(key: MachineKey) -> Machine:
         with bench("hops", FABRIC, ONE_SWITCH) as hops:
             one, three = hops.path(ONE_SWITCH), hops.path(THREE_SWITCHES)
             hb, cross_rail = hops.path(HB), hops.path(CROSS_RAIL)
-            exchanged = hops.transfers(HB)
+            exchanged = hops.best(HB, TRANSFER_BYTES, TRANSFERS)
         with bench("ports", MANY_PORTS, ONE_GPU) as ports:
             many = ports.load(ONE_GPU, SMALL_PART)
         pauses = profile(watch.log())
-    costs = _hops(one.rest(), three.rest(), hb.rest(), cross_rail.rest())
+    costs = _hops(*(_cost(*path) for path in (one, three, hb, cross_rail)))
     carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
     packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
     few, more = switch_ports(FABRIC), switch_ports(MANY_PORTS)
-    threads = solve_threads(three.small.thread(3), three.large.thread(3), one.large.thread(1), few)
+    small, large = three
+    threads = solve_threads(small.thread(3), large.thread(3), one[1].thread(1), few)
     return Machine(
         key=key,
         hops=costs,
@@ -213,6 +191,12 @@ def measure(key: MachineKey) -> Machine:
         timer_p99_s=late_s[len(late_s) * 99 // 100],
         pauses=pauses,
     )
+
+
+def _cost(*loads: Sample) -> HopCost:
+    """Return the cost of a packet and of a byte outside of switches' threads."""
+    small, large = ((s.packets, s.size_bytes, max(0.0, s.cpu_s - s.thread_s)) for s in loads)
+    return solve_cost(small, large)
 
 
 def _hops(

@@ -40,8 +40,7 @@ def check_fabric(fabric: Experiment) -> FabricCheck:
     Probes come first: without traffic, isolation would prove nothing.
     """
     pairs, mismatches = check_paths(fabric)
-    kind, isolation = fabric.topology.spec.kind, check_isolation(fabric)
-    return fabric_check(kind, pairs, mismatches, isolation)
+    return fabric_check(fabric.topology.spec.kind, pairs, mismatches, check_isolation(fabric))
 
 
 def check_paths(fabric: Experiment) -> tuple[int, list[Mismatch]]:
@@ -68,9 +67,8 @@ def check_isolation(fabric: Experiment) -> IsolationCheck:
     topology, spec = fabric.topology, fabric.topology.spec
     if spec.routed_as is not FabricKind.RAIL_ONLY or spec.domains == 1 or spec.missing:
         return IsolationCheck()
-    return judge_isolation(
-        topology, rule_counters(fabric.bed.open_vswitch, topology.openflow_switches)
-    )
+    counted = rule_counters(fabric.bed.open_vswitch, topology.openflow_switches)
+    return judge_isolation(topology, counted)
 
 
 def judge_isolation(topology: Topology, counted: Mapping[str, list[RuleCount]]) -> IsolationCheck:

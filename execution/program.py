@@ -86,8 +86,7 @@ def execute(
     """Bring a fabric up, run the program, and count the bytes on all links."""
     if program.image:
         require_image(program.image)
-    run_id = f"exec-{os.getpid()}-{scenario}"
-    with experiment(spec, kind, run_id) as fabric:
+    with experiment(spec, kind, f"exec-{os.getpid()}-{scenario}") as fabric:
         fabric.bed.links.impair()
         commands = _commands(fabric, program)
         before = fabric.bed.links.read_counters()
@@ -118,7 +117,6 @@ def link_bytes(topology: Topology, counted: Mapping[Hop, int]) -> Iterator[LinkB
 
 
 def _commands(fabric: Experiment, program: Program) -> list[Command]:
-    """Return what to start: a command for each rank, or the launcher at rank 0."""
     gpus, process_ids = fabric.placement.gpus, fabric.bed.process_ids
     if program.launcher:
         variables = open_mpi_environment(fabric.lock.folder, gpus, process_ids)
@@ -126,10 +124,8 @@ def _commands(fabric: Experiment, program: Program) -> list[Command]:
     environments = {gpu.name: rank_environment(rank, gpus) for rank, gpu in enumerate(gpus)}
     arguments = {gpu: list(program.arguments) for gpu in environments}
     if program.image:
-        folder, image = Path.cwd(), program.image
-        arguments = create_containers(
-            image, fabric.lock, folder, program.arguments, environments, fabric.bed.watch.check
-        )
+        given = Path.cwd(), program.arguments, environments, fabric.bed.watch.check
+        arguments = create_containers(program.image, fabric.lock, *given)
     return [
         _command(fabric, rank, arguments[gpu], environments[gpu])
         for rank, gpu in enumerate(environments)
@@ -156,8 +152,7 @@ def sentence(ended: RanksResult, ranks: Sequence[int], timeout_s: float) -> str:
     if ended.timed_out:
         left = [str(rank) for rank in ranks if rank not in ended.codes]
         who, were = ("rank", "was") if len(left) == 1 else ("ranks", "were")
-        names = f"{who} {', '.join(left)}"
-        return f"did not end within {timeout_s:g} s: {names} {were} killed"
+        return f"did not end within {timeout_s:g} s: {who} {', '.join(left)} {were} killed"
     if not ended.failed:
         return ""
     how = "; ".join(f"rank {rank} ended {_how(code)}" for rank, code in ended.failed.items())

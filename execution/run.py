@@ -10,20 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from execution.capture import captured, require_links
+from execution import link_check
 from execution.cases.case import Measuring
 from execution.cases.emulation import Experiment, experiment
+from execution.cases.observer import captured, require_links
 from execution.cases.progress import Listener
 from execution.faults.fault_case import FaultCase
-from execution.link_check import (
-    calibrate,
-    calibration_objects,
-    inconclusive_reasons,
-    require_calibrated,
-)
 from execution.path_check import check_fabric
 from linux.files.program_files import ROOT, program_version
 from linux.machine.processor import model_name
@@ -113,12 +109,12 @@ class Run:
     def _calibrate(self, fabric: Experiment, name: str) -> None:
         """Calibrate the links while they are idle; keep the results even if they end the run."""
         self.measuring.listener.step(f"{fabric.topology.spec.kind}: each class of links alone")
-        measured = self.calibrations[name] = calibrate(fabric)
-        (kept,) = calibration_objects({name: measured})
-        write_json(self.measuring.folder.path / f"calibration-{folder_name(name)}.json", kept)
-        require_calibrated(name, measured)
+        measured = self.calibrations[name] = link_check.calibrate(fabric)
+        kept = self.measuring.folder.path / f"calibration-{folder_name(name)}.json"
+        write_json(kept, link_check.calibration_object(name, measured))
+        link_check.require_calibrated(name, measured)
         self.measuring.known[fabric.topology.spec.kind] = tuple(
-            inconclusive_reasons(name, measured)
+            link_check.inconclusive_reasons(name, measured)
         )
 
     def _check_paths(self, fabric: Experiment) -> None:
@@ -165,10 +161,7 @@ def run(
     listener: Listener,
     capture: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
-
-    Frames on the links named in `capture` are kept as pcap files.
-    """
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
     if capture:
         require_links(scenario, capture)
     datapath = scenario.fabrics[0].datapath or default_datapath()
@@ -189,7 +182,7 @@ def run(
             failures=failures,
             machine=facts,
             paths=under_way.paths,
-            calibration=calibration_objects(under_way.calibrations),
+            calibration=[*starmap(link_check.calibration_object, under_way.calibrations.items())],
             scenario_digest=digest,
             scales=[{"key": key, **asdict(chosen)} for key, chosen in scenario.chosen.items()],
         )

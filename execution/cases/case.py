@@ -149,9 +149,8 @@ class Measuring:
         topology = fabric.placement.topology
         place = self.folder.begin_case(name, topology, prediction)
         before = fabric.bed.links.read_counters()
-        done = Executions(warmup, self.scenario.repeats)
+        done, others = Executions(warmup, self.scenario.repeats), generator is Generator.IPERF3
         try:
-            others = generator is Generator.IPERF3
             under_way = executions(
                 generator,
                 fabric,
@@ -186,14 +185,9 @@ class Measuring:
             dropped_packets=dropped_packets,
             known=self.known.get(topology.spec.kind, ()),
         )
+        counted_bytes, limits = carried(fabric, before, after), self.scenario.thresholds
         return MeasuredCase(
-            name,
-            measured,
-            carried(fabric, before, after),
-            fabric.placement,
-            prediction,
-            size_scale,
-            self.scenario.thresholds,
+            name, measured, counted_bytes, placement, prediction, size_scale, limits
         )
 
     def _kept(self, name: str, under_way: Iterator[Repeat], done: Executions) -> Iterator[Repeat]:

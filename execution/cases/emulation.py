@@ -1,7 +1,4 @@
-"""Bring up one fabric with its agents, predict schedules, and yield their executions.
-
-This is the heart of a run. It stores nothing: it yields the measurements.
-"""
+"""Bring up one fabric with its agents, predict schedules, and yield their executions."""
 
 import sys
 import time
@@ -171,10 +168,7 @@ def experiment(
     tell: Tell = on_standard_error,
     known: set[str] | None = None,
 ) -> Iterator[Experiment]:
-    """Bring a fabric up, in a run with this id, and connect to its agents.
-
-    `tell` gets reports of other live runs, as `reporting_other_runs` makes them.
-    """
+    """Bring a fabric up, in a run with this id, and connect to its agents."""
     provide_files(spec.gpus)
     with run_lock(run_id) as lock:
         begun_s = time.monotonic()
@@ -203,10 +197,7 @@ def executions(
     check_data: bool = False,
     before: BeforeExecution = unseeded,
 ) -> Executions:
-    """Execute a schedule by a generator; closing the result ends its servers and sockets.
-
-    Executions are numbered from 0; `before` is called with the number of each before its begin.
-    """
+    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
     placement, process_ids, watch = fabric.placement, fabric.bed.process_ids, fabric.bed.watch
     match kind:
         case Kind.AGENT:

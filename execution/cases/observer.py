@@ -1,18 +1,24 @@
-"""Observe executions: CPU samples, machine pauses, agents' waits, bytes that links carried."""
+"""Observe executions: CPU samples, pauses, agents' waits, bytes and frames that links carried."""
 
 import csv
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from execution.cases.emulation import Experiment
-from linux.files.user_files import cleared
+from linux.files.program_files import ROOT
+from linux.files.user_files import cleared, make_folder
 from linux.network.namespaces import processes_beside
+from linux.processes.lifetime import Watch, running, wait_until_begun, wait_until_ended
+from model.errors import EmulationError, InputError, Problem
+from model.fabric.build import build_topology
 from model.fabric.shaping import PACKET_HEADER_BYTES
-from model.fabric.topology import Hop
+from model.fabric.topology import Hop, Link
 from model.job.placement import Pair, Placement
 from model.job.probing import PROBE_BYTES
 from model.measurement.cpu_windows import Window, within
@@ -21,12 +27,18 @@ from model.measurement.records import Repeat
 from model.routing.paths import Routing
 from results.verdicts.byte_conservation import Carried, Span
 from results.verdicts.fidelity import Observation
+from scenarios.scenario import Scenario
 from testbed.fabric.links import Reading
 from testbed.instruments.pauses import PauseWatch, watching_pauses
 from testbed.instruments.samplers import CpuMonitor, QueueSampler, thread_times
 from traffic_gen.probes.blackout import PairRecord, crossed
 
 PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
+CAPTURE = "the capture"
+CAPTURE_PROGRAM = "testbed.instruments.capture_program"
+DEADLINE_S = 10
+# Largest size of a file: about a hundred thousand frames.
+MOST_BYTES = 16 * 2**20
 
 
 class Observer:
@@ -181,3 +193,51 @@ def probed(
             least[hop] += sure * PROBE_PAYLOAD_BYTES
             most[hop] += possible * PROBE_PAYLOAD_BYTES
     return {hop: Span(least[hop], most[hop]) for hop in most}
+
+
+def require_links(scenario: Scenario, names: Sequence[str]) -> None:
+    """Raise `InputError` with all names that no fabric of the scenario has."""
+    known = {link.name for spec in scenario.fabrics for link in build_topology(spec).links}
+    hint = "such as d0g0--hb0, d0g0--rail0 or rail0--spine0"
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(*(Problem("--capture", f"unknown link {n!r}", hint) for n in unknown))
+
+
+@contextmanager
+def captured(fabric: Experiment, names: Sequence[str], folder: Path) -> Iterator[None]:
+    """Capture on the links of a fabric that have these names, while the context lasts."""
+    links = [fabric.topology.link_by_name[n] for n in names if n in fabric.topology.link_by_name]
+    with capturing(links, folder, fabric.bed.watch) if links else nullcontext():
+        yield
+
+
+@contextmanager
+def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[None]:
+    """Capture frames on links while the context lasts; call this in the switches' namespace.
+
+    Writes two pcap files a link of at most `MOST_BYTES` each, and `capture.json`. A part that dies
+    meanwhile ends the run.
+    """
+    make_folder(folder)
+    log = folder / "capture.log"
+    named = [f"{link.name}={link.upper.interface}" for link in links]
+    command = [sys.executable, "-P", "-m", CAPTURE_PROGRAM, str(folder), str(MOST_BYTES), *named]
+    with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
+        wait_until_begun(
+            process, lambda: b"capturing" in log.read_bytes(), CAPTURE, log, DEADLINE_S
+        )
+        watch.add(CAPTURE, process.pid, log)
+        try:
+            yield
+        except BaseException:
+            with suppress(EmulationError):  # the error that ended the run is to be reported
+                _end(process, log, watch)
+            raise
+        _end(process, log, watch)
+
+
+def _end(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:
+    """Let the program write its remaining frames."""
+    watch.forget(CAPTURE)
+    process.terminate()
+    wait_until_ended(process, CAPTURE, log, DEADLINE_S)

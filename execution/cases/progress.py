@@ -4,15 +4,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 if TYPE_CHECKING:
     from execution.cases.emulation import Experiment
@@ -55,17 +48,18 @@ class Lines(Listener):
         self.console.print(f"{elapsed_s:6.1f} s  {what}", soft_wrap=True)
 
 
-def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progress.Progress:
     """A bar with its description, the number done, and further columns; it vanishes at its end."""
-    words, bar = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)
-    return Progress(words, bar, MofNCompleteColumn(), *columns, console=console, transient=True)
+    words = progress.TextColumn("{task.description}", markup=False)
+    shown = words, progress.BarColumn(bar_width=24), progress.MofNCompleteColumn()
+    return progress.Progress(*shown, *columns, console=console, transient=True)
 
 
 class Bar(Listener):
     """Shows a bar over all executions, with the remaining time."""
 
     def __init__(self, console: Console, executions: int) -> None:
-        self._progress = progress_bar(console, TimeRemainingColumn())
+        self._progress = progress_bar(console, progress.TimeRemainingColumn())
         self._task = self._progress.add_task("starting", total=executions)
 
     def __enter__(self) -> Self:

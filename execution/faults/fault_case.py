@@ -24,12 +24,7 @@ from model.fabric.shaping import ETHERNET_HEADER_BYTES
 from model.fabric.topology import Hop
 from model.faults import FINAL, Component, Fault, FaultMode, health_under, nodes
 from model.job.placement import Placement, RecoveryStrategy, placement_after
-from model.job.probing import (
-    affected_interval_s,
-    background_interval_s,
-    pairs_by_hop,
-    probed_pairs,
-)
+from model.job.probing import affected_interval_s, background_interval_s, pairs_by_hop, probed_pairs
 from model.measurement.records import CaseExecutions, FaultRecord, Repeat
 from model.prediction.fluid import Prediction, path_class, predict_through, transfer_paths
 from model.prediction.network import PathClass
@@ -50,14 +45,8 @@ from testbed.faults.injector import FaultInjector
 from testbed.instruments.samplers import LinkSampler
 from testbed.nodes.controller_process import read_journal
 from traffic_gen.agents.client import Incomplete, OnTick, no_ticks
-from traffic_gen.probes.blackout import (
-    ALWAYS_NS,
-    PairRecord,
-    Ticks,
-    longest,
-    longest_possible_ms,
-    lost,
-)
+from traffic_gen.probes import blackout
+from traffic_gen.probes.blackout import PairRecord, Ticks
 from traffic_gen.probes.packet import SHORTEST_BYTES
 from traffic_gen.probes.prober_process import affected, background, probing
 
@@ -67,10 +56,7 @@ SHORT_PROBE_BYTES = SHORTEST_BYTES + ETHERNET_HEADER_BYTES
 
 @dataclass(frozen=True)
 class FaultedExecution:
-    """The execution during which faults begin, with the probes' records of it.
-
-    If the job aborted it, a second execution follows.
-    """
+    """The execution during which faults begin, a second one if the job aborted it, and probes."""
 
     executions: tuple[Repeat, ...]
     records: tuple[FaultRecord, ...]
@@ -167,10 +153,8 @@ class FaultCase:
         return Phases(baseline, during, degraded, replay, self._recovered())
 
     def _measure(self, phase: str, warmup: int = 1) -> MeasuredCase:
-        name = f"{self.case.name}/{phase}"
-        return self.measuring.measure(
-            name, self.case.size_scale, self.schedule, self.fabric, warmup
-        )
+        name, scale = f"{self.case.name}/{phase}", self.case.size_scale
+        return self.measuring.measure(name, scale, self.schedule, self.fabric, warmup)
 
     # Phase during fault
 
@@ -178,11 +162,9 @@ class FaultCase:
         """Return a fault's begin in seconds; raise `EmulationError` if the execution ends first."""
         begin_s, end_s = moment_s(fault, self.schedule, prediction), prediction.completion_s
         if begin_s >= end_s:
-            raise EmulationError(
-                f"{self.case.name}: {fault.name} at {begin_s:g} s is too late: the execution "
-                f"takes {end_s:.3f} s; start it earlier, or send more "
-                f"(workloads.{self.case.workload}.size_scale)"
-            )
+            what = f"{fault.name} at {begin_s:g} s is too late: the execution takes {end_s:.3f} s"
+            hint = f"start it earlier, or send more (workloads.{self.case.workload}.size_scale)"
+            raise EmulationError(f"{self.case.name}: {what}; {hint}")
         return begin_s
 
     def _gives_up(self, started_ns: int) -> bool:
@@ -264,7 +246,6 @@ class FaultCase:
         self._converge(placement, reached=REROUTED)
 
     def _later(self) -> Placement:
-        """Return the job's placement after an abort."""
         return placement_after(self.home, self.faults[0], self.job.strategy, self.job.group_size)
 
     # Phases degraded and recovered
@@ -279,20 +260,15 @@ class FaultCase:
     def _wait_until_converged(
         self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
     ) -> Health:
-        """Wait until the controller has converged; return the expected health.
-
-        Raises `EmulationError` if it died before it had rerouted.
-        """
+        """Wait until the controller has converged; return the expected health."""
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         bed = self.fabric.bed
         if bed.controller.is_running:
             wait_until_converged(bed, health.failed, reached)
         elif not is_converged(read_journal(bed.controller.journal), health.failed, REROUTED):
-            links = ", ".join(sorted(health.failed))
-            raise EmulationError(
-                f"{self.case.name}: the controller was killed before it had rerouted around "
-                f"{links}; kill it later (faults.N.at)"
-            )
+            what = f"killed before it had rerouted around {', '.join(sorted(health.failed))}"
+            hint = "kill it later (faults.N.at)"
+            raise EmulationError(f"{self.case.name}: the controller was {what}; {hint}")
         return health
 
     def _break(self, undos: ExitStack) -> None:
@@ -303,8 +279,7 @@ class FaultCase:
         again = [fault for fault in self.faults if fault.for_s is not None]
         if again and self.fabric.bed.controller.is_running:
             lasting = [fault for fault in self.faults if fault.for_s is None]
-            health = health_under(self.home.topology, lasting)
-            wait_until_converged(self.fabric.bed, health.failed)
+            wait_until_converged(self.fabric.bed, health_under(self.home.topology, lasting).failed)
         kills = [fault for fault in again if fault.component is Component.CONTROLLER]
         for fault in again:
             if fault not in kills:
@@ -384,8 +359,8 @@ class FaultCase:
         during = phases.during
         events = read_journal(self.fabric.bed.controller.journal)
         first_ns = min(record.begun_ns for record in during.records)
-        blackout = longest(during.affected, first_ns)
-        blackout_ms = 0.0 if blackout is None else blackout.duration_ms
+        lasted = blackout.longest(during.affected, first_ns)
+        blackout_ms = 0.0 if lasted is None else lasted.duration_ms
         return FaultImpact(
             case=self.case.name,
             fabric=self.case.kind.value,
@@ -412,14 +387,12 @@ class FaultCase:
                 affected_pairs=len(during.affected),
                 unaffected_pairs=len(unaffected),
                 sent_unaffected=sum(len(record.sent_ns) for record in unaffected),
-                lost_unaffected=lost(unaffected, ALWAYS_NS),
+                lost_unaffected=blackout.lost(unaffected, blackout.ALWAYS_NS),
                 skipped=tuple(t.skipped / t.all for t in (during.ticks, ticks) if t.all),
                 blackout_ms=blackout_ms if during.affected else None,
                 blackout_limit_ms=self.scenario.blackout_limit_ms,
-                possible_ms=longest_possible_ms(
-                    during.affected,
-                    (first_ns, during.probed_until_ns),
-                    self.cadence.tick_ns,
+                possible_ms=blackout.longest_possible_ms(
+                    during.affected, (first_ns, during.probed_until_ns), self.cadence.tick_ns
                 ),
             ),
         )

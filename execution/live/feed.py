@@ -15,8 +15,7 @@ from typing import Any
 
 from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
-from execution.session.command_line import Audience
-from execution.session.commands import Commands, modes, targets
+from execution.session.command_line import Audience, Commands, modes, targets
 from execution.session.session import FaultSeen, Session
 from linux.files.program_files import ROOT
 from linux.processes.lifetime import dies_with_us, end
@@ -26,7 +25,7 @@ from model.faults import FaultMode
 from results.verdicts.verdict import Verdict
 from traffic_gen.probes.blackout import Blackout
 
-LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
+LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = frozenset({LOOPBACK, "localhost", "::1"})
 LOWEST_PRIORITY = 19
 END_S, SHOW_S = 3, 5
@@ -40,9 +39,8 @@ def parse_address(text: str) -> Address:
     """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
     host, _, port = text.partition(":")
     if port and not (port.isdecimal() and int(port) < 2**16):
-        raise InputError(
-            Problem("--live-at", f"unknown port {port!r}", "use ADDRESS, or ADDRESS:PORT")
-        )
+        what = f"unknown port {port!r}"
+        raise InputError(Problem("--live-at", what, "use ADDRESS, or ADDRESS:PORT"))
     return host or LOOPBACK, int(port or 0)
 
 
@@ -87,17 +85,23 @@ class LiveFeed:
 
     def answer(self, execute: Callable[[Sequence[str]], None]) -> None:
         """Call `execute` with the words of each command that a page sends, in a thread."""
-        threading.Thread(target=self._answer, args=(execute,), daemon=True).start()
 
-    def _answer(self, execute: Callable[[Sequence[str]], None]) -> None:
-        assert self._process.stdout is not None  # a pipe, as asked for
-        with self._process.stdout as asked:
-            for line in asked:
-                execute(json.loads(line))
+        def listen() -> None:
+            assert self._process.stdout is not None  # a pipe, as asked for
+            with self._process.stdout as asked:
+                for line in asked:
+                    execute(json.loads(line))
+
+        threading.Thread(target=listen, daemon=True).start()
 
 
 def fabric_message(fabric: Experiment) -> dict[str, Any]:
-    """The message from which the server reads and draws a fabric."""
+    """The message from which the server reads and draws a fabric, in the order of its links.
+
+    `interfaces` are the upper ends' names, `ends` the namespace (a GPU's name, "" for switches) and
+    the kernel's index of each link's lower end and upper end. `process_ids` has a process in each
+    namespace.
+    """
     bed, topology = fabric.bed, fabric.topology
     switches = bed.watch.process_id("Open vSwitch's database")
     return {
@@ -138,7 +142,7 @@ def _listening(address: Address) -> socket.socket:
     except OSError as error:
         what = f"{host}:{port}: live view cannot be served: {error.strerror}"
         raise InputError(Problem("--live-at", what, "name an address of this machine")) from error
-    if listening.getsockname()[0] == ANY_ADDRESS:  # of many spellings: 0, 0x0, names
+    if listening.getsockname()[0] == "0.0.0.0":  # of many spellings: 0, 0x0, names
         listening.close()
         what = f"{host} is every address; the page needs one"
         raise InputError(Problem("--live-at", what, "name one address of this machine"))
@@ -228,7 +232,8 @@ class PageAudience(Audience):
             name, *rest = words
             try:
                 with self._executing:
-                    self._require_fabric(name)
+                    if self._has_ended:
+                        raise InputError(Problem(name, "the fabric is being taken down"))
                     known[name](rest)
             except RailbedError as error:
                 self.said(str(error))
@@ -236,10 +241,6 @@ class PageAudience(Audience):
                 self.said(f"{name}: {type(error).__name__}: {error}")
 
         self._feed.answer(execute)
-
-    def _require_fabric(self, command: str) -> None:
-        if self._has_ended:
-            raise InputError(Problem(command, "the fabric is being taken down"))
 
     def changed(self, session: Session) -> None:
         """Show the faults that last, and the rates in bit/s of degraded links."""

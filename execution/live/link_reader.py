@@ -5,29 +5,16 @@ for the queues of each namespace.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from linux.machine.processor import idle_and_steal_s
 from linux.network.counters import parse_carried
 from linux.network.namespaces import namespace_of
 from linux.network.netlink import NetlinkSocket, read_queues
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The sources of a fabric's readings, in the order of its links.
-
-    `interfaces` are the upper ends' names, `ends` the namespace (a GPU's name, "" for switches) and
-    the kernel's index of each link's lower end and upper end. `process_ids` has a process in each
-    namespace.
-    """
-
-    interfaces: Sequence[str]
-    ends: Sequence[tuple[str, int]]
-    process_ids: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -46,12 +33,12 @@ class Reading:
 
 
 class LinkReader:
-    """Reads a fabric's links."""
+    """Reads a fabric's links, of which `fabric` is the message of a run (`feed.fabric_message`)."""
 
-    def __init__(self, sources: Sources, sockets: Mapping[str, NetlinkSocket]) -> None:
-        self._interfaces, self._sockets = sources.interfaces, sockets
-        self._numbers = {end: number for number, end in enumerate(sources.ends)}
-        self._counters = Path(f"/proc/{sources.process_ids['']}/net/dev")
+    def __init__(self, fabric: Mapping[str, Any], sockets: Mapping[str, NetlinkSocket]) -> None:
+        self._interfaces, self._sockets = fabric["interfaces"], sockets
+        self._numbers = {(place, index): n for n, (place, index) in enumerate(fabric["ends"])}
+        self._counters = Path(f"/proc/{fabric['process_ids']['']}/net/dev")
 
     def read(self) -> Reading:
         """Read everything once; raises `OSError` if the fabric is gone."""
@@ -68,11 +55,11 @@ class LinkReader:
 
 
 @contextmanager
-def link_reader(sources: Sources) -> Iterator[LinkReader]:
+def link_reader(fabric: Mapping[str, Any]) -> Iterator[LinkReader]:
     """Open a socket in each namespace of a fabric; release them when the context ends."""
     with ExitStack() as stack:
         sockets = {}
-        for place, process_id in sources.process_ids.items():
+        for place, process_id in fabric["process_ids"].items():
             with namespace_of(process_id):
                 sockets[place] = stack.enter_context(closing(NetlinkSocket()))
-        yield LinkReader(sources, sockets)
+        yield LinkReader(fabric, sockets)

@@ -84,22 +84,15 @@ class PageState:
                 self.failed = list(event["failed"])
             # A session tells the rates itself, without a controller, too.
             if "rate_bps" in event and not self.interactive:
-                self._note_rate(event)
+                if "degraded" in event:
+                    self.degraded[event["link"]] = event["rate_bps"]
+                else:
+                    self.degraded.pop(event["link"], None)
             if event["event"] in SHOWN_EVENTS:
-                self._add_line(event)
-
-    def _note_rate(self, event: Mapping[str, Any]) -> None:
-        """Take over the rate of a link that is degraded, or not any more."""
-        if "degraded" in event:
-            self.degraded[event["link"]] = event["rate_bps"]
-        else:
-            self.degraded.pop(event["link"], None)
-
-    def _add_line(self, event: Mapping[str, Any]) -> None:
-        if self.journal_begun_ns is None:
-            self.journal_begun_ns = event["ns"]
-        self.journal.append({"ns": event["ns"], "text": event_line(event)})
-        self.version += 1
+                if self.journal_begun_ns is None:
+                    self.journal_begun_ns = event["ns"]
+                self.journal.append({"ns": event["ns"], "text": event_line(event)})
+                self.version += 1
 
     def rates_bps(self) -> list[int]:
         """The present rate of each direction of each link."""

@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from execution.live.link_reader import LinkReader, Reading, Sources, link_reader
+from execution.live.link_reader import LinkReader, Reading, link_reader
 from execution.live.page_state import PageState, frame
 from model.errors import EmulationError
 
@@ -39,6 +39,23 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
 }
+PAGE = Path(__file__).parent / "page"
+# The page's files by their names in addresses, with their media types.
+FILES = {
+    "": ("index.html", "text/html"),
+    "live.css": ("live.css", "text/css"),
+    "live.js": ("live.js", "text/javascript"),
+}
+# A reading, and a frame for each page.
+EVERY_S = 0.18
+# Commands of a page; the longest request, in bytes.
+ASKED = frozenset({"fault", "heal", "run", "stop"})
+LONGEST = 500
+# Seconds after the end of the run in which pages may read their last events.
+FAREWELL_S = 1
+# Longest line from the run: a fabric of 1024 GPUs.
+LINE_BYTES = 1 << 24
+BEGUN_S = time.monotonic()
 
 
 class Guard:
@@ -59,7 +76,8 @@ class Guard:
         token, slash, rest = scope["path"].removeprefix("/").partition("/")
         if not is_own_host(headers.get("host", ""), self._hosts):
             await _refusal(421)(scope, receive, send)
-        elif not is_own_origin(headers.get("origin"), headers["host"]):
+        # Browsers send no Origin for plain GETs.
+        elif headers.get("origin") not in (None, f"http://{headers['host']}"):
             await _refusal(403)(scope, receive, send)
         elif not hmac.compare_digest(token.encode(), self._token.encode()):
             await _refusal(404)(scope, receive, send)
@@ -78,11 +96,6 @@ def is_own_host(host: str, hosts: frozenset[str]) -> bool:
         return False
 
 
-def is_own_origin(origin: str | None, host: str) -> bool:
-    """Whether a request comes from this server's page; browsers send no Origin for plain GETs."""
-    return origin is None or origin == f"http://{host}"
-
-
 def _refusal(code: int) -> PlainTextResponse:
     return PlainTextResponse("refused\n", code)
 
@@ -94,24 +107,6 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-PAGE = Path(__file__).parent / "page"
-# The page's files by their names in addresses, with their media types.
-FILES = {
-    "": ("index.html", "text/html"),
-    "live.css": ("live.css", "text/css"),
-    "live.js": ("live.js", "text/javascript"),
-}
-# A reading, and a frame for each page.
-EVERY_S = 0.18
-# Commands of a page; the longest request, in bytes.
-ASKED = frozenset({"fault", "heal", "run", "stop"})
-LONGEST = 500
-# Seconds after the end of the run in which pages may read their last events.
-FAREWELL_S = 1
-# Longest line from the run: a fabric of 1024 GPUs.
-LINE_BYTES = 1 << 24
 
 
 class LiveServer:
@@ -138,15 +133,11 @@ class LiveServer:
         self._opened.close()
         self._reader, self._last, self.present = None, None, None
         fabric = message["fabric"]
+        self.page.show(None if fabric is None else fabric["picture"])
         if fabric is None:
-            self.page.show(None)
             return
-        self.page.show(fabric["picture"])
-        sources = Sources(
-            fabric["interfaces"], [(p, n) for p, n in fabric["ends"]], fabric["process_ids"]
-        )
         with suppress(OSError, EmulationError):  # the fabric has just gone
-            self._reader = self._opened.enter_context(link_reader(sources))
+            self._reader = self._opened.enter_context(link_reader(fabric))
         self._journal, self._journal_read = Path(fabric["journal"]), 0
 
     # Readings
@@ -232,7 +223,7 @@ class LiveServer:
         """Hand a command to the run, which answers in the page's state."""
         words = parse_asked(await _body(request)) if self.page.interactive else None
         if words is None:
-            return PlainTextResponse("refused\n", 400)
+            return _refusal(400)
         self.send_to_run(words)
         return PlainTextResponse("asked\n", 202)
 
@@ -250,9 +241,6 @@ class LiveServer:
         return Guard(Starlette(routes=routes), token, hosts)
 
 
-BEGUN_S = time.monotonic()
-
-
 async def _body(request: Request) -> bytes:
     """The beginning of a request's body, one byte more than the longest that is accepted."""
     sent = b""
@@ -265,15 +253,12 @@ async def _body(request: Request) -> bytes:
 
 def parse_asked(body: bytes) -> list[str] | None:
     """The words of a page's command; `None` if a page may not give it."""
-    if len(body) > LONGEST:
-        return None
     try:
-        words = json.loads(body)
+        words = json.loads(body) if len(body) <= LONGEST else None
     except ValueError:
         return None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        return None
-    return words if words and words[0] in ASKED else None
+    are_words = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    return words if are_words and words and words[0] in ASKED else None
 
 
 def _event(kind: str, content: object) -> str:

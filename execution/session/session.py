@@ -162,21 +162,17 @@ class Session:
 
     @_by_operator
     def inject(self, fault: Fault) -> FaultSeen:
-        """Begin a fault while affected pairs are probed; wait until the controller has converged.
-
-        Raises `InputError` if the component is broken already.
-        """
+        """Begin a fault while affected pairs are probed; wait until the controller has answered."""
         if fault.target in self._undos:
             broken = self._undos[fault.target][0].mode
             raise InputError(Problem(fault.target, f"is already {broken}", "heal it first"))
         before = replace(self.home, health=self.health)
         pairs, _ = probed_pairs(before, [fault], MOST_PROBED, lasting=self.faults)
         if not pairs:
-            return self._seen(fault, self._begin(fault), [])
+            return self._seen(self._begin(fault))
         bed = self.fabric.bed
         with probing(bed.process_ids, pairs, self._folder, watch=bed.watch) as probes:
-            record = self._begin(fault)
-            return self._seen(fault, record, probes.stop())
+            return self._seen(self._begin(fault), probes.stop())
 
     def _begin(self, fault: Fault) -> FaultRecord:
         with self._connecting:
@@ -188,25 +184,24 @@ class Session:
         self._wait_until_converged()
         return record
 
-    def _seen(self, fault: Fault, record: FaultRecord, probed: Sequence[PairRecord]) -> FaultSeen:
+    def _seen(self, record: FaultRecord, probed: Sequence[PairRecord] = ()) -> FaultSeen:
         begun_ns, events = record.begun_ns, read_journal(self.fabric.bed.controller.journal)
         blackouts = {pair.name: longest([pair], begun_ns) for pair in probed}
         times = fault_times(record, begun_ns, events, self.topology)
         gone = self._controller_is_gone()
-        return FaultSeen(fault, self.health, times, begun_ns, blackouts, gone)
+        return FaultSeen(record.fault, self.health, times, begun_ns, blackouts, gone)
 
     @_by_operator
-    def heal(self, target: str) -> Fault:
+    def heal(self, target: str) -> None:
         """Undo the fault of a component; wait until the controller has converged."""
         if target not in self._undos:
             broken = ", ".join(self._undos) or "nothing"
             raise InputError(Problem(target, f"is not broken; broken: {broken}"))
         with self._connecting:
-            fault, undo = self._undos.pop(target)
+            _, undo = self._undos.pop(target)
             self._changed(self)
             undo()
         self._wait_until_converged()
-        return fault
 
     def _wait_until_converged(self) -> None:
         """Wait until the controller, if it runs, has answered all faults that last."""
@@ -225,17 +220,17 @@ class Session:
             raise InputError(Problem(command, what, "`heal controller` first"))
 
     def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
-        """Execute a workload once; `None` if it ended early because `ends()` became true.
-
-        Raises `InputError` if the agents are in use, if GPUs have no path, or if the controller is
-        gone and has not answered all faults.
-        """
+        """Execute a workload once; `None` if it ended early because `ends()` became true."""
         aborted = False
         with self._only_one("run"), ExitStack() as connecting:
             connecting.enter_context(self._connecting)
             self._require_answered("run")
             placement = replace(self.home, health=self.health)
-            _require_paths(placement.topology, placement.health)
+            try:
+                require_connected(placement.topology, placement.health)
+            except Unreachable as error:
+                what = f"{error}: no execution would complete"
+                raise InputError(Problem("run", what, "heal a fault")) from error
             schedule = case.schedule(self.topology.spec)
             self.fabric.rearrange(placement)
             prediction = self.fabric.predict(schedule)
@@ -264,8 +259,7 @@ class Session:
     def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
         """The payload in bit/s that the agents of two GPUs carry, in about a second.
 
-        Raises `InputError` as `execute` does. Ctrl-C ends the wait for the result alone: the
-        operator's thread still takes the agents' records.
+        Ctrl-C ends the wait for the result alone: the operator's thread takes the agents' records.
         """
         if self._executing.locked():
             raise _in_use("iperf")
@@ -332,12 +326,3 @@ def _require_path(placement: Placement, source: Gpu, destination: Gpu) -> tuple[
         return Routing(placement.topology, placement.health).path(source, destination)
     except Unreachable as error:
         raise InputError(Problem("iperf", str(error), "heal a fault")) from error
-
-
-def _require_paths(topology: Topology, health: Health) -> None:
-    """Raise `InputError` if a GPU of the job is cut off from others."""
-    try:
-        require_connected(topology, health)
-    except Unreachable as error:
-        what = f"{error}: no execution would complete"
-        raise InputError(Problem("run", what, "heal a fault")) from error

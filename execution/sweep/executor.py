@@ -114,15 +114,11 @@ class _Started:
     def outcome(self) -> Outcome:
         """How the run has ended."""
         exit_code = HANGING if self.hung else self.process.wait()
-        took_s = time.monotonic() - self._begun_s
-        return self.order.outcome(exit_code, took_s)
+        return self.order.outcome(exit_code, time.monotonic() - self._begun_s)
 
 
 def at_most_s(scenario: Scenario, options: Sequence[str]) -> float:
-    """Seconds after which the run of a scenario hangs.
-
-    Under the virtual clock 8 h; else 30 min, ten times its modeled time, and its faults' time.
-    """
+    """Seconds after which the run of a scenario hangs."""
     if VIRTUAL in options:
         return VIRTUAL_S
     estimates = (estimate_of(case, scenario.spec_of(case.kind)) for case in scenario.cases)
@@ -139,8 +135,8 @@ def _faulted_s(scenario: Scenario, kind: FabricKind) -> float:
 
 
 def _command(order: Order) -> list[str]:
-    options = [*order.options, "--store", str(order.folder)]
-    return [sys.executable, "-P", "-m", "commands", "run", str(order.scenario), *options]
+    words = [str(order.scenario), *order.options, "--store", str(order.folder)]
+    return [sys.executable, "-P", "-m", "commands", "run", *words]
 
 
 def _first_ended(under_way: Sequence[_Started]) -> _Started:
@@ -174,10 +170,7 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
-    """The reason for a run's missing result, by its own message if there is one; else empty.
-
-    `limit_s` is the number of seconds after which the run was taken to hang.
-    """
+    """The reason for a run's missing result, by its own message if there is one; else empty."""
     try:
         state = read_state(run) if run is not None else {"state": "not begun"}
     except InputError as error:  # the run died before it had a state

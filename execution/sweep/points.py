@@ -14,24 +14,22 @@ from model.errors import InputError, Problem
 from model.prediction.machine import Machine
 from model.sweep import REAL, VIRTUAL, Point, Setting, Sweep
 from results.store.sweeps import SweepFolder, begin_sweep, find_sweep
-from scenarios.format.document import (
-    UNREADABLE,
-    overlap,
-    parser,
-    place_of,
-    refuse_comments,
-    same,
-    unreadable,
-    value_of,
-)
+from scenarios.format import document
 from scenarios.load import format_check, load, with_files_in
 from scenarios.scenario import Scenario
 from traffic_gen.workloads.algorithms.collectives import PLUGINS
 
 # 60 short points take an hour: more points than this are a typing error, and take days.
 MAX_POINTS = 1000
+NAMED_POINTS = 10
+# From this many points on, the first wrong one ends the check: 1000 points take seconds.
+REFUSED_POINTS = 100
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 Axis = tuple[Setting, ...]
+Result = TypeVar("Result")
+Check = Callable[[Scenario], None]
+"""Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
 
 
 def axes(over: Sequence[str], overrides: Sequence[str]) -> tuple[Axis, ...]:
@@ -46,7 +44,12 @@ def axes(over: Sequence[str], overrides: Sequence[str]) -> tuple[Axis, ...]:
             parsed.append(axis(option))
         except ValueError as error:
             problems.append(Problem(f"--over {option}", str(error)))
-    problems += [*_overlapping_keys(parsed, overrides), *_too_many(parsed)]
+    problems += _overlapping_keys(parsed, overrides)
+    points = prod(map(len, parsed))
+    if points > MAX_POINTS:
+        shape = " x ".join(str(len(settings)) for settings in parsed)
+        what = f"must make at most {MAX_POINTS} points, got {points} ({shape} values)"
+        problems.append(Problem("--over", what, "sweep fewer values, or one part at a time"))
     if problems:
         raise InputError(*problems)
     return tuple(parsed)
@@ -63,24 +66,24 @@ def axis(option: str) -> Axis:
     texts = _texts(listed)
     if not texts:
         raise ValueError("needs values after the =, separated by commas")
-    settings = tuple(Setting(key, text, value_of(text)) for text in texts)
+    settings = tuple(Setting(key, text, document.value_of(text)) for text in texts)
     known = set[str]()
     for setting in settings:
-        if same(setting.value) in known:
+        if document.same(setting.value) in known:
             raise ValueError(f"duplicate value {setting.text!r}")
-        known.add(same(setting.value))
+        known.add(document.same(setting.value))
     return settings
 
 
 def _texts(listed: str) -> list[str]:
     """Split a list into its values, as written; raises `ValueError` for a comment, or no YAML."""
     text = f"[{listed}\n]"
-    refuse_comments(text)
+    document.refuse_comments(text)
     try:
-        node = parser("safe").compose(text)
-    except UNREADABLE as error:
+        node = document.parser("safe").compose(text)
+    except document.UNREADABLE as error:
         hint = "quote a value that has a comma or a bracket in it"
-        raise ValueError(f"the list of values {unreadable(error)} ({hint})") from None
+        raise ValueError(f"the list of values {document.unreadable(error)} ({hint})") from None
     return [text[value.start_mark.index : value.end_mark.index] for value in node.value]
 
 
@@ -93,30 +96,11 @@ def _overlapping_keys(parsed: Sequence[Axis], overrides: Sequence[str]) -> Itera
     fixed = [("--set", override.partition("=")[0]) for override in overrides]
     beside = chain(combinations(over, 2), product(over, fixed))
     for (option, key), (other, key_beside) in beside:
-        place, place_beside = place_of(key), place_of(key_beside)
+        place, place_beside = document.place_of(key), document.place_of(key_beside)
         is_inside = other == "--set" and len(place) > len(place_beside)
-        if overlap(place, place_beside) and not is_inside:
+        if document.overlap(place, place_beside) and not is_inside:
             what = f"cannot be combined with {option} {key}"
             yield Problem(f"{other} {key_beside}", what, "leave one out")
-
-
-def _too_many(parsed: Sequence[Axis]) -> Iterator[Problem]:
-    points = prod(map(len, parsed))
-    if points > MAX_POINTS:
-        shape = " x ".join(str(len(settings)) for settings in parsed)
-        hint = "sweep fewer values, or one part at a time"
-        yield Problem(
-            "--over", f"must make at most {MAX_POINTS} points, got {points} ({shape} values)", hint
-        )
-
-
-NAMED_POINTS = 10
-# From this many points on, the first wrong one ends the check: 1000 points take seconds.
-REFUSED_POINTS = 100
-
-Result = TypeVar("Result")
-Check = Callable[[Scenario], None]
-"""Refuses a scenario with an `InputError`, or a machine with a `NotReady`."""
 
 
 def planned(
@@ -128,10 +112,7 @@ def planned(
     clock: str = REAL,
     machine: Machine | None = None,
 ) -> Sweep:
-    """The sweep of a scenario file; raises `InputError` with the problems of all points.
-
-    `machine` has the measured costs of the one that is to execute them, if they are known.
-    """
+    """The sweep of a scenario file; raises `InputError` with the problems of all points."""
     chosen = product(*axes(over, overrides))
     points = [Point(number, settings, "") for number, settings in enumerate(chosen, 1)]
 
@@ -224,8 +205,10 @@ def _values_first(points: Sequence[Point]) -> list[Point]:
 def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     """Add the affected points to a problem, unless all points have it; name the sweep's option."""
     option, _, key = problem.where.partition("=")[0].partition(" ")
-    places = (place_of(setting.key) for setting in having[0].settings)
-    if option == "--set" and any(overlap(place_of(key), place) for place in places):
+    places = (document.place_of(setting.key) for setting in having[0].settings)
+    if option == "--set" and any(
+        document.overlap(document.place_of(key), place) for place in places
+    ):
         problem = replace(problem, where=problem.where.replace("--set", "--over", 1))
     if len(having) == of > 1:
         return problem
@@ -234,9 +217,6 @@ def _named(problem: Problem, having: Sequence[Point], of: int) -> Problem:
     more = f" and {len(points) - 1 - NAMED_POINTS} more" if len(points) > NAMED_POINTS + 1 else ""
     also = f", also {others}{more}" if others else ""
     return replace(problem, where=f"{points[0]}{also}: {problem.where}")
-
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)
@@ -280,9 +260,8 @@ class SweepRequest:
 
     def _problems(self) -> Iterator[Problem]:
         if self.scenario is None and self.resume is None:
-            yield Problem(
-                "sweep", "needs a scenario, or --resume NAME", "see docs/guides/sweeps.md"
-            )
+            what = "needs a scenario, or --resume NAME"
+            yield Problem("sweep", what, "see docs/guides/sweeps.md")
         given = {
             "SCENARIO": self.scenario,
             "--over": self.over,

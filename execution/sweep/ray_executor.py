@@ -37,10 +37,7 @@ ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
-    """Connect this process to the cluster, for good; return Ray.
-
-    Raises `InputError` for a wrong address, `NotReady` without a cluster.
-    """
+    """Connect this process to the cluster, for good; return Ray."""
     if not ADDRESS.fullmatch(address):
         what = f"must be auto or HOST:PORT, got {address!r}"
         raise InputError(Problem("--address", what, "see docs/guides/sweeps.md"))
@@ -65,10 +62,7 @@ def connected(address: str) -> Any:
 
 
 def _require_listener(head: str) -> None:
-    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour.
-
-    Raises `ValueError` for a port that is none.
-    """
+    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour."""
     host, _, port = head.rpartition(":")
     if int(port) > MOST_PORT:
         raise ValueError(f"a port is at most {MOST_PORT}, got {port}")
@@ -145,9 +139,8 @@ class RayExecutor:
                 if not under_way:
                     if next(chain(lost, orders), None) is None:
                         return
-                    raise EmulationError(
-                        "Ray: no machine of the cluster has a CPU left for Railbed"
-                    )
+                    what = "Ray: no machine of the cluster has a CPU left for Railbed"
+                    raise EmulationError(what)
                 for task, outcome in self._outcomes(under_way):
                     sent = under_way.pop(task)
                     if outcome is None and losses[sent.order] < ATTEMPTS - 1:
@@ -159,7 +152,12 @@ class RayExecutor:
                         why = f"its machine was lost {ATTEMPTS} times"
                         yield sent.order, outcome or sent.failed(why)
         finally:
-            self._take_down(list(under_way))
+            tasks = list(under_way)
+            for task in tasks:
+                self._ray.cancel(task)
+            if tasks:
+                self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
+            self._ray.shutdown()
 
     def _slots(self) -> dict[str, int]:
         """How many runs each living machine of the cluster takes, by the machine's id."""
@@ -176,8 +174,7 @@ class RayExecutor:
 
     def _fill(self, under_way: dict[Any, _Sent], orders: Iterator[Order]) -> None:
         """Send orders until no machine has room, or no order is left."""
-        busy = Counter(sent.machine for sent in under_way.values())
-        room = Counter(self._slots()) - busy
+        room = Counter(self._slots()) - Counter(sent.machine for sent in under_way.values())
         for machine, order in zip(room.elements(), orders, strict=False):
             task = self._send(order, machine)
             under_way[task] = _Sent(order, machine, time.monotonic())
@@ -207,7 +204,6 @@ class RayExecutor:
         return outcomes
 
     def _outcome(self, task: Any, sent: _Sent) -> Outcome | None:
-        """How a run ended; `None` if its machine was lost."""
         errors = self._ray.exceptions
         try:
             return sent.outcome(self._ray.get(task))
@@ -216,14 +212,6 @@ class RayExecutor:
         except errors.RayError:
             self._gone.add(sent.machine)
             return None
-
-    def _take_down(self, tasks: list[Any]) -> None:
-        """End the runs under way, and the connection to the cluster."""
-        for task in tasks:
-            self._ray.cancel(task)
-        if tasks:
-            self._ray.wait(tasks, num_returns=len(tasks), timeout=TAKE_DOWN_S)
-        self._ray.shutdown()
 
 
 def _taken_from(lost: list[Order]) -> Iterator[Order]:

@@ -1,7 +1,4 @@
-"""Run the points of a sweep, or several scenarios, as many at once as the executor decides.
-
-Progress is told by the current point, the number of points, and the remaining time.
-"""
+"""Run the points of a sweep, or several scenarios, as many at once as the executor decides."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -49,9 +46,7 @@ class SweepBar:
 
     def __init__(self, progress: Progress, points: int, finished: int) -> None:
         self._progress = progress
-        self._task = self._progress.add_task(
-            "starting", total=points, completed=finished, remaining=""
-        )
+        self._task = progress.add_task("starting", total=points, completed=finished, remaining="")
 
     def begun(self, point: Point, remaining_s: float | None) -> None:
         """Show the point and the remaining time beside the bar."""
@@ -119,21 +114,17 @@ class Sweeping:
         """
         for folder, point in list(left.items()):
             try:
-                order = self._order(folder, point)
+                self.folder.require_version()
+                file = self.folder.scenario(point)
+                limit_s = at_most_s(stored_scenario(file, point), self.options)
+                order = Order(file, folder, self.options, limit_s, tuple(stored_runs(folder)))
             except InputError as error:
-                outcome = Outcome(InputError.exit_code, None, 0.0, str(error))
-                self._end(left.pop(folder), outcome)
+                self._end(left.pop(folder), Outcome(InputError.exit_code, None, 0.0, str(error)))
                 continue
             left_s = remaining(self.folder.took_s, len(left), self.executor.at_once)
             self.listener.begun(point, left_s)
             self.folder.begin(point)
             yield order
-
-    def _order(self, folder: Path, point: Point) -> Order:
-        self.folder.require_version()
-        file = self.folder.scenario(point)
-        limit_s = at_most_s(stored_scenario(file, point), self.options)
-        return Order(file, folder, self.options, limit_s, tuple(stored_runs(folder)))
 
     def _end(self, point: Point, outcome: Outcome) -> None:
         self.folder.end(point, outcome)
@@ -162,9 +153,11 @@ def run_several(
                 results[name] = outcome.cause
                 if outcome.run is not None:
                     run = store.resolve() / outcome.run.name
-                    with copy_into_store(outcome.run, run):
-                        pass
-                    results[name] = outcome.cause or _placed(run)
+                    with copy_into_store(outcome.run, run) as copy:
+                        if not outcome.cause:
+                            result = {**read_json(copy / "result.json"), "folder": str(run)}
+                            write_json(copy / "result.json", result)
+                            results[name] = result
     return results
 
 
@@ -178,11 +171,3 @@ def _orders(
         file = folder / f"{scenario.name}.yaml"
         file.write_text(scenario.text, encoding="utf-8")
         yield Order(file, folder, options, at_most_s(scenario, options))
-
-
-def _placed(run: Path) -> dict[str, Any]:
-    """Write a moved run's folder into its JSON object; return the object."""
-    result = read_json(run / "result.json")
-    result["folder"] = str(run)
-    write_json(run / "result.json", result)
-    return result

@@ -28,33 +28,25 @@ from linux.files.user_files import digest_of as digest_of_files
 from model.errors import InputError, NotReady, RailbedError
 from model.sweep import VIRTUAL
 from results.store.records import read_json, write_json, write_record
-from results.store.runs import (
-    copy_into_store,
-    digest_of,
-    new_run_id,
-    require_writable,
-    scenario_of,
-)
+from results.store.runs import copy_into_store, digest_of, new_run_id, require_writable, scenario_of
 from results.store.sweeps import WITH_RESULT
 from results.store.tables import seal
 from scenarios.load import with_files_in
 from scenarios.scenario import Scenario
-from testbed.virtual_machine.cache import (
-    KEYS,
-    RESULTS,
-    by_last_use,
-    cache_folder,
-    hand_over,
-    locked_folder,
-    make_cache,
-    size_of,
-)
+from testbed.virtual_machine import cache
 from testbed.virtual_machine.guest import Ended, Guest, program_job, version
 from testbed.virtual_machine.image import INSIDE, Program, program
 
 MOST_BYTES = 2 * 2**30
 # Files of a run with the time or the place of its storage; all others are its records.
 NOT_RECORDS = ("result.json", "state.json")
+INSTRUCTION_NS = 1
+# In the machine, GPU proxies are processes: it has no Docker Engine.
+OPTIONS = ("--json", "--proxies", "process")
+# The folder of a scenario's traces and configurations in the machine.
+FILES = Path("/files")
+# QEMU takes names of up to 55 characters, with their folder: fewer than a scenario's may have.
+SCENARIO = "scenario.yaml"
 
 
 @dataclass(frozen=True)
@@ -86,8 +78,8 @@ class KnownResult:
 
 def results_folder() -> Path:
     """The folder of all results, made if missing."""
-    folder = cache_folder() / RESULTS
-    make_cache(folder)
+    folder = cache.cache_folder() / cache.RESULTS
+    cache.make_cache(folder)
     return folder
 
 
@@ -97,7 +89,7 @@ def find_result(key: str, target: Path) -> KnownResult | None:
     It is a copy, as another process may replace the stored result later.
     """
     results = results_folder()
-    with locked_folder(results):
+    with cache.locked_folder(results):
         known = results / key
         if not (known / "exit-code").is_file():
             return None
@@ -108,19 +100,18 @@ def find_result(key: str, target: Path) -> KnownResult | None:
 def add_result(key: str, computed: KnownResult) -> None:
     """Copy a computed result to its place, where it replaces an earlier one."""
     results = results_folder()
-    with locked_folder(results):
+    with cache.locked_folder(results):
         known = results / key
         with complete_folder(known) as folder:
             shutil.copytree(computed.folder, folder, dirs_exist_ok=True)
-        hand_over(known)
+        cache.hand_over(known)
         _drop_oldest(results, known)
 
 
 def _drop_oldest(results: Path, newest: Path) -> None:
-    known = by_last_use(results.glob(KEYS))
-    sizes = [size_of(place) for place in known]
-    left = sum(sizes)
-    for place, size in zip(known, sizes, strict=True):
+    sizes = {place: cache.size_of(place) for place in cache.by_last_use(results.glob(cache.KEYS))}
+    left = sum(sizes.values())
+    for place, size in sizes.items():
         if left <= MOST_BYTES or place == newest:
             return
         left -= size
@@ -134,8 +125,7 @@ def stored(
 
     The digest of its records is that of the files that the machine wrote.
     """
-    target = _target(run, store)
-    with _copy(run, target, scenario) as folder:
+    with _copy(run, store, scenario) as (folder, target):
         result = read_json(folder / "result.json")
         result |= {
             "run_id": target.name,
@@ -154,21 +144,18 @@ def copied(run: Path, store: Path, scenario: str | None = None) -> Path:
 
     The copy gets the text of its `scenario` on this machine: files have other paths inside.
     """
-    target = _target(run, store)
-    with _copy(run, target, scenario):
+    with _copy(run, store, scenario) as (_, target):
         return target
 
 
-def _target(run: Path, store: Path) -> Path:
-    return store.resolve() / new_run_id(scenario_of(run.name) or run.name)
-
-
 @contextmanager
-def _copy(run: Path, target: Path, scenario: str | None) -> Iterator[Path]:
+def _copy(run: Path, store: Path, scenario: str | None) -> Iterator[tuple[Path, Path]]:
+    """Copy a run; yield the folder of the copy while it is made, and its later place."""
+    target = store.resolve() / new_run_id(scenario_of(run.name) or run.name)
     with copy_into_store(run, target) as folder:
         if scenario is not None:
             write_record(folder / "scenario.yaml", scenario)
-        yield folder
+        yield folder, target
 
 
 def records_digest(run: Path) -> str:
@@ -180,24 +167,13 @@ def records_digest(run: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-INSTRUCTION_NS = 1
-# In the machine, GPU proxies are processes: it has no Docker Engine.
-OPTIONS = ("--json", "--proxies", "process")
-# The folder of a scenario's traces and configurations in the machine.
-FILES = Path("/files")
-# QEMU takes names of up to 55 characters, with their folder: fewer than a scenario's may have.
-SCENARIO = "scenario.yaml"
-
-
 class EndedInside(RailbedError):
     """A command that ended without a result inside of the machine, for a cause that it has told.
 
     `printed` is the JSON object that it has printed nevertheless.
     """
 
-    def __init__(
-        self, ended: Ended, runs: Sequence[Path] = (), printed: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, ended: Ended, runs: Sequence[Path], printed: dict[str, Any] | None) -> None:
         kept = "".join(f"; the records until then are in {run}" for run in runs)
         what = f"the command ended with exit code {ended.exit_code}: {ended.message}"
         super().__init__(f"virtual clock: {what}{kept}")
@@ -256,11 +232,7 @@ class VirtualCommand:
             yield known or self._computed(key, folder, store, progress)
 
     def _computed(self, key: str, folder: Path, store: Path, progress: bool) -> KnownResult:
-        """Execute the command; its result is in `folder`, and known by its key from now on.
-
-        It is not stored if a file has changed during the execution: the executed content is not
-        known.
-        """
+        """Execute the command; its result is in `folder`, and known by its key from now on."""
         job = program_job(self.words, self.seed)
         with work_folder() as apart:
             initrd = self.machine.initrd_with(self.copies, apart)
@@ -275,15 +247,12 @@ class VirtualCommand:
             kept = [self.keep(run, store) for run in computed.runs]
             raise EndedInside(ended, kept, printed)
         computed.write(ended.exit_code, ended.output)
-        if self.key == key:
+        if self.key == key:  # else a file has changed meanwhile: what was executed is not known
             add_result(key, computed)
         return computed
 
     def printed(self, output: bytes) -> dict[str, Any]:
-        """The JSON object that the command has printed, its records if it has no runs; its clock.
-
-        Raises `ValueError` for anything but an object.
-        """
+        """The JSON object that the command has printed, with its records if it has no runs."""
         text = output.decode()
         printed = json.loads(text)
         if not isinstance(printed, dict):
@@ -300,11 +269,7 @@ class VirtualCommand:
 def run_virtually(
     scenario: Scenario, store: Path, *, fresh: bool, progress: bool = True
 ) -> dict[str, Any]:
-    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
-
-    A known result is copied, unless `fresh`. Prints lines if there is `progress`. Raises
-    `EndedInside` if the run ended without a result.
-    """
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
     require_writable(store)
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh, progress=progress) as result:
@@ -332,10 +297,7 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
 
 
 def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
-    """Measure a benchmark; return its exit code and its JSON object.
-
-    Its runs come into `store`, the complete ones with the clock.
-    """
+    """Measure a benchmark; return its exit code and JSON object; its runs come into `store`."""
     require_writable(store)
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:

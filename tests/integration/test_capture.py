@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scapy.utils import RawPcapReader
 
-from execution.capture import capturing
+from execution.cases.observer import capturing
 from model.errors import EmulationError
 from model.fabric.spec import FabricKind
 from model.workload.transfers.collective import Collective

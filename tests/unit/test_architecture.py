@@ -40,7 +40,7 @@ PARTS = {
     "traffic_gen": "workloads traces agents probes iperf3 generators",
     "results": "store verdicts sections figures render report",
     "scenarios": "library format library_files scenario planning resolve load",
-    "execution": "cases machine_costs capture faults link_check path_check program run "
+    "execution": "cases machine_costs faults link_check path_check program run "
     "virtual_clock sweep session live",
     "studies": "decision paper twins benchmarks",
 }

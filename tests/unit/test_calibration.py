@@ -14,7 +14,7 @@ from rich.console import Console
 
 from execution.link_check import (
     calibrate_direction,
-    calibration_objects,
+    calibration_object,
     inconclusive_reasons,
     require_calibrated,
 )
@@ -323,7 +323,7 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
     exact = measured(20_000_000, 20_000_000)
     slower = replace(exact.rates, measured_bps=19_900_000.0)
     links = (exact, replace(exact, rates=slower, direction=Direction.DOWN))
-    objects = calibration_objects({"rail-only": [tried(link, count=1) for link in links]})
+    objects = [calibration_object("rail-only", [tried(link, count=1) for link in links])]
     result = run_object("id", "s", Path("/f"), [], calibration=objects)
     (fabric,) = json.loads(json.dumps(result))["calibration"]
     assert fabric["fabric"] == "rail-only"
@@ -341,7 +341,7 @@ def test_a_run_keeps_and_shows_its_calibration() -> None:
 
 def test_the_object_of_a_link_has_the_keys_of_a_stored_one_in_their_order() -> None:
     (fabric,) = json.loads(SAMPLE.read_text())["calibration"]
-    (found,) = calibration_objects({"rail-only": [tried(measured(20_000_000, 20e6), count=1)]})
+    found = calibration_object("rail-only", [tried(measured(20_000_000, 20e6), count=1)])
     (link,), stored = found["links"], fabric["links"][0]
     assert list(link) == list(stored)
     assert list(link["trials"][0]) == list(stored["trials"][0])
@@ -350,9 +350,9 @@ def test_the_object_of_a_link_has_the_keys_of_a_stored_one_in_their_order() -> N
 def test_links_of_a_run_with_faults_are_under_the_name_of_their_case() -> None:
     link = measured(20_000_000, 20e6)
     case = "rail-optimized/all-reduce/hierarchical"
-    (fabric,) = calibration_objects({case: [tried(link, count=1)]})
+    fabric = calibration_object(case, [tried(link, count=1)])
     assert (fabric["fabric"], fabric["case"]) == (case.replace("/", "_"), case)
-    assert "case" not in calibration_objects({"rail-only": []})[0]
+    assert "case" not in calibration_object("rail-only", [])
     text = StringIO()
     print_sections([calibration_section([fabric])], Console(file=text, width=80))
     header, heading, row = (line.rstrip() for line in text.getvalue().splitlines())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapReader
 
-from execution.capture import require_links
+from execution.cases.observer import require_links
 from linux.machine.clocks import Timestamps
 from linux.network.socket_options import STATISTICS
 from model.errors import InputError

@@ -12,14 +12,16 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from mininet.log import lg
 
-from execution.session.command_line import Audience, greeting, serve
-from execution.session.commands import (
+from execution.session.command_line import (
+    Audience,
     Commands,
     fault_lines,
+    greeting,
     load_lines,
     modes,
     parse_fault,
     path_lines,
+    serve,
     targets,
 )
 from execution.session.session import FaultSeen, LinkLoad, PathSeen

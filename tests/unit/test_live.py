@@ -32,7 +32,7 @@ from execution.live.feed import (
 from execution.live.link_reader import Reading
 from execution.live.page_state import PageState, cpu_verdict, event_line, frame
 from execution.live.server import FILES, HEADERS, LONGEST, PAGE, Guard, LiveServer, parse_asked
-from execution.session.commands import parse_fault
+from execution.session.command_line import parse_fault
 from execution.session.session import MOST_PROBED, FaultSeen
 from linux.network.counters import parse_carried
 from model.errors import InputError
