@@ -132,7 +132,11 @@ class Setup:
     def run(
         self, *, proxies: str = "container", store: Path = DEFAULT_STORE, progress: bool = False
     ) -> StoredRun:
-        """Run the scenario; needs root, unless the clock is virtual; `progress` prints steps."""
+        """Run the scenario; needs root, unless the clock is virtual.
+
+        `progress` prints a line for each step. Raises `NotReady` or `EmulationError` as the command
+        `run` would end with; a failed expectation is a verdict.
+        """
         if self.clock == VIRTUAL:
             from execution.virtual_clock.command import run_virtually
 
@@ -149,7 +153,10 @@ class Setup:
 def load(
     scenario: str | Path, changes: Mapping[str, object] | None = None, clock: Clock = "real"
 ) -> Setup:
-    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`."""
+    """Load a scenario, a file or a name of the library, with changes such as `fabric.domains`.
+
+    It may have the algorithms of installed packages; raises `InputError` for wrong ones.
+    """
     enter_plugins([])
     return Setup(scenario_file(Path(scenario)), changes or {}, clock)
 

@@ -121,7 +121,11 @@ def load_scenario(
     datapath: KnownDatapath | None = None,
     clock: ClockName = "real",
 ) -> "Scenario":
-    """The scenario of a command, changed by its options; `auto` is for the clock's machine."""
+    """The scenario of a command, changed by its options.
+
+    `auto` is worked out for this machine, or for the virtual clock's, whose costs are known. Raises
+    `InputError` with all mistakes of the scenario.
+    """
     # Importing what knows scenarios takes half a second: only commands that need it do it.
     from scenarios.load import load
     from scenarios.planning.machine_profile import machine_by
@@ -143,7 +147,10 @@ def proxy_kind(proxies: str | None) -> Any:
 
 
 def ready(proxies: str | None, without_root: str = "") -> Any:
-    """Require a ready machine, clean up after dead runs, and return the kind of proxies."""
+    """Require a ready machine, clean up after dead runs, and return the kind of proxies.
+
+    `without_root` is a hint for users without root, which the error ends with.
+    """
     kind = proxy_kind(proxies)
     from commands.output import err
     from testbed.host.cleanup import HURRY_S, REMOVALS_S, clean

@@ -32,7 +32,10 @@ Plugins = Annotated[
 
 
 def enter_plugins(files: Sequence[Path]) -> None:
-    """Register the algorithms of installed packages and of files, for child processes, too."""
+    """Register the algorithms of installed packages and of files.
+
+    They hold for this process and its children. Raises `InputError` for a wrong one.
+    """
     where = GROUP
     try:
         enter_installed()
@@ -109,7 +112,10 @@ def _require_right(named: Any, algorithm: Any) -> None:
 
 
 def require_built_in(scenario: "Scenario", option: str = "--clock virtual") -> None:
-    """Raise `InputError` for a plugin's algorithm: machines of this `option` get no plugins."""
+    """Raise `InputError` for a case whose algorithm another machine does not have.
+
+    Machines of this `option` get no plugins.
+    """
     from traffic_gen.workloads.algorithms.collectives import BUILT_IN
 
     for case in scenario.cases:

@@ -161,7 +161,10 @@ def run(
     listener: Listener,
     capture: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
+
+    Frames on the links named in `capture` are kept as pcap files.
+    """
     if capture:
         require_links(scenario, capture)
     datapath = scenario.fabrics[0].datapath or default_datapath()

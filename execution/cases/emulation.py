@@ -1,4 +1,7 @@
-"""Bring up one fabric with its agents, predict schedules, and yield their executions."""
+"""Bring up one fabric with its agents, predict schedules, and yield their executions.
+
+This is the heart of a run. It stores nothing: it yields the measurements.
+"""
 
 import sys
 import time
@@ -168,7 +171,10 @@ def experiment(
     tell: Tell = on_standard_error,
     known: set[str] | None = None,
 ) -> Iterator[Experiment]:
-    """Bring a fabric up, in a run with this id, and connect to its agents."""
+    """Bring a fabric up, in a run with this id, and connect to its agents.
+
+    `tell` gets reports of other live runs, as `reporting_other_runs` makes them.
+    """
     provide_files(spec.gpus)
     with run_lock(run_id) as lock:
         begun_s = time.monotonic()
@@ -197,7 +203,10 @@ def executions(
     check_data: bool = False,
     before: BeforeExecution = unseeded,
 ) -> Executions:
-    """Execute a schedule by a generator; closing the result ends its servers and sockets."""
+    """Execute a schedule by a generator; closing the result ends its servers and sockets.
+
+    Executions are numbered from 0; `before` is called with the number of each before its begin.
+    """
     placement, process_ids, watch = fabric.placement, fabric.bed.process_ids, fabric.bed.watch
     match kind:
         case Kind.AGENT:

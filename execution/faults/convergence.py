@@ -32,7 +32,8 @@ def wait_until_converged(
 ) -> None:
     """Wait until the controller has converged on exactly these failed links.
 
-    A controller that was just started is ready first.
+    `REROUTED` is reached before `CONVERGED`. A controller that was just started is ready first.
+    Raises `EmulationError` after a deadline, or if a part of the testbed dies.
     """
     bed.controller.wait_for_event("ready")
     links = ", ".join(sorted(failed)) or "none"

@@ -56,7 +56,10 @@ SHORT_PROBE_BYTES = SHORTEST_BYTES + ETHERNET_HEADER_BYTES
 
 @dataclass(frozen=True)
 class FaultedExecution:
-    """The execution during which faults begin, a second one if the job aborted it, and probes."""
+    """The execution during which faults begin, with the probes' records of it.
+
+    If the job aborted it, a second execution follows.
+    """
 
     executions: tuple[Repeat, ...]
     records: tuple[FaultRecord, ...]
@@ -260,7 +263,10 @@ class FaultCase:
     def _wait_until_converged(
         self, placement: Placement, *, broken: bool = True, reached: Sequence[str] = CONVERGED
     ) -> Health:
-        """Wait until the controller has converged; return the expected health."""
+        """Wait until the controller has converged; return the expected health.
+
+        Raises `EmulationError` if it died before it had rerouted.
+        """
         health = health_under(placement.topology, self.faults) if broken else HEALTHY
         bed = self.fabric.bed
         if bed.controller.is_running:

@@ -91,7 +91,10 @@ class FaultTimeline:
         return max(0.0, min(following_s, WATCH_EVERY_S if self._records else inf))
 
     def finish(self) -> None:
-        """Begin and end, after the execution, the faults that are still due, each at its time."""
+        """Begin and end, after the execution, the faults that are still due, each at its time.
+
+        Raises `EmulationError` if a part of the testbed dies or is stopped meanwhile.
+        """
         while self._due:
             due_s, _, action = heapq.heappop(self._due)
             while (left_s := self.started_ns / 1e9 + due_s - time.monotonic()) > 0:

@@ -162,7 +162,10 @@ class Session:
 
     @_by_operator
     def inject(self, fault: Fault) -> FaultSeen:
-        """Begin a fault while affected pairs are probed; wait until the controller has answered."""
+        """Begin a fault while affected pairs are probed; wait until the controller has converged.
+
+        Raises `InputError` if the component is broken already.
+        """
         if fault.target in self._undos:
             broken = self._undos[fault.target][0].mode
             raise InputError(Problem(fault.target, f"is already {broken}", "heal it first"))
@@ -220,7 +223,11 @@ class Session:
             raise InputError(Problem(command, what, "`heal controller` first"))
 
     def execute(self, case: Case, ends: Callable[[], bool]) -> Executed | None:
-        """Execute a workload once; `None` if it ended early because `ends()` became true."""
+        """Execute a workload once; `None` if it ended early because `ends()` became true.
+
+        Raises `InputError` if the agents are in use, if GPUs have no path, or if the controller is
+        gone and has not answered all faults.
+        """
         aborted = False
         with self._only_one("run"), ExitStack() as connecting:
             connecting.enter_context(self._connecting)
@@ -259,7 +266,8 @@ class Session:
     def throughput_bps(self, source: Gpu, destination: Gpu) -> float:
         """The payload in bit/s that the agents of two GPUs carry, in about a second.
 
-        Ctrl-C ends the wait for the result alone: the operator's thread takes the agents' records.
+        Raises `InputError` as `execute` does. Ctrl-C ends the wait for the result alone: the
+        operator's thread still takes the agents' records.
         """
         if self._executing.locked():
             raise _in_use("iperf")

@@ -118,7 +118,10 @@ class _Started:
 
 
 def at_most_s(scenario: Scenario, options: Sequence[str]) -> float:
-    """Seconds after which the run of a scenario hangs."""
+    """Seconds after which the run of a scenario hangs.
+
+    Under the virtual clock 8 h; else 30 min, ten times its modeled time, and its faults' time.
+    """
     if VIRTUAL in options:
         return VIRTUAL_S
     estimates = (estimate_of(case, scenario.spec_of(case.kind)) for case in scenario.cases)
@@ -170,7 +173,10 @@ def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def cause(exit_code: int, run: Path | None, log: Path, limit_s: float) -> str:
-    """The reason for a run's missing result, by its own message if there is one; else empty."""
+    """The reason for a run's missing result, by its own message if there is one; else empty.
+
+    `limit_s` is the number of seconds after which the run was taken to hang.
+    """
     try:
         state = read_state(run) if run is not None else {"state": "not begun"}
     except InputError as error:  # the run died before it had a state

@@ -112,7 +112,10 @@ def planned(
     clock: str = REAL,
     machine: Machine | None = None,
 ) -> Sweep:
-    """The sweep of a scenario file; raises `InputError` with the problems of all points."""
+    """The sweep of a scenario file; raises `InputError` with the problems of all points.
+
+    `machine` has the measured costs of the one that is to execute them, if they are known.
+    """
     chosen = product(*axes(over, overrides))
     points = [Point(number, settings, "") for number, settings in enumerate(chosen, 1)]
 

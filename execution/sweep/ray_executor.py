@@ -37,7 +37,10 @@ ANSWER_S = 900.0
 
 
 def connected(address: str) -> Any:
-    """Connect this process to the cluster, for good; return Ray."""
+    """Connect this process to the cluster, for good; return Ray.
+
+    Raises `InputError` for a wrong address, `NotReady` without a cluster.
+    """
     if not ADDRESS.fullmatch(address):
         what = f"must be auto or HOST:PORT, got {address!r}"
         raise InputError(Problem("--address", what, "see docs/guides/sweeps.md"))
@@ -62,7 +65,10 @@ def connected(address: str) -> Any:
 
 
 def _require_listener(head: str) -> None:
-    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour."""
+    """Raise `OSError` unless something listens there; Ray itself tries for a quarter of an hour.
+
+    Raises `ValueError` for a port that is none.
+    """
     host, _, port = head.rpartition(":")
     if int(port) > MOST_PORT:
         raise ValueError(f"a port is at most {MOST_PORT}, got {port}")

@@ -1,4 +1,7 @@
-"""Run the points of a sweep, or several scenarios, as many at once as the executor decides."""
+"""Run the points of a sweep, or several scenarios, as many at once as the executor decides.
+
+Progress is told by the current point, the number of points, and the remaining time.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager

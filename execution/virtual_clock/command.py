@@ -232,7 +232,11 @@ class VirtualCommand:
             yield known or self._computed(key, folder, store, progress)
 
     def _computed(self, key: str, folder: Path, store: Path, progress: bool) -> KnownResult:
-        """Execute the command; its result is in `folder`, and known by its key from now on."""
+        """Execute the command; its result is in `folder`, and known by its key from now on.
+
+        It is not stored if a file has changed during the execution: the executed content is not
+        known.
+        """
         job = program_job(self.words, self.seed)
         with work_folder() as apart:
             initrd = self.machine.initrd_with(self.copies, apart)
@@ -252,7 +256,10 @@ class VirtualCommand:
         return computed
 
     def printed(self, output: bytes) -> dict[str, Any]:
-        """The JSON object that the command has printed, with its records if it has no runs."""
+        """The JSON object that the command has printed, its records if it has no runs; its clock.
+
+        Raises `ValueError` for anything but an object.
+        """
         text = output.decode()
         printed = json.loads(text)
         if not isinstance(printed, dict):
@@ -269,7 +276,11 @@ class VirtualCommand:
 def run_virtually(
     scenario: Scenario, store: Path, *, fresh: bool, progress: bool = True
 ) -> dict[str, Any]:
-    """Run a scenario; return its JSON object, which its folder in `store` keeps, too."""
+    """Run a scenario; return its JSON object, which its folder in `store` keeps, too.
+
+    A known result is copied, unless `fresh`. Prints lines if there is `progress`. Raises
+    `EndedInside` if the run ended without a result.
+    """
     require_writable(store)
     command = _on_scenario("run", scenario)
     with command.result(store, fresh=fresh, progress=progress) as result:
@@ -297,7 +308,10 @@ def _on_scenario(name: str, scenario: Scenario) -> VirtualCommand:
 
 
 def bench_virtually(name: str, store: Path, *, fresh: bool) -> tuple[int, dict[str, Any]]:
-    """Measure a benchmark; return its exit code and JSON object; its runs come into `store`."""
+    """Measure a benchmark; return its exit code and its JSON object.
+
+    Its runs come into `store`, the complete ones with the clock.
+    """
     require_writable(store)
     command = VirtualCommand(("bench", name, "--json"))
     with command.result(store, fresh=fresh) as result:
