@@ -116,9 +116,9 @@ class Bench:
 
     def load(self, pairs: Pairs, part: float = 1.0) -> Sample:
         """Send between all pairs at full rate."""
-        return self.best(pairs, round(part * RATE_BPS / 8 * LOAD_S / wire_bytes(1)), 1)
+        return self.least_busy(pairs, round(part * RATE_BPS / 8 * LOAD_S / wire_bytes(1)), 1)
 
-    def best(self, pairs: Pairs, size: int, rounds: int) -> Sample:
+    def least_busy(self, pairs: Pairs, size: int, rounds: int) -> Sample:
         """Send between all pairs; return the trial with the least processor time."""
         trials = [self._sample(pairs, size, rounds) for _ in range(TRIALS)]
         return min(trials, key=lambda sample: sample.cpu_s)
@@ -172,7 +172,7 @@ def measure(key: MachineKey) -> Machine:
         with bench("hops", FABRIC, ONE_SWITCH) as hops:
             one, three = hops.path(ONE_SWITCH), hops.path(THREE_SWITCHES)
             hb, cross_rail = hops.path(HB), hops.path(CROSS_RAIL)
-            exchanged = hops.best(HB, TRANSFER_BYTES, TRANSFERS)
+            exchanged = hops.least_busy(HB, TRANSFER_BYTES, TRANSFERS)
         with bench("ports", MANY_PORTS, ONE_GPU) as ports:
             many = ports.load(ONE_GPU, SMALL_PART)
         pauses = profile(watch.log())
@@ -180,8 +180,8 @@ def measure(key: MachineKey) -> Machine:
     carried = costs[HopKind.ENDS], costs[HopKind.HB_SWITCH]
     packets_s = sum(cost.cpu_s(exchanged.packets, exchanged.size_bytes) for cost in carried)
     few, more = switch_ports(FABRIC), switch_ports(MANY_PORTS)
-    small, large = three
-    threads = solve_threads(small.thread(3), large.thread(3), one[1].thread(1), few)
+    (small, large), (_, one_large) = three, one
+    threads = solve_threads(small.thread(3), large.thread(3), one_large.thread(1), few)
     return Machine(
         key=key,
         hops=costs,
@@ -193,10 +193,13 @@ def measure(key: MachineKey) -> Machine:
     )
 
 
-def _cost(*loads: Sample) -> HopCost:
+def _cost(small: Sample, large: Sample) -> HopCost:
     """Return the cost of a packet and of a byte outside of switches' threads."""
-    small, large = ((s.packets, s.size_bytes, max(0.0, s.cpu_s - s.thread_s)) for s in loads)
-    return solve_cost(small, large)
+
+    def outside(load: Sample) -> tuple[float, float, float]:
+        return load.packets, load.size_bytes, max(0.0, load.cpu_s - load.thread_s)
+
+    return solve_cost(outside(small), outside(large))
 
 
 def _hops(

@@ -87,8 +87,8 @@ def carry(
                 clients.append(running.enter_context(iperf3(hosts, of, *options)))
             reports = [_finish(client) for client in clients]
         flows = []
-        both = zip(sizes, servers, clients, reports, strict=True)
-        for pair, server, client, (text, client_cpu_s) in both:
+        ended = zip(sizes, servers, clients, reports, strict=True)
+        for pair, server, client, (text, client_cpu_s) in ended:
             flow = parse(pair, text, ending(client, said_by(client)))
             flows.append(replace(flow, cpu_s=client_cpu_s + _finish(server)[1]))
         return flows
@@ -136,9 +136,15 @@ def iperf3(
 
     It inherits the descriptors `files`.
     """
-    command, pipe = dies_with_us(["iperf3", "-p", str(port), *arguments]), subprocess.PIPE
+    command = dies_with_us(["iperf3", "-p", str(port), *arguments])
     with namespace_of(hosts.process_ids[rank]):
-        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, pass_fds=files)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=tuple(files),
+        )
     try:
         yield process
     finally:

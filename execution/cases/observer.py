@@ -36,9 +36,9 @@ from traffic_gen.probes.blackout import PairRecord, crossed
 PROBE_PAYLOAD_BYTES = PROBE_BYTES - PACKET_HEADER_BYTES
 CAPTURE = "the capture"
 CAPTURE_PROGRAM = "testbed.instruments.capture_program"
-DEADLINE_S = 10
+CAPTURE_DEADLINE_S = 10
 # Largest size of a file: about a hundred thousand frames.
-MOST_BYTES = 16 * 2**20
+MOST_CAPTURED_BYTES = 16 * 2**20
 
 
 class Observer:
@@ -215,29 +215,37 @@ def captured(fabric: Experiment, names: Sequence[str], folder: Path) -> Iterator
 def capturing(links: Sequence[Link], folder: Path, watch: Watch) -> Iterator[None]:
     """Capture frames on links while the context lasts; call this in the switches' namespace.
 
-    Writes two pcap files a link of at most `MOST_BYTES` each, and `capture.json`. A part that dies
-    meanwhile ends the run.
+    Writes two pcap files a link of at most `MOST_CAPTURED_BYTES` each, and `capture.json`. A part
+    that dies meanwhile ends the run.
     """
     make_folder(folder)
     log = folder / "capture.log"
     named = [f"{link.name}={link.upper.interface}" for link in links]
-    command = [sys.executable, "-P", "-m", CAPTURE_PROGRAM, str(folder), str(MOST_BYTES), *named]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        CAPTURE_PROGRAM,
+        str(folder),
+        str(MOST_CAPTURED_BYTES),
+        *named,
+    ]
     with running(command, log, {"PYTHONPATH": str(ROOT)}) as process:
         wait_until_begun(
-            process, lambda: b"capturing" in log.read_bytes(), CAPTURE, log, DEADLINE_S
+            process, lambda: b"capturing" in log.read_bytes(), CAPTURE, log, CAPTURE_DEADLINE_S
         )
         watch.add(CAPTURE, process.pid, log)
         try:
             yield
         except BaseException:
             with suppress(EmulationError):  # the error that ended the run is to be reported
-                _end(process, log, watch)
+                _end_capture(process, log, watch)
             raise
-        _end(process, log, watch)
+        _end_capture(process, log, watch)
 
 
-def _end(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:
+def _end_capture(process: "subprocess.Popen[bytes]", log: Path, watch: Watch) -> None:
     """Let the program write its remaining frames."""
     watch.forget(CAPTURE)
     process.terminate()
-    wait_until_ended(process, CAPTURE, log, DEADLINE_S)
+    wait_until_ended(process, CAPTURE, log, CAPTURE_DEADLINE_S)

@@ -365,8 +365,8 @@ class FaultCase:
         during = phases.during
         events = read_journal(self.fabric.bed.controller.journal)
         first_ns = min(record.begun_ns for record in during.records)
-        lasted = blackout.longest(during.affected, first_ns)
-        blackout_ms = 0.0 if lasted is None else lasted.duration_ms
+        longest = blackout.longest(during.affected, first_ns)
+        blackout_ms = 0.0 if longest is None else longest.duration_ms
         return FaultImpact(
             case=self.case.name,
             fabric=self.case.kind.value,

@@ -156,11 +156,11 @@ def run_several(
                 results[name] = outcome.cause
                 if outcome.run is not None:
                     run = store.resolve() / outcome.run.name
-                    with copy_into_store(outcome.run, run) as copy:
-                        if not outcome.cause:
-                            result = {**read_json(copy / "result.json"), "folder": str(run)}
-                            write_json(copy / "result.json", result)
-                            results[name] = result
+                    with copy_into_store(outcome.run, run):
+                        pass  # a run with a damaged result is stored, too
+                    if not outcome.cause:
+                        results[name] = {**read_json(run / "result.json"), "folder": str(run)}
+                        write_json(run / "result.json", results[name])
     return results
 
 

@@ -111,7 +111,7 @@ def write_bytes(place: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     draft.rename(place)
     # The name reaches the disk; the folder may be a link to one.
-    sync_file(place.parent, os.O_DIRECTORY)
+    _sync(place.parent, os.O_DIRECTORY)
 
 
 def cleared(place: Path) -> Path:
@@ -137,8 +137,12 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
 
 
-def sync_file(place: Path, flags: int = os.O_NOFOLLOW | os.O_NONBLOCK) -> None:
-    """Let a file or folder reach the disk (fsync(2)); by default, a link is not followed."""
+def sync_file(place: Path) -> None:
+    """Let a file reach the disk (fsync(2)); a link is not followed."""
+    _sync(place, os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _sync(place: Path, flags: int) -> None:
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(descriptor)
@@ -206,7 +210,7 @@ def complete_folder(target: Path) -> Iterator[Path]:
         if target.exists():
             remove_folder(target)
         unfinished.rename(target)
-        sync_file(target.parent, os.O_DIRECTORY)
+        _sync(target.parent, os.O_DIRECTORY)
 
 
 def remove_folder(folder: Path) -> None:

@@ -37,13 +37,13 @@ def provide_more_files(count: int) -> None:
     _raise_limit(needed, needed, f"{needed} are needed")
 
 
-def _raise_limit(own: int, most: int, what: str, remedy: str = "") -> None:
-    """Raise the soft limit to this process's `own` need; the hard one must allow `most`."""
+def _raise_limit(own: int, needed: int, what: str, remedy: str = "") -> None:
+    """Raise the soft limit to this process's `own` need; the hard one must allow `needed`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most > _number(hard):
+    if needed > _number(hard):
         raise NotReady(
             f"open files: {what}, but the hard limit of a process is {hard}; "
-            f"raise it with `ulimit -Hn {most}`{remedy}"
+            f"raise it with `ulimit -Hn {needed}`{remedy}"
         )
     if own > _number(soft):
         resource.setrlimit(resource.RLIMIT_NOFILE, (own, hard))

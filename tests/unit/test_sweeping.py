@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,9 +15,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from commands.sweep import _check_here, sweep
+from execution.cases.progress import Listener
 from execution.sweep.executor import Ended, Order
 from execution.sweep.points import Check, SweepRequest
-from execution.sweep.runner import Sweeping, SweepLines, human_remaining, remaining, sweep_listener
+from execution.sweep.runner import (
+    Sweeping,
+    SweepLines,
+    human_remaining,
+    remaining,
+    run_several,
+    sweep_listener,
+)
 from model.errors import InputError, NotReady
 from model.prediction.machine import Machine
 from model.sweep import Point, Setting, Sweep
@@ -31,6 +40,8 @@ from results.store.sweeps import (
     open_sweep,
 )
 from results.verdicts.several_runs import sweep_object
+from scenarios.library_files import scenario_file
+from scenarios.load import load
 from scenarios.scenario import Scenario
 from tests.unit.machines import TWO_CORES
 from tests.unit.run_folders import begun_run
@@ -134,6 +145,22 @@ def test_finished_points_are_not_run_again(folder: SweepFolder) -> None:
     executor = Fake()
     run(again(folder), executor)
     assert executor.executed == []
+
+
+def test_a_run_with_a_damaged_result_is_stored_too(tmp_path: Path) -> None:
+    class Damaging(Fake):
+        def _outcome(self, order: Order) -> Outcome:
+            outcome = self._run(order, 0)
+            assert outcome.run is not None
+            (outcome.run / "result.json").write_text("{")
+            return outcome
+
+    stored = tmp_path / "store" / "run-quickstart-0"
+    with pytest.raises(InputError, match=re.escape(f"{stored}/result.json")):
+        run_several(
+            [load(scenario_file(Path("quickstart")))], (), stored.parent, Damaging(), Listener()
+        )
+    assert stored.is_dir()
 
 
 @settings(max_examples=30)

@@ -227,6 +227,7 @@ class AgentClient:
         )
 
     def _report_s(self, transfers: Sequence[Transfer]) -> float:
+        """Seconds within which all agents must have reported an execution."""
         return REPORT_DEADLINE_S + 2 * TRANSFER_S * len(transfers) + self._checking_s
 
     def _report(self, ended: Answers, reports: Answers, at_most_s: float) -> None:

@@ -89,12 +89,12 @@ def longest(records: Iterable[PairRecord], after_ns: int) -> Blackout | None:
     so a blackout may begin a little before `after_ns`.
     """
     candidates = [
-        seen
+        blackout
         for record in records
-        for seen in blackouts(record)
-        if seen.end_ns is None or seen.end_ns > after_ns
+        for blackout in blackouts(record)
+        if blackout.end_ns is None or blackout.end_ns > after_ns
     ]
-    return max(candidates, key=lambda seen: (seen.duration_ms, seen.lost), default=None)
+    return max(candidates, key=lambda blackout: (blackout.duration_ms, blackout.lost), default=None)
 
 
 def longest_possible_ms(

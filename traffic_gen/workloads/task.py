@@ -161,8 +161,8 @@ class Task(ABC):
         """Return the time over that of the whole work, if both can be followed."""
         if equipped.gpus > MOST_FOLLOWED_GPUS:
             return None
-        whole_s = followed(whole, equipped).profile.completion_s
-        return followed(self, spec).profile.completion_s / whole_s
+        times = followed(self, spec).profile, followed(whole, equipped).profile
+        return times[0].completion_s / times[1].completion_s
 
     def crossings(self, spec: FabricSpec) -> Iterator[str]:
         """Yield how the work crosses rails."""

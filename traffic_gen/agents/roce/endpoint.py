@@ -210,7 +210,7 @@ class Endpoint:
 
     def _outgoing(self, ends: Ends, ranks: Ranks, number: int, handlers: Handlers) -> QueuePair:
         each, ports = self.settings["queue_pairs"], self.settings["ports"]
-        # The last bits of source ports are the entropy: the number of the queue pair, or its port.
+        # The last bits of source ports, the entropy, number the queue pair, or its ports.
         first = (ranks[1] << (each * ports - 1).bit_length()) + number * ports
         socks = [self._sending(ends[0], first + port) for port in range(ports)]
         pair = self._pair(socks, ends, ranks, number, 0)

@@ -119,7 +119,8 @@ def pairwise_all_to_all(build: Builder) -> None:
 def _exchanges(build: Builder, phase: int, ready: Arrivals, away: range, channel: str) -> None:
     """Exchange with all ranks so many domains `away`.
 
-    With `peers` of them at once, each on a channel of its own; then with the next ones.
+    With `peers` of them at once, each on a channel of its own; when all of them have sent, with the
+    next ones.
     """
 
     def pair(sources: Ints, destinations: Ints) -> Ints:

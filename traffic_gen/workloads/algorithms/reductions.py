@@ -222,7 +222,7 @@ def hierarchical_broadcast(build: Builder) -> None:
 
 def hierarchical_reduce(build: Builder) -> None:
     """Sum up within all HB domains, along each rail to the root's domain, and send to the root."""
-    (arrived,) = _reduced_in_domains(build)
+    arrived = _reduced_in_domains(build)[0]
     rails = build.rail_ranks(build.rails)
     summed = along(build, rails[:, ::-1], rails, "nic", arrived, reduce=True)
     _handed_in(build, joined(arrived, summed))
