@@ -340,7 +340,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
     if not all(map(decision.network_usd, evaluated)):
         what = "parts of a network, or their energy, must have a price"
         raise InputError(Problem(file.prices, what, "give ports or transceivers a price"))
-    faster = decision.with_gpus()
+    design, above_usd = decision.with_gpus() or (None, 0.0)
     return {
         "schema": "railbed.decide/1",
         "gpus": file.gpus,
@@ -351,7 +351,7 @@ def decide_object(file: ClusterFile) -> dict[str, Any]:
         "designs": [_design_object(decision, design) for design in evaluated],
         "answer": decision.answer().name,
         "sentence": _sentence(decision),
-        "with_gpus": {"answer": faster[0].name, "above_usd_per_gpu": faster[1]} if faster else None,
+        "with_gpus": {"answer": design.name, "above_usd_per_gpu": above_usd} if design else None,
         "spares": _spares(decision),
         "sensitivities": _sensitivities(decision),
     }
@@ -492,9 +492,10 @@ def _sentence(decision: Decision) -> str:
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
     if faster := decision.with_gpus():
+        design, above_usd = faster
         said += (
-            f" The time of the GPUs is not counted: if a GPU costs more than {faster[1]:.0f} USD, "
-            f"its host and energy included, {faster[0].name} costs less."
+            f" The time of the GPUs is not counted: if a GPU costs more than {above_usd:.0f} USD, "
+            f"its host and energy included, {design.name} costs less."
         )
     return said + _larger_domains(decision, chosen)
 

@@ -37,8 +37,11 @@ NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MERGE = "tag:yaml.org,2002:merge"
 
 # Errors of reading YAML. ruamel.yaml lets Python's own through where a value does not fit its tag
-# or form (`2001-99-99`, `!!bool x`).
-UNREADABLE = (YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# or form (`2001-99-99`, `!!bool x`), or the file's version is not known (`%YAML 1.3`).
+UNREADABLE = (
+    *(YAMLError, ArithmeticError, AssertionError, AttributeError),
+    *(LookupError, TypeError, ValueError),
+)
 
 
 @dataclass(frozen=True)
@@ -346,6 +349,8 @@ def unreadable(error: Exception, form: str = "YAML") -> str:
             return f"is not {form}: {begun}{problem}"
         case ValueError():
             return f"is not {form}: {str(error).partition(';')[0]}"
+        case AssertionError():
+            return f"is not {form} of a known version; write `%YAML 1.2`, or no version"
         case _:
             return f"is not {form}: a value does not fit its tag or is out of range"
 

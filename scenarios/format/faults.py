@@ -206,7 +206,8 @@ def _missing(
     if not known:
         yield Issue(("faults", number, "what"), f"a {spec.kind} fabric of this shape has none")
         return
-    unknown = [name for name in entry.where or () if name not in set(known)]
+    places = set(known)
+    unknown = [name for name in entry.where or () if name not in places]
     for name in unknown[:1]:
         others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
         hint = f"known: {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"

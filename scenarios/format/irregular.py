@@ -38,7 +38,8 @@ def missing_slots(fabric: Fabric) -> tuple[Slot, ...]:
     """Return the slots of the grid that hold no GPU, in their order."""
     # Without any, a fabric on paper may have too many slots to name.
     slots = product(range(fabric.domains), range(fabric.domain_size)) if fabric.missing else ()
-    return tuple(slot for slot in slots if Gpu(*slot).name in set(fabric.missing))
+    missing = set(fabric.missing)
+    return tuple(slot for slot in slots if Gpu(*slot).name in missing)
 
 
 def job_grid(fabric: Fabric) -> JobGrid:

@@ -392,8 +392,9 @@ def _one_of(value: Any, layers: Any) -> Any:
 
 
 def _is_unread_size(key: str, value: object) -> bool:
-    is_size = value if isinstance(value, list) else type(value) is int and value > 0
+    is_number = isinstance(value, int) and value is not True and value > 0
     is_known = key in READ or NO_SIZES.fullmatch(str(key))
+    is_size = is_number or (isinstance(value, list) and value)
     return bool(is_size and SIZE.search(str(key)) and not is_known)
 
 

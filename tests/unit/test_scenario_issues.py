@@ -53,6 +53,10 @@ def problems(file: Path, text: str, *overrides: str) -> list[str]:
             "x.yaml:12: is not YAML: expected a single document in the stream, "
             "but found another document",
         ),
+        (
+            "%YAML 1.3\n---\n" + GOOD,
+            "x.yaml: is not YAML of a known version; write `%YAML 1.2`, or no version",
+        ),
         (GOOD + "# \0", "x.yaml:11: is not YAML: the character U+0000 is not allowed"),
     ],
 )
