@@ -162,7 +162,7 @@ def test_a_run_with_a_link_out_of_tolerance_stops_with_exit_code_4(
         degrade(fabric, one_of_each_class(fabric)[0], 90)
         return calibrate(fabric)
 
-    monkeypatch.setattr("execution.run.calibrate", tampered)
+    monkeypatch.setattr("execution.link_check.calibrate", tampered)
     scenario = load(LIBRARY / "quickstart.yaml", ["fabric.kinds=rail-only", "fabric.domains=2"])
     wrong = r"carries 16[12](\.\d)? Mbit/s instead of 180"
     with pytest.raises(EmulationError, match=wrong) as raised:

@@ -311,7 +311,7 @@ def test_small_files_of_a_trace_take_little_memory(tmp_path: Path) -> None:
     for rank, content in enumerate(chakra_files(trace_in([GOAL.encode()]))):
         (tmp_path / f"pass.{rank}.et").write_bytes(content if rank else gzip.compress(content))
     read_trace(tmp_path)
-    with memory_limited(reading.MOST_BYTES // 4):
+    with memory_limited(reading.MOST_BYTES // 4), peak_below(reading.MOST_BYTES // 16):
         read_trace(tmp_path)
 
 

@@ -49,6 +49,7 @@ MOST_BYTES = 2**29
 # Text takes up to four bytes a character, beside those of the file.
 MOST_TEXT_BYTES = 2**27
 GZIP = b"\x1f\x8b"
+PIECE_BYTES = 2**20
 Sets = dict[tuple[str, str], dict[int, Path]]
 """The files of each name and form, by rank."""
 TEXT_FORMATS: dict[str, tuple[Callable[[str], bool], Callable[[str, Defaults], Trace]]] = {
@@ -194,19 +195,26 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
     for file, content in enumerate(contents):
         with of_file(file):
             try:
-                if content.startswith(GZIP):
-                    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
-                        content = packed.read(left + 1)
+                plain.append(_decompressed(content, left) if content.startswith(GZIP) else content)
             except EOFError:
                 raise Malformed(": byte 0", "compressed data ends early") from None
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
-            plain.append(content)
-            left -= len(content)
+            left -= len(plain[-1])
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)
     return plain
+
+
+def _decompressed(content: bytes, most_bytes: int) -> bytes:
+    """Return all that a gzipped file contains, or a little more than `most_bytes` of it."""
+    plain = BytesIO()
+    with gzip.GzipFile(fileobj=BytesIO(content)) as packed:
+        # One read of that many bytes would reserve them all.
+        while plain.tell() <= most_bytes and (piece := packed.read(PIECE_BYTES)):
+            plain.write(piece)
+    return plain.getvalue()
 
 
 def trace_in(contents: Sequence[bytes], defaults: Defaults = NO_DEFAULTS) -> Trace:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
-from functools import lru_cache
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -155,7 +155,7 @@ class _Attributes:
     ) -> dict[int, Value]:
         """Return what is read from the content of a field, by node."""
         values = self._named(name, self.content.only(field, protobuf.LENGTH), kind)
-        read, found = lru_cache(read), dict[int, Value]()
+        read, found = cache(read), dict[int, Value]()
         for node, begin, content in _contents(self.data, values):
             try:
                 found[node] = read(content)
