@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,8 @@ def test_a_dead_capture_is_told(tmp_path: Path) -> None:
 def capture_process(folder: Path) -> int:
     """The id of the process that captures into a folder."""
     for place in Path("/proc").glob("[0-9]*"):
-        words = (place / "cmdline").read_bytes().split(b"\0")
-        if words[0] != b"setpriv" and os.fsencode(folder) in words:
-            return int(place.name)
+        with suppress(OSError):  # it has ended meanwhile
+            words = (place / "cmdline").read_bytes().split(b"\0")
+            if words[0] != b"setpriv" and os.fsencode(folder) in words:
+                return int(place.name)
     raise AssertionError("no capture is running")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -222,10 +223,11 @@ def run_process(name: str, before: frozenset[int]) -> int:
     """Id of a run's process not in `before`, by its name or a word of its command line."""
     for process_id in machine_state().processes - before:
         process = Path(f"/proc/{process_id}")
-        words = (process / "cmdline").read_bytes().decode().split("\0")
-        known = {(process / "comm").read_text().strip(), *words}
-        if name in known and words[0] != "setpriv":
-            return process_id
+        with suppress(OSError):  # it has ended meanwhile
+            words = (process / "cmdline").read_bytes().decode().split("\0")
+            known = {(process / "comm").read_text().strip(), *words}
+            if name in known and words[0] != "setpriv":
+                return process_id
     raise AssertionError(f"no process of the run is called {name}")
 
 
