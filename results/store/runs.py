@@ -122,7 +122,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and lock it."""
+        """Make the folder, and lock it; the kernel ends the lock with the process."""
         with storing("runs", self.path.parent):
             lock = _lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
@@ -131,7 +131,7 @@ class RunFolder:
             os.close(lock)
 
     def begin(self, scenario: str, environment: Any) -> None:
-        """Write scenario and environment, and mark it `running`."""
+        """Write scenario and environment, mark it `running`; raise `InputError` if that fails."""
         with storing("runs", self.path.parent):
             write_json(self.path / "environment.json", environment)
             self.keep("scenario.yaml", scenario)

@@ -41,8 +41,8 @@ class FaultTimes:
 class Restart:
     """The clock of a job that aborted and began again, in seconds since its first start.
 
-    The fabric, the new connections or the machine may delay `back_s`; `modeled_s` is the model of
-    the second execution.
+    `back_s` is when the job began again: `restart_time_s` after the abort, unless the fabric, the
+    new connections or the machine took longer. `modeled_s` is the model of the second execution.
     """
 
     aborted_s: float

@@ -35,8 +35,8 @@ BESIDE_BUSY_SWITCH = 0.42
 class Observation:
     """One execution: CPU samples (`windows`), each agent's wait for a processor, its start and end.
 
-    `depth_s` is the fabric's least bucket depth. `seconds` of an execution that did not complete
-    reach until its end, as when a job aborts.
+    `pauses` are the machine's pauses meanwhile; `depth_s` is the fabric's least bucket depth.
+    `seconds` of an execution that did not complete reach until its end, as when a job aborts.
     """
 
     seconds: float
