@@ -106,6 +106,10 @@ def rate_text(rate_bps: float) -> str:
     return f"{rate_bps / 1e9:.12g} Gbit/s"
 
 
+def _bytes_text(size_bytes: int) -> str:
+    return f"{size_bytes} B"
+
+
 def known_platform(name: str) -> str:
     """Return the name of a platform; raise `ValueError` with a message if it is unknown."""
     if name not in PLATFORMS:
@@ -162,7 +166,7 @@ Rate = Annotated[float, BeforeValidator(parse_rate), PlainSerializer(rate_text, 
 Bytes = Annotated[
     int,
     BeforeValidator(lambda value: round(bounded_quantity(value, SIZES, *SIZE_BOUNDS))),
-    PlainSerializer("{} B".format, when_used="json"),
+    PlainSerializer(_bytes_text, when_used="json"),
 ]
 Platform = Annotated[Text, AfterValidator(known_platform)]
 Size = Annotated[Text, BeforeValidator(_size)]
