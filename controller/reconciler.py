@@ -250,13 +250,11 @@ class Reconciler:
 
         After a failure, new paths are used at once; while all paths work, when they surely do, too.
         """
+        is_repair = at_once and self._begun
         for rules in rounds.before_routes:
-            is_repair = at_once and self._begun
-            self._install(
-                switches,
-                rules,
-                self._repair_timeout_s(switches, rules) if is_repair else BARRIER_DEADLINE_S,
-            )
+            repair_s = self._repair_timeout_s(switches, rules)
+            limit_s = repair_s if is_repair else BARRIER_DEADLINE_S
+            self._install(switches, rules, limit_s)
             if not at_once and self._is_interrupted(PROPAGATION_S):
                 return False
         self._reconcile_routes(state)

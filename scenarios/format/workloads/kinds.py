@@ -12,7 +12,8 @@ from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricSpec
 from scenarios.format.issues import TAGGED, Issue, Place
 from scenarios.format.workloads.collective import CollectiveJob, CollectiveWork, CollectiveWorkload
-from scenarios.format.workloads.models import InferenceWorkload, IterationJob, IterationWorkload
+from scenarios.format.workloads.inference import InferenceWorkload
+from scenarios.format.workloads.iteration import IterationJob, IterationWorkload
 from scenarios.format.workloads.trace import TraceJob, TraceWorkload
 from scenarios.format.workloads.work import ByTime, Excludes, Work
 from traffic_gen.workloads.jobs import Job, Jobs
