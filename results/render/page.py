@@ -1,4 +1,4 @@
-"""Articles as an HTML page: sections with their pictures, in a template."""
+"""Pages by templates: articles, sections with their pictures, as HTML; any other in Markdown."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -70,3 +70,9 @@ def render(articles: Sequence[Article]) -> str:
     named = articles if articles[0].repetition else articles[:1]
     title = ", ".join(article.name for article in named)
     return environment.get_template("page.html").render(articles=articles, title=title)
+
+
+def filled(template: Path, **values: Any) -> str:
+    """Return the text of a template in Markdown with these values."""
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True)
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
