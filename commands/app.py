@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
-from commands.table import COMMANDS, Row
 from linux.machine.resources import OF_THE_MACHINE
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
@@ -33,14 +33,23 @@ VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED = 4
 STDOUT, STDERR = 1, 2
+# What `--help` says of each command, in its order.
+COMMANDS = tomllib.loads(Path(__file__).with_name("table.toml").read_text(encoding="utf-8"))
 
 
 class Listed(TyperCommand):
-    """A command of the table: `--help` lists it, and its module is imported when it is called."""
+    """A command of the table: `--help` lists it, and its module is imported when it is called.
 
-    def __init__(self, name: str, row: Row) -> None:
-        super().__init__(name, help=row.help)
-        self._row = row
+    The module has a function of the command's name, or a `function` of another one where Python has
+    that name; if it returns that an expectation failed, Railbed's exit code is 1. Options behind
+    `takes_words` may be those of another program.
+    """
+
+    def __init__(
+        self, name: str, *, help: str, example: str, function: str = "", takes_words: bool = False
+    ) -> None:
+        super().__init__(name, help=help)
+        self._example, self._function, self._takes_words = example, function or name, takes_words
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         """Begin the call of the command, or the completion of its words."""
@@ -51,10 +60,10 @@ class Listed(TyperCommand):
         alone = typer.Typer(add_completion=False)
         alone.command(
             self.name,
-            help=self._row.help,
-            epilog=f"Example: {self._row.example}",
-            context_settings={"ignore_unknown_options": self._row.takes_words},
-        )(getattr(module, self._row.function or str(self.name)))
+            help=self.help,
+            epilog=f"Example: {self._example}",
+            context_settings={"ignore_unknown_options": self._takes_words},
+        )(getattr(module, self._function))
         return get_command(alone).make_context(info_name, args, *rest, **extra)
 
 
@@ -62,8 +71,8 @@ class Commands(TyperGroup):
     """The commands of the table."""
 
     def __init__(self, **settings: Any) -> None:
-        rows = {name: Listed(name, row) for name, row in COMMANDS.items()}
-        super().__init__(**{**settings, "commands": rows})
+        listed = {name: Listed(name, **row) for name, row in COMMANDS.items()}
+        super().__init__(**{**settings, "commands": listed})
 
 
 app = typer.Typer(

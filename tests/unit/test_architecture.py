@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from itertools import chain
 from pathlib import Path
 
-from commands.table import COMMANDS
+from commands.app import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (

@@ -13,10 +13,9 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from commands.app import app, main
+from commands.app import COMMANDS, app, main
 from commands.demo import demo
 from commands.options import configuration_names, run_names
-from commands.table import COMMANDS
 from scenarios.library_files import LIBRARY
 from testbed.host import preflight
 from testbed.host.preflight import Check
@@ -285,7 +284,7 @@ def test_options_that_cannot_be(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_that_it_accepts(name: str) -> None:
-    *_, words = COMMANDS[name].example.partition("./railbed ")
+    *_, words = COMMANDS[name]["example"].partition("./railbed ")
     called, *arguments = shlex.split(words)
     program = get_command(app)
     assert called == name
@@ -299,7 +298,7 @@ def test_help_ends_with_the_example(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(monkeypatch, "cost", option) == 0
-    assert f"Example: {COMMANDS['cost'].example}" in " ".join(capsys.readouterr().out.split())
+    assert f"Example: {COMMANDS['cost']['example']}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("quiet")
