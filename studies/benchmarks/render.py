@@ -7,15 +7,18 @@ its commit says so. The object of docs/reference/figures/NAME.json has the rows 
 the benchmark, and when, by which commit and on which machine it was.
 """
 
+import csv
 import json
 import os
 import platform
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from linux.files.program_files import ROOT
@@ -277,99 +280,29 @@ def _by_source(rows: Sequence[Row]) -> Iterator[Row]:
         yield {"against": source, "unit": mine[0]["unit"], **figures}
 
 
-BY_FABRIC = (Table("fabric cases ratio_least ratio_most within_2_percent failed", of=_by_fabric),)
-CASES = (Table("case measured_s modeled_s ratio"),)
-TABLES: Mapping[str, tuple[Table, ...]] = {
-    "fidelity": (
-        Table("scenario case measured_s modeled_s ratio"),
-        Table("scenario case measured modeled"),
-    ),
-    "matrix": (Table("collective algorithm ratio", across="fabric size"),),
-    "ports": BY_FABRIC,
-    "shared-nics": BY_FABRIC,
-    "capacity": (
-        Table("gpus proxies collective algorithm measured_s modeled_s ratio verdict"),
-        Table("collective carried_gbit_per_s nominal_gbit_per_s"),
-    ),
-    "startup": (Table("fabric proxies gpus up_s up_max_s down_s proxy_mib"),),
-    "growth": (Table("gpus up_s machine_mib_per_gpu cpu_s_per_gbyte"),),
-    "noise": (Table("case ratio", across="asked"),),
-    "gate": (Table("asked observed cases error_least error_most right", of=_by_verdict),),
-    "buckets": (Table("asked depth_ms ratio", across="case"),),
-    "calibration": (Table("kind mbit_per_s wrong", across="left_percent", of=_hard),),
-    "blackout": (
-        Table(
-            "nic_ports fault fabric blackout_median_ms blackout_worst_ms detected_median_ms "
-            "confirmed_median_ms lost_probes_unaffected probes_unaffected"
-        ),
-    ),
-    "experiments": (Table("scenario fabric blackout_ms replay_ratio ratio verdict"),),
-    "sharing": (Table("case fault forwarded weight spread ratio ratio_least ratio_most uneven"),),
-    "mininet": (
-        Table(
-            "algorithm nic_mbit_per_s traffic fabric measured_s modeled_s error cpu_s_per_gigabyte"
-        ),
-        Table("gpus fabric connected_s up_s"),
-    ),
-    "agents": (
-        Table(
-            "collective algorithm bytes agents_over_iperf3 iperf3_start_cpu_s iperf3_cpu_s "
-            "agents_cpu_s"
-        ),
-    ),
-    "live": (
-        Table(
-            "gpus links updates_per_s server_share_of_a_core alone_s followed_s followed_over_alone"
-        ),
-    ),
-    "moe-skew": (Table("fabric variant measured_s", across="algorithm"),),
-    "paper-all-to-all": CASES,
-    "communicators": (Table("variant algorithm ratio", across="fabric"),),
-    "generators": (Table("fabric collective algorithm ratio", across="generator"),),
-    "training-iteration": CASES,
-    "pipeline-schedules": CASES,
-    "two-tier-domains": CASES,
-    "contention": (Table("shape case ratio", across="grain", of=_contending),),
-    "spine-selection": (Table("case measured_s", across="spine_selection"),),
-    "inference": (Table("case percentile modeled_latency_s latency_s"),),
-    "several-jobs": (Table("case job modeled_interference measured_interference"),),
-    "paper-measured": (
-        Table("figure points least most median"),
-        Table("claim at_scale modeled measured"),
-    ),
-    "routing": (Table("fabric change entries_changed desired_state_s"),),
-    "training": (Table("what gpus median_s max_s"),),
-    "terms": (
-        Table(
-            "nic_mbps case headers bursts last_segment acknowledgements probes latency",
-            of=_most("nic_mbps", "rail-only"),
-        ),
-    ),
-    "schedules": (
-        Table(
-            "collective algorithm fabric transfers schedule_and_proof_s prediction_s",
-            of=_most("gpus"),
-        ),
-    ),
-    "published": (Table("against gpus size algorithm published on_paper deviation"),),
-    "calculon": (Table("term calculon_s its_efficiencies_s its_strategy_s fastest_s"),),
-    "throughput": (Table("against unit published modeled", of=_by_source),),
-    "htsim": (Table("matrix spines queue_pairs htsim_us unpaused_us modeled_us deviation ratio"),),
-    "traces": (
-        Table("format nodes import_s import_gib steps replay_and_proof_s together_gib"),
-        Table("checked nodes steps check_s"),
-    ),
-    "fuzz": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
-    "fuzz-files": (Table("inputs exit_0 exit_1 exit_2 wrong"),),
-    "datapaths": (
-        Table("fabric up_s", across="datapath"),
-        Table("fabric cpu_s_per_gbyte", across="datapath"),
-        Table("case ratio", across="datapath"),
-        Table("nic_mbit_per_s ratio", across="datapath"),
-    ),
-    "shapers": (Table("shaper ratio", across="asked"),),
-    "soak": (Table("minutes seed rounds signals hangs tracebacks resident_mib descriptors"),),
+# Which rows a table has, if not all: the words of tables.csv.
+ROWS: Mapping[str, Callable[[Sequence[Row]], Iterable[Row]]] = {
+    "": iter,
+    "by verdict": _by_verdict,
+    "by fabric": _by_fabric,
+    "by source": _by_source,
+    "not always known": _hard,
+    "contending": _contending,
+    "fastest NICs of rail-only": _most("nic_mbps", "rail-only"),
+    "most GPUs": _most("gpus"),
 }
+
+
+def _tables() -> dict[str, list[Table]]:
+    """Read the tables of each figure, in their order."""
+    tables = defaultdict[str, list[Table]](list)
+    with Path(__file__).with_name("tables.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            tables[row["figure"]].append(Table(row["columns"], row["across"], ROWS[row["rows"]]))
+    return dict(tables)
+
+
+TABLES = _tables()
 
 
 def rendered(name: str, figure: Figure) -> str:
