@@ -109,7 +109,6 @@ def _refuse_sections(document: Document, file: ScenarioFile, on_paper: bool) -> 
     The GPUs of a fabric that is refused may be too many to number.
     """
     of_fabric = list(fabric_issues(file.fabric, on_paper))
-    # The GPUs of a fabric that is refused may be too many to number.
     of_workloads = () if of_fabric else _workload_issues(file)
     document.refuse(chain(of_fabric, of_workloads, _expect_issues(file.expect), fault_issues(file)))
     real = [fabric_spec(file, kind, 1.0) for kind in file.fabric.kinds]

@@ -148,7 +148,6 @@ def latest_end_s(case: Case, spec: FabricSpec) -> float:
 
     Where GPUs share NICs or ports, the order of flows matters too much for a margin.
     """
-    # Where GPUs share NICs or ports, the order of flows matters too much for a margin.
     if spec.gpus > EXACT_UP_TO_GPUS or not spec.has_whole_nics:
         return estimated_end_s(case, spec)
     return ORDER_MARGIN * predicted_profile(case, spec, _slowest_path_s(spec)).completion_s
