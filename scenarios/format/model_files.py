@@ -127,12 +127,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # Parts of a model that are not modeled, and what is instead; attention that reads some tokens.
 ALL_TOKENS = "attention reads all tokens"
+IMAGES, PREDICTION = "images are left out", "multi-token prediction is left out"
 LEFT_OUT = {
-    "vision_config": "images are left out",
-    "audio_config": "audio is left out",
-    "num_nextn_predict_layers": "multi-token prediction is left out",
-    "num_mtp_modules": "multi-token prediction is left out",
-    "num_mtp_layers": "multi-token prediction is left out",
+    **dict.fromkeys(("vision_config", "visual_tokenizer_config", "vit_config"), IMAGES),
+    **dict.fromkeys(("mm_vision_tower", "img_processor"), IMAGES),
+    **dict.fromkeys(("audio_config", "audio_processor"), "audio is left out"),
+    **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers"), PREDICTION),
     "use_cla": "each layer has keys and values of its own",
     "index_topk": ALL_TOKENS,
     "quantization_config": "the model is computed in bf16",
@@ -151,8 +151,8 @@ UNKNOWN = re.compile(
 )
 # Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
 UNKNOWN_KINDS = ("jetmoe", "qwen")
-# Widths of embeddings, where they have one of their own.
-EMBEDDED = ("word_embed_proj_dim", "embedding_size")
+# The width of embeddings, where they have one of their own.
+EMBEDDED = "word_embed_proj_dim"
 # The kinds of layers that are attention.
 ATTENTION = {
     "layer_types": ("attention", "full_attention", "sliding_attention", "chunked_attention"),
@@ -169,7 +169,7 @@ NO_SIZES = re.compile(
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
-READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDOWS, *EMBEDDED}
+READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDOWS, EMBEDDED}
 # For a model that reads more tokens than anybody trains with.
 OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
@@ -332,11 +332,10 @@ class _Model:
             if isinstance(kinds, list) and (others := [str(k) for k in kinds if k not in known]):
                 what = f"has layers that are not modeled: {', '.join(dict.fromkeys(others))}"
                 yield self._problem(key, what)
-        hidden = self.found["hidden"]
-        for key in EMBEDDED:
-            if hidden is not None and (width := self.values.get(key)) not in (None, hidden):
-                what = f"must be {self.keys['hidden']}, {hidden}, as no other is modeled"
-                yield self._problem(key, f"{what}, got {width}")
+        hidden, width = self.found["hidden"], self.values.get(EMBEDDED)
+        if None not in (hidden, width) and width != hidden:
+            what = f"must be {self.keys['hidden']}, {hidden}, as no other is modeled, got {width}"
+            yield self._problem(EMBEDDED, what)
         if self.latent == [VALUES]:
             yield self._problem(self.keys[VALUES], "names a part of a model that is not modeled")
         if self.shared and self.one and self.shared % self.one:

@@ -595,6 +595,10 @@ def test_what_is_left_out_of_a_model_is_named(
         ({"model_type": "llama", "seq_length": 8192}, []),
         ({"model_type": "llama", "use_cla": False, "word_embed_proj_dim": 4096}, []),
         ({"model_type": "llama", "use_cla": True}, ["each layer has keys and values of its own"]),
+        ({"model_type": "llama", "img_processor": {"name": "clip"}}, ["images are left out"]),
+        ({"model_type": "llama", "mm_vision_tower": "openai/clip"}, ["images are left out"]),
+        ({"model_type": "llama", "audio_processor": {"name": "cascades"}}, ["audio is left out"]),
+        ({"model_type": "llama", "num_mtp_layers": 1}, ["multi-token prediction is left out"]),
         ({"model_type": "qwen3", "tie_word_embeddings": False}, ["of qwen3: head_dim 128"]),
         ({"model_type": "llama", "first_k_dense_replace": 1, "mlp_layer_types": LAYERS[2:]}, []),
         (
