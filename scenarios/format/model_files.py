@@ -20,8 +20,13 @@ GATES_OF_GPT = ("swiglu", "geglu")
 GATES = ("silu", "swish", *GATES_OF_GPT)
 WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
-# In these models a GELU is a gate.
-GELU_GATED = ("gemma", "grok", "modernbert")
+# Models whose blocks have a gate whatever their activation function, beside all that TIED and
+# UNTIED name; and those among these that have none: `transformers/models/*/modeling_*.py`.
+GATED = ("gemma", "grok", "modernbert")
+UNGATED = re.compile(
+    r"apertus|arcee|bert|bloom|codegen|falcon|gpt2|gpt_bigcode|gpt_neox?|gptj|mpt|nemotron|opt|"
+    r"persimmon|phi|starcoder2"
+)
 # The names of a configuration's key in any of these files; the first one there is used.
 NAMES = {
     key: names.split()
@@ -38,11 +43,11 @@ NAMES = {
         # Of Llama 4, whose experts have `intermediate_size`, and one of them is shared.
         "feed_forward": "intermediate_size_mlp intermediate_size n_inner feedforward "
         "ffn_hidden_size ffn_dim",
-        "latent.key_value_rank": "kv_lora_rank d_kv_c",
-        "latent.query_rank": "q_lora_rank d_q_c",
-        "latent.plain_size": "qk_nope_head_dim d_q",
-        "latent.rotary_size": "qk_rope_head_dim d_r",
-        "latent.value_size": "v_head_dim d_kv",
+        "latent.key_value_rank": "kv_lora_rank d_kv_c attention_kv_lora_dim",
+        "latent.query_rank": "q_lora_rank d_q_c attention_q_lora_dim",
+        "latent.plain_size": "qk_nope_head_dim d_q attention_qk_dim",
+        "latent.rotary_size": "qk_rope_head_dim d_r attention_qk_rope_dim",
+        "latent.value_size": "v_head_dim d_kv attention_v_dim",
         # AICB's `num_experts` counts duplicates of the router's experts, too.
         "moe.experts": "router_expert n_routed_experts num_routed_experts num_local_experts "
         "num_experts num_moe_experts n_experts moe_num_experts",
@@ -96,7 +101,7 @@ TIED = re.compile(
     r"gpt_bigcode|gpt_neo|lfm2(_moe)?|mpt|opt|smollm3|starcoder2"
 )
 UNTIED = re.compile(
-    r"apertus|arcee|arctic|baichuan|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|exaone4|glm4?|"
+    r"apertus|arcee|arctic|baichuan|bitnet|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|exaone4|glm4?|"
     r"glm4_moe|gpt_neox|gpt_oss|gptj|granite|granitemoe(shared)?|hunyuan_v1_(dense|moe)|"
     r"internlm[23]|kimi_k2|llama|llama4_text|minimax(_m2)?|ministral|mistral|mixtral|nemotron|"
     r"olmo[23]?|olmoe|persimmon|phi3?|phimoe|qwen[23](_moe)?|seed_oss|stablelm"
@@ -109,32 +114,45 @@ GEMMA_3 = {
     "vocab_size": 262208,
 }
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "bloom": {"activation": "gelu"},
-    "falcon": {"activation": "gelu", "multi_query": True},
+    "falcon": {"multi_query": True},
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256},
     "gemma3": GEMMA_3,
     "gemma3_text": GEMMA_3,
     "gpt_bigcode": {"multi_query": True},
+    "gpt_oss": {"head_dim": 64, "num_key_value_heads": 8},
+    "mistral": {"num_key_value_heads": 8},
+    "mixtral": {"num_key_value_heads": 8},
+    "qwen3": {"head_dim": 128},
 }
 # Parts of a model that are not modeled, and what is instead; attention that reads some tokens.
 ALL_TOKENS = "attention reads all tokens"
+IMAGES, PREDICTION = "images are left out", "multi-token prediction is left out"
 LEFT_OUT = {
-    "vision_config": "images are left out",
-    "audio_config": "audio is left out",
-    "num_nextn_predict_layers": "multi-token prediction is left out",
-    "num_mtp_modules": "multi-token prediction is left out",
+    **dict.fromkeys(("vision_config", "visual_tokenizer_config", "vit_config"), IMAGES),
+    **dict.fromkeys(("mm_vision_tower", "img_processor"), IMAGES),
+    **dict.fromkeys(("audio_config", "audio_processor"), "audio is left out"),
+    **dict.fromkeys(("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers"), PREDICTION),
+    "use_cla": "each layer has keys and values of its own",
     "index_topk": ALL_TOKENS,
     "quantization_config": "the model is computed in bf16",
 }
 WINDOWS = {"sliding_window": ALL_TOKENS, "attention_chunk_size": ALL_TOKENS}
-# Layers other than attention and a feed-forward block, experts by other keys, an encoder.
+# Layers other than attention and a feed-forward block, of several sizes, with shared weights or
+# repeated, embeddings of each layer, experts by other keys, an encoder, text deep in other parts.
 UNKNOWN = re.compile(
     r"is_encoder_decoder|linear_attn_config|linear_num_value_heads|compress_ratios|o_lora_rank|"
+    r"attn_mode|layer_group_size|qk_dim_factor|rescale_every|ssm_cfg|thinker_config|"
+    r"global_head_dim|hidden_size_per_layer_input|num_hidden_groups|num_kv_shared_layers|"
+    r"(num|intermediate)_\w+_per_layer|per_layer_config|total_ut_steps|"
     r"mamba_d_state|ssm_state_size|state_size|lru_width|hybrid_override_pattern|layers_block_type|"
     r"block_configs|conv_L_cache|parallel_attn_mlp_res|residual_moe|enable_moe_block|"
     r"moe_layers_enum|expert_layer_period|zero_expert_num|ffn_config|laurel_rank"
 )
 # Models whose keys have other meanings: experts of attention, half of the feed-forward's width.
 UNKNOWN_KINDS = ("jetmoe", "qwen")
+# The width of embeddings, where they have one of their own.
+EMBEDDED = "word_embed_proj_dim"
 # The kinds of layers that are attention.
 ATTENTION = {
     "layer_types": ("attention", "full_attention", "sliding_attention", "chunked_attention"),
@@ -146,11 +164,12 @@ SIZE = re.compile(
 )
 NO_SIZES = re.compile(
     r"layer_types|attn_type_list|max_window_layers|no_rope_layers|no_rope_layer_interval|"
-    r"moe_layers|rotary_dim|ep_size|sliding_window_size|duped_expert|index_head_dim|index_n_heads"
+    r"moe_layers|rotary_dim|ep_size|sliding_window_size|duped_expert|index_head_dim|index_n_heads|"
+    r"qk_head_dim"
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
-READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDOWS}
+READ = {*(name for names in NAMES.values() for name in names), *LEFT_OUT, *WINDOWS, EMBEDDED}
 # For a model that reads more tokens than anybody trains with.
 OWN_SEQUENCE = "give the tokens of a sequence: `--sequence`, or `sequence` in YAML"
 # What these files never say.
@@ -159,7 +178,8 @@ ASKED = {
     "gpus": "the number of GPUs",
     "platform": "the platform, such as dgx-h100",
 }
-TEXT, TIES = "text_config", "tie_word_embeddings"
+# The language model of several in a file, and whether its embeddings are tied.
+TEXTS, TIES = ("text_config", "llm_config", "language_config"), "tie_word_embeddings"
 IN_YAML = "describe what is modeled of it in a YAML file: docs/reference/training.md"
 WORD = re.compile(r"[\w.]+")
 
@@ -205,10 +225,11 @@ class _Model:
         self.document = document
         self.inside: Place = ()
         self.own: Mapping[str, Any] = document.values
-        if isinstance(inner := document.values.get(TEXT), Mapping):
+        inner = (key for key in TEXTS if isinstance(document.values.get(key), Mapping))
+        if text := next(inner, None):
             shared = ("model_type", TIES)
             outer = {key: document.values[key] for key in shared if key in document.values}
-            self.own, self.inside = {**outer, **inner}, (TEXT,)
+            self.own, self.inside = {**outer, **document.values[text]}, (text,)
         self.kind = str(self.own.get("model_type") or "")
         self.values: dict[str, Any] = {**DEFAULTS.get(self.kind, {}), **self.own}
         layers = self._first(NAMES["layers"])
@@ -217,7 +238,6 @@ class _Model:
             self.found["moe.width"] = _one_of(self._first(OWN_WIDTH), layers)
         self.latent = [key for key in LATENT if self._has(key)]
         self.is_gpt = self._first(OF_GPT) is not None
-        self.is_gelu_gated = self.kind.startswith(GELU_GATED)
         self.activation = self._first(ACTIVATION)
         # The widths of all shared experts together, and of an expert; 0 where there is none.
         widths = self._first(SHARED_WIDTH), self.found["moe.width"]
@@ -258,6 +278,14 @@ class _Model:
     def tied(self) -> Any:
         """As said; else as in the base class of transformers, if the file is of one of these."""
         return bool(self.kind) if self.said_tied is None else self.said_tied
+
+    @property
+    def gate_of_class(self) -> bool | None:
+        """Whether blocks have a gate in the model's class; `None` if the class is not known."""
+        if self.kind.startswith(GATED):
+            return True
+        is_known = TIED.fullmatch(self.kind) or UNTIED.fullmatch(self.kind)
+        return not UNGATED.fullmatch(self.kind) if is_known else None
 
     def remarks(self) -> Iterator[str]:
         """Yield a sentence for each part that is not modeled, or assumed."""
@@ -304,6 +332,10 @@ class _Model:
             if isinstance(kinds, list) and (others := [str(k) for k in kinds if k not in known]):
                 what = f"has layers that are not modeled: {', '.join(dict.fromkeys(others))}"
                 yield self._problem(key, what)
+        hidden, width = self.found["hidden"], self.values.get(EMBEDDED)
+        if None not in (hidden, width) and width != hidden:
+            what = f"must be {self.keys['hidden']}, {hidden}, as no other is modeled, got {width}"
+            yield self._problem(EMBEDDED, what)
         if self.latent == [VALUES]:
             yield self._problem(self.keys[VALUES], "names a part of a model that is not modeled")
         if self.shared and self.one and self.shared % self.one:
@@ -327,7 +359,7 @@ class _Model:
                 hint = OWN_SEQUENCE if key == "sequence" else "add it to the file"
                 yield Problem(f"{path} {_asked(key)}", f"is required{reason}", hint)
         act, known = self.activation, (*GATES, *WITHOUT_GATE)
-        if act not in known and not self.is_gelu_gated and not self.is_gpt:
+        if act not in known and self.gate_of_class is None and not self.is_gpt:
             problem = "is required" if act is None else f"is not known, got {act!r}"
             hint = f"with a gate: {', '.join(GATES)}; without: {', '.join(WITHOUT_GATE)}"
             yield Problem(f"{path} {ACTIVATION[0]}", problem, hint)
@@ -360,8 +392,9 @@ class _Model:
         if self.values.get("multi_query") and not self.values.get("new_decoder_architecture"):
             found["key_value_heads"] = 1
         gates = GATES_OF_GPT if self.is_gpt else GATES
+        by_class = self.gate_of_class
         found |= {
-            "gated": self.is_gelu_gated or self.activation in gates,
+            "gated": self.activation in gates if by_class is None else by_class,
             "biases": self.is_gpt,
             "learned_positions": self.kind in LEARNED_POSITIONS if self.kind else self.is_gpt,
             "tied": self.tied,
@@ -373,7 +406,7 @@ class _Model:
             found["moe"] = experts = self._section("moe.")
             # Files also say layers by their numbers, and shared experts by width.
             if isinstance(dense := self.found["moe.dense_layers"], list):
-                experts["dense_layers"] = sum(layer != "sparse" for layer in dense)
+                experts["dense_layers"] = len(dense)
             if DENSE_WIDTH in self.values:
                 experts["shared_experts"] = 1
             elif self.shared and self.one:
@@ -386,7 +419,12 @@ class _Model:
 
 
 def _one_of(value: Any, layers: Any) -> Any:
-    """The number that a list has for each of the layers; any other value as it is."""
+    """The number that a list has for each of the layers, or of dense ones among their kinds.
+
+    Any other value as it is.
+    """
+    if isinstance(value, list) and value and all(kind in ("dense", "sparse") for kind in value):
+        return value.count("dense")
     is_one = isinstance(value, list) and value and len(value) == layers == value.count(value[0])
     return value[0] if is_one and isinstance(value[0], int) else value
 

@@ -23,7 +23,7 @@ BY_KEYS = (
     ({"num_hidden_layers", "hidden_size"}, TRAINED),
     ({"num_layers", "hidden_size"}, TRAINED),
     ({"n_layer", "n_embd"}, TRAINED),
-    ({"model_type", "text_config"}, TRAINED),
+    *(({"model_type", text}, TRAINED) for text in ("text_config", "llm_config", "language_config")),
     ({"hidden", "attn_heads"}, TRAINED),
     ({"radix", "models"}, CLUSTER),
     ({"domains", "domain_size", "links"}, NETWORK),

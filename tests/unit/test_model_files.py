@@ -83,6 +83,15 @@ SIMAI = {
     "num_routed_experts": 256,
     "num_shared_experts": 1,
 }
+# openPangu's Ultra MoE has other names of latent attention.
+PANGU = {
+    "attention_kv_lora_dim": DEEPSEEK["kv_lora_rank"],
+    "attention_q_lora_dim": DEEPSEEK["q_lora_rank"],
+    "attention_qk_dim": DEEPSEEK["qk_nope_head_dim"],
+    "attention_qk_rope_dim": DEEPSEEK["qk_rope_head_dim"],
+    "attention_v_dim": DEEPSEEK["v_head_dim"],
+    **{key: size for key, size in SIMAI.items() if not key.endswith(("_rank", "_head_dim"))},
+}
 # AICB's `deepseek_default.json`, and the keys that Railbed asks for.
 AICB = {
     "num_layers": 61,
@@ -130,10 +139,13 @@ def model_of(folder: Path, values: dict[str, Any]) -> Transformer:
     [
         (LLAMA, "llama-3-8b"),
         ({"text_config": LLAMA, "vision_config": {"hidden_size": 8}}, "llama-3-8b"),
+        ({"llm_config": LLAMA, "tie_word_embeddings": False}, "llama-3-8b"),
+        ({"language_config": LLAMA, "tie_word_embeddings": False}, "llama-3-8b"),
         (MIXTRAL, "mixtral-8x7b"),
         (QWEN, "qwen-3-235b-a22b"),
         (DEEPSEEK, "deepseek-v3"),
         (SIMAI, "deepseek-v3"),
+        (PANGU, "deepseek-v3"),
         (AICB, "deepseek-v3"),
         ({**CALCULON, "vocab_size": 51200}, "gpt-3-175b"),
     ],
@@ -336,6 +348,51 @@ GROK = {
     "num_key_value_heads": 8,
     "vocab_size": 131072,
 }
+BITNET = {
+    "hidden_act": "relu2",
+    "hidden_size": 2560,
+    "intermediate_size": 6912,
+    "max_position_embeddings": 4096,
+    "model_type": "bitnet",
+    "num_attention_heads": 20,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 5,
+    "tie_word_embeddings": True,
+    "vocab_size": 128256,
+}
+APERTUS = {
+    "hidden_act": "xielu",
+    "hidden_size": 4096,
+    "intermediate_size": 21504,
+    "max_position_embeddings": 65536,
+    "model_type": "apertus",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 131072,
+}
+# The text of PaliGemma 2, whose heads have the size of Gemma 2's class.
+PALIGEMMA = {
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "max_position_embeddings": 8192,
+    "model_type": "gemma2",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 26,
+    "num_key_value_heads": 4,
+    "vocab_size": 257216,
+}
+# The text of LLaVA-NeXT, of Mistral 7B, with the keys that Railbed asks for.
+LLAVA = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "model_type": "mistral",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "vocab_size": 32064,
+}
+RELU_LLAMA = {**LLAVA, "hidden_act": "relu", "intermediate_size": 11008, "model_type": "llama"}
 # Of DeepSeek-V3, as transformers says it since version 5.
 LAYERS = ["dense"] * 3 + ["sparse"] * 58
 QWEN_2 = {
@@ -378,6 +435,11 @@ QWEN_2 = {
         (GROK, (314, 84)),
         (DEEPSEEK | {"first_k_dense_replace": None, "mlp_layer_types": LAYERS}, (671, 37.6)),
         ({"text_config": GEMMA_3}, (3.88, 3.88)),
+        (BITNET, (2.41, 2.41)),
+        (APERTUS, (8.05, 8.05)),
+        (RELU_LLAMA, (6.74, 6.74)),
+        ({"model_type": "paligemma", "text_config": PALIGEMMA}, (2.617, 2.617)),
+        ({"model_type": "llava_next", "text_config": LLAVA}, (7.242, 7.242)),
     ],
 )
 def test_sizes_that_families_say_by_keys_of_their_own(
@@ -436,6 +498,14 @@ def test_sizes_that_families_say_by_keys_of_their_own(
         ({"q_lora_rank": 8, "kv_lora_rank": None}, "kv_lora_rank: is required with q_lora_rank"),
         ({"qk_nope_head_dim": 8}, "kv_lora_rank: is required with qk_nope_head_dim"),
         ({"v_head_dim": 64}, "v_head_dim: names a part of a model that is not modeled"),
+        ({"attn_mode": "chunk"}, "attn_mode: names a part of a model"),
+        ({"layer_group_size": 5}, "layer_group_size: names a part of a model"),
+        ({"global_head_dim": 512}, "global_head_dim: names a part of a model"),
+        ({"total_ut_steps": 4}, "total_ut_steps: names a part of a model"),
+        ({"num_key_value_heads_per_layer": [4, 2]}, "heads_per_layer: names a part of a model"),
+        ({"thinker_config": {"text_config": LLAMA}}, "thinker_config: names a part of a model"),
+        ({"llm_config": {"ssm_cfg": {"layer": "Mamba2"}}}, "llm_config.ssm_cfg: names a part"),
+        ({"word_embed_proj_dim": 512}, "must be hidden_size, 4096, as no other is modeled"),
         ({"max_position_embeddings": 10485760}, "got 10485760 (give the tokens of a sequence"),
     ],
 )
@@ -445,6 +515,17 @@ def test_what_a_model_cannot_be_is_refused(
     with pytest.raises(InputError) as error:
         model_of(tmp_path, {**LLAMA, **changes})
     assert any(problem in str(one) for one in error.value.problems)
+
+
+@pytest.mark.parametrize(("kind", "matrices"), [("llama", 3), ("gemma", 3), ("nemotron", 2)])
+@pytest.mark.parametrize("act", ["silu", "gelu", "relu2", "newest", None])
+def test_a_known_class_has_a_gate_whatever_its_activation_function(
+    tmp_path: Path, kind: str, matrices: int, act: str | None
+) -> None:
+    values = {**LLAMA, "model_type": kind, "head_dim": 128, "hidden_act": act}
+    wide = {**values, "intermediate_size": 14337}
+    more = model_of(tmp_path, wide).parameters - model_of(tmp_path, values).parameters
+    assert more == 32 * 4096 * matrices
 
 
 def test_a_gelu_has_no_gate(tmp_path: Path) -> None:
@@ -512,6 +593,14 @@ def test_what_is_left_out_of_a_model_is_named(
             ["max_position_embeddings of config.json is unused, and differs from seq_length"],
         ),
         ({"model_type": "llama", "seq_length": 8192}, []),
+        ({"model_type": "llama", "use_cla": False, "word_embed_proj_dim": 4096}, []),
+        ({"model_type": "llama", "use_cla": True}, ["each layer has keys and values of its own"]),
+        ({"model_type": "llama", "img_processor": {"name": "clip"}}, ["images are left out"]),
+        ({"model_type": "llama", "mm_vision_tower": "openai/clip"}, ["images are left out"]),
+        ({"model_type": "llama", "audio_processor": {"name": "cascades"}}, ["audio is left out"]),
+        ({"model_type": "llama", "num_mtp_layers": 1}, ["multi-token prediction is left out"]),
+        ({"model_type": "qwen3", "tie_word_embeddings": False}, ["of qwen3: head_dim 128"]),
+        ({"model_type": "llama", "first_k_dense_replace": 1, "mlp_layer_types": LAYERS[2:]}, []),
         (
             {"model_type": "llama", "padded_vocab_size": 128512, "activation": "gelu"},
             ["padded_vocab_size of config.json is unused", "activation of config.json is unused"],

@@ -211,6 +211,7 @@ UNREAD = "Railbed does not read it; describe the network by the keys of a scenar
         ('{"num_hidden_layers": 8, "hidden_size": 8}', *TRAIN),
         ('{"hidden": 8, "attn_heads": 8, "num_blocks": 8}', *TRAIN),
         ('{"model_type": "x", "text_config": {}}', *TRAIN),
+        ('{"model_type": "x", "llm_config": {}}', *TRAIN),
         ("topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n", *NAMED),
         ("domains: 2\ndomain_size: 2\nlinks: []\n", *NAMED),
         (NS3, *NAMED),
@@ -219,7 +220,7 @@ UNREAD = "Railbed does not read it; describe the network by the keys of a scenar
         ('{"logical-dims": ["8"]}', "is a logical topology of ASTRA-sim", UNREAD),
     ],
     ids=[
-        *("hugging-face", "calculon", "several-models", "astra-sim", "own", "ns-3", "simai"),
+        *("hugging-face", "calculon", "several-models", "llm", "astra-sim", "own", "ns-3", "simai"),
         *("htsim", "logical"),
     ],
 )
