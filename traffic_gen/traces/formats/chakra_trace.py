@@ -210,6 +210,7 @@ class Assembly:
             ("involved_dim of {}, whose groups have other ranks here", "operation", overruled),
             ("durations of {}, which the network decides", "communication", timed),
             ("tags of {}, in the order of their group", "collective operation", tagged),
+            ("comm_dst of {}", "collective operation", collectives & (columns.comm_dst >= 0)),
         )
         for what, noun, nodes in counts:
             if count := int(np.sum(nodes)):
