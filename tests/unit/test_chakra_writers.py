@@ -601,6 +601,12 @@ def test_a_number_that_is_not_whole_is_refused(micros: float) -> None:
         read(*everywhere(node(1, COMPUTE, fixed("runtime", micros, "double"))))
 
 
+@pytest.mark.parametrize("lasted", [number(7, 4), attribute("runtime", 4)])
+def test_a_recorded_time_of_communication_is_told(lasted: bytes) -> None:
+    told = ("durations of 4 communications, which the network decides",)
+    assert read(*everywhere(collective(1, ALL_REDUCE, 8, lasted))).left_out == told
+
+
 def test_the_other_end_of_a_collective_operation_is_told() -> None:
     one = collective(1, REDUCE, 8, attribute("comm_src", 0), attribute("comm_dst", 3))
     assert read(*everywhere(one)).left_out == ("comm_dst of 4 collective operations",)

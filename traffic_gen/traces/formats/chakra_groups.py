@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from itertools import product
 
 from model.arrays import Ints
-from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns, Source
+from traffic_gen.traces.formats.chakra_nodes import ALL_FILES, MISSING, NodeColumns, Source
 
 Ranks = tuple[int, ...]
 Call = tuple[int, str, tuple[bool, ...]]
@@ -140,7 +140,5 @@ class Groups:
                 raise self.at(node, f"process group {name!r} is defined twice, with other ranks")
             if not set(ranks) <= set(self.everyone) or len(set(ranks)) < len(ranks):
                 what = f"process group {name!r} must have some of the ranks 0 to {count - 1}"
-                raise self.at(
-                    node, f"{what}, each once", "put the files of all ranks into a folder"
-                )
+                raise self.at(node, f"{what}, each once", ALL_FILES)
         return found

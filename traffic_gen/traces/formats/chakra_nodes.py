@@ -46,6 +46,8 @@ ORIGINS = (
     *("op_type", "inputs", "outputs"),
 )
 TEXTS = ("pg_name", "involved_dim")
+# Hint for a rank that has no file.
+ALL_FILES = "put the files of all ranks into a folder"
 Value = TypeVar("Value")
 
 

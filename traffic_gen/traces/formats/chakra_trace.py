@@ -10,7 +10,7 @@ from model.sentences import counted
 from model.workload.trace import Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
-from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns, Source
+from traffic_gen.traces.formats.chakra_nodes import ALL_FILES, MISSING, NodeColumns, Source
 from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
 from traffic_gen.traces.formats.nodes import (
     GIVE_SIZE,
@@ -99,11 +99,11 @@ class Assembly:
         # all are left out, as MLCommons' feeder does with any trace.
         return _waiting(trace, control, "control dependencies", missing)
 
-    def _require(self, right: Bools, what: str, got: Ints | None = None) -> None:
+    def _require(self, right: Bools, what: str, got: Ints | None = None, hint: str = "") -> None:
         """Raise `Malformed` at the first node that is not right, with the value it has."""
         if not right.all():
             node = int(np.argmin(right))
-            raise self.source.at(node, what if got is None else f"{what}, got {got[node]}")
+            raise self.source.at(node, what if got is None else f"{what}, got {got[node]}", hint)
 
     def _require_counts(self) -> None:
         columns = self.columns
@@ -124,7 +124,7 @@ class Assembly:
             self._require(~nodes | (named != MISSING), f"{what} without a peer: it needs {name}")
             right = (named >= 0) & (named < self.ranks)
             known = f"must be one of the ranks 0 to {self.ranks - 1}"
-            self._require(~nodes | right, f"{name} {known}", named)
+            self._require(~nodes | right, f"{name} {known}", named, ALL_FILES)
             right = (own == MISSING) | (own == self.rank)
             self._require(~nodes | right, f"{own_name} must be the rank of the file", own)
             peer[nodes] = named[nodes]
@@ -194,7 +194,8 @@ class Assembly:
         roots = len(np.unique(operation[collectives & rootless]))
         untimed = computes & (seconds == 0) & ~modeled
         beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
-        timed = (self.kind != Action.COMPUTE) & (columns.duration_micros > 0)
+        timed = (columns.duration_micros > 0) | (columns.runtime > 0)
+        timed &= self.kind != Action.COMPUTE
         tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
         counts: Sequence[tuple[str, str, Bools | int]] = (
             (
@@ -244,7 +245,7 @@ class Assembly:
         if not right.all():
             wrong = int(np.argmin(right))
             what = f"data dependency on unknown node {data.values[wrong]} of this file"
-            raise self.source.at(int(data.row[wrong]), what)
+            raise self.source.at(int(data.row[wrong]), what, "leave it out, or add the node")
         also, here = found(control)
         known = Rows.grouped(also[here], control.row[here], len(self.rank))
         return Rows(after, data.starts), known, int((~here).sum())
@@ -272,7 +273,8 @@ class Assembly:
             for listed in of_rank.values():
                 if len(listed) > counts[fewest]:
                     what = f"rank {fewest} takes no part in this collective operation"
-                    raise self.source.at(listed[counts[fewest]], what)
+                    hint = "give it a pg_name that its ranks alone have"
+                    raise self.source.at(listed[counts[fewest]], what, hint)
             together = np.array(list(of_rank.values()), np.int64)
             operation[together] = len(operations) + np.arange(together.shape[1])
             operations += self._operations_of(together, tuple(of_rank))
@@ -291,7 +293,8 @@ class Assembly:
             if (differs := values != values[0]).any():
                 wrong = int(together[:, differs.any(axis=0)][differs[:, differs.any(axis=0)]][0])
                 what = f"differs from the collective operation of rank {ranks[0]} in {name}"
-                raise self.source.at(wrong, what)
+                hint = "give all ranks the same operations of a group, in one order"
+                raise self.source.at(wrong, what, hint)
         for node in together[0].tolist():
             type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
             if not 0 <= type_ < len(COLLECTIVES):
