@@ -298,7 +298,15 @@ def test_the_symbolic_tensor_graph() -> None:
 
 def test_a_duration_comes_before_flops() -> None:
     one = node(1, COMPUTE, attribute("num_ops", 10**15), micros=9)
-    assert seconds(read(*everywhere(one)).timed(1.0, 1.0)) == [9e-6] * RANKS
+    trace = read(*everywhere(one)).timed(1.0, 1.0)
+    assert (seconds(trace), trace.left_out) == (
+        [9e-6] * RANKS,
+        ("num_ops of 4 nodes, which have a duration",),
+    )
+    both = node(1, COMPUTE, attribute("runtime", 8), micros=9)
+    trace = read(*everywhere(both))
+    assert seconds(trace) == [9e-6] * RANKS
+    assert trace.left_out == ("runtime of 4 nodes, whose duration_micros differs",)
 
 
 def test_check_times_flops_by_the_platform(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class Assembly:
         kind[self.launches] = Action.COMPUTE
         self.sends, self.receives = kind == Action.SEND, kind == Action.RECEIVE
         self.collectives = kind == Action.COLLECTIVE
+        self.timed: Bools = (columns.duration_micros > 0) | (columns.runtime > 0)
         barriers = self.collectives & (columns.comm_type == BARRIER)
         self.columns = replace(columns, comm_size=np.where(barriers, 0, columns.comm_size))
         # The nodes whose size is given in chunks alone.
@@ -179,9 +180,8 @@ class Assembly:
     def _modeled(self) -> Bools:
         """The nodes whose duration follows from their FLOPs and bytes of memory."""
         columns = self.columns
-        timed: Bools = (columns.duration_micros > 0) | (columns.runtime > 0)
         computes: Bools = (columns.type == TYPE_OF[Action.COMPUTE]) & (columns.is_cpu_op <= 0)
-        return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
+        return computes & ~self.timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
     def _left_out(self, seconds: Floats, modeled: Bools, operation: Ints) -> Iterator[str]:
         """Yield what is in the files and not in the trace."""
@@ -194,8 +194,10 @@ class Assembly:
         roots = len(np.unique(operation[collectives & rootless]))
         untimed = computes & (seconds == 0) & ~modeled
         beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
-        timed = (columns.duration_micros > 0) | (columns.runtime > 0)
-        timed &= self.kind != Action.COMPUTE
+        recorded = self.timed & (self.kind != Action.COMPUTE)
+        flops = computes & self.timed & (columns.num_ops > 0)
+        twice = (columns.duration_micros > 0) & (columns.runtime > 0)
+        twice &= columns.duration_micros != columns.runtime
         tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
         counts: Sequence[tuple[str, str, Bools | int]] = (
             (
@@ -209,7 +211,9 @@ class Assembly:
             ("roots of {}, which the files lack: the first ranks", "operation", roots),
             ("involved_dim of {} beyond the network's two dimensions", "operation", sum(beyond)),
             ("involved_dim of {}, whose groups have other ranks here", "operation", overruled),
-            ("durations of {}, which the network decides", "communication", timed),
+            ("durations of {}, which the network decides", "communication", recorded),
+            ("num_ops of {}, which have a duration", "node", flops),
+            ("runtime of {}, whose duration_micros differs", "node", twice),
             ("tags of {}, in the order of their group", "collective operation", tagged),
             ("comm_dst of {}", "collective operation", collectives & (columns.comm_dst >= 0)),
         )
