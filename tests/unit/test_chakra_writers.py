@@ -722,7 +722,10 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"nodes": [{"node_type": 4, "runtime": true}]}', ": node 0", "got 'True'"),
         ('{"nodes": [{"node_type": 4, "attr": {}}]}', ": node 0", "attr must be a list of objects"),
         ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be a "),
-        ('{"nodes": [{"node_type": 4, "runtime": 2.5}]}', ": node 0", "whole number .* got '2.5'"),
+        ('{"nodes": [{"node_type": 4, "num_ops": 2.5}]}', ": node 0", "whole number .* got '2.5'"),
+        ('{"nodes": [{"node_type": 4, "runtime": -2.5}]}', ": node 0", "or more, got -2.5"),
+        ('{"nodes": [{"node_type": 4, "runtime": Infinity}]}', ": node 0", "got 'inf'"),
+        ('{"nodes": [{"node_type": 4, "runtime": 1e12}]}', ": node 0", "at most a day"),
         ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
         ('{"version": "1"}[]', ":1", "must be objects"),
         ('[{"node_type": 4}][]', ":1", "must be objects"),
@@ -743,6 +746,12 @@ def test_null_in_json_is_a_field_that_is_not_set() -> None:
     empty = {"id": 1, "type": 4, "runtime": None, "attr": None}
     text = json.dumps([{**one, "attr": [{"name": "comm_tag", "int64Val": None}]}, empty])
     assert groups(read(*[text.encode()] * RANKS)) == {(0, 1, 2, 3): 1}
+
+
+@pytest.mark.parametrize("name", ["runtime", "duration_micros"])
+def test_times_in_json_may_have_fractions(name: str) -> None:
+    text = json.dumps([{"node_type": 4, name: 2.5}])
+    assert seconds(read(*[text.encode()] * RANKS)) == [2.5e-6] * RANKS
 
 
 def test_json_with_numbers_of_types_is_known_by_its_communications() -> None:

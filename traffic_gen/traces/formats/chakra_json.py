@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from model.arrays import Ints
 from model.workload.trace import Trace
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
@@ -120,7 +120,7 @@ def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
     return flat
 
 
-TRUTHS = ("is_cpu_op", "involved_dim")
+TRUTHS, TIMES = ("is_cpu_op", "involved_dim"), ("duration_micros", "runtime")
 FIELDS = ("id", "type", "duration_micros", "data_deps", "ctrl_deps", "inputs")
 READ = set(map(_plain, (*FIELDS, *NUMBERS, *TEXTS)))
 # Of which only the place in the program follows.
@@ -166,17 +166,22 @@ class FlatNodes:
             ),
         )
 
-    def _numbers(self, name: str, missing: int) -> Ints:
+    def _numbers(self, name: str, missing: int) -> Any:
         """Return the number of this name for each node."""
         key = _plain(name)
         values = [
             self._number(n, name, node[key]) if key in node else missing
             for n, node in enumerate(self.nodes)
         ]
-        return np.array(values, np.int64)
+        return np.array(values, float if name in TIMES else np.int64)
 
-    def _number(self, node: int, name: str, value: object) -> int:
-        """Return an integer: a number, its digits, or the name of one in an enumeration."""
+    def _number(self, node: int, name: str, value: object) -> Any:
+        """Return an integer: a number, its digits, or the name of one in an enumeration.
+
+        Times may have fractions.
+        """
+        if name in TIMES and isinstance(value, float) and isfinite(value):
+            return value
         if isinstance(value, str):
             value = NAMES.get(name, {}).get(_plain(value), value)
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from model.arrays import Bools, Ints
+from model.arrays import Bools, Floats, Ints
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.nodes import Malformed
@@ -75,7 +75,7 @@ class NodeColumns:
 
     id: Ints
     type: Ints
-    duration_micros: Ints
+    duration_micros: Ints | Floats
     data: Rows
     control: Rows
     comm_type: Ints
@@ -85,7 +85,7 @@ class NodeColumns:
     comm_tag: Ints
     comm_priority: Ints
     comm_group: Ints
-    runtime: Ints
+    runtime: Ints | Floats
     num_ops: Ints
     tensor_size: Ints
     is_cpu_op: Ints

@@ -100,7 +100,9 @@ class Assembly:
         # all are left out, as MLCommons' feeder does with any trace.
         return _waiting(trace, control, "control dependencies", missing)
 
-    def _require(self, right: Bools, what: str, got: Ints | None = None, hint: str = "") -> None:
+    def _require(
+        self, right: Bools, what: str, got: Ints | Floats | None = None, hint: str = ""
+    ) -> None:
         """Raise `Malformed` at the first node that is not right, with the value it has."""
         if not right.all():
             node = int(np.argmin(right))
