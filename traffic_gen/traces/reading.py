@@ -150,7 +150,7 @@ def _only(path: Path, folder: Path, sets: Sets) -> list[Path]:
     binary = {key: ranks for key, ranks in sets.items() if key[1] == ".et"}
     if len(chosen := binary or sets) != 1:
         what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
-        hint = "name a file of one of them" if chosen else "JSON: NAME.RANK.json"
+        hint = "name a file of one of them" if chosen else "give each file the number of its rank"
         raise InputError(Problem(str(path), what, hint))
     return _in_order(folder, *chosen.values())
 
