@@ -615,6 +615,22 @@ def test_a_recorded_time_of_communication_is_told(lasted: bytes) -> None:
     assert read(*everywhere(collective(1, ALL_REDUCE, 8, lasted))).left_out == told
 
 
+def test_what_else_names_a_size_or_a_group_of_a_message_is_told() -> None:
+    def end(type_: int, peer: str, rank: int, *more: bytes) -> bytes:
+        return b"\x00" + node(0, type_, attribute(peer, rank), attribute("comm_size", 8), *more)
+
+    group, size = attribute("pg_name", "1"), attribute("tensor_size", 9)
+    files = end(SEND, "comm_dst", 1, group, size), end(RECEIVE, "comm_src", 0, group)
+    trace = read(*files, given=NO_DEFAULTS)
+    assert (trace.total_bytes, trace.left_out) == (
+        8,
+        (
+            "tensor_size of 1 communication, whose comm_size differs",
+            "groups of 2 messages, whose peers are ranks",
+        ),
+    )
+
+
 def test_the_other_end_of_a_collective_operation_is_told() -> None:
     one = collective(1, REDUCE, 8, attribute("comm_src", 0), attribute("comm_dst", 3))
     assert read(*everywhere(one)).left_out == ("comm_dst of 4 collective operations",)

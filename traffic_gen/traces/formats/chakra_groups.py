@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from itertools import product
 
 from model.arrays import Ints
+from model.sentences import counted
 from traffic_gen.traces.formats.chakra_nodes import ALL_FILES, MISSING, NodeColumns, Source
 
 Ranks = tuple[int, ...]
@@ -78,7 +79,8 @@ class Groups:
                 self.overruled[rank, name, involved] = 0
             return group
         if not along:
-            what = f"involved_dim has {len(involved)} dimensions for {len(self.everyone)} ranks"
+            count = counted(len(involved), "dimension")
+            what = f"involved_dim has {count} for {len(self.everyone)} ranks"
             needs = "a network has two: the ranks of a domain, and the domains"
             if self.domain_size and len(involved) > 1:
                 needs = f"its ranks must be a multiple of domain_size, {self.domain_size}"
