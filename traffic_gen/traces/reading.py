@@ -203,6 +203,8 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
             left -= len(plain[-1])
+            if not plain[-1]:
+                raise Malformed(": byte 0", "is empty", "write the trace again")
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)
