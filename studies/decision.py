@@ -19,6 +19,7 @@ from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.strategy import used_of_domain
+from results.sections.modeled import three_digits
 from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
@@ -487,8 +488,9 @@ def _sentence(decision: Decision) -> str:
         saved = decision.usd(first) - decision.usd(chosen)
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         said += (
-            f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
-            f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
+            f": it saves {three_digits(saved / 1e6)} of {three_digits(decision.usd(first) / 1e6)} "
+            f"million USD against {first.name}, and is {slower_in_words(slower, ' %')}"
+            f"{_over(decision)}"
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
     if faster := decision.with_gpus():
@@ -504,11 +506,12 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
     """The gain of the fastest design with other HB domains, if it is faster than the answer."""
     fastest = min(decision.evaluated, key=decision.mean_iteration_s)
     gain = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(fastest) - 1
-    if fastest.domain_size == chosen.domain_size or gain <= 0:
+    pace = slower_in_words(-gain, " %")
+    if fastest.domain_size == chosen.domain_size or not pace.endswith("faster"):
         return ""
     return (
-        f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster"
-        f"{_over(decision)}; the cost of these domains is not counted."
+        f" HB domains of {fastest.domain_size} GPUs would be {pace}{_over(decision)}; "
+        "the cost of these domains is not counted."
     )
 
 
