@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands.traffic import traffic as traffic_command
+from commands.train import train as train_command
 from model.errors import InputError
 from model.training.job import Job, cluster_of
 from model.training.search import best
@@ -123,6 +124,20 @@ def test_the_command_prints_one_object_and_draws(
     assert (found["pairs"], found["idle_pairs"]) == (128 * 127, 0)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert "HB domains" in (tmp_path / "map.svg").read_text()
+
+
+def test_the_part_of_a_domain_that_degrees_fill_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As `train` tells it: 72 does not divide 1536 GPUs, 64 does."""
+    traffic_command(Path("gpt-146b"), domain_size=72, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["domain_size"], found["used_of_domain"]) == (72, 64)
+    for of_command in (train_command, traffic_command):
+        of_command(Path("gpt-146b"), domain_size=72)
+        assert "1536 GPUs in HB domains of 72, of which the degrees fill 64" in " ".join(
+            capsys.readouterr().out.split()
+        )
 
 
 def test_too_many_pairs_are_refused_before_they_take_memory() -> None:
