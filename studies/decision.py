@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from model.errors import InputError, Problem
 from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
+from model.sentences import counted
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.strategy import used_of_domain
@@ -478,7 +479,7 @@ def _percent(share: float | None) -> float | None:
 
 def _sentence(decision: Decision) -> str:
     chosen, first = decision.answer(), decision.first
-    said = f"With HB domains of {chosen.domain_size} GPUs, "
+    said = f"With HB domains of {counted(chosen.domain_size, 'GPU')}, "
     equal = [one.name for one in decision.as_cheap(chosen)]
     if equal:
         said += f"no network costs less for a trained token than {chosen.name}"
@@ -510,7 +511,7 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
     if fastest.domain_size == chosen.domain_size or not pace.endswith("faster"):
         return ""
     return (
-        f" HB domains of {fastest.domain_size} GPUs would be {pace}{_over(decision)}; "
+        f" HB domains of {counted(fastest.domain_size, 'GPU')} would be {pace}{_over(decision)}; "
         "the cost of these domains is not counted."
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from model.sentences import counted
 from results.sections.section import (
     Cell,
     Columns,
@@ -83,7 +84,7 @@ def _gpus(result: Result) -> str:
     """The GPUs and their domains, and the part of these that the degrees fill."""
     gpus, size, filled = (result[key] for key in ("gpus", "domain_size", "used_of_domain"))
     partly = f", of which the degrees fill {filled}" if filled < min(size, gpus) else ""
-    return f"{gpus} GPUs in HB domains of {size}{partly}"
+    return f"{counted(gpus, 'GPU')} in HB domains of {size}{partly}"
 
 
 def _strategy(result: Result) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands.decide import decide
 from commands.traffic import traffic as traffic_command
 from commands.train import train as train_command
 from model.errors import InputError
@@ -138,6 +139,21 @@ def test_the_part_of_a_domain_that_degrees_fill_is_told(
         assert "1536 GPUs in HB domains of 72, of which the degrees fill 64" in " ".join(
             capsys.readouterr().out.split()
         )
+
+
+def test_one_gpu_is_no_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "{layers: 1, hidden: 64, heads: 1, sequence: 64, vocabulary: 64, batch: 1, gpus: 1"
+    (tmp_path / "own.yaml").write_text(f"{small}, platform: dgx-h100}}")
+    traffic_command(tmp_path / "own.yaml")
+    assert "\n1 GPU in HB domains of 1\n" in capsys.readouterr().out
+    (tmp_path / "own.yaml").write_text(f"{small}, platform: dgx-h100, strategy: {{tensor: 2}}}}")
+    with pytest.raises(InputError, match="1 GPU, 1 layer, 1 head and a batch of 1 sequence evenly"):
+        traffic_command(tmp_path / "own.yaml")
+    (tmp_path / "cluster.yaml").write_text(
+        "{gpus: 1, platform: dgx-h100, radix: 4, models: [{configuration: gpt-1.7b, batch: 1}]}"
+    )
+    decide(tmp_path / "cluster.yaml")
+    assert "With HB domains of 1 GPU, no network costs less" in capsys.readouterr().out
 
 
 def test_too_many_pairs_are_refused_before_they_take_memory() -> None:
