@@ -15,8 +15,9 @@ from model.errors import InputError
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import Wish
-from model.training.traffic import Dimension, Traffic, traffic
+from model.training.traffic import Dimension, Flows, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
+from results.figures.paper import draw_heat_map
 from scenarios.format.training import evaluated, load_configuration
 
 
@@ -125,6 +126,16 @@ def test_the_command_prints_one_object_and_draws(
     assert (found["pairs"], found["idle_pairs"]) == (128 * 127, 0)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert "HB domains" in (tmp_path / "map.svg").read_text()
+
+
+def test_a_large_domain_is_drawn_in_part(tmp_path: Path) -> None:
+    """All pairs of the ideal network, one domain, take memory and cannot be seen."""
+    one = np.zeros(1, int)
+    ideal = Traffic(4096, 4096, {Dimension.DATA: Flows(one, one + 4095, one + 1.0)})
+    draw_heat_map(ideal, "ideal", tmp_path / "map")
+    drawn = (tmp_path / "map.svg").read_text()
+    assert "ideal: all 4096 GPUs" in drawn
+    assert "the first 512; lines: HB domains, dots: rails" in drawn
 
 
 def test_the_part_of_a_domain_that_degrees_fill_is_told(
