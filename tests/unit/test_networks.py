@@ -96,6 +96,33 @@ def test_a_network_of_astra_sim_is_known_in_any_style_of_yaml(tmp_path: Path, te
     assert read_network(tmp_path / "n.yml") == read_network(OURS / "one-dimension.yml")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{domains: 1, domain_size: 2, platform: h800, links: [{from: "d0g[0-1]", to: a}]}',
+        '"links" : [{"from": "d0g[0-1]", "to": "a"}]\nplatform: h800\ndomains: 1\ndomain_size: 2',
+    ],
+)
+def test_a_custom_network_is_known_in_any_style_of_yaml(tmp_path: Path, text: str) -> None:
+    (tmp_path / "n.yml").write_text(f"{text}\n")
+    keys = read_network(tmp_path / "n.yml")
+    assert (keys["domain_size"], keys["platform"]) == (2, "h800")
+    assert keys["links"] == [{"from": ["d0g0", "d0g1"], "to": ["a"]}]
+
+
+def test_a_custom_network_without_links_needs_them(tmp_path: Path) -> None:
+    (tmp_path / "n.yml").write_text("domains: 1\ndomain_size: 2\nplatform: h800\n")
+    with pytest.raises(InputError, match=r"n\.yml:1 links: is required"):
+        read_network(tmp_path / "n.yml")
+
+
+def test_a_file_of_empty_lines_is_refused_at_once(tmp_path: Path) -> None:
+    """A search that begins anew at each line takes hours."""
+    (tmp_path / "x").write_text("\n" * 2**20)
+    with pytest.raises(ValueError, match="unknown format of network"):
+        read_network(tmp_path / "x")
+
+
 def test_a_topology_of_simai() -> None:
     assert read_network(SIMAI) == {
         "kinds": "rail-optimized",
@@ -234,12 +261,34 @@ def test_simai_rails_of_several_leaves() -> None:
     assert read_simai(simai(4, 2))["kinds"] == "custom"
 
 
-@pytest.mark.parametrize("rate", ["4100Gbps", "4100000Mbps"])
+@pytest.mark.parametrize(
+    "rate",
+    ["4100Gbps", "4100000Mbps", "4100Gb/s", "512.5GBps", "512.5GB/s", "4100000000kbps"],
+)
 def test_a_rate_of_simai_is_the_same_in_any_unit(rate: str) -> None:
     text = simai(4, 1).replace(" 100Gbps", " 4.1Tbps")
     mixed = text.replace(" 4.1Tbps", f" {rate}", 3)
     assert mixed != text
     assert read_simai(mixed) == read_simai(text)
+
+
+def test_a_rate_of_ns3_in_powers_of_two() -> None:
+    text = ns3(1, [(8, npu, 400) for npu in range(8)]).replace("400Gbps", "50GiB/s")
+    assert read_ns3(text)["hb_rate"] == f"{50 * 2**33 / 1e9:.12g} Gbit/s"
+
+
+@pytest.mark.parametrize("servers", [3, 5, 7])
+def test_simai_leaves_of_unequally_many_servers_keep_the_rate_of_uplinks(
+    tmp_path: Path, servers: int
+) -> None:
+    text = simai(servers, 2, shared=False)
+    (tmp_path / "topology").write_text(text)
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n{WORKLOAD}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    assert spec.nic.leaves == 2
+    assert degrees(build_topology(spec)) == degrees_of(text)
 
 
 def test_simai_nics_of_two_ports() -> None:
@@ -317,6 +366,22 @@ def ns3(switches: int, links: list[tuple[int, int, int]]) -> str:
     own = " ".join(str(node) for node in range(nodes - switches, nodes))
     lines = [f"{one} {other} {rate}Gbps 0.005ms 0" for one, other, rate in links]
     return "\n".join([f"{nodes} {switches} {len(links)}", own, *lines, ""])
+
+
+DESCRIPTION = """
+First line: total node #, switch node #, link #
+Second line: switch node IDs...
+src0 dst0 rate delay error_rate
+...
+"""
+
+
+def test_a_description_behind_the_links_is_left_out() -> None:
+    text = ns3(1, [(8, npu, 400) for npu in range(8)])
+    assert read_ns3(text + DESCRIPTION) == read_ns3(text)
+    assert read_simai(SIMAI.read_text() + DESCRIPTION) == read_simai(SIMAI.read_text())
+    with pytest.raises(Unmapped, match="must have 8 links, got 9"):
+        read_ns3(f"{text}{DESCRIPTION}8 0 400Gbps 0.005ms 0\n")
 
 
 def test_ns3_of_astra_sim_one_switch_is_one_hb_domain() -> None:
