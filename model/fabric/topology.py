@@ -331,10 +331,13 @@ class Topology:
 
     @cached_property
     def nic_numbers(self) -> dict[str, int]:
-        """A number for each NIC link, by its name: rail switch by rail switch, in their order."""
+        """A number for each NIC link, by its name: lane by lane, and rail switch by rail switch.
+
+        So the flows of one lane, which meet at switches, have consecutive numbers.
+        """
         links = chain.from_iterable(map(self.links_below, self.rail_switches))
-        nics = (link.name for link in links if link.kind is LinkKind.NIC)
-        return {name: number for number, name in enumerate(nics)}
+        nics = sorted((link for link in links if link.kind is LinkKind.NIC), key=lane_of)
+        return {link.name: number for number, link in enumerate(nics)}
 
     @cached_property
     def divisors(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections import Counter
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
 from scenarios.planning.plan import notes
-from tests.unit.simai_topologies import ELEVEN, text_of
+from tests.unit.simai_topologies import ELEVEN, Options, text_of
 from tests.unit.test_traces import damaged
 
 ASTRA_SIM, SIMAI = (
@@ -326,6 +327,22 @@ def test_a_topology_by_simais_generator_is_the_fabric_that_it_describes(
     assert degrees(topology) == degrees_of(text)
     routing = Routing(topology)
     assert all(routing.path_if_any(topology.gpus[0], gpu) for gpu in topology.gpus[1:])
+
+
+@pytest.mark.parametrize("has_planes", [False, True])
+def test_the_destinations_of_each_port_share_all_uplinks(tmp_path: Path, has_planes: bool) -> None:
+    options = Options(16, dt=True, dp=has_planes, gps=2, npa=4, psn=16 if has_planes else 8)
+    (tmp_path / "topology").write_text(text_of(options))
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n{WORKLOAD}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    topology = build_topology(spec)
+    routing, gpus = Routing(topology), topology.gpus
+    flows = [pair for pair in permutations(gpus, 2) if pair[0].domain != pair[1].domain]
+    paths = [routing.path(source, to.by(lane)) for source, to in flows for lane in (0, 1)]
+    up = {hop.link for hops in paths for hop in hops if hop.sender == hop.link.lower.node}
+    assert up >= {link for link in topology.links if link.kind is LinkKind.UPLINK}
 
 
 Degrees = Counter[tuple[tuple[float, int], ...]]
