@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.topology import LinkKind, Topology
+from model.prediction.platform_time import FRAMINGS
 from model.routing.paths import Routing
 from scenarios.format.document import parse
 from scenarios.format.issues import Unmapped
@@ -26,7 +27,8 @@ from scenarios.format.networks.files import (
 from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.plan import notes
+from scenarios.planning.on_paper import on_paper
+from scenarios.planning.plan import estimate, notes, real_task
 from tests.unit.simai_topologies import ELEVEN, Options, text_of
 from tests.unit.test_traces import damaged
 
@@ -343,6 +345,20 @@ def test_the_destinations_of_each_port_share_all_uplinks(tmp_path: Path, has_pla
     paths = [routing.path(source, to.by(lane)) for source, to in flows for lane in (0, 1)]
     up = {hop.link for hops in paths for hop in hops if hop.sender == hop.link.lower.node}
     assert up >= {link for link in topology.links if link.kind is LinkKind.UPLINK}
+
+
+def test_the_estimate_of_a_custom_fabric_knows_its_busiest_link(tmp_path: Path) -> None:
+    (tmp_path / "topology").write_text(text_of(Options(64, npa=4, psn=2)))
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n"
+        f"{WORKLOAD.replace('two-step', 'direct')}"
+    )
+    scenario = load(tmp_path / "x.yaml")
+    ((paper,), _) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
+    assert paper.busiest_link is not None
+    assert paper.busiest_link.startswith("asw")
+    (spec,), (case,) = scenario.fabrics, scenario.cases
+    assert estimate(real_task(case.task, spec)).completion_s >= (paper.lower_bound_s or 0)
 
 
 Degrees = Counter[tuple[tuple[float, int], ...]]
