@@ -308,8 +308,17 @@ class Topology:
         return ports | {self.trunks[switch].lower: tuple(far)}
 
     def uplinks_of(self, switch: str) -> list[Link]:
-        """The links of a switch that lead up, in the order of their ports."""
-        return [link for link in self._links_by_node[switch] if link.lower.node == switch]
+        """The links of a switch that lead up, or to its own tier, in the order of their ports."""
+        return [
+            link
+            for link in self._links_by_node[switch]
+            if link.lower.node == switch or self._tier.get(link.lower.node) == self._tier[switch]
+        ]
+
+    @cached_property
+    def _tier(self) -> dict[str, int]:
+        """The number of each switch's tier, by its name."""
+        return {switch: tier for tier, of in enumerate(self.tiers) for switch in of}
 
     def links_below(self, switch: str) -> list[Link]:
         """The links of a switch that lead down, to GPUs or to other switches."""
