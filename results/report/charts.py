@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from model.arrays import Floats, Ints
+from model.sentences import counted
 from results.figures import kit
 from results.figures.paper import draw_pairs
 from results.report import analysis
@@ -50,8 +51,8 @@ def _completion_in_words(cases: Sequence[Result]) -> str:
         return f"{told}."
     fastest = min(cases, key=lambda case: float(case["measured_s"]["median"]))
     slowest = max(cases, key=lambda case: float(case["measured_s"]["median"]))
-    ends = (f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest))
-    return f"{told}, from {' to '.join(ends)}."
+    ends = [f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest)]
+    return f"{told}, from {' to '.join(ends)}." if cases[1:] else f"{told}: {ends[0]}."
 
 
 def ratios(cases: Sequence[Result]) -> kit.Picture:
@@ -108,14 +109,14 @@ def step_times(case: CaseData, steps: Sequence[analysis.Step], name: str) -> kit
             (line,) = axes.plot(numbers, seconds, dash, color=colour, markersize=size, label=label)
             line.set_marker(marker if small else "")
         axes.set_xlabel("step: the k-th transfer of every GPU")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set_ylabel("all arrived (s)")
-        axes.set_ylim(bottom=0)
+        kit.from_zero(axes)
         axes.legend()
     longest = max(steps, key=lambda step: step.seconds)
     sentence = (
-        f"{case.name} has {len(steps)} steps; step {longest.number} needs a link the longest, "
-        f"{longest.busiest}, for {longest.seconds:.3f} s"
+        f"{case.name} has {counted(len(steps), 'step')}; step {longest.number} needs a link the "
+        f"longest, {longest.busiest}, for {longest.seconds:.3f} s"
     )
     return kit.Picture(name, f"{sentence}.", figure)
 
@@ -147,7 +148,8 @@ def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
             if len(taken_ms):
                 look = kit.look(index, marker=None, label=without_fabric(case.name))
-                axes.plot(np.quantile(taken_ms, shares), 100 * shares, **look)
+                at_most_ms = np.quantile(taken_ms, shares, method="inverted_cdf")
+                axes.plot(at_most_ms, 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
@@ -181,7 +183,7 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
         axes.minorticks_off()
         axes.set_xlabel("size (bytes of the real platform)")
         axes.set_ylabel("busbw (GB/s)")
-        axes.set_ylim(bottom=0)
+        kit.from_zero(axes)
         figure.legend(loc="outside upper left")
     return kit.Picture("bus-bandwidth", "Bus bandwidth against size, case by case.", figure)
 
@@ -252,5 +254,5 @@ def _draw_lines(axes: Axes, label: str, lines: Sequence[Line]) -> None:
         line = kit.look(index, marker=None, linewidth=1.1, label=name)
         axes.step(ns / analysis.NS_PER_S, values, where="post", **line)
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)
+    kit.from_zero(axes)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

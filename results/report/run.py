@@ -223,7 +223,6 @@ def _longest_broken(cases: Sequence[CaseData]) -> Sequence[CaseData]:
 
     An aborted execution has no use of links: what it left in queues is sent after it.
     """
-    # An aborted execution has no use of links: what it left in queues is sent after it.
     phases = ([case for case in cases if case.name.endswith(f"/{p}")] for p in (DEGRADED, DURING))
     return next(filter(None, phases), cases)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
-from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, look, plain
+from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, from_zero, look, plain
 from results.render.page import Article, Part
 from results.report.charts import bus_bandwidth, case_rows, draw_measured, write_beside
 from results.sections.run import timed
@@ -148,7 +148,7 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
             axes.yaxis.set_major_formatter(plain)
             axes.set_ylim(min(times_s) / 1.5, max(times_s) * 1.5)
         else:
-            axes.set_ylim(0, 1.05 * max(times_s))
+            from_zero(axes)
         figure.legend(loc="outside upper left", ncols=2)
     hidden = max(0, len(lines) - MOST_LINES)
     more = f" Not drawn: {hidden} more settings of the other parameters." if hidden else ""

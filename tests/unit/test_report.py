@@ -30,7 +30,7 @@ from results.report.analysis import (
     step_numbers,
     steps,
 )
-from results.report.charts import step_times, transfer_times
+from results.report.charts import bus_bandwidth, completion, step_times, transfer_times
 from results.report.fault_pictures import sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
@@ -755,7 +755,35 @@ def test_times_of_many_cases_have_room_beside_their_legend(run: RunData, cases: 
     assert legend.y1 <= figure.bbox.y1
 
 
-def test_steps_have_whole_numbers(run: RunData) -> None:
+def test_as_many_percent_of_transfers_take_at_most_a_time_as_do(run: RunData) -> None:
     (case, *_) = run.cases.values()
-    axes = step_times(case, steps(case)[:2], "x").figure.axes[0]
-    assert all(tick.is_integer() for tick in axes.get_xticks())
+    repeat, taken_ms = case.measured["repeat"][:4], np.array([1, 2, 4, 8])
+    times = {"started_ns": np.ones(4, int), "arrived_ns": taken_ms * 10**6 + 1, "repeat": repeat}
+    few = replace(case, transfers=times)
+    (line,) = transfer_times("rail-only", [few]).figure.axes[0].get_lines()
+    ms, percent = np.asarray(line.get_data())
+    assert [percent[ms <= most].max() for most in taken_ms] == [25, 50, 75, 100]
+
+
+@pytest.mark.parametrize("shown", [1, 2])
+def test_steps_have_whole_numbers(run: RunData, shown: int) -> None:
+    (case, *_) = run.cases.values()
+    picture = step_times(case, steps(case)[:shown], "x")
+    assert all(tick.is_integer() for tick in picture.figure.axes[0].get_xticks())
+    assert f"has {shown} step{'s' * (shown > 1)};" in picture.sentence
+
+
+def test_markers_of_equal_values_are_below_the_top(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    (step, *_) = steps(case)
+    judged = [{**one, "ratio": 1.0} for one in run.result["cases"][:1]]
+    same = replace(step, measured_s=step.modeled_s)
+    for picture in (step_times(case, [same], "x"), bus_bandwidth(judged)):
+        (axes,) = picture.figure.axes
+        assert axes.get_ylim()[0] == 0
+        assert axes.get_ylim()[1] > 1.04 * axes.dataLim.ymax > 0
+
+
+def test_a_single_completion_time_is_said_once(run: RunData) -> None:
+    (case, *_) = run.result["cases"]
+    assert completion([case]).sentence.count(case["case"]) == 1
