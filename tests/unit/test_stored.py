@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -315,6 +316,16 @@ def test_a_draft_is_not_written_through_a_link(
     plant(tmp_path / "a.json.draft", other)
     user_files.write_text(tmp_path / "a.json", "{}")
     assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
+
+
+def test_a_full_disk_keeps_the_file_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_files.write_text(tmp_path / "a.json", "{}")
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        user_files.write_text(tmp_path / "a.json", "[]")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.json", "{}")]
 
 
 def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
