@@ -223,7 +223,7 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
     with kit.drawing(0.8 + PANEL * len(shown), kit.WIDE + 0.4) as figure:
         grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (label, lines) in zip(grid, shown.items(), strict=True):
-            _draw_lines(axes, label, lines)
+            _draw_lines(axes, label, lines, end_s)
         grid[0].set_xlim(0, end_s or None)
         grid[-1].set_xlabel("emulated s since the execution's start")
     told = f"{len(pairs)} queue pairs of {case.name}: rates, queues of ports, events"
@@ -248,11 +248,12 @@ def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:
             yield words, ns[order], np.cumsum(counts[order])
 
 
-def _draw_lines(axes: Axes, label: str, lines: Sequence[Line]) -> None:
-    """Draw lines that hold a value until the next one."""
+def _draw_lines(axes: Axes, label: str, lines: Sequence[Line], end_s: float) -> None:
+    """Draw lines that hold a value until the next one, and the last one until the end."""
     for index, (name, ns, values) in enumerate(lines):
         line = kit.look(index, marker=None, linewidth=1.1, label=name)
-        axes.step(ns / analysis.NS_PER_S, values, where="post", **line)
+        seconds = np.append(ns, max(ns[-1], end_s * analysis.NS_PER_S)) / analysis.NS_PER_S
+        axes.step(seconds, np.append(values, values[-1]), where="post", **line)
     axes.set_ylabel(label)
     kit.from_zero(axes)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

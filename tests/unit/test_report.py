@@ -30,7 +30,13 @@ from results.report.analysis import (
     step_numbers,
     steps,
 )
-from results.report.charts import bus_bandwidth, completion, step_times, transfer_times
+from results.report.charts import (
+    bus_bandwidth,
+    completion,
+    step_times,
+    transfer_times,
+    transport_picture,
+)
 from results.report.fault_pictures import sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
@@ -787,3 +793,19 @@ def test_markers_of_near_values_are_below_the_top(run: RunData) -> None:
 def test_a_single_completion_time_is_said_once(run: RunData) -> None:
     (case, *_) = run.result["cases"]
     assert completion([case]).sentence.count(case["case"]) == 1
+
+
+def test_lines_of_queues_that_change_no_more_reach_the_executions_end(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    (number, *_), (start_ns, *_) = case.executions["number"], case.executions["start_ns"]
+    one, two = np.zeros(1, int), np.zeros(2, int)
+    pair = dict.fromkeys(("source", "lane", "queue_pair", "ns", "sent_bytes"), one)
+    pairs = {**pair, "destination": one + 1, "repeat": one + number}
+    ports = {"link": np.array(["d0g0--rail0"] * 2), "receiver": np.array(["d0g0"] * 2)}
+    counts = {"backlog_bytes": two + 9000, "dropped_packets": np.array([0, 5])}
+    queues = {**ports, **counts, "ns": start_ns + np.array([1000, 2000])}
+    figure = transport_picture(replace(case, queue_pairs=pairs, queues=queues), "x").figure
+    lines = [line for axes in figure.axes for line in axes.get_lines()]
+    ends = [np.asarray(line.get_data())[:, -1].tolist() for line in lines]
+    end_s = case.executions["completion_s"][0]
+    assert ends == [[end_s, 0], [end_s, 9], [end_s, 5]]
