@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -135,6 +136,15 @@ def test_an_early_end_names_a_folder_only_where_it_stays(
     ):
         raise EmulationError("the controller died")
     assert (str(folder.path) in str(told.value)) is (clock == "real")
+
+
+def test_a_run_whose_folder_was_removed_is_no_bug(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    shutil.rmtree(folder.path)
+    told = f"{folder.path}: removed during the run"
+    with pytest.raises(EmulationError, match=told), recording_early_end(folder):
+        (folder.path / "waits.csv").write_text("")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_list_says_that_a_run_whose_process_is_gone_has_ended(tmp_path: Path) -> None:
