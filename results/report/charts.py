@@ -1,6 +1,6 @@
 """Charts of a run: times, ratios to the model, steps, pairs, bandwidths, queue pairs, queues."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -211,12 +211,13 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
     (row,) = np.flatnonzero(case.executions["number"] == number)
     start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))
     pairs = list(analysis.queue_pairs(case, number))
+    pairs.sort(key=lambda pair: -np.ptp(pair[1]["sent_bytes"]))
     queues = [(port, {**of, "ns": of["ns"] - start_ns}) for port, of in analysis.ports(case)]
     rates = [(pair, of["ns"], analysis.rates_bps(of) / 1e6) for pair, of in pairs]
     lengths = [(port, of["ns"], of["backlog_bytes"] / 1e3) for port, of in queues]
     panels = {
-        "Mbit/s": _first(rates, np.sum) or rates,
-        "queue (kB)": _first(lengths, np.max),
+        "Mbit/s": _first(rates) or rates,
+        "queue (kB)": _first(sorted(lengths, key=lambda line: -line[2].max())),
         "packets": list(_events([*pairs, *queues])),
     }
     shown = {label: lines for label, lines in panels.items() if lines}
@@ -230,10 +231,9 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
     return kit.Picture(name, f"{told}.", figure)
 
 
-def _first(lines: list[Line], size: Callable[[Floats], float]) -> list[Line]:
-    """Return the lines with the largest values, as `size` takes them together; not of zeros."""
-    drawn = (line for line in lines if line[2].any())
-    return sorted(drawn, key=lambda line: -size(line[2]))[:MOST_DRAWN]
+def _first(lines: Sequence[Line]) -> list[Line]:
+    """Return the first lines that are not of zeros."""
+    return [line for line in lines if line[2].any()][:MOST_DRAWN]
 
 
 def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:

@@ -37,7 +37,7 @@ from results.report.charts import (
     transfer_times,
     transport_picture,
 )
-from results.report.fault_pictures import sent_rates
+from results.report.fault_pictures import fault_strip, sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
@@ -809,3 +809,23 @@ def test_lines_of_queues_that_change_no_more_reach_the_executions_end(run: RunDa
     ends = [np.asarray(line.get_data())[:, -1].tolist() for line in lines]
     end_s = case.executions["completion_s"][0]
     assert ends == [[end_s, 0], [end_s, 9], [end_s, 5]]
+
+
+def test_queue_pairs_that_send_most_come_first_however_often_sampled(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    seconds, sent = [1.0, 2.0, 2.0, 2.001, 2.002], [0, 9000, 0, 100, 200]
+    same = dict.fromkeys(("source", "lane", "queue_pair"), np.zeros(5, int))
+    samples = {"ns": np.array(seconds) * 1e9, "sent_bytes": np.array(sent)}
+    ends = {"destination": np.array([2, 2, 1, 1, 1]), "repeat": np.zeros(5, int)}
+    ends["repeat"] += case.executions["number"][0]
+    figure = transport_picture(replace(case, queue_pairs={**same, **samples, **ends}), "x").figure
+    labels = [line.get_label() for line in figure.axes[0].get_lines()]
+    gpus = [gpu.name for gpu in case.topology.job_gpus]
+    assert labels == [f"{gpus[0]} to {gpus[2]}", f"{gpus[0]} to {gpus[1]}"]
+
+
+def test_a_fault_without_probed_pairs_says_so(broken: RunData) -> None:
+    (failure, *_) = broken.result["failures"]
+    (during,) = (case for name, case in broken.cases.items() if name.endswith("/during_fault"))
+    below = fault_strip(failure, during, {}, "x").figure.axes[1]
+    assert [label.get_text() for label in below.get_yticklabels()] == ["no pair probed"]
