@@ -829,3 +829,15 @@ def test_a_fault_without_probed_pairs_says_so(broken: RunData) -> None:
     (during,) = (case for name, case in broken.cases.items() if name.endswith("/during_fault"))
     below = fault_strip(failure, during, {}, "x").figure.axes[1]
     assert [label.get_text() for label in below.get_yticklabels()] == ["no pair probed"]
+
+
+@pytest.mark.parametrize("dpi", [100, 300])
+def test_names_of_a_sweeps_lines_are_not_cut_off(run: RunData, dpi: int) -> None:
+    recoveries = ("go-back-n", "selective-repeat")
+    parameters = [{"seed": 1, "fabric.roce.recovery": recovery} for recovery in recoveries]
+    figure = _swept_over(parameters, run, (1, 1)).pictures[0].figure
+    figure.set_dpi(dpi)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+    assert figure.axes[0].get_window_extent().height > 1.2 * dpi
