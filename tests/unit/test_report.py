@@ -27,6 +27,7 @@ from results.render.terminal import is_heading
 from results.report.analysis import (
     link_use,
     pair_bytes,
+    queue_pairs,
     step_numbers,
     steps,
 )
@@ -841,3 +842,16 @@ def test_names_of_a_sweeps_lines_are_not_cut_off(run: RunData, dpi: int) -> None
     (legend,) = figure.legends
     assert legend.get_window_extent().x1 <= figure.bbox.x1
     assert figure.axes[0].get_window_extent().height > 1.2 * dpi
+
+
+@pytest.mark.parametrize(("most", "named"), [(0, [""]), (1, [" queue pair 0", " queue pair 1"])])
+def test_each_of_several_queue_pairs_has_its_number(
+    run: RunData, most: int, named: list[str]
+) -> None:
+    (case, *_) = run.cases.values()
+    zeros = np.zeros(most + 1, int)
+    samples = dict.fromkeys(("source", "lane", "repeat", "ns", "sent_bytes"), zeros)
+    numbers = {"destination": zeros + 1, "queue_pair": np.arange(most + 1)}
+    names = [name for name, _ in queue_pairs(replace(case, queue_pairs={**samples, **numbers}), 0)]
+    one, other, *_ = case.topology.job_gpus
+    assert names == [f"{one.name} to {other.name}{number}" for number in named]
