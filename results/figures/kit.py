@@ -128,7 +128,7 @@ def look(index: int, **others: Any) -> dict[str, Any]:
 
 def from_zero(axes: Axes) -> None:
     """Let the vertical axis begin at 0 and end above the largest value, whose marker is whole."""
-    axes.set_ylim(0, 1.05 * axes.dataLim.ymax or None)
+    axes.set_ylim(0, 1.1 * axes.dataLim.ymax or None)
 
 
 def plain(value: float, _position: float) -> str:

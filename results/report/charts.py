@@ -139,17 +139,16 @@ def heat_map(case: CaseData, name: str) -> kit.Picture:
 
 
 def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
-    """The distribution of the times of all transfers, case by case."""
+    """The distribution of the times of all transfers that arrived, case by case."""
     shares = np.linspace(0, 1, 201)
     with kit.drawing(2.3 + LEGEND_ROW * len(cases)) as figure:
         axes = figure.add_subplot()
         for index, case in enumerate(cases):
             done = case.measured["arrived_ns"] > 0
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
-            if len(taken_ms):
-                look = kit.look(index, marker=None, label=without_fabric(case.name))
-                at_most_ms = np.quantile(taken_ms, shares, method="inverted_cdf")
-                axes.plot(at_most_ms, 100 * shares, **look)
+            look = kit.look(index, marker=None, label=without_fabric(case.name))
+            at_most_ms = np.quantile(taken_ms, shares, method="inverted_cdf")
+            axes.plot(at_most_ms, 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
