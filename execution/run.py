@@ -228,6 +228,9 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        # What ends meanwhile may have made the folder again.
+        if isinstance(error, Exception) and not (folder.path / "state.json").exists():
+            raise EmulationError(f"{folder.path}: removed during the run ({error})") from error
         of_machine = isinstance(error, OSError) and error.errno in OF_THE_MACHINE
         if of_machine or isinstance(error, EmulationError):
             cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from model.arrays import Floats
 from model.sentences import counted
 from model.training.traffic import Traffic
-from results.figures.kit import MARKERS, look, printed
+from results.figures.kit import MARKERS, from_zero, look, printed
 from results.sections.section import human_bytes
 
 # Greys and hatches that distinguish series in print.
@@ -123,7 +123,7 @@ def draw_decision(result: dict[str, Any], path: Path) -> None:
             )
         axes.set_xlabel("iteration time (s), geometric mean")
         axes.set_ylabel("network (million USD)")
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.margins(x=0.2)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1)
 

@@ -5,10 +5,12 @@ import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -134,6 +136,15 @@ def test_an_early_end_names_a_folder_only_where_it_stays(
     ):
         raise EmulationError("the controller died")
     assert (str(folder.path) in str(told.value)) is (clock == "real")
+
+
+def test_a_run_whose_folder_was_removed_is_no_bug(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    shutil.rmtree(folder.path)
+    told = f"{folder.path}: removed during the run"
+    with pytest.raises(EmulationError, match=told), recording_early_end(folder):
+        (folder.path / "waits.csv").write_text("")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_list_says_that_a_run_whose_process_is_gone_has_ended(tmp_path: Path) -> None:
@@ -315,6 +326,16 @@ def test_a_draft_is_not_written_through_a_link(
     plant(tmp_path / "a.json.draft", other)
     user_files.write_text(tmp_path / "a.json", "{}")
     assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
+
+
+def test_a_full_disk_keeps_the_file_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_files.write_text(tmp_path / "a.json", "{}")
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        user_files.write_text(tmp_path / "a.json", "[]")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.json", "{}")]
 
 
 def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
