@@ -19,7 +19,9 @@ python=/usr/bin/python3
 stamp=$root/.venv/railbed-lock
 image_name_file=$root/.venv/railbed-proxy-image
 log=/var/log/railbed-provision.log
-((EUID == 0)) || log=${XDG_CACHE_HOME:-~/.cache}/railbed/provision.log # that of the account without HOME
+user_cache=${XDG_CACHE_HOME-}
+[[ $user_cache == /* ]] || user_cache=~/.cache # that of the account without HOME
+((EUID == 0)) || log=$user_cache/railbed/provision.log
 dockerd_log=/var/log/railbed-dockerd.log
 lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800
@@ -66,6 +68,9 @@ image_recipe=(
 image_label=org.railbed.image=1
 image_date_label=org.railbed.packages
 
+# Messages are in English, as `remedy` reads them; sorting and letters are the same on every machine.
+export LC_ALL=C.UTF-8
+
 # Where `su` keeps the user's PATH, Debian's system commands are not in it.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
@@ -79,7 +84,8 @@ die() {
 # Runs a command whose output matters only when it fails.
 logged() {
   local status=0
-  mkdir -p "${log%/*}"
+  ((EUID == 0)) || { mkdir -p "${log%/*}" && : >>"$log"; } 2>/dev/null ||
+    die "log: $log cannot be written. Name another folder: 'export XDG_CACHE_HOME=FOLDER'."
   logged_bytes=$(stat -c %s "$log" 2>/dev/null || echo 0)
   "$@" >>"$log" 2>&1 || status=$?
   ((status == 0)) || last_words >&2
@@ -200,8 +206,7 @@ install_with_apt() {
     die "Debian packages: 'apt-get install $*' failed, see $log. $(remedy "Run it by hand"), then run this again."
 }
 
-# In English, as `remedy` reads it.
-apt() { LC_ALL=C.UTF-8 logged apt-get -q "$@"; }
+apt() { logged apt-get -q "$@"; }
 
 # DPkg::Lock::Timeout is not of the lists' lock, which a new machine's own updates hold.
 update_lists() {

@@ -155,6 +155,23 @@ def test_an_unfit_python_is_refused_before_packages_are_installed() -> None:
     assert said_by(f"{refused}; warn_of_unproved_host() {{ :; }}; provision") == ["unfit"]
 
 
+@pytest.mark.parametrize("cache", ["/proc/none", "relative", ""])
+def test_a_log_that_cannot_be_written_is_named(cache: str) -> None:
+    """A relative folder is ignored (XDG Base Directory Specification)."""
+    log = f"{cache if cache.startswith('/') else '/proc/.cache'}/railbed/provision.log"
+    done = subprocess.run(
+        [*AS_USER, "bash", "-c", f". {SCRIPT}; logged true || die 'the network is wrong'"],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": "/proc", "XDG_CACHE_HOME": cache},
+    )
+    assert (done.returncode, done.stderr) == (
+        3,
+        f"railbed: log: {log} cannot be written. Name another folder: "
+        "'export XDG_CACHE_HOME=FOLDER'.\n",
+    )
+
+
 def test_a_clone_whose_path_has_a_colon_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a:b").mkdir()
     railbed = shutil.copy(ROOT / "railbed", tmp_path / "a:b")
@@ -310,8 +327,10 @@ def test_the_remedy_is_that_of_the_cause(tmp_path: Path, words: str, said: str) 
     assert remedy.startswith(said)
 
 
-def test_apt_says_its_causes_in_english() -> None:
-    assert said_by("apt-get() { echo $LC_ALL; }; apt update", LC_ALL="de_DE.UTF-8") == ["C.UTF-8"]
+def test_every_command_has_the_same_locale_on_every_machine() -> None:
+    """Causes are in English, names are sorted by bytes, and the upper case of i is I in Turkish."""
+    said = said_by("env() { echo $LC_ALL; }; env; apt-get() { env; }; apt update", LC_ALL="tr_TR")
+    assert said == ["C.UTF-8", "C.UTF-8"]
 
 
 def test_without_home_the_log_is_in_that_of_the_account() -> None:
