@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
 from commands.table import COMMANDS, Row
-from linux.machine.resources import OF_THE_MACHINE
+from linux.machine.resources import of_the_machine
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
 
@@ -109,13 +109,15 @@ def main() -> NoReturn:
         # ignored.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
+    _forget_displays()
     stdout = _device(STDOUT)
     try:
         # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
         _require_folder()
         _require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:]) or ["--help"]
-        exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
+        with _naming_shells_files(arguments):
+            exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
         if sys.stdout is not None:
             sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as ended:
@@ -134,6 +136,15 @@ def main() -> NoReturn:
     if exit_code == EXIT_INTERRUPTED:
         _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
     sys.exit(exit_code)
+
+
+def _forget_displays() -> None:
+    """Remove environment variables that name a display which is not there."""
+    # The number is unknown (shutil.get_terminal_size): Rich would print nothing.
+    if os.environ.get("COLUMNS") == "0":
+        del os.environ["COLUMNS"]
+    # Figures are files, and the backend of a user's notebook may not be installed here.
+    os.environ.pop("MPLBACKEND", None)
 
 
 def _device(output: int) -> tuple[int, int] | None:
@@ -175,6 +186,20 @@ def _require_alone(arguments: Sequence[str]) -> None:
         raise InputError(Problem(arguments[0], "takes no further arguments", hint))
 
 
+@contextmanager
+def _naming_shells_files(arguments: Sequence[str]) -> Iterator[None]:
+    """Raise `InputError` if `--install-completion` cannot write a file of the user's shell."""
+    try:
+        yield
+    except OSError as error:
+        install, show = COMPLETION
+        if arguments[0] != install or error.filename is None:
+            raise
+        what = f"{error.filename} cannot be written: {error.strerror}"
+        hint = f"add what {show} prints to a file that your shell reads"
+        raise InputError(Problem(install, what, hint)) from None
+
+
 def plugins_first(arguments: Sequence[str]) -> list[str]:
     """Put `--plugin` before the command, where Typer has the options of all commands.
 
@@ -202,12 +227,10 @@ def _usage_or_bug(error: Exception) -> str:
         if context is None or context.parent is None:
             return f"{said} (`railbed --help` lists the commands)"
         return f"{said} (`{context.command_path} --help` lists its options)"
-    if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-        return str(error)
     # A command that ends well has no bug to report.
     from results.store.records import report_bug
 
-    return str(report_bug(error))
+    return of_the_machine(error) or str(report_bug(error))
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

@@ -107,6 +107,7 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
     ("error", "told"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), EmulationError),
+        (MemoryError("Unable to allocate 8 MiB"), EmulationError),
         (FileNotFoundError(errno.ENOENT, "No such file"), Bug),
         (RuntimeError("a mistake"), Bug),
     ],
