@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
@@ -29,6 +29,7 @@ from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
 
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
+SHELLS = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED = 4
@@ -112,12 +113,10 @@ def main() -> NoReturn:
     _forget_displays()
     stdout = _device(STDOUT)
     try:
-        # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
         _require_folder()
         _require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:]) or ["--help"]
-        with _naming_shells_files(arguments):
-            exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
+        exit_code = _called(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as ended:
@@ -181,23 +180,28 @@ def _require_folder() -> None:
 def _require_alone(arguments: Sequence[str]) -> None:
     """Raise `InputError` if a word follows an option that ends the command: it would be ignored."""
     if len(arguments) > 1 and arguments[0] in (VERSION, *COMPLETION):
-        shells = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
-        hint = shells if arguments[0] in COMPLETION else ""
+        hint = SHELLS if arguments[0] in COMPLETION else ""
         raise InputError(Problem(arguments[0], "takes no further arguments", hint))
 
 
-@contextmanager
-def _naming_shells_files(arguments: Sequence[str]) -> Iterator[None]:
-    """Raise `InputError` if `--install-completion` cannot write a file of the user's shell."""
+def _called(arguments: Sequence[str]) -> int:
+    """Call a command and return its exit code.
+
+    Raises `InputError` if completion has another shell, or a shell's file that cannot be written.
+    """
+    install, show = COMPLETION
     try:
-        yield
+        # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
+        exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
     except OSError as error:
-        install, show = COMPLETION
         if arguments[0] != install or error.filename is None:
             raise
         what = f"{error.filename} cannot be written: {error.strerror}"
         hint = f"add what {show} prints to a file that your shell reads"
         raise InputError(Problem(install, what, hint)) from None
+    if exit_code == 1 and arguments[0] in COMPLETION:  # Typer has named the shell
+        raise InputError(Problem(arguments[0], "does not know this shell", SHELLS))
+    return exit_code
 
 
 def plugins_first(arguments: Sequence[str]) -> list[str]:

@@ -423,6 +423,19 @@ def test_a_file_of_the_shell_that_cannot_be_written_is_named(
     )
 
 
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+@pytest.mark.usefixtures("quiet")
+def test_a_shell_without_completion_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("dash", "/bin/dash"))
+    assert exit_code(monkeypatch, option) == 2
+    assert capsys.readouterr().err.endswith(
+        f"railbed: {option}: does not know this shell (it is for the shell that calls it: bash, "
+        "zsh, fish, powershell or pwsh)\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
