@@ -71,6 +71,9 @@ image_date_label=org.railbed.packages
 # Messages are in English, as `remedy` reads them; sorting and letters are the same on every machine.
 export LC_ALL=C.UTF-8
 
+# What root installs must be readable by those who run without root.
+umask 022
+
 # Where `su` keeps the user's PATH, Debian's system commands are not in it.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
@@ -492,7 +495,6 @@ provision_environment_alone() {
 }
 
 main() {
-  umask 022 # what root installs must be readable by those who run without root
   case ${1-} in
     --python-ready) environment_ready ;;
     --python) environment_ready || provision_environment_alone ;;

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -48,14 +49,15 @@ def test_kvm_is_used_only_where_a_guest_runs(
 
 @pytest.mark.parametrize(("sudo", "exit_code"), [("exit 33", 0), ("exit 1", 1)])
 def test_who_may_not_try_kvm_asks_sudo_and_does_without(
-    tmp_path: Path, sudo: str, exit_code: int
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], sudo: str, exit_code: int
 ) -> None:
     device = tmp_path / "kvm"
     device.touch(0o444)
     program(tmp_path, "qemu-system-x86_64", "exit 33")
     program(tmp_path, "sudo", sudo)
-    found = executed("kvm_works.sh", tmp_path, str(device), USER="somebody")
-    assert found == (exit_code, "")
+    assert executed("kvm_works.sh", tmp_path, str(device)) == (exit_code, "")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert (f"'sudo adduser {user} kvm'" in capfd.readouterr().err) == (exit_code == 1)
 
 
 def test_there_is_no_kvm_without_its_device(tmp_path: Path) -> None:

@@ -327,6 +327,12 @@ def test_the_remedy_is_that_of_the_cause(tmp_path: Path, words: str, said: str) 
     assert remedy.startswith(said)
 
 
+def test_what_root_installs_is_readable_by_all() -> None:
+    """Ray's environment, which has a script of its own, too."""
+    words = f"umask 077; . {SCRIPT}; umask"
+    assert subprocess.check_output(["bash", "-c", words], text=True) == "0022\n"
+
+
 def test_every_command_has_the_same_locale_on_every_machine() -> None:
     """Causes are in English, names are sorted by bytes, and the upper case of i is I in Turkish."""
     said = said_by("env() { echo $LC_ALL; }; env; apt-get() { env; }; apt update", LC_ALL="tr_TR")
