@@ -402,7 +402,7 @@ debian_root() (
   # What mmdebstrap mounts as root goes with its namespace, however it ends.
   ((EUID != 0)) || apart=(unshare --mount)
   sources=$(debian_sources)
-  settings=$(mktemp) # for root alone: a proxy's password may be in it
+  settings=$(mktemp) || exit # for root alone: a proxy's password may be in it
   trap 'rm -f "$settings"' EXIT
   ((EUID == 0)) || chmod a+r "$settings" # another user of mmdebstrap's namespace reads it
   apt-config dump --format '%F "%v";%n' Acquire >"$settings"
@@ -419,7 +419,7 @@ import_image() {
 remove_nameless_images() { docker image prune --force --filter "label=$image_label"; }
 
 build_image() (
-  folder=$(mktemp -d)
+  folder=$(mktemp -d) || exit
   trap 'rm -rf "$folder"' EXIT
   debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"
 )

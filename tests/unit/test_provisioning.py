@@ -124,6 +124,14 @@ mmdebstrap() { stat -c %a "$settings"; sh -c 'kill -TERM $PPID; sleep 0.1'; }
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_build_without_a_temporary_folder_writes_nowhere(tmp_path: Path) -> None:
+    """`set -e` does not hold where a failure is asked for, and the folder's name would be empty."""
+    missing = str(tmp_path / "missing")
+    tools = 'mmdebstrap() { echo "$*"; }; import_image() { :; }; unshare() { mmdebstrap; }\n'
+    assert said_by(f"{tools} build_image || echo failed", TMPDIR=missing) == ["failed"]
+    assert said_by(f"{tools} debian_root root || echo failed", TMPDIR=missing) == ["failed"]
+
+
 def test_a_moved_clone_keeps_the_index_of_pip(tmp_path: Path) -> None:
     """A script of the environment names the folder that it was installed in."""
     python = tmp_path / ".tools" / "bin" / "python"
