@@ -104,6 +104,19 @@ def test_a_guest_asks_without_a_proxy_whom_this_machine_asks_so(apt: Path) -> No
     }
 
 
+def test_no_system_is_built_without_the_ways_to_packages(tmp_path: Path) -> None:
+    """`set -e` does not hold where a failure is asked for."""
+    program(tmp_path, "mirrors.sh", "echo half; exit 1")
+    words = f"""
+. {SCRIPTS}/image.sh
+here={tmp_path} log=/dev/null
+debian_root() {{ echo built >{tmp_path}/built; }}
+build_system {tmp_path} || echo failed
+"""
+    assert subprocess.check_output(["bash", "-c", words], text=True) == "failed\n"
+    assert not (tmp_path / "built").exists()
+
+
 @pytest.mark.parametrize(
     ("extra", "line"),
     [
