@@ -109,6 +109,7 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
     ("error", "told"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), EmulationError),
+        (MemoryError("Unable to allocate 8 MiB"), EmulationError),
         (FileNotFoundError(errno.ENOENT, "No such file"), Bug),
         (RuntimeError("a mistake"), Bug),
     ],
@@ -482,6 +483,33 @@ def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_run_records_the_version_of_its_program() -> None:
     assert re.fullmatch(r"[0-9a-f]{12}", environment("process", "user")["railbed"])
+
+
+def test_a_folder_that_may_not_be_read_hides_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file system of one's own has one, `lost+found`; a run of another user may be one, too."""
+    kept, closed = (f"20260101-00000{number}-a-0000" for number in range(2))
+    for run_id in (kept, closed):
+        begun_run(tmp_path, run_id, "", {}).complete({**RESULT, "run_id": run_id})
+    (tmp_path / "lost+found").mkdir()
+
+    def denied(call: Callable[..., Any]) -> Callable[..., Any]:
+        def act(place: Any, *rest: Any, **options: Any) -> Any:
+            if str(place).startswith((f"{tmp_path}/lost+found/", f"{tmp_path}/{closed}/")):
+                raise PermissionError(errno.EACCES, "Permission denied", str(place))
+            return call(place, *rest, **options)
+
+        return act
+
+    monkeypatch.setattr("os.stat", denied(os.stat))
+    monkeypatch.setattr("os.open", denied(os.open))
+    list_all(tmp_path)
+    said = capsys.readouterr().out
+    assert f"  {kept}  fail\n" in said
+    assert (
+        f"  {closed}  damaged: {tmp_path}/{closed}/state.json: cannot be read: Permission" in said
+    )
 
 
 def test_a_key_at_its_default_is_no_difference(tmp_path: Path) -> None:
