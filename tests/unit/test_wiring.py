@@ -213,6 +213,13 @@ def test_a_custom_kind_needs_links() -> None:
         load(LIBRARY / "quickstart.yaml", ["fabric.kinds=custom"])
 
 
+def test_links_need_the_domains_of_their_fabric(tmp_path: Path) -> None:
+    links = "[{from: 'd[0-1]g[0-3]', to: r0}]"
+    (tmp_path / "x.yaml").write_text(f"fabric: {{domain_size: 4, links: {links}}}\nworkloads: []\n")
+    with pytest.raises(InputError, match=r"fabric\.domains: is required"):
+        load(tmp_path / "x.yaml")
+
+
 def test_a_network_of_its_own_file(tmp_path: Path) -> None:
     text = FAT_TREE.read_text()
     inside = text[text.index("  domains:") : text.index("workloads:")].replace("\n  ", "\n")[2:]
