@@ -85,6 +85,19 @@ def test_statistics_are_in_order(values: list[float]) -> None:
     assert summary.values == tuple(values)
 
 
+def test_percentiles_and_the_interval_of_the_median_are_those_of_tables() -> None:
+    """Nearest ranks; and of 100 values the 40th and the 61st enclose the median with 96.5 %."""
+    for count in range(1, 201):
+        summary = summarize([float(number) for number in range(count, 0, -1)])
+        ranks = [-(-percent * count // 100) for percent in (50, 95, 99)]
+        assert [summary.p50, summary.p95, summary.p99] == ranks
+    interval = summarize([float(number) for number in range(1, 101)]).interval
+    assert interval is not None
+    assert (interval.low, interval.high) == (40, 61)
+    assert interval.confidence == pytest.approx(0.9648, abs=1e-4)
+    assert interval.away(50) == pytest.approx(11 / 50)
+
+
 @pytest.mark.parametrize(
     ("ratio", "verdict"), [(1.0, "pass"), (1.019, "pass"), (1.03, "warn"), (1.06, "fail")]
 )
