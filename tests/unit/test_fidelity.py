@@ -203,6 +203,38 @@ def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> N
     assert together == pytest.approx(without + 10 * (0.03 - DEPTH_S))
 
 
+def test_shares_do_not_depend_on_how_long_an_execution_lasts() -> None:
+    """Everything twice as long or as often, also what the buckets make up for."""
+    worse = replace(QUIET, switch_delay=0.3, switch_behind_s=0.06, stalled=None)
+    found = []
+    for times in (1, 2):
+        log = replace(pauses(0.02 * times, 0.05 * times), end_ns=times * 10**9)
+        last = replace(worse, begin_ns=(times - 1) * 10**9, end_ns=times * 10**9)
+        seen = observation(
+            *(replace(QUIET, stalled=None), last),
+            seconds=float(times),
+            agents_delay_s=(0.1 * times, 0.3 * times),
+            start_skew_s=0.02 * times,
+            retransmits=50 * times,
+            pauses=log,
+            depth_s=DEPTH_S * times,
+        )
+        headroom = machine_headroom([seen], 0)
+        assert headroom is not None
+        assert headroom.start_skew_s == pytest.approx(0.02 * times)
+        assert headroom.pause_longest_s == pytest.approx(0.05 * times)
+        assert (headroom.pressure_max, headroom.pressure_mean) == (None, None)
+        found.append(asdict(headroom))
+    counts = ("start_skew_s", "pause_longest_s", "pauses_per_s", "retransmits", "windows")
+    one, other = ({k: v for k, v in each.items() if k not in counts} for each in found)
+    assert one == pytest.approx(other)
+    shares = "start_skew", "agents_run_delay_max", "agents_run_delay_mean", "run_delay"
+    assert [one[name] for name in shares] == pytest.approx([0.02, 0.3, 0.2, 0.2 + (0.02 + 0.3) / 2])
+    assert (one["lost"], one["retransmits_per_s"]) == pytest.approx((0.07 / 2, 50))
+    assert one["switch_backlogged"] == pytest.approx(0.3 / 2)
+    assert one["delay_share"] == pytest.approx(0.3 / 2 + 2 * 0.2 + one["lost_beyond"])
+
+
 def test_one_agent_that_starves_is_enough() -> None:
     """The mean over sixteen agents is far below any limit."""
     starving = observation(agents_delay_s=(*[0.01] * 15, 0.7))
