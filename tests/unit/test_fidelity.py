@@ -548,14 +548,16 @@ def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     assert max(span.most - span.least for span in found.values()) < 5000
 
 
-def judged(topology: Topology, schedule: Schedule, ratio: float, seen: Observation) -> CaseResult:
+def judged(
+    topology: Topology, schedule: Schedule, ratio: float, seen: Observation, **changes: Any
+) -> CaseResult:
     """A case that took `ratio` times its modeled time."""
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     prediction = predict(
         schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
     )
     repeat = replace(executed(schedule), completion_s=prediction.completion_s * ratio)
-    measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,))
+    measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,), **changes)
     return compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
 
 
@@ -569,6 +571,20 @@ def test_a_case_has_both_verdicts_apart() -> None:
     assert case(1.0, observation()) == ("pass", "pass")
     assert case(1.2, observation()) == ("fail", "pass")
     assert case(1.0, observation(agents_delay_s=(0.9,))) == ("fail", "fail")
+
+
+def test_links_of_a_case_are_checked_if_the_fabric_stayed_as_it_was() -> None:
+    topology, schedule = planned(FabricKind.RAIL_ONLY)
+    carried, epoch = faithful(topology, schedule), Epoch(topology)
+    wrong = more(carried, next(hop for hop in carried.bytes if hop.sender == "d0g0"), 10**6)
+    for at, seen, verdict in (
+        (epoch, carried, Verdict.PASS),
+        (epoch, wrong, Verdict.FAIL),
+        (None, wrong, Verdict.PASS),
+    ):
+        facts = {"epoch": at, "carried": seen, "gpus": topology.job_gpus}
+        found = judged(topology, schedule, 1.0, observation(), **facts)
+        assert found.fidelity.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -589,6 +605,8 @@ def test_packets_that_a_scenario_loses_say_nothing_of_the_machine(
     topology = build_topology(replace(spec, nic=replace(spec.nic, **changes)))
     found = judged(topology, schedule, 1.0, observation(retransmits=5000))
     assert found.fidelity.verdict is verdict
+    dropped = judged(topology, schedule, 1.0, observation(), dropped_packets=2)
+    assert dropped.fidelity.verdict is (Verdict.PASS if "queue" in changes else Verdict.WARN)
 
 
 def test_the_table_has_a_line_for_each_observed_case() -> None:
