@@ -20,7 +20,7 @@ from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.shaping import Impairment, SwitchQueue, wire_bytes
 from model.fabric.spec import COMPARED, FabricKind, SpineSelection
 from model.fabric.topology import Hop, Topology
-from model.fabric.transport import Transport
+from model.fabric.transport import Roce, Transport
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
@@ -477,6 +477,18 @@ def test_more_answers_than_packets_are_explained_by_repeated_packets(
         for irregular in (Irregular(), Irregular(Counter({0: 3})))
     ]
     assert least[0] - least[1] == 4 * more_answers
+
+
+@pytest.mark.parametrize(("mtu", "packets"), [(1024, 5), (4096, 2)])
+def test_packets_of_roce_are_as_long_as_its_mtu(mtu: int, packets: int) -> None:
+    """Each has 58 bytes of headers, the first 16 more, the last 4, an answer 62; TCP's has 66."""
+    topology = build_topology(replace(spec(FabricKind.RAIL_ONLY, 2, 1), transport=Transport.ROCE))
+    fabric = build_topology(replace(topology.spec, roce=Roce(mtu=mtu)))
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 1), 10_000).steps()
+    hop = Hop(fabric.link_by_name["d0g0--rail0"], "d0g0")
+    sent = 5000 + 16 + 4 + packets * (58 - 66)
+    found = spans(schedule, Epoch(fabric), fabric.job_gpus, 1, IDLE, Irregular())[hop]
+    assert (found.least, found.most) == (sent + packets * (62 - 66), sent + (62 - 66))
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3))
