@@ -268,6 +268,15 @@ def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
         changed(schedule, last, after=(stranger,))
 
 
+@pytest.mark.parametrize("other", [-2, 3, 4])
+def test_a_dependency_that_does_not_come_before_is_refused(other: int) -> None:
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
+    with pytest.raises(ScheduleError, match=f"depends on {other}, which does not come before it"):
+        changed(schedule, 3, after=(other,))
+    with pytest.raises(ScheduleError, match="ready-to-receive"):
+        changed(schedule, 3, ready=other)
+
+
 def test_only_what_the_destination_receives_can_make_it_ready() -> None:
     schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
     last = schedule.transfers[-1]
