@@ -1,6 +1,8 @@
 """Convergence, times and epochs of a failure, read from the controller's journal."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from execution.faults.convergence import (
     REROUTED,
     epochs_of,
     fault_times,
+    has_detected,
     is_converged,
     rate_changes,
 )
@@ -69,6 +72,18 @@ def test_an_update_under_way_has_not_converged(until: int) -> None:
 @pytest.mark.parametrize(("until", "reached"), [(6, False), (7, True), (8, True)])
 def test_pairs_are_rerouted_before_the_old_paths_are_removed(until: int, reached: bool) -> None:
     assert is_converged(EVENTS[:until], frozenset({LINK}), REROUTED) is reached
+
+
+def test_a_job_aborts_by_a_failure_since_its_start_and_by_no_return(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    returned = event(400, "detected", link=LINK, usable="carrier")
+    for since_ms, last, aborts in (
+        (109, event(601, "sent", switch="rail0"), True),
+        (110, returned, False),
+        (110, event(601, "died", proxy="d0g0"), True),
+    ):
+        journal.write_text("".join(f"{json.dumps(one)}\n" for one in (*EVENTS, last)))
+        assert has_detected(journal, round(since_ms * 1e6)) is aborts
 
 
 def test_times_count_from_the_fault() -> None:
@@ -155,6 +170,10 @@ def test_a_link_that_is_held_down_while_it_flaps_fails_unnoticed() -> None:
     times = [times_of(record, events) for record in records]
     assert [one.detected_ms for one in times] == [2, 2, None, None]
     assert [one.confirmed_ms for one in times] == [10, 10, None, None]
+    assert [one.usable_ms for one in times] == [100, 2300, 1900, 1500]
+    assert [one.returned_ms for one in times] == [108, 2308, 1908, 1508]
+    second = [times_of(record, events[4:]) for record in records]
+    assert [one.detected_ms for one in second] == [None, 2, None, None]
 
 
 def test_the_response_to_a_short_fault_may_come_after_its_end() -> None:

@@ -99,6 +99,17 @@ def test_one_slow_uplink_is_drained_below_the_share_of_the_others(
 
 
 @pytest.mark.parametrize("kind", COMPARED)
+def test_a_link_to_the_only_rail_of_a_peer_is_drained_where_spines_join_the_rails(
+    kind: FabricKind,
+) -> None:
+    topology = build_topology(spec(kind, 2, 3, 2))
+    failed = Health(frozenset({"d1g1--rail1", "d1g2--rail2"}))
+    seen = slowed(topology, {"d0g0--rail0": 0.1}, failed)
+    joined = kind is FabricKind.RAIL_OPTIMIZED
+    assert drain(topology, seen).drained == ({"d0g0--rail0"} if joined else set())
+
+
+@pytest.mark.parametrize("kind", COMPARED)
 def test_an_hb_link_is_never_drained(kind: FabricKind) -> None:
     topology = build_topology(spec(kind, 2, 4, 2))
     seen = slowed(topology, {k.name: 0.05 for k in topology.links if k.kind is LinkKind.HB})

@@ -155,10 +155,11 @@ def test_a_flapping_link_is_down_for_half_of_each_period(count: int, period_s: f
     assert len(breaker.done) == 2 * count
 
 
-def test_a_domain_that_is_killed_is_all_its_agents() -> None:
-    timeline, breaker, agents = timeline_of(Fault(Component.DOMAIN, FaultMode.KILL, "d1", at_s=0))
+@pytest.mark.parametrize(("mode", "lost"), [(FaultMode.KILL, [2, 3]), (FaultMode.DOWN, [])])
+def test_a_domain_that_is_killed_is_all_its_agents(mode: FaultMode, lost: list[int]) -> None:
+    timeline, breaker, agents = timeline_of(Fault(Component.DOMAIN, mode, "d1", at_s=0))
     timeline(0.0)
-    assert agents.lost == [2, 3]
+    assert agents.lost == lost
     assert breaker.done == ["d1g0 broken", "d1g1 broken"]
 
 

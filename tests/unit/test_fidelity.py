@@ -20,7 +20,7 @@ from model.fabric.link_probes import PROBE_BYTES
 from model.fabric.shaping import Impairment, SwitchQueue, wire_bytes
 from model.fabric.spec import COMPARED, FabricKind, SpineSelection
 from model.fabric.topology import Hop, Topology
-from model.fabric.transport import Transport
+from model.fabric.transport import Roce, Transport
 from model.measurement.cpu_windows import Window
 from model.measurement.pauses import NOT_WATCHED, Pause, PauseLog
 from model.measurement.records import CaseExecutions, QueuePairSample, Repeat
@@ -201,6 +201,38 @@ def test_pauses_beyond_the_buckets_add_to_the_delays_of_switch_and_agents() -> N
     without, together = (one.delay_share for one in delayed if one)
     assert without == pytest.approx(0.4 + 2 * 0.1)
     assert together == pytest.approx(without + 10 * (0.03 - DEPTH_S))
+
+
+def test_shares_do_not_depend_on_how_long_an_execution_lasts() -> None:
+    """Everything twice as long or as often, also what the buckets make up for."""
+    worse = replace(QUIET, switch_delay=0.3, switch_behind_s=0.06, stalled=None)
+    found = []
+    for times in (1, 2):
+        log = replace(pauses(0.02 * times, 0.05 * times), end_ns=times * 10**9)
+        last = replace(worse, begin_ns=(times - 1) * 10**9, end_ns=times * 10**9)
+        seen = observation(
+            *(replace(QUIET, stalled=None), last),
+            seconds=float(times),
+            agents_delay_s=(0.1 * times, 0.3 * times),
+            start_skew_s=0.02 * times,
+            retransmits=50 * times,
+            pauses=log,
+            depth_s=DEPTH_S * times,
+        )
+        headroom = machine_headroom([seen], 0)
+        assert headroom is not None
+        assert headroom.start_skew_s == pytest.approx(0.02 * times)
+        assert headroom.pause_longest_s == pytest.approx(0.05 * times)
+        assert (headroom.pressure_max, headroom.pressure_mean) == (None, None)
+        found.append(asdict(headroom))
+    counts = ("start_skew_s", "pause_longest_s", "pauses_per_s", "retransmits", "windows")
+    one, other = ({k: v for k, v in each.items() if k not in counts} for each in found)
+    assert one == pytest.approx(other)
+    shares = "start_skew", "agents_run_delay_max", "agents_run_delay_mean", "run_delay"
+    assert [one[name] for name in shares] == pytest.approx([0.02, 0.3, 0.2, 0.2 + (0.02 + 0.3) / 2])
+    assert (one["lost"], one["retransmits_per_s"]) == pytest.approx((0.07 / 2, 50))
+    assert one["switch_backlogged"] == pytest.approx(0.3 / 2)
+    assert one["delay_share"] == pytest.approx(0.3 / 2 + 2 * 0.2 + one["lost_beyond"])
 
 
 def test_one_agent_that_starves_is_enough() -> None:
@@ -447,6 +479,18 @@ def test_more_answers_than_packets_are_explained_by_repeated_packets(
     assert least[0] - least[1] == 4 * more_answers
 
 
+@pytest.mark.parametrize(("mtu", "packets"), [(1024, 5), (4096, 2)])
+def test_packets_of_roce_are_as_long_as_its_mtu(mtu: int, packets: int) -> None:
+    """Each has 58 bytes of headers, the first 16 more, the last 4, an answer 62; TCP's has 66."""
+    topology = build_topology(replace(spec(FabricKind.RAIL_ONLY, 2, 1), transport=Transport.ROCE))
+    fabric = build_topology(replace(topology.spec, roce=Roce(mtu=mtu)))
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 1), 10_000).steps()
+    hop = Hop(fabric.link_by_name["d0g0--rail0"], "d0g0")
+    sent = 5000 + 16 + 4 + packets * (58 - 66)
+    found = spans(schedule, Epoch(fabric), fabric.job_gpus, 1, IDLE, Irregular())[hop]
+    assert (found.least, found.most) == (sent + packets * (62 - 66), sent + (62 - 66))
+
+
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3))
 def test_notifications_of_congestion_may_come_back_on_the_way_of_acknowledgements(
     counts: list[list[int]],
@@ -516,14 +560,16 @@ def test_what_is_left_open_on_a_link_is_small_on_a_large_fabric() -> None:
     assert max(span.most - span.least for span in found.values()) < 5000
 
 
-def judged(topology: Topology, schedule: Schedule, ratio: float, seen: Observation) -> CaseResult:
+def judged(
+    topology: Topology, schedule: Schedule, ratio: float, seen: Observation, **changes: Any
+) -> CaseResult:
     """A case that took `ratio` times its modeled time."""
     paths = transfer_paths(schedule.transfers, Epoch(topology), topology.job_gpus)
     prediction = predict(
         schedule, topology, dict.fromkeys((path_class(hops) for hops in paths if hops), 0)
     )
     repeat = replace(executed(schedule), completion_s=prediction.completion_s * ratio)
-    measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,))
+    measured = Measured(topology, schedule, CaseExecutions((repeat,)), machine=(seen,), **changes)
     return compare("a/b/c", measured, prediction, 1.0, Thresholds(0.02, 0.05))
 
 
@@ -537,6 +583,20 @@ def test_a_case_has_both_verdicts_apart() -> None:
     assert case(1.0, observation()) == ("pass", "pass")
     assert case(1.2, observation()) == ("fail", "pass")
     assert case(1.0, observation(agents_delay_s=(0.9,))) == ("fail", "fail")
+
+
+def test_links_of_a_case_are_checked_if_the_fabric_stayed_as_it_was() -> None:
+    topology, schedule = planned(FabricKind.RAIL_ONLY)
+    carried, epoch = faithful(topology, schedule), Epoch(topology)
+    wrong = more(carried, next(hop for hop in carried.bytes if hop.sender == "d0g0"), 10**6)
+    for at, seen, verdict in (
+        (epoch, carried, Verdict.PASS),
+        (epoch, wrong, Verdict.FAIL),
+        (None, wrong, Verdict.PASS),
+    ):
+        facts = {"epoch": at, "carried": seen, "gpus": topology.job_gpus}
+        found = judged(topology, schedule, 1.0, observation(), **facts)
+        assert found.fidelity.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -557,6 +617,8 @@ def test_packets_that_a_scenario_loses_say_nothing_of_the_machine(
     topology = build_topology(replace(spec, nic=replace(spec.nic, **changes)))
     found = judged(topology, schedule, 1.0, observation(retransmits=5000))
     assert found.fidelity.verdict is verdict
+    dropped = judged(topology, schedule, 1.0, observation(), dropped_packets=2)
+    assert dropped.fidelity.verdict is (Verdict.PASS if "queue" in changes else Verdict.WARN)
 
 
 def test_the_table_has_a_line_for_each_observed_case() -> None:

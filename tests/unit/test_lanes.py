@@ -119,6 +119,7 @@ def test_by_hash_each_pair_has_one_lane_and_pairs_collide() -> None:
     assert len(spread.transfers) == len(whole.transfers)
     used = {(t.source, t.destination): t.lane for t in spread.transfers}
     assert set(used.values()) == {0, 1}
+    assert not any(lane for (a, b), lane in used.items() if a // 2 == b // 2)
     assert seconds(spread, on) > 1.05 * seconds(whole.over(Lanes.of(fabric())), fabric())
 
 

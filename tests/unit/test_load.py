@@ -1,6 +1,7 @@
 """The load of an execution over time: all bytes of all transfers are accounted for."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -11,15 +12,17 @@ from model.fabric.health import Epoch
 from model.fabric.shaping import wire_bytes
 from model.fabric.spec import COMPARED, FabricKind, FabricSpec
 from model.fabric.topology import Hop, Topology
+from model.fabric.transport import DEFAULT_ROCE, Transport
 from model.prediction.closed_forms import ClosedForm, Grid
 from model.prediction.fluid import path_class, predict, transfer_paths
 from model.prediction.load import Need, Profile, packet_bytes, profile, switch_ports
 from model.prediction.machine import HopKind
 from model.prediction.network import healthy_network
 from model.workload.transfers.collective import Collective
+from model.workload.transfers.columns import Transfer, Transfers
 from model.workload.transfers.dependencies import longest_chain
 from scenarios.planning.plan import estimate, heaviest, real_task
-from tests.unit.fabrics import accepts, assume_accepted
+from tests.unit.fabrics import accepts, assume_accepted, topologies
 from tests.unit.fabrics import spec as fabric_spec
 from tests.unit.machines import TWO_CORES
 from traffic_gen.workloads.algorithms.collectives import ALGORITHMS, Algorithm
@@ -58,6 +61,25 @@ def test_bytes_over_the_execution_are_those_of_the_transfers_times_their_hops(
             wanted[hop_kind] += wire_bytes(transfer.size_bytes)
     assert totals(found) == pytest.approx(wanted)
     assert sum(found.transfers) == pytest.approx(len(schedule.transfers))
+
+
+@pytest.mark.parametrize("transport", Transport)
+def test_bytes_are_in_the_slices_in_which_they_are_sent(transport: Transport) -> None:
+    """A transfer of a second, then one of three seconds: a quarter of all slices, and the rest."""
+    fabric = fabric_spec(FabricKind.RAIL_ONLY, 2, 1)
+    topology = build_topology(replace(fabric, transport=transport))
+    sizes, by_roce = [2_000_000, 3_000_000], transport is Transport.ROCE
+    sent = Transfers.of([Transfer(0, 0, 1, sizes[0], ()), Transfer(1, 0, 1, sizes[1], (), (0,))])
+    found = profile(sent, *healthy_network(sent, topology), topology, [1.0, 4.0])
+    first, last = map(DEFAULT_ROCE.wire_bytes if by_roce else wire_bytes, sizes)
+    kinds = {HopKind.ENDS, HopKind.SWITCH} | ({HopKind.QUEUE_PAIR} if by_roce else set())
+    assert {kind for kind, _ in found.size_bytes} == kinds
+    for parts in found.size_bytes.values():
+        assert parts == pytest.approx([first / 100] * 100 + [last / 300] * 300)
+    assert found.transfers == pytest.approx([1 / 100] * 100 + [1 / 300] * 300)
+    for window_s, most in ((1.0, first), (2.0, (first + last / 3) / 2)):
+        busiest = found.busiest(window_s, lambda load: load.size_bytes[HopKind.SWITCH])
+        assert busiest.size_bytes[HopKind.SWITCH] == pytest.approx(most)
 
 
 def crossed(hops: Iterable[Hop], topology: Topology) -> list[HopKind]:
@@ -142,6 +164,20 @@ def test_packets_grow_with_the_rate_but_never_faster(rate_bps: float, faster: fl
     slow, fast = packet_bytes(rate_bps), packet_bytes(rate_bps * faster)
     assert slow <= fast * (1 + 1e-9)
     assert fast <= slow * faster * (1 + 1e-9)
+
+
+def test_mean_packets_are_those_measured_and_geometric_means_between() -> None:
+    for rate_bps, size_bytes in ((1e5, 3200), (5e6, 3200), (20e6, 12_500), (180e6, 30_000)):
+        assert packet_bytes(rate_bps) == pytest.approx(size_bytes)
+    assert packet_bytes(1e12) == pytest.approx(30_000)
+    assert packet_bytes(10e6) == pytest.approx((3200 * 12_500) ** 0.5)
+    assert packet_bytes(60e6) == pytest.approx((12_500 * 30_000) ** 0.5)
+
+
+@given(topologies())
+def test_ports_are_those_of_all_switches(topology: Topology) -> None:
+    links = [len(topology.links_of(switch)) for switch in topology.openflow_switches]
+    assert switch_ports(topology.spec) == sum(links)
 
 
 @pytest.mark.parametrize("kind", COMPARED)

@@ -86,6 +86,27 @@ def test_channels_are_those_that_nccl_finds(
 
 
 @pytest.mark.parametrize(
+    ("platform", "gpus", "size", "ring_us", "tree_us"),
+    [
+        # Within a node, no message has an overhead; a tree has 0.9 of its rate at 1 KiB.
+        ("dgx-h100", [8], 1024, 6.6 + 14 * 0.6 + 1024 / (141e3 * 8 / 14),
+            6.8 + 14 * 0.6 + 1024 / (0.9 * 12 * 27.6e3 / 3.8 / 2)),
+        # Between nodes, 2 us of an AMD processor are longer than a step over NVLink, and its LL
+        # carries 22.5 in all; a tree has 0.6 of that at 64 KiB.
+        ("dgx-a100", [8, 8], MIB // 16, 6.6 + 28 * 2 + 2 * 2.7 + MIB / 16 / (22.5e3 * 16 / 30),
+            6.8 + 2 * (7 * 0.6 + 5) + MIB / 16 / (0.6 * 22.5e3 / 2)),
+    ],
+)  # fmt: skip
+def test_small_sizes_cost_latency_in_protocol_ll(
+    platform: str, gpus: list[int], size: int, ring_us: float, tree_us: float
+) -> None:
+    found = {one.algorithm: one for one in estimates(platform, gpus, size)}
+    assert (found["ring"].protocol, found["tree"].protocol) == ("LL", "LL")
+    assert found["ring"].time_us == pytest.approx(ring_us)
+    assert found["tree"].time_us == pytest.approx(tree_us)
+
+
+@pytest.mark.parametrize(
     ("size", "protocol", "time_us"),
     [
         (MIB // 64, "LL", 6.8 + 8 * 5 + MIB / 64 / (0.85 * 0.7 * 44.16e3 / 3.8 / 2)),

@@ -245,6 +245,9 @@ def test_a_new_fabric_gets_its_rules_and_routes(topology: Topology) -> None:
         "computed",
         *behind,
     ]
+    (told,) = (facts for _, event, facts in control.told.lines if event == "routes")
+    routes = sum(len(routes.installed) for routes in control.routes.values())
+    assert told == {"added": routes, "removed": 0}
 
 
 def test_a_switch_that_never_connects_is_not_waited_for_long() -> None:
@@ -268,6 +271,15 @@ def test_a_switch_that_connects_late_is_not_used_without_rules() -> None:
     assert len(control.told.times("computed")) == 1
     assert control.told.times("computed")[0] > 1.3
     control.assert_is(HEALTHY)
+
+
+def test_a_switch_that_has_not_told_its_rules_yet_is_waited_for() -> None:
+    control = Control(RAIL_ONLY)
+    control.connected["rail2"] = control.switches["rail2"]
+    control.connect("rail0", "rail1")
+    control.world.at(1.3, lambda: control.connect("rail2"))
+    control.run_until(3)
+    assert [moment_s > 1.3 for moment_s in control.told.times("computed")] == [True]
 
 
 def test_a_switch_whose_links_have_all_failed_is_not_waited_for() -> None:
@@ -458,6 +470,55 @@ def test_a_link_that_returns_is_used_when_it_has_held(topology: Topology) -> Non
     control.run_until(10.0)
     assert control.told.times("computed")[-1] >= 5.0 + HOLD_DOWN_S
     control.assert_is(HEALTHY)
+
+
+@FABRICS
+def test_a_better_path_is_not_used_before_a_slow_switch_has_confirmed_its_rules(
+    topology: Topology,
+) -> None:
+    control = Control(topology).started()
+    link, slow = nic_links(topology)[0], control.switches.values()
+
+    def hang() -> None:
+        for switch in slow:
+            switch.answers = False
+
+    def answer() -> None:
+        for switch in slow:
+            switch.answers = True
+            while switch.awaited:
+                switch.confirmed()
+
+    control.world.at(3.0, lambda: control.carrier(link, up=False))
+    control.world.at(5.0, lambda: control.carrier(link, up=True))
+    control.world.at(5.0, hang)
+    control.world.at(7.0, answer)
+    control.run_until(10.0)
+    assert [s > 7.0 for s in control.told.times("confirmed") if s > 5.0] == [True]
+    control.assert_is(HEALTHY)
+
+
+def test_links_of_a_switch_that_has_only_disconnected_stay_in_use() -> None:
+    """It still forwards; and a link that is only a little slow changes no path either."""
+    control = Control(RAIL_ONLY).started()
+    slow = RAIL_ONLY.link_by_name["d1g1--rail1"]
+    rate = control.reconciler.fabric.rate
+
+    def gone() -> None:
+        del control.connected["rail0"]
+        control.reconciler.disconnected("rail0")
+
+    control.world.at(3.0, gone)
+    control.world.at(
+        3.2,
+        lambda: control.reconciler.note(rate(slow.upper.interface, slow.rate_bps * 9 // 10)),
+    )
+    control.world.at(3.5, lambda: control.carrier("d0g2--rail2", up=False))
+    control.run_until(4.5)
+    computed = [
+        (s, facts["failed"]) for s, event, facts in control.told.lines if event == "computed"
+    ]
+    assert [failed for s, failed in computed if s > 3.0] == [["d0g2--rail2"]]
 
 
 @FABRICS

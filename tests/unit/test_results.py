@@ -85,6 +85,19 @@ def test_statistics_are_in_order(values: list[float]) -> None:
     assert summary.values == tuple(values)
 
 
+def test_percentiles_and_the_interval_of_the_median_are_those_of_tables() -> None:
+    """Nearest ranks; and of 100 values the 40th and the 61st enclose the median with 96.5 %."""
+    for count in range(1, 201):
+        summary = summarize([float(number) for number in range(count, 0, -1)])
+        ranks = [-(-percent * count // 100) for percent in (50, 95, 99)]
+        assert [summary.p50, summary.p95, summary.p99] == ranks
+    interval = summarize([float(number) for number in range(1, 101)]).interval
+    assert interval is not None
+    assert (interval.low, interval.high) == (40, 61)
+    assert interval.confidence == pytest.approx(0.9648, abs=1e-4)
+    assert interval.away(50) == pytest.approx(11 / 50)
+
+
 @pytest.mark.parametrize(
     ("ratio", "verdict"), [(1.0, "pass"), (1.019, "pass"), (1.03, "warn"), (1.06, "fail")]
 )
@@ -125,6 +138,7 @@ def test_what_is_not_of_one_thing_is_not_compared() -> None:
 def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
     case = result(1.0, collective=Collective.ALL_REDUCE, algorithm="hierarchical")
     real_s = case.measured_s.median / case.work.time_dilation
+    assert case.real_s == pytest.approx(real_s)
     real_bytes = case.work.bytes * case.work.size_scale
     reduced, exchanged = case.algbw_gbyte_per_s, result().algbw_gbyte_per_s
     assert reduced == pytest.approx(real_bytes / real_s / 1e9)
@@ -134,15 +148,20 @@ def test_bandwidths_are_those_of_nccl_tests_on_the_real_platform() -> None:
     assert result().busbw_gbyte_per_s == pytest.approx(exchanged * 3 / 4)
 
 
-def test_communicators_of_different_sizes_have_no_bus_bandwidth() -> None:
+@pytest.mark.parametrize(("members", "factor"), [(None, None), (2, 1 / 2), (0, 3 / 4)])
+def test_bus_bandwidth_is_of_communicators_if_they_are_of_one_size(
+    members: int | None, factor: float | None
+) -> None:
     topology, schedule, prediction = modeled(
         FabricKind.RAIL_ONLY, Collective.ALL_TO_ALL, "two-step"
     )
-    mixed = dataclasses.replace(schedule, members=None)
-    measured = Measured(topology, mixed, CaseExecutions((repeat(0, 1.0),)))
+    asked = dataclasses.replace(schedule, members=members)
+    measured = Measured(topology, asked, CaseExecutions((repeat(0, 1.0),)))
     case = compare("case", measured, prediction, 1.0, LIMITS)
-    assert (case.work.gpus, case.busbw_gbyte_per_s) == (None, None)
+    assert case.work.gpus == (4 if members == 0 else members)
     assert case.algbw_gbyte_per_s
+    expected = None if factor is None else pytest.approx(case.algbw_gbyte_per_s * factor)
+    assert case.busbw_gbyte_per_s == expected
 
 
 BUSBW_FACTORS_OF_4 = {

@@ -30,7 +30,7 @@ from tests.unit.test_results import LIMITS, repeat, result
 TIMES = FaultTimes("d0g0--rail0 down", 0.3, None, 1.2, 5.0, 5.1, 9.8)
 DURING = DuringFault((repeat(0, 1.5),), Fidelity.of(()), (TIMES,), LIMITS)
 # Aborted after 0.4 s, back 0.5 s later, for an execution that the model expects to take 2 s.
-ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9)
+ABORTED = repeat(0, 0.3, complete=False, start_ns=10**9, errors=("rank 3: aborted",))
 RESTART = Restart(0.4, 0.9, 0.5, 2.0)
 PROBES = Probes(6, 144, 9000, 0, (0.0, 0.002), 14.2, 60.0, 15.0)
 IMPACT = FaultImpact(
@@ -92,6 +92,12 @@ def restarted(
             probes(possible_ms=61.0),
             Verdict.WARN,
             "a blackout of up to 61.0 ms is possible, more",
+        ),
+        (probes(blackout_limit_ms=None, possible_ms=61.0), Verdict.PASS, None),
+        (
+            {"during": replace(DURING, fidelity=Fidelity.of([(Verdict.WARN, "pauses took 9%")]))},
+            Verdict.WARN,
+            "during fault: pauses took 9%",
         ),
         (during(repeat(0, 1.5, complete=False)), Verdict.FAIL, "happened did not complete"),
         (during(repeat(0, 1.5, errors=("rank 3: chunk 0",))), Verdict.FAIL, "0: rank 3: chunk 0"),

@@ -391,7 +391,10 @@ class Noted(Window):
 
 
 @pytest.mark.parametrize("selective", [False, True])
-@pytest.mark.parametrize(("count", "lost", "expected"), [(20, {4}, (1, 0)), (1, {0, 1}, (0, 2))])
+@pytest.mark.parametrize(
+    ("count", "lost", "expected"),
+    [(20, {4}, (1, 0)), (20, {0}, (1, 0)), (1, {0, 1}, (0, 2))],
+)
 def test_congestion_control_tells_a_refused_packet_from_a_timeout(
     count: int, lost: set[int], expected: tuple[int, int], selective: bool
 ) -> None:
@@ -459,6 +462,18 @@ def test_no_more_packets_are_under_way_than_a_window_with_a_fraction() -> None:
     assert [packet and packet.ack_request for packet in sent] == [False, True, None]
 
 
+def test_a_window_that_shrinks_below_what_is_repeated_lets_one_pass_that_asks() -> None:
+    """Else nothing under way would be acknowledged, and only the timeout would go on."""
+    sender = Sender(2, Reliability(16, False, 10**6, 7), Window(4))
+    sender.post(Message(0, memoryview(bytes(128))))
+    assert sum(sender.take(0) is not None for _ in range(8)) == 4
+    sender.answered(Packet(packets.ACKNOWLEDGE, 2, 0, syndrome=packets.SEQUENCE_ERROR), 0)
+    first = sender.take(0)
+    sender.control.window = 1
+    repeated = [first, sender.take(0), sender.take(0)]
+    assert [packet and packet.ack_request for packet in repeated] == [False, True, None]
+
+
 @pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("timeout_ns", [100, 296, 2000, 10**4])
 def test_packets_that_leave_far_apart_are_not_taken_for_lost(
@@ -478,10 +493,12 @@ def test_packets_that_leave_far_apart_are_not_taken_for_lost(
     assert ends.sender.repeated == 0
 
 
+@pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 4, 8, 16, 32])
-def test_the_model_knows_how_often_packets_are_acknowledged(window: int) -> None:
+def test_the_model_knows_how_often_packets_are_acknowledged(window: int, selective: bool) -> None:
     answers, count = iter(range(10**6)), 800
-    ends = pair(lambda: 1, lambda: 1 + 0 * next(answers), selective=False, control=Window(window))
+    control = Window(window)
+    ends = pair(lambda: 1, lambda: 1 + 0 * next(answers), selective=selective, control=control)
     ends.sender.post(Message(0, memoryview(bytes(count * 16))))
     ends.run(lambda: ends.done == [0])
     assert count / next(answers) == Roce(window=window).acknowledged_packets

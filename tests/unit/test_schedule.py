@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from model.fabric.job_grid import JobGrid, Shape
 from model.workload.double_tree import NOBODY, parents, rounds
 from model.workload.schedule import Schedule
+from model.workload.transfers import proof
 from model.workload.transfers.collective import ROOT, Collective, demand_of
 from model.workload.transfers.columns import Transfer, Transfers
 from model.workload.transfers.dependencies import ends_s
@@ -268,6 +269,26 @@ def test_a_dependency_that_the_sender_cannot_see_is_refused() -> None:
         changed(schedule, last, after=(stranger,))
 
 
+def test_a_proof_in_small_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of millions of moves, which has as many parts as memory needs."""
+    for limit in ("EVENTS_AT_ONCE", "FLAGS_AT_ONCE"):
+        monkeypatch.setattr(proof, limit, 5)
+    for named in ALGORITHMS:
+        schedule = SizedCollective(*named, (2, 2), 1000).steps()
+        lost = len(schedule.transfers) - 1
+        with pytest.raises(ScheduleError, match=r"does not hold|ends with chunk"):
+            replace(schedule, transfers=Transfers.of(without(schedule, lost)))
+
+
+@pytest.mark.parametrize("other", [-2, 3, 4])
+def test_a_dependency_that_does_not_come_before_is_refused(other: int) -> None:
+    schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
+    with pytest.raises(ScheduleError, match=f"depends on {other}, which does not come before it"):
+        changed(schedule, 3, after=(other,))
+    with pytest.raises(ScheduleError, match="ready-to-receive"):
+        changed(schedule, 3, ready=other)
+
+
 def test_only_what_the_destination_receives_can_make_it_ready() -> None:
     schedule = SizedCollective(Collective.ALL_TO_ALL, "direct", (3, 1), 1000).steps()
     last = schedule.transfers[-1]
@@ -276,9 +297,12 @@ def test_only_what_the_destination_receives_can_make_it_ready() -> None:
         changed(schedule, last.id, ready=stranger)
 
 
-def test_a_gpu_that_sends_to_itself_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="sends to itself"):
-        changed(hierarchical(), 0, destination=0)
+@pytest.mark.parametrize(
+    ("to", "why"), [(0, "sends to itself"), (4, "GPUs 0 to 3"), (-1, "GPUs 0 to 3")]
+)
+def test_a_gpu_that_sends_to_itself_or_to_none_is_refused(to: int, why: str) -> None:
+    with pytest.raises(ScheduleError, match=why):
+        changed(hierarchical(), 0, destination=to)
 
 
 def test_the_digest_tells_schedules_apart() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, permutations
 
 import pytest
@@ -111,6 +112,8 @@ def test_nobody_is_lost_while_links_return(case: Case, data: st.DataObject) -> N
             {"d0g0--hb0", "d0g1--rail1", "d1g0--hb1", "d1g0--rail0", "d2g0--hb2", "d2g1--hb2"}
             | {"d2g2--hb2", "rail0--spine0", "rail1--spine0", "rail2--spine0"},
         ),
+        # A spine switch gets its first rules for a rail before others send to it.
+        (3, 1, 0, {"rail0--spine0"}, set()),
         # A rule for a whole rail is replaced; a GPU of that rail is behind a transit GPU.
         (
             2,
@@ -126,7 +129,8 @@ def test_nobody_is_lost_where_gpus_of_a_rail_are_not_equally_far(
 ) -> None:
     topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 3, size, spines=spines, seed=seed))
     before, after = Health(frozenset(returned | others)), Health(frozenset(others))
-    assert_nobody_is_lost(topology, before, after, after)
+    for ahead in ((), *zip(topology.openflow_switches)):
+        assert_nobody_is_lost(topology, before, after, after, partial(set, ahead))
 
 
 def test_nobody_is_lost_where_a_port_needs_its_rule_no_more() -> None:
