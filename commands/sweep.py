@@ -160,5 +160,5 @@ def _run_points(
     except KeyboardInterrupt:
         options = (f"{option}={value}" for option, value in given.items() if value is not None)
         words = [*plugin_options(), "sweep", "--resume", folder.name, *options, *again]
-        err.print(f"Resume the sweep with `railbed {shlex.join(words)}`.", soft_wrap=True)
+        err.print(f"Resume the sweep with `./railbed {shlex.join(words)}`.", soft_wrap=True)
         raise

@@ -132,7 +132,7 @@ def _size_issues(fabric: Fabric, on_paper: bool) -> Iterator[Issue]:
             yield Issue(("fabric", "domains"), what)
         return
     fits_paper = gpus <= MAX_GPUS_ON_PAPER and not has_spares
-    hint = f"`railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs" if fits_paper else ""
+    hint = f"`./railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs" if fits_paper else ""
     for key, value, most in (
         ("domains", domains, MAX_DOMAINS),
         ("domain_size", size, MAX_DOMAIN_SIZE),

@@ -430,14 +430,14 @@ def test_what_ray_prints_is_not_in_the_result(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "railbed sweep --resume night"),
+        ({}, "./railbed sweep --resume night"),
         (
             {"executor": "ray", "address": "head:6379", "at_once": 3, "fresh": True},
-            "railbed sweep --resume night --executor=ray --address=head:6379 --at-once=3 --fresh",
+            "./railbed sweep --resume night --executor=ray --address=head:6379 --at-once=3 --fresh",
         ),
         (
             {"plugins": ["/a b/mine.py", "/c.py"]},
-            "railbed --plugin '/a b/mine.py' --plugin /c.py sweep --resume night",
+            "./railbed --plugin '/a b/mine.py' --plugin /c.py sweep --resume night",
         ),
     ],
 )
