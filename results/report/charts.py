@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from model.arrays import Floats, Ints
+from model.sentences import counted
 from results.figures import kit
 from results.figures.paper import draw_pairs
 from results.report import analysis
@@ -114,8 +115,8 @@ def step_times(case: CaseData, steps: Sequence[analysis.Step], name: str) -> kit
         axes.legend()
     longest = max(steps, key=lambda step: step.seconds)
     sentence = (
-        f"{case.name} has {len(steps)} steps; step {longest.number} needs a link the longest, "
-        f"{longest.busiest}, for {longest.seconds:.3f} s"
+        f"{case.name} has {counted(len(steps), 'step')}; step {longest.number} needs a link the "
+        f"longest, {longest.busiest}, for {longest.seconds:.3f} s"
     )
     return kit.Picture(name, f"{sentence}.", figure)
 

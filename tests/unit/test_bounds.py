@@ -231,6 +231,8 @@ def test_a_message_is_bounded() -> None:
     error = InputError(*(Problem("x" * 5000, "y" * 5000, str(n)) for n in range(5000)))
     assert len(str(error)) < MOST_PROBLEMS * 3 * MOST_CHARACTERS
     assert str(error).endswith(f"and {5000 - MOST_PROBLEMS} more problems")
+    one_more = InputError(*error.problems[: MOST_PROBLEMS + 1])
+    assert str(one_more).endswith("and 1 more problem")
 
 
 def test_after_many_wrong_points_the_others_are_not_checked(file: Path) -> None:

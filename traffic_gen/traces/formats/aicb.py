@@ -142,7 +142,7 @@ def _unused(given: dict[str, list[float]], strategy: Strategy) -> Iterator[str]:
         yield from (f"{key} without pipeline stages (pp)" for key in keys)
     elif strategy.chunks > 1 and not strategy.is_interleaved:
         count, stages = strategy.microbatches, strategy.stages
-        what = f"{count} microbatches (ga) are no multiple of {stages} stages"
+        what = f"{count} microbatches (ga) are not a multiple of {stages} stages"
         yield f"interleaving (vpp): {what}; its {strategy.chunks} messages of a pass are one"
 
 

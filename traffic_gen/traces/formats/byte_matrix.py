@@ -9,6 +9,7 @@ and the suffixes of nccl-tests' sizes: K, M and G are powers of 1024. Parts of a
 import re
 from io import StringIO
 
+from model.sentences import counted
 from model.workload.trace import Trace
 from traffic_gen.traces.formats.nodes import (
     MOST_RANKS,
@@ -48,7 +49,7 @@ def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     if defaults.size_bytes is None and (cut := sum(one % 1 > 0 for _, row in given for one in row)):
-        nodes.left_out.append(f"parts of bytes of {cut} numbers; `size` multiplies fractions")
+        nodes.left_out.append(f"fractions of {counted(cut, 'number')}; `size` multiplies them")
     if own := sum(row[rank] for rank, (_, row) in enumerate(rows)):
         nodes.left_out.append(f"{own} bytes of ranks to themselves")
     for rank, (place, sizes) in enumerate(rows):

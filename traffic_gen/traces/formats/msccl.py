@@ -28,6 +28,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
+from model.sentences import counted
 from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.msccl_proof import (
     CUSTOM,
@@ -284,7 +285,7 @@ class _Reader:
                 raise Malformed(self.steps[node].line, what)
             nodes.wait(node, self.ends[awaited])
         for what, count in sorted(self.unknown.items()):
-            nodes.left_out.append(f"attribute {what}, {count} times")
+            nodes.left_out.append(f"attribute {what}, {counted(count, 'time')}")
         if algorithm.is_custom:
             nodes.left_out.append("check of the result, which a custom collective does not name")
         trace = nodes.trace(FORMAT)
