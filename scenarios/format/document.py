@@ -322,7 +322,7 @@ def refuse_comments(text: str) -> None:
         return  # whoever parses the text says why it is not YAML
     for token, after in pairwise(tokens):
         if "#" in text[token.end_mark.index : after.start_mark.index]:
-            raise ValueError("a blank and # begin a comment (quote a value that has them)")
+            raise ValueError("a space and # begin a comment (quote a value that has them)")
 
 
 def plain(node: Any) -> Any:

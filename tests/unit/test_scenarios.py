@@ -284,7 +284,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x"),
-        ("description=run #2", "--set description=run #2: a blank and # begin a comment (quote"),
+        ("description=run #2", "--set description=run #2: a space and # begin a comment (quote"),
     ],
 )
 def test_overrides_are_named_in_the_message(write: Path, override: str, message: str) -> None:

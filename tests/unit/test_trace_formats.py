@@ -546,7 +546,7 @@ def test_text_behind_an_msccl_algorithm_is_no_step() -> None:
     behind = IN_PLACE + "Rank 0 chunk 0 is incorrect should be ReduceChunk index 0\n"
     trace = trace_in([behind.encode()], GIVEN)
     assert same(trace, trace_in([IN_PLACE.encode()], GIVEN))
-    assert trace.left_out == ("text behind the algorithm, from line 15 on",)
+    assert trace.left_out == ("text after the algorithm, from line 15 on",)
 
 
 def test_both_ends_of_an_msccl_message_agree() -> None:

@@ -150,7 +150,7 @@ def _listed(given: dict[str, list[float]], key: str) -> frozenset[int]:
     """Return the layers of a list, which begins with their number."""
     count, *layers = given.get(key, []) or [0.0]
     if count != len(layers):
-        what = f"{key} must have {count:g} layers behind their number, got {len(layers)}"
+        what = f"{key} must have {count:g} layers after their number, got {len(layers)}"
         raise Malformed(1, what)
     return frozenset(map(int, layers))
 

@@ -93,7 +93,7 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
         if b"<algo" in text.encode()[reader.parser.ErrorByteIndex :]:
             hint = "keep one in the file"
             raise Malformed(error.lineno, "has a second algorithm", hint) from None
-        reader.nodes.left_out.append(f"text behind the algorithm, from line {error.lineno} on")
+        reader.nodes.left_out.append(f"text after the algorithm, from line {error.lineno} on")
     return reader.trace()
 
 
