@@ -164,7 +164,7 @@ class Fabric(Strict):
     """spine switches of a rail-optimized fabric, or of each rail with leaves; default: one for each
     domain below a rail switch, at most, spares included"""
     spine_selection: SpineSelection = SpineSelection.DESTINATION
-    """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, by
+    """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, with
     RoCE each queue pair, by a hash, with collisions; `spray`: each packet of RoCE the next one"""
     oversubscription: Oversubscription = 1.0
     """downlinks' rate over uplinks' rate of a rail switch, of a rail's leaves of the one with most
