@@ -86,7 +86,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
     except ValueError as error:
         raise InputError(Problem("fault", f"remaining rate {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:
-        what = f"leaves {rate_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
+        what = f"leaves {rate_bps:.6g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         raise InputError(Problem("fault", what, "use blackhole for a link that carries none"))
     return round(rate_bps)
 

@@ -75,8 +75,8 @@ class Document:
     problems: tuple[Problem, ...] = ()
 
     def refuse(self, issues: Iterable[Issue]) -> None:
-        """Raise `InputError` with all issues, each as a problem at its place; pass if none."""
-        wrong = [self.problem(issue.place, issue.what, issue.hint) for issue in issues]
+        """Raise `InputError` with all issues, each once and at its place; pass if none."""
+        wrong = dict.fromkeys(self.problem(one.place, one.what, one.hint) for one in issues)
         if wrong:
             raise InputError(*self.problems, *wrong)
 

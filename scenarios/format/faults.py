@@ -219,7 +219,7 @@ def _missing(
         what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
         yield Issue(("faults", number, "random"), what)
     if entry.rate is not None and (left_bps := entry.rate / spec.bandwidth_scale) < LEAST_LEFT_BPS:
-        what = f"leaves {left_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
+        what = f"leaves {left_bps:.6g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         yield Issue(("faults", number, "rate"), what, "use blackhole for a link that carries none")
 
 

@@ -11,7 +11,8 @@ from results.sections.section import human_seconds
 from scenarios.format.faults import start_s
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
-from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, round_up, smallest
+from scenarios.format.units import round_up
+from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, smallest
 from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, real_task
 from scenarios.scenario import Case, Specs
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS

@@ -93,6 +93,10 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "[{what: nic-link, where: [d9g9--rail0, d8g8--rail0]}]",
             "has no nic-link 'd9g9--rail0' and 1 other; did you mean",
         ),
+        (
+            "[{what: nic-link, how: degrade, rate: 1 kbit/s}]",
+            "leaves 0.05 bit/s, below the 10000 that can be shaped",
+        ),
         ("[{what: nic-link, count: 3}]", "faults.0.count: needs how: flap, got down"),
         ("[{what: nic-link, how: blackhole, period: 1}]", "faults.0.period: needs how: flap, got"),
         (
@@ -120,6 +124,7 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
 def test_what_is_refused(file: Path, faults: str, words: str) -> None:
     found = refused(file, faults)
     assert any(words in problem for problem in found), found
+    assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize(
@@ -235,6 +240,7 @@ def test_what_a_recovery_strategy_needs(
 ) -> None:
     found = refused(file, faults, job, extra)
     assert any(words in problem for problem in found), found
+    assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize(
