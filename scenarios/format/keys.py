@@ -63,7 +63,7 @@ SCENARIO = FileKind(
     "scenario",
     "`./railbed list` names the scenarios that come with Railbed",
     "docs/reference/scenarios.md",
-    "a trace is named by a workload's `trace`, or given to predict",
+    "a trace is named by a workload's `trace`, or given to `./railbed predict`",
 )
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
