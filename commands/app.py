@@ -24,11 +24,12 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from commands.plugins import GROUP, OPTION, Plugins, enter_plugins
-from linux.machine.resources import OF_THE_MACHINE
+from linux.machine.resources import of_the_machine
 from linux.processes.interruptions import end_program, is_ending
 from model.errors import EXIT_INTERRUPTED, InputError, Problem, RailbedError
 
 VERSION, COMPLETION = "--version", ("--install-completion", "--show-completion")
+SHELLS = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
 # Ctrl-C, `kill`, and the end of the terminal.
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_EMULATION_FAILED = 4
@@ -118,13 +119,13 @@ def main() -> NoReturn:
         # ignored.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
+    _forget_displays()
     stdout = _device(STDOUT)
     try:
-        # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
         _require_folder()
         _require_alone(sys.argv[1:])
         arguments = plugins_first(sys.argv[1:]) or ["--help"]
-        exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
+        exit_code = _called(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as ended:
@@ -143,6 +144,15 @@ def main() -> NoReturn:
     if exit_code == EXIT_INTERRUPTED:
         _end("interrupted; everything was taken down", EXIT_INTERRUPTED)
     sys.exit(exit_code)
+
+
+def _forget_displays() -> None:
+    """Remove environment variables that name a display which is not there."""
+    # The number is unknown (shutil.get_terminal_size): Rich would print nothing.
+    if os.environ.get("COLUMNS") == "0":
+        del os.environ["COLUMNS"]
+    # Figures are files, and the backend of a user's notebook may not be installed here.
+    os.environ.pop("MPLBACKEND", None)
 
 
 def _device(output: int) -> tuple[int, int] | None:
@@ -179,9 +189,28 @@ def _require_folder() -> None:
 def _require_alone(arguments: Sequence[str]) -> None:
     """Raise `InputError` if a word follows an option that ends the command: it would be ignored."""
     if len(arguments) > 1 and arguments[0] in (VERSION, *COMPLETION):
-        shells = "it is for the shell that calls it: bash, zsh, fish, powershell or pwsh"
-        hint = shells if arguments[0] in COMPLETION else ""
+        hint = SHELLS if arguments[0] in COMPLETION else ""
         raise InputError(Problem(arguments[0], "takes no further arguments", hint))
+
+
+def _called(arguments: Sequence[str]) -> int:
+    """Call a command and return its exit code.
+
+    Raises `InputError` if completion has another shell, or a shell's file that cannot be written.
+    """
+    install, show = COMPLETION
+    try:
+        # Typer returns what the command does; for an Exit or a KeyboardInterrupt, its exit code.
+        exit_code = int(app(arguments, prog_name="railbed", standalone_mode=False) or 0)
+    except OSError as error:
+        if arguments[0] != install or error.filename is None:
+            raise
+        what = f"{error.filename} cannot be written: {error.strerror}"
+        hint = f"add what {show} prints to a file that your shell reads"
+        raise InputError(Problem(install, what, hint)) from None
+    if exit_code == 1 and arguments[0] in COMPLETION:  # Typer has named the shell
+        raise InputError(Problem(arguments[0], "does not know this shell", SHELLS))
+    return exit_code
 
 
 def plugins_first(arguments: Sequence[str]) -> list[str]:
@@ -211,12 +240,10 @@ def _usage_or_bug(error: Exception) -> str:
         if context is None or context.parent is None:
             return f"{said} (`./railbed --help` lists the commands)"
         return f"{said} (`./{context.command_path} --help` lists its options)"
-    if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-        return str(error)
     # A command that ends well has no bug to report.
     from results.store.records import report_bug
 
-    return str(report_bug(error))
+    return of_the_machine(error) or str(report_bug(error))
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

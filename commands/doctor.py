@@ -25,8 +25,7 @@ def doctor(
     for item in (*preflight.unneeded_checks(), *needed):
         lacking = Text("missing", "red") if item in needed else Text("note   ", "yellow")
         sign = Text("ok     ", "green") if item.ready else lacking
-        remedy = "" if item.ready else f"; {item.remedy}"
-        out.print(sign, f"{item.name}: {item.state}{remedy}", soft_wrap=True)
+        out.print(sign, str(item), soft_wrap=True)
     switches = datapath_in_words(default_datapath())
     out.print(f"        rail and spine switches: {switches}")
     missing = [item for item in needed if not item.ready]

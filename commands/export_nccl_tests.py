@@ -20,6 +20,8 @@ from results.verdicts.verdict import times_count
 from traffic_gen.workloads.algorithms.collectives import NCCL
 
 ELEMENT_BYTES = 4
+# Each rank's part is a multiple of so many elements, 16 bytes.
+PART_ELEMENTS = 4
 # Stands in a table for the number of wrong elements, which is not counted: null in the object.
 NOT_CHECKED = "N/A"
 # How parts of a case's name begin that say how an algorithm sends.
@@ -28,7 +30,8 @@ Case = Mapping[str, Any]
 TIMED, TIMED_UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
 COLUMNS = ("size", "count", "type", "redop", "root", *TIMED, *TIMED)
 UNITS = ("(B)", "(elements)", "", "", "", *TIMED_UNITS, *TIMED_UNITS)
-WIDTHS = (12, 13, 8, 7, 6, 8, 7, 7, 7, 8, 7, 7, 7)
+WIDTHS = (12, 13, 9, 7, 7, 8, 7, 7, 7, 8, 7, 7, 7)
+PLACES = f"#{'':62}out-of-place{'':23}in-place{'':10}"
 
 
 def export_nccl_tests(run: Path, folder: Path) -> list[Path]:
@@ -78,8 +81,8 @@ def _row(case: Case) -> dict[str, Any]:
     """Return a result under the names of nccl-tests."""
     size, collective = round(case["bytes"] * case["size_scale"]), Collective(case["collective"])
     # Elements are counted for one rank's part; a size is a whole number of them.
-    parts = case["gpus"] if collective.has_shards else 1
-    count = size // ELEMENT_BYTES // parts
+    parts, whole = (case["gpus"], PART_ELEMENTS) if collective.has_shards else (1, 1)
+    count = size // ELEMENT_BYTES // parts // whole * whole
     timed = {
         "time": case["real_s"] * 1e6,
         "alg_bw": case["algbw_gbyte_per_s"],
@@ -115,15 +118,23 @@ def _average(cases: Sequence[Case]) -> float:
 def rows_as_printed(name: str, cases: Sequence[Case]) -> Iterator[str]:
     """Yield the lines of the table."""
     yield f"# Railbed: {name}, {cases[0]['gpus']} ranks"
+    yield PLACES
     yield "#" + _line(COLUMNS)[1:]
     yield "#" + _line(UNITS)[1:]
     for row in map(_row, cases):
         timed = row["out_of_place"]
-        cells = [f"{timed['time']:.2f}", f"{timed['alg_bw']:.2f}", f"{timed['bus_bw']:.2f}"]
+        fields = ("time", 7), ("alg_bw", 6), ("bus_bw", 6)
+        cells = [_fitting(timed[key], width) for key, width in fields]
         first = [row[key] for key in ("size", "count", "type", "redop", "root")]
         yield _line([*first, *[*cells, NOT_CHECKED] * 2])
     yield "# Out of bounds values : 0 OK"
     yield f"# Avg bus bandwidth    : {_average(cases):g}"
+
+
+def _fitting(value: float, width: int) -> str:
+    """Format a number as `getFloatStr` does in src/util.cu: with as many digits as fit."""
+    forms = (f"{value:{form}}" for form in (".2f", ".1f", ".0f"))
+    return next((form for form in forms if len(form) <= width), f"{value:.1e}")
 
 
 def _line(cells: Sequence[object]) -> str:

@@ -52,6 +52,7 @@ def traffic(
             what = "cannot be combined with a configuration or its options"
             raise InputError(Problem("--run", what))
         name, flows = recorded_traffic(find_run(store, run), case)
+        size = flows.domain_size
     elif case is not None:
         raise InputError(Problem("--case", "needs --run"))
     elif config is None:
@@ -63,25 +64,29 @@ def traffic(
         if pairs > MOST_PAIRS:
             what = f"must have at most {MOST_PAIRS} pairs of GPUs in all-to-alls, got {pairs}"
             raise InputError(Problem(name, what, "use fewer GPUs, or a smaller expert_parallel"))
-        flows = traffic_of(best.job, best.strategy)
+        flows, size = traffic_of(best.job, best.strategy), best.job.cluster.domain_size
     if figure is not None:
         # Imports Matplotlib, which takes half a second.
         from results.figures.paper import draw_heat_map
 
         draw_figure(figure, lambda path: draw_heat_map(flows, name, path))
     left_out = model_remarks(config) if config else []
-    result = _traffic_object(name, flows) | {"left_out": left_out}
+    result = _traffic_object(name, flows, size) | {"left_out": left_out}
     print_result(result, as_json, traffic_sections)
 
 
-def _traffic_object(name: str, counted: Traffic) -> dict[str, Any]:
-    """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs."""
+def _traffic_object(name: str, counted: Traffic, domain_size: int) -> dict[str, Any]:
+    """Bytes of an iteration over all GPUs; shares are of all ordered pairs of GPUs.
+
+    `domain_size` are the GPUs of an HB domain, of which the iteration may leave some idle.
+    """
     tensor = counted.pairs_with_traffic(Dimension.TENSOR)
     return {
         "schema": "railbed.traffic/1",
         "configuration": name,
         "gpus": counted.gpus,
-        "domain_size": counted.domain_size,
+        "domain_size": domain_size,
+        "used_of_domain": counted.domain_size,
         "bytes": {dimension.value: flows.total for dimension, flows in counted.flows.items()},
         "idle_pairs": 1 - counted.pairs_with_traffic(*Dimension) / max(counted.pairs, 1),
         "tensor_pairs": tensor / max(counted.pairs, 1),

@@ -23,7 +23,7 @@ from execution.faults.fault_case import FaultCase
 from execution.path_check import check_fabric
 from linux.files.program_files import ROOT, program_version
 from linux.machine.processor import model_name
-from linux.machine.resources import OF_THE_MACHINE, full
+from linux.machine.resources import full, of_the_machine
 from linux.processes.interruptions import is_ending
 from linux.processes.lifetime import first_line
 from linux.processes.run_lock import RUNS
@@ -228,9 +228,12 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        of_machine = isinstance(error, OSError) and error.errno in OF_THE_MACHINE
+        # What ends meanwhile may have made the folder again.
+        if isinstance(error, Exception) and not (folder.path / "state.json").exists():
+            raise EmulationError(f"{folder.path}: removed during the run ({error})") from error
+        of_machine = of_the_machine(error)
         if of_machine or isinstance(error, EmulationError):
-            cause = "\n".join(filter(None, (full((folder.path, RUNS)), str(error))))
+            cause = "\n".join(filter(None, (full((folder.path, RUNS)), of_machine or str(error))))
             _record(folder, cause)
             # The virtual clock's machine ends with its folders: outside, the copy is named.
             where = "" if in_virtual_clock() else f"\nThe records until then are in {folder.path}."

@@ -16,9 +16,11 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from model.errors import InputError, Problem
 from model.fabric.network_cost import NIC_PER_GPU, Equipment, Network, Nics, Prices
 from model.fabric.spec import GBIT, PLATFORMS, FabricKind, Planes
+from model.sentences import counted
 from model.training.iteration import Evaluation, iteration
 from model.training.job import Job, cluster_of
 from model.training.strategy import used_of_domain
+from results.sections.modeled import three_digits
 from results.sections.section import slower_in_words
 from scenarios.format.checked_file import Strict, load_as
 from scenarios.format.document import FileKind
@@ -477,7 +479,7 @@ def _percent(share: float | None) -> float | None:
 
 def _sentence(decision: Decision) -> str:
     chosen, first = decision.answer(), decision.first
-    said = f"With HB domains of {chosen.domain_size} GPUs, "
+    said = f"With HB domains of {counted(chosen.domain_size, 'GPU')}, "
     equal = [one.name for one in decision.as_cheap(chosen)]
     if equal:
         said += f"no network costs less for a trained token than {chosen.name}"
@@ -487,8 +489,9 @@ def _sentence(decision: Decision) -> str:
         saved = decision.usd(first) - decision.usd(chosen)
         slower = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(first) - 1
         said += (
-            f": it saves {saved / 1e6:.1f} of {decision.usd(first) / 1e6:.1f} million USD against "
-            f"{first.name}, and is {slower_in_words(slower, ' %')}{_over(decision)}"
+            f": it saves {three_digits(saved / 1e6)} of {three_digits(decision.usd(first) / 1e6)} "
+            f"million USD against {first.name}, and is {slower_in_words(slower, ' %')}"
+            f"{_over(decision)}"
         )
     said += f". Equal in cost: {'; '.join(equal)}." if equal else "."
     if faster := decision.with_gpus():
@@ -504,11 +507,12 @@ def _larger_domains(decision: Decision, chosen: Design) -> str:
     """The gain of the fastest design with other HB domains, if it is faster than the answer."""
     fastest = min(decision.evaluated, key=decision.mean_iteration_s)
     gain = decision.mean_iteration_s(chosen) / decision.mean_iteration_s(fastest) - 1
-    if fastest.domain_size == chosen.domain_size or gain <= 0:
+    pace = slower_in_words(-gain, " %")
+    if fastest.domain_size == chosen.domain_size or not pace.endswith("faster"):
         return ""
     return (
-        f" HB domains of {fastest.domain_size} GPUs would be {100 * gain:.1f} % faster"
-        f"{_over(decision)}; the cost of these domains is not counted."
+        f" HB domains of {counted(fastest.domain_size, 'GPU')} would be {pace}{_over(decision)}; "
+        "the cost of these domains is not counted."
     )
 
 

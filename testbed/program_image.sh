@@ -15,7 +15,7 @@ mapfile -t wanted < <(printf '%s\n' "$@" | sort -u)
 image=railbed-program:$(printf '%s\n' "$image_suite" "${image_recipe[@]}" "${wanted[@]}" | hash12)
 
 build_program_image() (
-  folder=$(mktemp -d)
+  folder=$(mktemp -d) || exit
   trap 'rm -rf "$folder"' EXIT
   debian_root "$folder/root.tar" "${image_recipe[@]}" "--include=$(comma_separated "${wanted[@]}")" &&
     docker import --change "LABEL org.railbed.program=1" "$folder/root.tar" "$image"

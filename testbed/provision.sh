@@ -19,7 +19,9 @@ python=/usr/bin/python3
 stamp=$root/.venv/railbed-lock
 image_name_file=$root/.venv/railbed-proxy-image
 log=/var/log/railbed-provision.log
-((EUID == 0)) || log=${XDG_CACHE_HOME:-~/.cache}/railbed/provision.log # that of the account without HOME
+user_cache=${XDG_CACHE_HOME-}
+[[ $user_cache == /* ]] || user_cache=~/.cache # that of the account without HOME
+((EUID == 0)) || log=$user_cache/railbed/provision.log
 dockerd_log=/var/log/railbed-dockerd.log
 lock_file=/run/railbed-provision.lock
 lock_timeout_s=1800
@@ -66,6 +68,12 @@ image_recipe=(
 image_label=org.railbed.image=1
 image_date_label=org.railbed.packages
 
+# Messages are in English, as `remedy` reads them; sorting and letters are the same on every machine.
+export LC_ALL=C.UTF-8
+
+# What root installs must be readable by those who run without root.
+umask 022
+
 # Where `su` keeps the user's PATH, Debian's system commands are not in it.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
@@ -79,7 +87,8 @@ die() {
 # Runs a command whose output matters only when it fails.
 logged() {
   local status=0
-  mkdir -p "${log%/*}"
+  ((EUID == 0)) || { mkdir -p "${log%/*}" && : >>"$log"; } 2>/dev/null ||
+    die "log: $log cannot be written. Name another folder: 'export XDG_CACHE_HOME=FOLDER'."
   logged_bytes=$(stat -c %s "$log" 2>/dev/null || echo 0)
   "$@" >>"$log" 2>&1 || status=$?
   ((status == 0)) || last_words >&2
@@ -200,8 +209,7 @@ install_with_apt() {
     die "Debian packages: 'apt-get install $*' failed, see $log. $(remedy "Run it by hand"), then run this again."
 }
 
-# In English, as `remedy` reads it.
-apt() { LC_ALL=C.UTF-8 logged apt-get -q "$@"; }
+apt() { logged apt-get -q "$@"; }
 
 # DPkg::Lock::Timeout is not of the lists' lock, which a new machine's own updates hold.
 update_lists() {
@@ -394,7 +402,7 @@ debian_root() (
   # What mmdebstrap mounts as root goes with its namespace, however it ends.
   ((EUID != 0)) || apart=(unshare --mount)
   sources=$(debian_sources)
-  settings=$(mktemp) # for root alone: a proxy's password may be in it
+  settings=$(mktemp) || exit # for root alone: a proxy's password may be in it
   trap 'rm -f "$settings"' EXIT
   ((EUID == 0)) || chmod a+r "$settings" # another user of mmdebstrap's namespace reads it
   apt-config dump --format '%F "%v";%n' Acquire >"$settings"
@@ -411,7 +419,7 @@ import_image() {
 remove_nameless_images() { docker image prune --force --filter "label=$image_label"; }
 
 build_image() (
-  folder=$(mktemp -d)
+  folder=$(mktemp -d) || exit
   trap 'rm -rf "$folder"' EXIT
   debian_root "$folder/root.tar" "${image_recipe[@]}" && import_image "$folder/root.tar"
 )
@@ -487,7 +495,6 @@ provision_environment_alone() {
 }
 
 main() {
-  umask 022 # what root installs must be readable by those who run without root
   case ${1-} in
     --python-ready) environment_ready ;;
     --python) environment_ready || provision_environment_alone ;;

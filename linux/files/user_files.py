@@ -98,18 +98,22 @@ def write_text(place: Path, text: str) -> None:
 
 
 def write_bytes(place: Path, content: bytes) -> None:
-    """Write a file atomically: a draft reaches the disk before it gets its name.
+    """Write a file atomically: a draft reaches the disk before it gets its name, or is removed.
 
     A file or link at the draft's path is removed, and a link at the file's path is replaced: no
     link is followed. `OSError` is raised for anything else than a regular file at the path.
     """
     require_replaceable(place)
     draft = place.with_name(f"{place.name}.draft")
-    with cleared(draft).open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.rename(place)
+    try:
+        with cleared(draft).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(place)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
     # The name reaches the disk; the folder may be a link to one.
     _sync(place.parent, os.O_DIRECTORY)
 

@@ -11,8 +11,9 @@ from shutil import disk_usage
 
 from model.errors import NotReady
 
-# Errors of files that are the machine's (errno(3)): full, over quota, broken, read-only.
-OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+# Errors that are the machine's (errno(3)): of files (full, over quota, larger than a process may
+# write, broken, read-only) and of memory.
+OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ENOMEM}
 LEAST_FREE_BYTES = 64 * 1024
 # Open files of a run's process and of its controller: for each GPU, and for all else.
 FILES_OF_A_GPU, CONTROLLER_FILES_OF_A_GPU, FILES_BESIDE = 3, 4, 100
@@ -67,6 +68,13 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def of_the_machine(error: BaseException) -> str:
+    """An error that is the machine's, in words; empty for others."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}".removesuffix(": ")
+    return str(error) if isinstance(error, OSError) and error.errno in OF_THE_MACHINE else ""
 
 
 def full(folders: Iterable[Path]) -> str:

@@ -157,9 +157,9 @@ class Network:
     @property
     def at_risk(self) -> dict[str, float]:
         """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
-        ports, largest = self._ports_down, max(self._rail_sizes)
-        if not self._is_whole and largest <= ports < self._endpoints:
-            ports -= ports % largest
+        ports = self._ports_down
+        if not self._is_whole and max(self._rail_sizes) <= ports:
+            ports = max(_whole_on_switches(self._rail_sizes, ports))
         hit = min(self.gpus, min(ports, self._endpoints) * self.nics.gpus_per_nic)
         return {
             "gpus_cut_off": hit if self.nics.ports == 1 else 0,
@@ -230,9 +230,27 @@ def _rails(sizes: dict[int, int], radix: int) -> Equipment:
 def _sharing(sizes: dict[int, int], radix: int, count: int) -> Equipment:
     """The equipment of rails with equally many tiers, which share switches."""
     shared = folded_clos(_endpoints(sizes), radix, count)
-    if count > 1 or shared.switches == 1:
+    if count > 1:
         return shared
-    return replace(shared, switches=ceil(sum(sizes.values()) / (radix // max(sizes))))
+    return replace(shared, switches=sum(_whole_on_switches(sizes, radix).values()))
+
+
+def _whole_on_switches(sizes: dict[int, int], radix: int) -> dict[int, int]:
+    """The number of switches by their ports in use, of rails that are whole on one.
+
+    Each switch takes as many as it holds, the larger ones first.
+    """
+    left, switches = dict(sorted(sizes.items(), reverse=True)), dict[int, int]()
+    while left:
+        used, taken = 0, dict[int, int]()
+        for size, count in left.items():
+            taken[size] = min(count, (radix - used) // size)
+            used += taken[size] * size
+        alike = min(left[size] // count for size, count in taken.items() if count)
+        switches[used] = switches.get(used, 0) + alike
+        counts = {size: count - alike * taken[size] for size, count in left.items()}
+        left = {size: count for size, count in counts.items() if count}
+    return switches
 
 
 def networks(

@@ -308,8 +308,17 @@ class Topology:
         return ports | {self.trunks[switch].lower: tuple(far)}
 
     def uplinks_of(self, switch: str) -> list[Link]:
-        """The links of a switch that lead up, in the order of their ports."""
-        return [link for link in self._links_by_node[switch] if link.lower.node == switch]
+        """The links of a switch that lead up, or to its own tier, in the order of their ports."""
+        return [
+            link
+            for link in self._links_by_node[switch]
+            if link.lower.node == switch or self._tier.get(link.lower.node) == self._tier[switch]
+        ]
+
+    @cached_property
+    def _tier(self) -> dict[str, int]:
+        """The number of each switch's tier, by its name."""
+        return {switch: tier for tier, of in enumerate(self.tiers) for switch in of}
 
     def links_below(self, switch: str) -> list[Link]:
         """The links of a switch that lead down, to GPUs or to other switches."""
@@ -331,10 +340,13 @@ class Topology:
 
     @cached_property
     def nic_numbers(self) -> dict[str, int]:
-        """A number for each NIC link, by its name: rail switch by rail switch, in their order."""
+        """A number for each NIC link, by its name: lane by lane, and rail switch by rail switch.
+
+        So the flows of one lane, which meet at switches, have consecutive numbers.
+        """
         links = chain.from_iterable(map(self.links_below, self.rail_switches))
-        nics = (link.name for link in links if link.kind is LinkKind.NIC)
-        return {name: number for number, name in enumerate(nics)}
+        nics = sorted((link for link in links if link.kind is LinkKind.NIC), key=lane_of)
+        return {link.name: number for number, link in enumerate(nics)}
 
     @cached_property
     def divisors(self) -> dict[str, int]:

@@ -95,7 +95,7 @@ class Repeat:
 
     @property
     def retransmits(self) -> int:
-        """The segments that TCP retransmitted, of all ranks."""
+        """The segments that TCP and the packets that RoCE retransmitted, of all ranks."""
         return sum(self.retransmitted)
 
     @property
@@ -133,7 +133,7 @@ class CaseExecutions:
 
     @property
     def retransmits(self) -> int:
-        """The segments that TCP retransmitted in the executions that count."""
+        """The segments and packets that were retransmitted in the executions that count."""
         return sum(repeat.retransmits for repeat in self.repeats)
 
 

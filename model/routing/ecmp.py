@@ -125,7 +125,8 @@ class EcmpSelection:
         """Deal out the destinations, lowest switch by lowest switch, to the uplinks of this tier.
 
         A next hop that the destination's lane is linked to comes first. While a packet's own uplink
-        works, it keeps it; those of lost uplinks are dealt out to the others.
+        works, it keeps it; those of lost uplinks are dealt out to the others. Links to switches of
+        the same tier count as uplinks.
         """
         holder = self.topology.holder(destination)
         last = self.topology.nic_links(holder)[destination.lane]

@@ -328,8 +328,13 @@ def _changes(
 def reduction_in_words(changes: Iterable[Mapping[str, Any]]) -> str:
     """Name the reduced numbers; all others were kept."""
     reduced = [
-        f"{change['what']} {change['full']:.4g} -> {change['reduced']:.4g}"
+        f"{change['what']} {_digits(change['full'])} -> {_digits(change['reduced'])}"
         for change in changes
         if change["full"] != change["reduced"]
     ]
     return f"reduced: {', '.join(reduced)}" if reduced else "nothing was reduced"
+
+
+def _digits(number: float) -> str:
+    """Format a count with all of its digits, a share with four."""
+    return f"{number:.4g}" if number % 1 else f"{number:.0f}"

@@ -126,6 +126,11 @@ def look(index: int, **others: Any) -> dict[str, Any]:
     return {**shape, **others}
 
 
+def from_zero(axes: Axes) -> None:
+    """Let the vertical axis begin at 0 and end above the largest value, whose marker is whole."""
+    axes.set_ylim(0, 1.1 * axes.dataLim.ymax or None)
+
+
 def plain(value: float, _position: float) -> str:
     """Format a label of a logarithmic axis: matplotlib's own is a formula."""
     return f"{value:g}"

@@ -12,8 +12,9 @@ from matplotlib.colors import LogNorm
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from model.arrays import Floats
+from model.sentences import counted
 from model.training.traffic import Traffic
-from results.figures.kit import MARKERS, look, printed
+from results.figures.kit import MARKERS, from_zero, look, printed
 from results.sections.section import human_bytes
 
 # Greys and hatches that distinguish series in print.
@@ -122,7 +123,7 @@ def draw_decision(result: dict[str, Any], path: Path) -> None:
             )
         axes.set_xlabel("iteration time (s), geometric mean")
         axes.set_ylabel("network (million USD)")
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
         axes.margins(x=0.2)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1)
 
@@ -162,7 +163,7 @@ def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
     A few GPUs are drawn once, marked.
     """
     gpus, domain_size = traffic.gpus, traffic.domain_size
-    shown = min(gpus, max(2 * domain_size, 32))
+    shown = min(gpus, max(2 * domain_size, 32), MOST_ROWS)
     with printed(path, panels=1 if shown == gpus else 2, height=3) as panels:
         if shown < gpus:
             draw_pairs(panels[0], traffic.matrix(-(-gpus // MOST_ROWS), gpus), gpus, (), "Greys")
@@ -172,7 +173,7 @@ def draw_heat_map(traffic: Traffic, title: str, path: Path) -> None:
         for axes in panels:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        which = f"the first {shown};" if shown < gpus else f"{title}, {shown} GPUs\n"
+        which = f"the first {shown};" if shown < gpus else f"{title}, {counted(shown, 'GPU')}\n"
         panels[-1].set_title(f"{which} lines: HB domains, dots: rails")
         # A dot for every pair of different domains on one rail.
         domain, rail = np.divmod(np.arange(shown), domain_size)

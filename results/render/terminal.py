@@ -68,30 +68,34 @@ def _tables(section: Section, width: int) -> Iterator[Table | Text]:
 
 def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bool = True) -> Table:
     """Some rows of a section in columns; those of all its groups have the same widths."""
-    widths, grouped = _widths(section), is_grouped(section)
+    widths, broken = _widths(section), is_grouped(section) or section.names > 1
     gap = 2 if _total(widths, 2) <= width else 1
     if _total(widths, gap) > width:
         widths = _widths(section, lambda heading: max(heading.split() or [""], key=cell_len))
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
     table.show_header = show_header
-    # The names of groups' rows have what the figures leave.
-    left = max(1, min(widths[0], width - _total(widths, gap) + widths[0]))
+    # The last name, of groups' rows the only one, has what the others and the figures leave.
+    last = max(0, section.names - 1)
+    left = max(1, min(widths[last], width - _total(widths, gap) + widths[last]))
     for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
         if number < section.names:
-            table.add_column(Text(heading), overflow="fold", width=left if grouped else None)
+            given = left if number == last and broken else None
+            table.add_column(Text(heading), overflow="fold", width=given)
         else:
             cells = (row[number] for row in section.rows if not is_heading(row, section))
             has_words = any(isinstance(cell, Marked) for cell in cells)
             justify: JustifyMethod = "left" if has_words else "right"
             table.add_column(Text(heading), justify=justify, width=least)
-    for name, *figures in rows:
-        whole = _in_lines(name, left) if grouped and isinstance(name, str) else name
-        table.add_row(*map(_text, (whole, *figures)))
+    for row in rows:
+        whole = list(row)
+        if broken and isinstance(name := whole[last], str):
+            whole[last] = _in_lines(name, left)
+        table.add_row(*map(_text, whole))
     return table
 
 
 def _in_lines(name: str, width: int) -> str:
-    """Break a name of a group's row behind `/`, or else behind `-`, so that it fits a width."""
+    """Break a name of a row behind `/`, or else behind `-`, so that it fits a width."""
     lines = [""]
     for part in re.findall(r"[^/]+/?", name):
         fits = cell_len(part) < width

@@ -237,12 +237,16 @@ PORT = "link", "receiver"
 
 
 def queue_pairs(case: CaseData, execution: int) -> Iterator[Named]:
-    """Yield the samples of each queue pair in an execution, after its name."""
+    """Yield the samples of each queue pair in an execution, after its name.
+
+    It has the numbers of lane and queue pair if there are several.
+    """
     gpus = case.topology.job_gpus
     samples = rows(case.queue_pairs, case.queue_pairs["repeat"] == execution)
+    lanes, several = (bool(samples[column].any()) for column in ("lane", "queue_pair"))
     for (source, destination, lane, number), mine in _by(samples, QUEUE_PAIR):
         ends = f"{gpus[source].name} to {gpus[destination].name}"
-        others = f" lane {lane}" * bool(lane) + f" queue pair {number}" * bool(number)
+        others = f" lane {lane}" * lanes + f" queue pair {number}" * several
         yield ends + others, mine
 
 

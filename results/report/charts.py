@@ -1,6 +1,6 @@
 """Charts of a run: times, ratios to the model, steps, pairs, bandwidths, queue pairs, queues."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -51,8 +51,8 @@ def _completion_in_words(cases: Sequence[Result]) -> str:
         return f"{told}."
     fastest = min(cases, key=lambda case: float(case["measured_s"]["median"]))
     slowest = max(cases, key=lambda case: float(case["measured_s"]["median"]))
-    ends = (f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest))
-    return f"{told}, from {' to '.join(ends)}."
+    ends = [f"{case['case']}, {case['measured_s']['median']:.3f} s" for case in (fastest, slowest)]
+    return f"{told}, from {' to '.join(ends)}." if cases[1:] else f"{told}: {ends[0]}."
 
 
 def ratios(cases: Sequence[Result]) -> kit.Picture:
@@ -109,9 +109,9 @@ def step_times(case: CaseData, steps: Sequence[analysis.Step], name: str) -> kit
             (line,) = axes.plot(numbers, seconds, dash, color=colour, markersize=size, label=label)
             line.set_marker(marker if small else "")
         axes.set_xlabel("step: the k-th transfer of every GPU")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set_ylabel("all arrived (s)")
-        axes.set_ylim(bottom=0)
+        kit.from_zero(axes)
         axes.legend()
     longest = max(steps, key=lambda step: step.seconds)
     sentence = (
@@ -139,16 +139,16 @@ def heat_map(case: CaseData, name: str) -> kit.Picture:
 
 
 def transfer_times(kind: str, cases: Sequence[CaseData]) -> kit.Picture:
-    """The distribution of the times of all transfers, case by case."""
+    """The distribution of the times of all transfers that arrived, case by case."""
     shares = np.linspace(0, 1, 201)
     with kit.drawing(2.3 + LEGEND_ROW * len(cases)) as figure:
         axes = figure.add_subplot()
         for index, case in enumerate(cases):
             done = case.measured["arrived_ns"] > 0
             taken_ms = (case.measured["arrived_ns"] - case.measured["started_ns"])[done] / 1e6
-            if len(taken_ms):
-                look = kit.look(index, marker=None, label=without_fabric(case.name))
-                axes.plot(np.quantile(taken_ms, shares), 100 * shares, **look)
+            look = kit.look(index, marker=None, label=without_fabric(case.name))
+            at_most_ms = np.quantile(taken_ms, shares, method="inverted_cdf")
+            axes.plot(at_most_ms, 100 * shares, **look)
         # Over two decades there are at least two powers of ten to label.
         if axes.dataLim.xmax > 100 * axes.dataLim.xmin > 0:
             axes.set_xscale("log")
@@ -182,7 +182,7 @@ def bus_bandwidth(cases: Sequence[Result]) -> kit.Picture:
         axes.minorticks_off()
         axes.set_xlabel("size (bytes of the real platform)")
         axes.set_ylabel("busbw (GB/s)")
-        axes.set_ylim(bottom=0)
+        kit.from_zero(axes)
         figure.legend(loc="outside upper left")
     return kit.Picture("bus-bandwidth", "Bus bandwidth against size, case by case.", figure)
 
@@ -210,29 +210,29 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
     (row,) = np.flatnonzero(case.executions["number"] == number)
     start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))
     pairs = list(analysis.queue_pairs(case, number))
+    pairs.sort(key=lambda pair: -np.ptp(pair[1]["sent_bytes"]))
     queues = [(port, {**of, "ns": of["ns"] - start_ns}) for port, of in analysis.ports(case)]
     rates = [(pair, of["ns"], analysis.rates_bps(of) / 1e6) for pair, of in pairs]
     lengths = [(port, of["ns"], of["backlog_bytes"] / 1e3) for port, of in queues]
     panels = {
-        "Mbit/s": _first(rates, np.sum) or rates,
-        "queue (kB)": _first(lengths, np.max),
+        "Mbit/s": _first(rates) or rates,
+        "queue (kB)": _first(sorted(lengths, key=lambda line: -line[2].max())),
         "packets": list(_events([*pairs, *queues])),
     }
     shown = {label: lines for label, lines in panels.items() if lines}
     with kit.drawing(0.8 + PANEL * len(shown), kit.WIDE + 0.4) as figure:
         grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (label, lines) in zip(grid, shown.items(), strict=True):
-            _draw_lines(axes, label, lines)
+            _draw_lines(axes, label, lines, end_s)
         grid[0].set_xlim(0, end_s or None)
         grid[-1].set_xlabel("emulated s since the execution's start")
     told = f"{len(pairs)} queue pairs of {case.name}: rates, queues of ports, events"
     return kit.Picture(name, f"{told}.", figure)
 
 
-def _first(lines: list[Line], size: Callable[[Floats], float]) -> list[Line]:
-    """Return the lines with the largest values, as `size` takes them together; not of zeros."""
-    drawn = (line for line in lines if line[2].any())
-    return sorted(drawn, key=lambda line: -size(line[2]))[:MOST_DRAWN]
+def _first(lines: Sequence[Line]) -> list[Line]:
+    """Return the first lines that are not of zeros."""
+    return [line for line in lines if line[2].any()][:MOST_DRAWN]
 
 
 def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:
@@ -247,11 +247,12 @@ def _events(samples: Sequence[analysis.Named]) -> Iterator[Line]:
             yield words, ns[order], np.cumsum(counts[order])
 
 
-def _draw_lines(axes: Axes, label: str, lines: Sequence[Line]) -> None:
-    """Draw lines that hold a value until the next one."""
+def _draw_lines(axes: Axes, label: str, lines: Sequence[Line], end_s: float) -> None:
+    """Draw lines that hold a value until the next one, and the last one until the end."""
     for index, (name, ns, values) in enumerate(lines):
         line = kit.look(index, marker=None, linewidth=1.1, label=name)
-        axes.step(ns / analysis.NS_PER_S, values, where="post", **line)
+        seconds = np.append(ns, max(ns[-1], end_s * analysis.NS_PER_S)) / analysis.NS_PER_S
+        axes.step(seconds, np.append(values, values[-1]), where="post", **line)
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)
+    kit.from_zero(axes)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

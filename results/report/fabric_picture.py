@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -91,7 +92,8 @@ def _draw_link(
     x, y = zip(*points, strict=True)
     if link.name in failed:
         axes.plot(x, y, color=FAILED, linewidth=2, linestyle=(0, (2, 2)), zorder=3)
-        middle = points[len(points) // 2]
+        between = points[(len(points) - 1) // 2 : len(points) // 2 + 1]
+        middle = np.mean(between, axis=0)
         axes.plot(*middle, "X", color=FAILED, markersize=10, markeredgecolor="white", zorder=5)
     else:
         share = min(1.0, use.share) if use else 0.0

@@ -72,8 +72,9 @@ def _lost_probes(
     """Draw the lost probes of each pair, in the time around the faults alone."""
     for row, seconds in enumerate(lost_s.values()):
         axes.plot([1e3 * s for s in seconds], [row] * len(seconds), "|", color="#b00020")
-    axes.set_yticks(range(len(lost_s)), list(lost_s), fontsize=7)
-    axes.set_ylim(max(1, len(lost_s)) - 0.5, -0.5)
+    names = list(lost_s) or ["no pair probed"]
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     if happened:
         first, last = happened[0][1], max(moment_s for _, moment_s in happened)
         around = max(0.02, 0.3 * (last - first))

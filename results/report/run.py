@@ -142,8 +142,9 @@ def _parts(run: RunData, lost: Lost) -> Iterator[Part]:
     maps = [charts.heat_map(case, f"bytes-{n}") for n, case in enumerate(faultless or baselines)]
     yield _drawn("Bytes between GPUs", PAIRS_TEXT, maps)
     times = [
-        charts.transfer_times(kind, [case for case in cases if len(case.measured["repeat"])])
+        charts.transfer_times(kind, arrived)
         for kind, cases in run.fabrics.items()
+        if (arrived := [case for case in cases if case.measured["arrived_ns"].any()])
     ]
     yield _drawn("Times of transfers", TRANSFERS_TEXT, times)
     numbered = enumerate(run.cases.values())

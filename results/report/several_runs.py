@@ -6,7 +6,13 @@ from matplotlib.axes import Axes
 
 from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, look, plain
 from results.render.page import Article, Part
-from results.report.charts import bus_bandwidth, case_rows, draw_measured, write_beside
+from results.report.charts import (
+    LEGEND_ROW,
+    bus_bandwidth,
+    case_rows,
+    draw_measured,
+    write_beside,
+)
 from results.sections.run import timed
 from results.sections.section import Result, Section, range_of, without_fabric
 from results.sections.several_runs import (
@@ -22,7 +28,7 @@ from results.verdicts.several_runs import Difference
 
 ROW = 0.5
 # A picture with more lines than this is illegible.
-MOST_LINES = 6
+MOST_LINES, HEIGHT = 6, 2.8
 # Values whose extremes differ by this factor have a logarithmic axis.
 DECADES = 20
 COMPARABLE = Difference.LARGER, Difference.WITHIN
@@ -131,7 +137,7 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
         mine = [(place, case) for case in point["cases"] if case["case"] == name]
         if mine:
             lines.setdefault(_others(point, key), []).extend(mine)
-    with drawing(2.8) as figure:
+    with drawing(HEIGHT) as figure:
         axes = figure.add_subplot()
         for index, (others, cases) in enumerate(list(lines.items())[:MOST_LINES]):
             _line(axes, sorted(cases, key=lambda pair: pair[0]), others, index)
@@ -149,7 +155,12 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
             axes.set_ylim(min(times_s) / 1.5, max(times_s) * 1.5)
         else:
             axes.set_ylim(0, 1.05 * max(times_s))
-        figure.legend(loc="outside upper left", ncols=2)
+        legend = figure.legend(loc="outside upper left", ncols=2)
+        # Letters are some percent wider at other resolutions.
+        if legend.get_window_extent().width > 0.95 * figure.bbox.width:
+            legend.remove()
+            figure.legend(loc="outside upper left")
+            figure.set_figheight(HEIGHT + LEGEND_ROW * len(lines) / 2)
     hidden = max(0, len(lines) - MOST_LINES)
     more = f" Not drawn: {hidden} more settings of the other parameters." if hidden else ""
     return Picture(f"sweep-{number}", f"{name} over {key}.{more}", figure)

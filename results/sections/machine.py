@@ -58,7 +58,7 @@ JUDGED: Mapping[str, tuple[str, str, Thresholds | None]] = {
     "agents_run_delay_max": ("one agent waited", ".1%", LIMITS.one_agent_run_delay),
     "lost_beyond": ("pauses, beyond what buckets make up for", ".1%", LIMITS.lost_beyond),
     "start_skew": ("latest start", ".1%", LIMITS.start_skew),
-    "retransmits_per_s": ("retransmitted segments a second", ".0f", LIMITS.retransmits_per_s),
+    "retransmits_per_s": ("retransmissions a second", ".0f", LIMITS.retransmits_per_s),
     "dropped_packets": ("dropped packets", "", None),
 }
 # Outcomes of calibrated links, the best first, with the verdicts whose colours they have.
@@ -91,8 +91,8 @@ def headroom_section(cases: Sequence[Result]) -> Section:
     text = (
         "Idle: of all cores. Switch: the busiest one's share of a core; never idle: share of the "
         "CPU samples; backlogged: share of the time, without a core. Agents: waited for a core. "
-        "Retx: segments that TCP retransmitted, in all executions that count; all else is of the "
-        "worst one."
+        "Retx: segments of TCP and packets of RoCE, sent again in all executions that count; all "
+        "else is of the worst one."
     )
     observed = (case for case in cases if "windows" in case["fidelity"])
     return case_section("Machine headroom", HEADROOM, observed, text)
@@ -114,8 +114,8 @@ def fidelity_section(result: Result) -> Section:
         "Whether the machine was fast enough, by the worst execution of each case, and the limits "
         "of this version of Railbed. Delay share: the delays of a byte, as a share of the time, "
         "at the switch, at both its agents, and in pauses; its failure is judged by the median "
-        "execution. During a fault, retransmitted segments are not judged. Dropped packets are "
-        "those of all executions.",
+        "execution. Retransmissions are not judged during a fault, nor where links or queues lose "
+        "packets, or RoCE sprays them. Dropped packets are those of all executions.",
     )
 
 

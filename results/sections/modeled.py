@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from model.sentences import counted
 from results.sections.section import (
     Cell,
     Columns,
@@ -74,12 +75,16 @@ def _configuration(result: Result) -> str:
     size = f"{result['parameters'] / GIGA:.1f} billion parameters"
     if result["active_parameters"] < result["parameters"]:
         size += f" ({result['active_parameters'] / GIGA:.1f} of a token)"
-    where = f"{result['fabric']}, {result['gpus']} GPUs in HB domains of {result['domain_size']}"
-    filled = result["used_of_domain"]
-    if filled < min(result["domain_size"], result["gpus"]):
-        where += f", of which the degrees fill {filled}"
+    where = f"{result['fabric']}, {_gpus(result)}"
     batch = f"batch {result['batch']} of {result['sequence']} tokens"
     return f"{result['configuration']}: {size}, {where}, {batch}"
+
+
+def _gpus(result: Result) -> str:
+    """The GPUs and their domains, and the part of these that the degrees fill."""
+    gpus, size, filled = (result[key] for key in ("gpus", "domain_size", "used_of_domain"))
+    partly = f", of which the degrees fill {filled}" if filled < min(size, gpus) else ""
+    return f"{counted(gpus, 'GPU')} in HB domains of {size}{partly}"
 
 
 def _strategy(result: Result) -> str:
@@ -95,7 +100,7 @@ def _strategy(result: Result) -> str:
 
 
 def traffic_sections(result: Result) -> list[Section]:
-    """Bytes by parallel dimension and by links, and the shares of pairs."""
+    """Bytes by parallel dimension and by links, the domains, and the shares of pairs."""
     gpus, total = result["gpus"], sum(result["bytes"].values())
     links = {
         "in HB domains": result["hb_bytes"],
@@ -111,7 +116,8 @@ def traffic_sections(result: Result) -> list[Section]:
         f"{100 * result['tensor_pairs']:.3f} % with tensor-parallel traffic"
     )
     columns = (result["configuration"], "all GPUs", "each GPU", "share")
-    return [Section("Bytes of an iteration", columns, rows, remarks=(pairs, *result["left_out"]))]
+    remarks = (_gpus(result), pairs, *result["left_out"])
+    return [Section("Bytes of an iteration", columns, rows, remarks=remarks)]
 
 
 NETWORK = ("switches", "transceivers", "million USD", "MW", "GPUs cut off", "GPUs slowed")

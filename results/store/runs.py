@@ -308,8 +308,9 @@ def stored_runs(store: Path) -> list[Path]:
 
 
 def _is_run(place: Path) -> bool:
-    """Whether this is the folder of a run, even if all its records are lost."""
-    is_known = (place / "state.json").exists() and not place.name.startswith(WORK_PREFIX)
+    """Whether this is the folder of a run, even if its records are lost or unreadable."""
+    # Unlike `Path.exists`, it takes what cannot be read for missing.
+    is_known = os.path.exists(place / "state.json") and not place.name.startswith(WORK_PREFIX)
     return is_known or bool(RUN_ID.fullmatch(place.name) and place.is_dir())
 
 

@@ -224,9 +224,9 @@ def with_paper(result: CaseResult, on_paper_s: float | None) -> CaseResult:
     if less <= HIDDEN_PART or not result.times_count:
         return replace(result, on_paper_s=on_paper_s)
     note = (
-        f"the platform's time is more than {HIDDEN_PART:.0%} less than on paper: the emulation's "
-        "links pass the first bytes of short transfers at once; a smaller size_scale, or more "
-        "time_dilation, makes transfers longer"
+        f"the platform's time is more than {HIDDEN_PART:.0%} less than on paper: emulated links "
+        "have no latency but their delays, and pass the first bytes of short transfers at once; "
+        "a larger size, or a smaller size_scale, makes both matter less"
     )
     return replace(result, on_paper_s=on_paper_s, notes=(*result.notes, note))
 

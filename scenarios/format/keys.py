@@ -264,7 +264,7 @@ class Fabric(Strict):
         if network.get("domains") == 1 == given.get("domain_size"):
             # One switch without HB domains: each of its GPUs is a domain.
             network["domains"] = network["domain_size"]
-        elif network and "domain_size" in given and "domains" not in given:
+        elif "domain_size" in network.keys() & given and "domains" not in given:
             size, other = network["domain_size"], given["domain_size"]
             if size != other:
                 what = f"domain_size of {name} is {size}, got {other}"

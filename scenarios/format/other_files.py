@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from model.errors import Problem
+from scenarios.format.networks.ns3 import UNIT
 
 UNREAD = "Railbed does not read it; describe the network by the keys of a scenario's fabric"
 
@@ -32,7 +33,7 @@ BY_KEYS = (
 )
 # Lines that only these have: a link of SimAI's or ns-3's topology, the tiers of htsim's.
 BY_LINES = (
-    (re.compile(r"^\s*[0-9]+\s+[0-9]+\s+[0-9.]+\s*[MGT]bps\b", re.MULTILINE), NETWORK),
+    (re.compile(rf"^[ \t]*[0-9]+\s+[0-9]+\s+[0-9.]+\s*{UNIT}\b", re.MULTILINE), NETWORK),
     (re.compile(r"^Tiers\s+[0-9]+\s*$", re.MULTILINE), ("topology of htsim", UNREAD)),
 )
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from model.errors import InputError, Problem
 from model.fabric.job_grid import Shape
+from model.sentences import counted
 from model.training.iteration import Evaluation
 from model.training.job import ACCELERATORS, Job, cluster_of
 from model.training.reduction import ReducedIteration, Wanted, reduced
@@ -274,13 +275,15 @@ def _reason(configuration: Configuration, job: Job, wish: Wish) -> str:
     if best(job, wish, must_fit=False, freedoms=configuration.freedoms) is not None:
         size = job.cluster.accelerator.memory_bytes / 1e9
         return f"no strategy fits the {size:g} GB of a GPU of {configuration.platform}"
+    layers = counted(job.transformer.layers, "layer")
     if (stages := wish.pipeline or 1) > job.transformer.layers:
-        return f"pipeline must be at most the {job.transformer.layers} layers, got {stages}"
+        return f"pipeline must be at most the {layers}, got {stages}"
     model, given = job.transformer, {key: value for key, value in vars(wish).items() if value}
-    split = f"{job.cluster.gpus} GPUs, {model.layers} layers, {model.heads} heads"
+    split = f"{counted(job.cluster.gpus, 'GPU')}, {layers}, {counted(model.heads, 'head')}"
     told = {k: v for k, v in given.items() if v > 1 or k not in ("expert", "context")}
     of = f" with {', '.join(f'{key} {told[key]}' for key in told)}" if told else ""
-    what = f"no strategy{of} divides {split} and a batch of {job.batch} sequences evenly"
+    batch = counted(job.batch, "sequence")
+    what = f"no strategy{of} divides {split} and a batch of {batch} evenly"
     many = {key for key, value in given.items() if value > 1}
     if "expert" in many:
         what += f", with stages of which expert_parallel {wish.expert} divides the GPUs"

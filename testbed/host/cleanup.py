@@ -136,10 +136,10 @@ def _remove_containers(within_s: float) -> tuple[int, str]:
             names |= {one.id: one.attrs["Names"][0].strip("/") for one in dead}
             in_threads(remove, [one for one in dead if not stopped_holder(one.id)], check)
     except RailbedError as error:
-        if isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
-            return 0, ""  # there is no engine
-        why = str(error)
-        names = names or containers_seen(but_of=live_run_ids()) or {"": "containers, if any"}
+        why, names = str(error), names or containers_seen(but_of=live_run_ids())
+        # Without an engine, containers are left of one that was killed.
+        if not isinstance(error.__cause__, (FileNotFoundError, ConnectionRefusedError)):
+            names = names or {"": "containers, if any"}
     left = by_holder(dict(names), why)
     return len(removed), f"left of killed runs: {left}; {REMEDY}" if left else ""
 

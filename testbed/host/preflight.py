@@ -59,7 +59,8 @@ class Check:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.state}; {self.remedy}"
+        remedy = f"; {self.remedy}" if self.remedy and not self.ready else ""
+        return f"{self.name}: {self.state}{remedy}"
 
 
 def checks(kind: ProxyKind, without_root: str = "") -> list[Check]:
@@ -131,7 +132,7 @@ def _docker() -> Check:
     if in_container():
         state = "not available inside a container"
         return Check(name, False, state, "use `--proxies process`")
-    return _attempt(name, _try_docker, INSTALL)
+    return _attempt(name, _try_docker, "")  # its errors name their remedies
 
 
 def _tool(name: str) -> Check:

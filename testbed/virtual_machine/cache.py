@@ -142,7 +142,8 @@ def clear() -> int:
     """
     cache = cache_folder()
     images = [f"{part}-*" for part in PARTS]
-    return _remove_unused(cache, images) + _remove_unused(cache / RESULTS, [KEYS])
+    with _writing(cache):
+        return _remove_unused(cache, images) + _remove_unused(cache / RESULTS, [KEYS])
 
 
 def _remove_unused(folder: Path, patterns: Iterable[str]) -> int:
@@ -150,7 +151,7 @@ def _remove_unused(folder: Path, patterns: Iterable[str]) -> int:
     if not folder.exists():
         return 0
     removed = 0
-    with _writing(folder), locked_folder(folder):
+    with locked_folder(folder):
         for place in [place for pattern in patterns for place in folder.glob(pattern)]:
             if not is_held(place / LOCK):
                 removed += size_of(place)

@@ -42,9 +42,8 @@ export SOURCE_DATE_EPOCH=0
 # The user of an unprivileged build may not read this folder: mmdebstrap copies what goes in.
 build_root() {
   local handed=$1/railbed
-  mkdir "$handed"
-  (cd "$root" && cp --parents "${of_environment[@]}" "$handed")
-  "$here/mirrors.sh" "$image_suite" >"$handed/ways"
+  mkdir "$handed" && (cd "$root" && cp --parents "${of_environment[@]}" "$handed") &&
+    "$here/mirrors.sh" "$image_suite" >"$handed/ways" || return
   logged debian_root "$1/system.tar" --variant=minbase --format=tar \
     "--include=$(comma_separated "${packages[@]}" "${guest_packages[@]}")" \
     "--dpkgopt=path-exclude=/usr/share/doc/*" "--dpkgopt=path-exclude=/usr/share/locale/*" \

@@ -28,5 +28,5 @@ status=0
   status=$?
 ((status == written)) && exit
 [[ -w $device ]] ||
-  echo "railbed: this user may not use $device, so QEMU emulates, slowly: 'sudo adduser $USER kvm', and log in again." >&2
+  echo "railbed: this user may not use $device, so QEMU emulates, slowly: 'sudo adduser $(id -un) kvm', and log in again." >&2
 exit 1

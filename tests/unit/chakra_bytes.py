@@ -1,11 +1,18 @@
 """Chakra execution traces as their writers encode them: fields of `et_def.proto`, by hand; JSON."""
 
 import json
+import struct
 from collections.abc import Sequence
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 INT32, INT64, UINT64, BOOL = 7, 9, 13, 27
 FIELD_OF = {"int32": INT32, "int64": INT64, "uint64": UINT64, "bool": BOOL}
+# The field, the wire type and the form of numbers of a fixed size.
+FIXED = {
+    **{"double": (3, 1, "<d"), "float": (5, 5, "<f")},
+    **{"fixed32": (19, 5, "<I"), "fixed64": (21, 1, "<Q")},
+    **{"sfixed32": (23, 5, "<i"), "sfixed64": (25, 1, "<q")},
+}
 
 
 def varint(value: int) -> bytes:
@@ -31,6 +38,12 @@ def attribute(name: str, value: int | str | Sequence[bool], kind: str = "int64")
     if isinstance(value, int):
         return content(10, content(1, name) + number(FIELD_OF[kind], value))
     return content(10, content(1, name) + content(28, content(1, bytes(value))))
+
+
+def fixed(name: str, value: float, kind: str) -> bytes:
+    """An attribute whose number has a fixed size."""
+    field, wire, form = FIXED[kind]
+    return content(10, content(1, name) + varint(field << 3 | wire) + struct.pack(form, value))
 
 
 def metadata(version: str = "", **attributes: str) -> bytes:

@@ -25,12 +25,14 @@ from scenarios.load import load
 from tests.unit.chakra_bytes import (
     COLLECTIVE,
     COMPUTE,
+    FIXED,
     RECEIVE,
     SEND,
     attribute,
     collective,
     content,
     fed,
+    fixed,
     framed,
     jsonized,
     metadata,
@@ -225,9 +227,21 @@ def test_groups_of_the_same_ranks_are_told_apart() -> None:
     assert sorted(one.size_bytes for one in read(*files).operations) == [KIB, MIB]
 
 
+@pytest.mark.parametrize("size", [1, 2, RANKS])
+def test_a_group_without_ranks_has_the_first_ones(size: int) -> None:
+    listed = {"pg_name": "1", "ranks": [], "group_size": size}
+    nodes = (
+        node(0, 1, inputs=str([json.dumps([listed])])),
+        collective(1, ALL_REDUCE, 8, attribute("pg_name", "1")),
+    )
+    files = [b"\x00" + b"".join(nodes[: 1 + (rank < size)]) for rank in range(RANKS)]
+    assert groups(read(*files)) == {tuple(range(size)): 1}
+
+
 @pytest.mark.parametrize(
     ("inputs", "what"),
     [
+        ('[\'[{"pg_name": "1", "ranks": [], "group_size": 5}]\']', "some of the ranks 0 to 3"),
         ('[\'[{"pg_name": "1", "ranks": [0, 1\']', "process groups must be a list"),
         ('[\'[{"pg_name": "1", "ranks": [0, 4]}]\']', "must have some of the ranks 0 to 3"),
         ("[{'pg_name': 1, 'ranks': [0]}, {'pg_name': 1, 'ranks': [1]}]", "'1' is defined twice"),
@@ -284,7 +298,15 @@ def test_the_symbolic_tensor_graph() -> None:
 
 def test_a_duration_comes_before_flops() -> None:
     one = node(1, COMPUTE, attribute("num_ops", 10**15), micros=9)
-    assert seconds(read(*everywhere(one)).timed(1.0, 1.0)) == [9e-6] * RANKS
+    trace = read(*everywhere(one)).timed(1.0, 1.0)
+    assert (seconds(trace), trace.left_out) == (
+        [9e-6] * RANKS,
+        ("num_ops of 4 nodes, which have a duration",),
+    )
+    both = node(1, COMPUTE, attribute("runtime", 8), micros=9)
+    trace = read(*everywhere(both))
+    assert seconds(trace) == [9e-6] * RANKS
+    assert trace.left_out == ("runtime of 4 nodes, whose duration_micros differs",)
 
 
 def test_check_times_flops_by_the_platform(tmp_path: Path) -> None:
@@ -477,7 +499,9 @@ def test_no_text_is_taken_for_a_container(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "what"),
     [
-        (framed(number(1, 1) + content(2, "x")), "begins with a node, as in schemas before 0.0.3"),
+        (framed(number(1, 1) + content(2, "x")), "begins with a node, without metadata"),
+        (node(0, COMPUTE), "begins with a node, without metadata"),
+        (framed(number(3, COMPUTE)), "begins with a node, without metadata"),
         (b"\x00" + framed(number(1, 1) + content(11, b"")), "has a field 11, as in schemas before"),
     ],
 )
@@ -496,7 +520,7 @@ def test_older_schemas_are_refused_by_name(old: bytes, what: str) -> None:
         (collective(0, ALL_REDUCE, 8, data=[77]), "data dependency on unknown node 77"),
         (
             node(0, COLLECTIVE, attribute("comm_type", "ALL_REDUCE")),
-            "comm_type must be an integer",
+            "comm_type must be a whole number",
         ),
         (
             collective(0, ALL_REDUCE, 8, attribute("involved_dim", [])),
@@ -571,6 +595,45 @@ def test_dimensions_that_are_not_replayed_are_told() -> None:
         one = collective(1, ALL_REDUCE, 8, attribute("involved_dim", involved))
         told = ("involved_dim of 4 operations beyond the network's two dimensions",)
         assert read(*everywhere(one)).left_out == told
+
+
+@given(st.sampled_from(sorted(FIXED)), st.integers(0, 2**24))
+def test_numbers_have_any_kind_of_the_schema(kind: str, size_bytes: int) -> None:
+    known = attribute("comm_type", ALL_REDUCE), fixed("comm_size", size_bytes, kind)
+    assert read(*everywhere(node(1, COLLECTIVE, *known))).operations[0].size_bytes == size_bytes
+
+
+@pytest.mark.parametrize("micros", [12.5, float("inf"), float("nan"), 2.0**63])
+def test_a_number_that_is_not_whole_is_refused(micros: float) -> None:
+    with pytest.raises(Malformed, match="runtime must be a whole number"):
+        read(*everywhere(node(1, COMPUTE, fixed("runtime", micros, "double"))))
+
+
+@pytest.mark.parametrize("lasted", [number(7, 4), attribute("runtime", 4)])
+def test_a_recorded_time_of_communication_is_told(lasted: bytes) -> None:
+    told = ("durations of 4 communications, which the network decides",)
+    assert read(*everywhere(collective(1, ALL_REDUCE, 8, lasted))).left_out == told
+
+
+def test_what_else_names_a_size_or_a_group_of_a_message_is_told() -> None:
+    def end(type_: int, peer: str, rank: int, *more: bytes) -> bytes:
+        return b"\x00" + node(0, type_, attribute(peer, rank), attribute("comm_size", 8), *more)
+
+    group, size = attribute("pg_name", "1"), attribute("tensor_size", 9)
+    files = end(SEND, "comm_dst", 1, group, size), end(RECEIVE, "comm_src", 0, group)
+    trace = read(*files, given=NO_DEFAULTS)
+    assert (trace.total_bytes, trace.left_out) == (
+        8,
+        (
+            "tensor_size of 1 communication, whose comm_size differs",
+            "groups of 2 messages, whose peers are ranks",
+        ),
+    )
+
+
+def test_the_other_end_of_a_collective_operation_is_told() -> None:
+    one = collective(1, REDUCE, 8, attribute("comm_src", 0), attribute("comm_dst", 3))
+    assert read(*everywhere(one)).left_out == ("comm_dst of 4 collective operations",)
 
 
 def test_attributes_that_are_not_read_are_told() -> None:
@@ -674,7 +737,11 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"nodes": [{"type": 4, "node_type": 7}]}', ": node 0", "node has node_type twice"),
         ('{"nodes": [{"node_type": 4, "runtime": true}]}', ": node 0", "got 'True'"),
         ('{"nodes": [{"node_type": 4, "attr": {}}]}', ": node 0", "attr must be a list of objects"),
-        ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be an"),
+        ('{"nodes": [{"node_type": 4, "id": 18446744073709551615}]}', ": node 0", "id must be a "),
+        ('{"nodes": [{"node_type": 4, "num_ops": 2.5}]}', ": node 0", "whole number .* got '2.5'"),
+        ('{"nodes": [{"node_type": 4, "runtime": -2.5}]}', ": node 0", "or more, got -2.5"),
+        ('{"nodes": [{"node_type": 4, "runtime": Infinity}]}', ": node 0", "got 'inf'"),
+        ('{"nodes": [{"node_type": 4, "runtime": 1e12}]}', ": node 0", "at most a day"),
         ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
         ('{"version": "1"}[]', ":1", "must be objects"),
         ('[{"node_type": 4}][]', ":1", "must be objects"),
@@ -687,6 +754,35 @@ def test_wrong_json_is_refused(text: str, place: str, what: str) -> None:
     with pytest.raises(Malformed, match=what) as refused:
         read(text.encode())
     assert refused.value.place == place
+
+
+def test_null_in_json_is_a_field_that_is_not_set() -> None:
+    """https://protobuf.dev/programming-guides/json: null is an accepted value of all fields."""
+    one = {"type": 7, "comm_type": 0, "comm_size": 8, "data_deps": None, "pg_name": None}
+    empty = {"id": 1, "type": 4, "runtime": None, "attr": None}
+    text = json.dumps([{**one, "attr": [{"name": "comm_tag", "int64Val": None}]}, empty])
+    assert groups(read(*[text.encode()] * RANKS)) == {(0, 1, 2, 3): 1}
+
+
+@pytest.mark.parametrize("name", ["runtime", "duration_micros"])
+def test_times_in_json_may_have_fractions(name: str) -> None:
+    text = json.dumps([{"node_type": 4, name: 2.5}])
+    assert seconds(read(*[text.encode()] * RANKS)) == [2.5e-6] * RANKS
+
+
+def test_json_with_numbers_of_types_is_known_by_its_communications() -> None:
+    attributes = [{"name": "comm_type", "int64_val": 0}, {"name": "comm_size", "int64_val": 8.0}]
+    text = json.dumps([{"id": 2, "type": 7, "attr": attributes}])
+    assert groups(read(*[text.encode()] * RANKS)) == {(0, 1, 2, 3): 1}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told"), [(RANKS, ()), (8, ("ngpus 8: the files are of 4 ranks",))]
+)
+def test_json_of_more_ranks_than_files_is_told(gpus: int, told: tuple[str, ...]) -> None:
+    one = {"Id": 1, "NodeType": 7, "comm_type": 0, "comm_size": 8}
+    text = json.dumps({"workload_graph": [one], "ngpus": gpus})
+    assert read(*[text.encode()] * RANKS).left_out == told
 
 
 def test_json_without_metadata_begins_with_a_node() -> None:

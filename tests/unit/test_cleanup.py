@@ -6,10 +6,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from linux.processes import run_lock
+from model.errors import NotReady
 from testbed.host import cleanup
 from testbed.host.cleanup import Removed
 
@@ -62,3 +64,18 @@ def test_a_number_that_another_process_uses_meanwhile_kills_nobody(
     monkeypatch.setattr(cleanup, "run_processes", lambda: iter([(dead[0].pid, "before")]))
     cleanup._kill_processes()
     assert dead[0].poll() is None
+
+
+@pytest.mark.parametrize("shims", [{}, {"1f": "railbed-dead-d0g0"}])
+def test_containers_that_outlive_their_engine_are_named(
+    shims: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: int) -> NoReturn:
+        raise NotReady("no engine") from ConnectionRefusedError()
+
+    monkeypatch.setattr(cleanup, "docker_client", refused)
+    monkeypatch.setattr(cleanup, "containers_seen", lambda but_of: shims)
+    monkeypatch.setattr(cleanup, "live_run_ids", frozenset)
+    removed, left = cleanup._remove_containers(1)
+    said = "left of killed runs: railbed-dead-d0g0 (no engine); "
+    assert (removed, left) == (0, (said + cleanup.REMEDY) * bool(shims))

@@ -1,5 +1,6 @@
 """The command line: its name and commands, what it prints of a scenario, and its exit codes."""
 
+import errno
 import os
 import shlex
 import shutil
@@ -65,17 +66,27 @@ def test_without_a_command_the_help_is_printed_alone(
     assert said.err == ""
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_the_script_leaves_the_help_of_the_tests_to_the_program(
-    tmp_path: Path, option: str
-) -> None:
-    shutil.copy(ROOT / "railbed", tmp_path)
-    for name, says in ("testbed/provision.sh", ""), (".venv/bin/python", 'echo "$@"\n'):
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """The `railbed` script, with a Python that prints its arguments and its `PYTHONHOME`."""
+    says = 'echo "$@${PYTHONHOME-}"\n'
+    for name, text in ("testbed/provision.sh", ""), (".venv/bin/python", says):
         (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(f"#!/bin/sh\n{says}")
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
         (tmp_path / name).chmod(0o755)
+    return Path(shutil.copy(ROOT / "railbed", tmp_path))
+
+
+def test_the_script_starts_its_own_python_where_another_has_a_home(script: Path) -> None:
+    environment = {**os.environ, "PYTHONHOME": "/opt/python2"}
+    said = subprocess.check_output([script, "list"], text=True, env=environment)
+    assert said == "-P -m commands list\n"
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_script_leaves_the_help_of_the_tests_to_the_program(script: Path, option: str) -> None:
     assert (
-        subprocess.check_output([tmp_path / "railbed", "test", option], text=True)
+        subprocess.check_output([script, "test", option], text=True)
         == f"-P -m commands test {option}\n"
     )
 
@@ -378,6 +389,73 @@ def test_a_narrow_terminal_loses_no_column(monkeypatch: pytest.MonkeyPatch) -> N
     columns = "network switches transceivers million USD MW GPUs cut off GPUs slowed"
     assert lines[0].split() == columns.split()
     assert lines[1].split() == ["rail-optimized", "48", "4096", "2.95", "0.0913", "32", "0"]
+
+
+def test_an_unknown_number_of_columns_hides_no_message() -> None:
+    """Rich takes 0 columns at its word."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "0"}
+    for arguments, said in (["check", "not-there"], "not-there: not found"), (["-h"], "Usage:"):
+        program = [sys.executable, "-P", "-m", "commands", *arguments]
+        done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=60)
+        assert said in done.stdout + done.stderr
+
+
+def test_figures_need_no_backend_of_a_notebook(tmp_path: Path) -> None:
+    backend = "module://matplotlib_inline.backend_inline"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": backend}
+    program = [sys.executable, "-P", "-m", "commands", "paper", "fig8", "--to", str(tmp_path)]
+    subprocess.run(program, check=True, capture_output=True, env=environment, timeout=60)
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["fig8.png", "fig8.svg"]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_file_of_the_shell_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".bashrc").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    assert exit_code(monkeypatch, "--install-completion") == 2
+    assert capsys.readouterr().err == (
+        f"railbed: --install-completion: {tmp_path}/.bashrc cannot be written: Is a directory "
+        "(add what --show-completion prints to a file that your shell reads)\n"
+    )
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+@pytest.mark.usefixtures("quiet")
+def test_a_shell_without_completion_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("dash", "/bin/dash"))
+    assert exit_code(monkeypatch, option) == 2
+    assert capsys.readouterr().err.endswith(
+        f"railbed: {option}: does not know this shell (it is for the shell that calls it: bash, "
+        "zsh, fish, powershell or pwsh)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError("Unable to allocate 8 MiB"), "out of memory: Unable to allocate 8 MiB"),
+        (MemoryError(), "out of memory"),
+        (OSError(errno.EFBIG, "File too large"), "[Errno 27] File too large"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "[Errno 12] Cannot allocate memory"),
+    ],
+)
+@pytest.mark.usefixtures("quiet")
+def test_what_the_machine_lacks_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    said: str,
+) -> None:
+    def lacking(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("commands.app.app", lacking)
+    assert (exit_code(monkeypatch, "list"), capsys.readouterr().err) == (4, f"railbed: {said}\n")
 
 
 def test_names_of_configurations_and_runs_are_completed() -> None:

@@ -20,6 +20,7 @@ from model.prediction.fluid import path_class, predict, transfer_paths
 from model.workload.schedule import Schedule
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.proof import ScheduleError
+from scenarios.library_files import scenario_file
 from scenarios.load import load
 from scenarios.planning.plan import estimate, plan, rail_crossings, real_task
 from tests.unit.fabrics import spec
@@ -75,6 +76,24 @@ def test_words_and_lists_name_ranks_of_two_domains_of_three(
 def test_a_communicator_that_is_not_there_is_told(asked: Asked, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         communicators(asked, JobGrid(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("fabric", "communicator"),
+    [
+        ("{domains: 4, domain_size: 1, platform: dgx-h100}", "domains"),
+        ("{domains: 1, domain_size: 4, platform: dgx-h100}", "rails"),
+        ("{domains: 80, domain_size: 1, nics_per_domain: 2, platform: dgx-h100}", "domains"),
+    ],
+)
+@pytest.mark.parametrize("on_paper", [False, True])
+def test_communicators_of_one_gpu_each_are_refused(
+    fabric: str, communicator: str, on_paper: bool
+) -> None:
+    work = f"{{collective: all-reduce, algorithm: ring, size: 1 MB, communicator: {communicator}}}"
+    overrides = [f"fabric={fabric}", f"workloads=[{work}]"]
+    with pytest.raises(InputError, match="communicator: must have two GPUs or more"):
+        load(scenario_file(Path("quickstart")), overrides, on_paper=on_paper)
 
 
 def test_an_empty_list_asks_for_nothing() -> None:

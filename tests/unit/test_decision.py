@@ -566,6 +566,25 @@ models: [{configuration: gpt-146b, batch: 2048}]
     assert "against rail-optimized, K = 8, and is as fast." in sentence
 
 
+def test_the_sentence_rounds_money_as_the_table_and_names_no_gain_that_rounds_to_nothing(
+    tmp_path: Path,
+) -> None:
+    text = """
+gpus: 16
+platform: dgx-h100
+radix: 8
+domain_sizes: [16]
+models: [{configuration: llama-3-8b, batch: 256}]
+"""
+    found = cluster_of(tmp_path, text)
+    wide = design(found, "rail-only, K = 16")["models"][0]["iteration_s"]
+    own = design(found, "rail-only, K = 8")["models"][0]["iteration_s"]
+    assert 1 < own / wide < 1.0005
+    assert found["sentence"].endswith(
+        "it saves 0.0286 of 0.046 million USD against rail-optimized, K = 8, and is as fast."
+    )
+
+
 def test_a_second_port_saves_a_tier_and_halves_a_loss(tmp_path: Path) -> None:
     text = """
 gpus: 1024

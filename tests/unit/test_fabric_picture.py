@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from matplotlib.text import Annotation
 
 from model.fabric.build import build_topology
 from model.fabric.spec import GBIT, FabricKind, FabricSpec
@@ -46,6 +47,17 @@ def test_no_name_covers_another(drawn: FabricSpec) -> None:
         (one, other) for one, other in combinations(boxes, 2) if boxes[one].overlaps(boxes[other])
     ]
     assert not covered
+
+
+def test_the_cross_of_a_link_covers_no_name() -> None:
+    topology = build_topology(spec(FabricKind.RAIL_OPTIMIZED, 4, 2, spines=4))
+    failed = [link.name for link in topology.links]
+    axes = fabric_picture(topology, {}, failed, "x").figure.axes[0]
+    places = np.array([text.xy for text in axes.texts if isinstance(text, Annotation)])
+    crosses = [line.get_xydata() for line in axes.lines if line.get_marker() == "X"]
+    assert len(crosses) == len(failed)
+    for cross in crosses:
+        assert np.abs(places - cross).max(axis=1).min() > 0.2
 
 
 def test_gpus_of_a_large_fabric_are_dots_apart_from_failed_ones() -> None:

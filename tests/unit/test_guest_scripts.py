@@ -2,6 +2,7 @@
 
 import os
 import platform
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -48,14 +49,15 @@ def test_kvm_is_used_only_where_a_guest_runs(
 
 @pytest.mark.parametrize(("sudo", "exit_code"), [("exit 33", 0), ("exit 1", 1)])
 def test_who_may_not_try_kvm_asks_sudo_and_does_without(
-    tmp_path: Path, sudo: str, exit_code: int
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], sudo: str, exit_code: int
 ) -> None:
     device = tmp_path / "kvm"
     device.touch(0o444)
     program(tmp_path, "qemu-system-x86_64", "exit 33")
     program(tmp_path, "sudo", sudo)
-    found = executed("kvm_works.sh", tmp_path, str(device), USER="somebody")
-    assert found == (exit_code, "")
+    assert executed("kvm_works.sh", tmp_path, str(device)) == (exit_code, "")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert (f"'sudo adduser {user} kvm'" in capfd.readouterr().err) == (exit_code == 1)
 
 
 def test_there_is_no_kvm_without_its_device(tmp_path: Path) -> None:
@@ -100,6 +102,19 @@ def test_a_guest_asks_without_a_proxy_whom_this_machine_asks_so(apt: Path) -> No
         "no_proxy=localhost,127.0.0.1,mirror.corp",
         "NO_PROXY=localhost",
     }
+
+
+def test_no_system_is_built_without_the_ways_to_packages(tmp_path: Path) -> None:
+    """`set -e` does not hold where a failure is asked for."""
+    program(tmp_path, "mirrors.sh", "echo half; exit 1")
+    words = f"""
+. {SCRIPTS}/image.sh
+here={tmp_path} log=/dev/null
+debian_root() {{ echo built >{tmp_path}/built; }}
+build_system {tmp_path} || echo failed
+"""
+    assert subprocess.check_output(["bash", "-c", words], text=True) == "failed\n"
+    assert not (tmp_path / "built").exists()
 
 
 @pytest.mark.parametrize(

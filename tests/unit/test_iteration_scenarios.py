@@ -108,6 +108,12 @@ def test_check_says_what_is_reduced(file: Path) -> None:
     assert "reduced: gpus 1536 -> 8, tensor 8 -> 2, pipeline 8 -> 2, data 24 -> 2" in said
 
 
+def test_counts_of_a_large_iteration_have_all_digits() -> None:
+    said = "\n".join(described(load(LIBRARY / "paper-iteration.yaml")))
+    assert "reduced: gpus 32768 -> 16, " in said
+    assert "bubble 0.9375 -> 0" in said
+
+
 @pytest.mark.parametrize(
     ("entry", "more", "message"),
     [

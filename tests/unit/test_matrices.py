@@ -248,6 +248,14 @@ def test_a_stored_scenario_with_several_matrices_is_read_again(tmp_path: Path) -
     assert load(tmp_path / "again.yaml") == scenario
 
 
+def test_matrices_whose_sizes_differ_late_are_cases_of_their_own() -> None:
+    entry = "{collective: all-to-all, algorithm: direct, matrix: [[0, %d], [10000000, 0]]}"
+    fabric = "fabric={domains: 2, domain_size: 1, platform: dgx-h100, kinds: rail-only}"
+    work = f"workloads=[{entry % 10_000_000}, {entry % 10_000_008}]"
+    names = [case.name for case in load(LIBRARY / "quickstart.yaml", [fabric, work]).cases]
+    assert [name.rpartition("/")[2] for name in names] == ["10000000B", "10000004B"]
+
+
 def test_a_scenario_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"x\.yaml:1: is out of bounds with .* than 0\.25 MiB, 0\.29"

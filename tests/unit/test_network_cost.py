@@ -76,6 +76,30 @@ def test_rails_larger_than_a_switch_share_those_of_each_tier(gpus: int, switches
     assert Network(FabricKind.RAIL_ONLY, gpus, 64, 8).equipment.switches == switches
 
 
+@pytest.mark.parametrize(("gpus", "switches"), [(100, 2), (600, 10)])
+def test_rails_of_two_lengths_fill_a_switch(gpus: int, switches: int) -> None:
+    """By hand: of 100 GPUs, 28 rails of 2 and 8 rails of 1 are on a switch, 36 on another."""
+    assert Network(FabricKind.RAIL_ONLY, gpus, 64, 72).equipment.switches == switches
+
+
+@given(st.integers(1, 200), st.integers(1, 32).map(lambda half: 2 * half), st.data())
+def test_rails_are_put_where_they_fit_first(
+    domain_size: int, radix: int, data: st.DataObject
+) -> None:
+    gpus = data.draw(st.integers(domain_size, domain_size * radix))
+    domains, more = divmod(gpus, domain_size)
+    switches: list[int] = []
+    for rail in [domains + 1] * more + [domains] * (domain_size - more):
+        place = next((n for n, used in enumerate(switches) if used + rail <= radix), None)
+        if place is None:
+            switches.append(rail)
+        else:
+            switches[place] += rail
+    found = Network(FabricKind.RAIL_ONLY, gpus, radix, domain_size)
+    assert found.equipment.switches == len(switches)
+    assert found.at_risk["gpus_cut_off"] == max(switches)
+
+
 @given(
     st.integers(1, 10**5),
     st.integers(2, 64).map(lambda half: 2 * half),

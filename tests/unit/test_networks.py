@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections import Counter
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.topology import LinkKind, Topology
+from model.prediction.platform_time import FRAMINGS
 from model.routing.paths import Routing
 from scenarios.format.document import parse
 from scenarios.format.issues import Unmapped
@@ -25,8 +27,9 @@ from scenarios.format.networks.files import (
 from scenarios.format.networks.ns3 import read_ns3, read_simai
 from scenarios.library_files import LIBRARY
 from scenarios.load import load
-from scenarios.planning.plan import notes
-from tests.unit.simai_topologies import ELEVEN, text_of
+from scenarios.planning.on_paper import on_paper
+from scenarios.planning.plan import estimate, notes, real_task
+from tests.unit.simai_topologies import ELEVEN, Options, text_of
 from tests.unit.test_traces import damaged
 
 ASTRA_SIM, SIMAI = (
@@ -94,6 +97,33 @@ def test_a_ring_of_two_hosts_is_a_switch() -> None:
 def test_a_network_of_astra_sim_is_known_in_any_style_of_yaml(tmp_path: Path, text: str) -> None:
     (tmp_path / "n.yml").write_text(text)
     assert read_network(tmp_path / "n.yml") == read_network(OURS / "one-dimension.yml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{domains: 1, domain_size: 2, platform: h800, links: [{from: "d0g[0-1]", to: a}]}',
+        '"links" : [{"from": "d0g[0-1]", "to": "a"}]\nplatform: h800\ndomains: 1\ndomain_size: 2',
+    ],
+)
+def test_a_custom_network_is_known_in_any_style_of_yaml(tmp_path: Path, text: str) -> None:
+    (tmp_path / "n.yml").write_text(f"{text}\n")
+    keys = read_network(tmp_path / "n.yml")
+    assert (keys["domain_size"], keys["platform"]) == (2, "h800")
+    assert keys["links"] == [{"from": ["d0g0", "d0g1"], "to": ["a"]}]
+
+
+def test_a_custom_network_without_links_needs_them(tmp_path: Path) -> None:
+    (tmp_path / "n.yml").write_text("domains: 1\ndomain_size: 2\nplatform: h800\n")
+    with pytest.raises(InputError, match=r"n\.yml:1 links: is required"):
+        read_network(tmp_path / "n.yml")
+
+
+def test_a_file_of_empty_lines_is_refused_at_once(tmp_path: Path) -> None:
+    """A search that begins anew at each line takes hours."""
+    (tmp_path / "x").write_text("\n" * 2**20)
+    with pytest.raises(ValueError, match="unknown format of network"):
+        read_network(tmp_path / "x")
 
 
 def test_a_topology_of_simai() -> None:
@@ -234,12 +264,34 @@ def test_simai_rails_of_several_leaves() -> None:
     assert read_simai(simai(4, 2))["kinds"] == "custom"
 
 
-@pytest.mark.parametrize("rate", ["4100Gbps", "4100000Mbps"])
+@pytest.mark.parametrize(
+    "rate",
+    ["4100Gbps", "4100000Mbps", "4100Gb/s", "512.5GBps", "512.5GB/s", "4100000000kbps"],
+)
 def test_a_rate_of_simai_is_the_same_in_any_unit(rate: str) -> None:
     text = simai(4, 1).replace(" 100Gbps", " 4.1Tbps")
     mixed = text.replace(" 4.1Tbps", f" {rate}", 3)
     assert mixed != text
     assert read_simai(mixed) == read_simai(text)
+
+
+def test_a_rate_of_ns3_in_powers_of_two() -> None:
+    text = ns3(1, [(8, npu, 400) for npu in range(8)]).replace("400Gbps", "50GiB/s")
+    assert read_ns3(text)["hb_rate"] == f"{50 * 2**33 / 1e9:.12g} Gbit/s"
+
+
+@pytest.mark.parametrize("servers", [3, 5, 7])
+def test_simai_leaves_of_unequally_many_servers_keep_the_rate_of_uplinks(
+    tmp_path: Path, servers: int
+) -> None:
+    text = simai(servers, 2, shared=False)
+    (tmp_path / "topology").write_text(text)
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n{WORKLOAD}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    assert spec.nic.leaves == 2
+    assert degrees(build_topology(spec)) == degrees_of(text)
 
 
 def test_simai_nics_of_two_ports() -> None:
@@ -277,6 +329,36 @@ def test_a_topology_by_simais_generator_is_the_fabric_that_it_describes(
     assert degrees(topology) == degrees_of(text)
     routing = Routing(topology)
     assert all(routing.path_if_any(topology.gpus[0], gpu) for gpu in topology.gpus[1:])
+
+
+@pytest.mark.parametrize("has_planes", [False, True])
+def test_the_destinations_of_each_port_share_all_uplinks(tmp_path: Path, has_planes: bool) -> None:
+    options = Options(16, dt=True, dp=has_planes, gps=2, npa=4, psn=16 if has_planes else 8)
+    (tmp_path / "topology").write_text(text_of(options))
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n{WORKLOAD}"
+    )
+    (spec,) = load(tmp_path / "x.yaml").fabrics
+    topology = build_topology(spec)
+    routing, gpus = Routing(topology), topology.gpus
+    flows = [pair for pair in permutations(gpus, 2) if pair[0].domain != pair[1].domain]
+    paths = [routing.path(source, to.by(lane)) for source, to in flows for lane in (0, 1)]
+    up = {hop.link for hops in paths for hop in hops if hop.sender == hop.link.lower.node}
+    assert up >= {link for link in topology.links if link.kind is LinkKind.UPLINK}
+
+
+def test_the_estimate_of_a_custom_fabric_knows_its_busiest_link(tmp_path: Path) -> None:
+    (tmp_path / "topology").write_text(text_of(Options(64, npa=4, psn=2)))
+    (tmp_path / "x.yaml").write_text(
+        f"fabric: {{topology: topology, bandwidth_scale: 4000}}\n"
+        f"{WORKLOAD.replace('two-step', 'direct')}"
+    )
+    scenario = load(tmp_path / "x.yaml")
+    ((paper,), _) = on_paper(scenario, FRAMINGS["none"](4096), 0.0)
+    assert paper.busiest_link is not None
+    assert paper.busiest_link.startswith("asw")
+    (spec,), (case,) = scenario.fabrics, scenario.cases
+    assert estimate(real_task(case.task, spec)).completion_s >= (paper.lower_bound_s or 0)
 
 
 Degrees = Counter[tuple[tuple[float, int], ...]]
@@ -317,6 +399,22 @@ def ns3(switches: int, links: list[tuple[int, int, int]]) -> str:
     own = " ".join(str(node) for node in range(nodes - switches, nodes))
     lines = [f"{one} {other} {rate}Gbps 0.005ms 0" for one, other, rate in links]
     return "\n".join([f"{nodes} {switches} {len(links)}", own, *lines, ""])
+
+
+DESCRIPTION = """
+First line: total node #, switch node #, link #
+Second line: switch node IDs...
+src0 dst0 rate delay error_rate
+...
+"""
+
+
+def test_a_description_behind_the_links_is_left_out() -> None:
+    text = ns3(1, [(8, npu, 400) for npu in range(8)])
+    assert read_ns3(text + DESCRIPTION) == read_ns3(text)
+    assert read_simai(SIMAI.read_text() + DESCRIPTION) == read_simai(SIMAI.read_text())
+    with pytest.raises(Unmapped, match="must have 8 links, got 9"):
+        read_ns3(f"{text}{DESCRIPTION}8 0 400Gbps 0.005ms 0\n")
 
 
 def test_ns3_of_astra_sim_one_switch_is_one_hb_domain() -> None:

@@ -33,6 +33,7 @@ from traffic_gen.workloads.sized_collective import Peers, SizedCollective
 PEERS = st.sampled_from([1, 2, 3, 5, 8, "all"])
 USUAL = FRAMINGS["roce"](4096)
 SIZE = 128 * 2**20
+NAMES, UNITS = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)")
 RING = "workloads=[{collective: all-reduce, algorithm: ring, size: 128 MiB}]"
 RATES = {"hb_rate": "3.6 Tbit/s", "nic_rate": "400 Gbit/s"}
 # 2(n-1) steps of D/n at 50 Gbyte/s and two links of 0.5 us, in ms.
@@ -377,6 +378,26 @@ def test_columns_of_nccl_tests_have_a_row_for_each_size(capsys: pytest.CaptureFi
     rows = [line.split() for line in said if not line.startswith("#")]
     assert [int(row[0]) for row in rows] == [2**20, 2**21, 2**22] * 2
     assert all(float(row[7]) == pytest.approx(float(row[6]) * 30 / 16, rel=1e-2) for row in rows)
+
+
+def test_a_table_has_the_layout_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    """Formats of src/util.cu in nccl-tests 2.19.6; the part of a rank is of whole 16 bytes."""
+    preamble, body = "%12s  %12s  %8s  %6s  %6s", "  %7s  %6s  %6s  %6s"
+    work = "workloads=[{collective: all-gather, algorithm: ring, size: 1 MB}]"
+    grid = ["--set", "fabric.domains=3", "--set", "fabric.kinds=rail-only", "--set", work]
+    sizes = ["--like", "nccl-tests", "--begin", "1100 B", "--end", "600 GB"]
+    bare = ["--latency", "0", "--framing", "none"]
+    app(["predict", "quickstart", *grid, *sizes, *bare], standalone_mode=False)
+    _, places, names, units, *rows, _, _ = capsys.readouterr().out.splitlines()
+    of_units = preamble % ("(B)", "(elements)", "", "", "") + 2 * body % (2 * (*UNITS, ""))
+    of_names = preamble % ("size", "count", "type", "redop", "root") + 2 * body % (2 * NAMES)
+    assert [names, units] == [f"#{of_names[1:]}", f"#{of_units[1:]}"]
+    assert [places.index(place) for place in ("out-of-place", "in-place")] == [63, 98]
+    assert {len(row) for row in rows} == {len(names)}
+    assert rows[0].startswith(preamble % (960, 20, "float", "none", -1))
+    # 11/12 of 1100 B, and of 2 to this power as much, at 50 GB/s.
+    times = [rows[power].split()[5] for power in (0, 15, 20, 23, 29)]
+    assert times == ["0.02", "660.82", "21146.3", "169170", "1.1e+07"]
 
 
 @pytest.mark.parametrize("name", ["quickstart", "pipeline-schedules", "several-jobs", "traces"])

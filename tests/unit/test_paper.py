@@ -1,6 +1,7 @@
 """The paper's claims, figures and tables beside ours."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,12 +9,23 @@ import pytest
 
 from commands.paper import Part, paper
 from linux.files.program_files import ROOT
+from model.training.job import ACCELERATORS
+from model.training.search import best
 from results.figures.paper import Curves
 from results.sections.modeled import paper_sections
 from studies.paper import numbers, published
-from studies.paper.claims import ABOUT, HFU_POINTS, POINTS, SHARE, STUDY, TABLES, paper_object
+from studies.paper.claims import (
+    ABOUT,
+    HFU_POINTS,
+    POINTS,
+    SETTINGS,
+    SHARE,
+    STUDY,
+    TABLES,
+    paper_object,
+)
 from studies.paper.figures import HEAT_MAPS, PANELS
-from studies.paper.study import DEFAULT, iteration
+from studies.paper.study import DEFAULT, iteration, slower_than_ideal
 
 PNG = b"\x89PNG"
 
@@ -81,6 +93,19 @@ def test_sensitivities_change_one_assumption(found: dict[str, Any]) -> None:
     assert first["fig8-1t"] == claim(found, "fig8-1t")["ours"]
     assert all(set(row) == {"setting", *STUDY} for row in others)
     assert all(row != first | {"setting": row["setting"]} for row in others)
+
+
+def test_another_platform_is_more_than_its_memory() -> None:
+    """With 80 GB alone, no figure changes; with the speed of H100, figure 8 does."""
+    gpu = SETTINGS["dgx-h100 (speed and memory)"]
+    small = replace(ACCELERATORS["gh200"], memory_bytes=ACCELERATORS[gpu.platform].memory_bytes)
+    whole, ideal = (iteration("gpt-1t", DEFAULT, size) for size in (256, None))
+    for one in (whole, ideal):
+        cluster = replace(one.job.cluster, accelerator=small)
+        found = best(replace(one.job, cluster=cluster))
+        assert found is not None
+        assert found.iteration_s == one.iteration_s
+    assert slower_than_ideal("gpt-1t", gpu) != slower_than_ideal("gpt-1t", DEFAULT)
 
 
 def test_larger_domains_are_never_slower() -> None:

@@ -1,6 +1,7 @@
 """Error messages for a machine that is not ready."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
@@ -86,3 +87,12 @@ def test_each_missing_feature_of_the_kernel_has_a_sentence(name: str, module: st
         f"load it with `sudo modprobe {module}`, "
         "or boot a kernel that has it"
     )
+
+
+def test_an_engine_that_does_not_answer_has_one_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> NoReturn:
+        raise NotReady("Docker Engine: no answer; start it with `sudo ./railbed doctor`")
+
+    monkeypatch.delenv(preflight.CONTAINER_VARIABLE, raising=False)
+    monkeypatch.setattr(preflight, "docker_client", refused)
+    assert str(preflight._docker()).count("railbed doctor") == 1

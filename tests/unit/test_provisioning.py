@@ -124,6 +124,14 @@ mmdebstrap() { stat -c %a "$settings"; sh -c 'kill -TERM $PPID; sleep 0.1'; }
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_build_without_a_temporary_folder_writes_nowhere(tmp_path: Path) -> None:
+    """`set -e` does not hold where a failure is asked for, and the folder's name would be empty."""
+    missing = str(tmp_path / "missing")
+    tools = 'mmdebstrap() { echo "$*"; }; import_image() { :; }; unshare() { mmdebstrap; }\n'
+    assert said_by(f"{tools} build_image || echo failed", TMPDIR=missing) == ["failed"]
+    assert said_by(f"{tools} debian_root root || echo failed", TMPDIR=missing) == ["failed"]
+
+
 def test_a_moved_clone_keeps_the_index_of_pip(tmp_path: Path) -> None:
     """A script of the environment names the folder that it was installed in."""
     python = tmp_path / ".tools" / "bin" / "python"
@@ -153,6 +161,23 @@ def test_an_unfit_python_is_refused_before_packages_are_installed() -> None:
         f"{DIES} require_python() {{ die unfit; }}; provision_packages() {{ echo installed; }}"
     )
     assert said_by(f"{refused}; warn_of_unproved_host() {{ :; }}; provision") == ["unfit"]
+
+
+@pytest.mark.parametrize("cache", ["/proc/none", "relative", ""])
+def test_a_log_that_cannot_be_written_is_named(cache: str) -> None:
+    """A relative folder is ignored (XDG Base Directory Specification)."""
+    log = f"{cache if cache.startswith('/') else '/proc/.cache'}/railbed/provision.log"
+    done = subprocess.run(
+        [*AS_USER, "bash", "-c", f". {SCRIPT}; logged true || die 'the network is wrong'"],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": "/proc", "XDG_CACHE_HOME": cache},
+    )
+    assert (done.returncode, done.stderr) == (
+        3,
+        f"railbed: log: {log} cannot be written. Name another folder: "
+        "'export XDG_CACHE_HOME=FOLDER'.\n",
+    )
 
 
 def test_a_clone_whose_path_has_a_colon_is_refused(tmp_path: Path) -> None:
@@ -310,8 +335,16 @@ def test_the_remedy_is_that_of_the_cause(tmp_path: Path, words: str, said: str) 
     assert remedy.startswith(said)
 
 
-def test_apt_says_its_causes_in_english() -> None:
-    assert said_by("apt-get() { echo $LC_ALL; }; apt update", LC_ALL="de_DE.UTF-8") == ["C.UTF-8"]
+def test_what_root_installs_is_readable_by_all() -> None:
+    """Ray's environment, which has a script of its own, too."""
+    words = f"umask 077; . {SCRIPT}; umask"
+    assert subprocess.check_output(["bash", "-c", words], text=True) == "0022\n"
+
+
+def test_every_command_has_the_same_locale_on_every_machine() -> None:
+    """Causes are in English, names are sorted by bytes, and the upper case of i is I in Turkish."""
+    said = said_by("env() { echo $LC_ALL; }; env; apt-get() { env; }; apt update", LC_ALL="tr_TR")
+    assert said == ["C.UTF-8", "C.UTF-8"]
 
 
 def test_without_home_the_log_is_in_that_of_the_account() -> None:

@@ -418,6 +418,28 @@ def test_profiles_of_a_folder_in_any_order(tmp_path: Path) -> None:
     assert names[1] in str(refused.value)
 
 
+def test_numbers_may_be_whole_floats() -> None:
+    assert recorded(communication(0, 5, "allreduce", 8.0)).total_bytes == 32  # type: ignore[arg-type]
+    assert executed(call("allreduce", 8.0)).total_bytes == 32  # type: ignore[arg-type]
+    with pytest.raises(Malformed, match=r"must be 0 to [0-9]+, got '8\.5'"):
+        executed(call("allreduce", 8.5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["rank{}_trace.json", "step_5_rank{}_trace.json.gz"])
+def test_profiles_are_named_by_their_rank(tmp_path: Path, name: str) -> None:
+    """As TorchTitan names them; ranks go by their numbers, not by the order of their digits."""
+    ends = {0: call("recv", 8, rank=10, pg_size=11), 10: call("send", 8, rank=0, pg_size=11)}
+    for rank in range(11):
+        nodes = [ends[rank]] if rank in ends else []
+        content = operators(*nodes, groups=[{"pg_name": "0", "ranks": []}])
+        (tmp_path / name.format(rank)).write_bytes(
+            gzip.compress(content) if name.endswith("gz") else content
+        )
+    for place in (tmp_path, tmp_path / name.format(10)):
+        trace = read_trace(place)
+        assert (trace.ranks, sent(trace)) == (11, {(10, 0): 32})
+
+
 def test_a_file_for_each_rank_by_name(tmp_path: Path) -> None:
     for rank in BOTH:
         (tmp_path / f"host_{rank}.json").write_bytes(operators(call("allreduce", 8)))

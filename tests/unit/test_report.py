@@ -27,11 +27,18 @@ from results.render.terminal import is_heading
 from results.report.analysis import (
     link_use,
     pair_bytes,
+    queue_pairs,
     step_numbers,
     steps,
 )
-from results.report.charts import step_times, transfer_times
-from results.report.fault_pictures import sent_rates
+from results.report.charts import (
+    bus_bandwidth,
+    completion,
+    step_times,
+    transfer_times,
+    transport_picture,
+)
+from results.report.fault_pictures import fault_strip, sent_rates
 from results.report.run import run_article
 from results.report.run_data import RunData, read_run
 from results.report.several_runs import comparison_article, sweep_article
@@ -755,7 +762,107 @@ def test_times_of_many_cases_have_room_beside_their_legend(run: RunData, cases: 
     assert legend.y1 <= figure.bbox.y1
 
 
-def test_steps_have_whole_numbers(run: RunData) -> None:
+def test_as_many_percent_of_transfers_take_at_most_a_time_as_do(run: RunData) -> None:
     (case, *_) = run.cases.values()
-    axes = step_times(case, steps(case)[:2], "x").figure.axes[0]
-    assert all(tick.is_integer() for tick in axes.get_xticks())
+    repeat, taken_ms = case.measured["repeat"][:4], np.array([1, 2, 4, 8])
+    times = {"started_ns": np.ones(4, int), "arrived_ns": taken_ms * 10**6 + 1, "repeat": repeat}
+    few = replace(case, transfers=times)
+    (line,) = transfer_times("rail-only", [few]).figure.axes[0].get_lines()
+    ms, percent = np.asarray(line.get_data())
+    assert [percent[ms <= most].max() for most in taken_ms] == [25, 50, 75, 100]
+
+
+@pytest.mark.parametrize("shown", [1, 2])
+def test_steps_have_whole_numbers(run: RunData, shown: int) -> None:
+    (case, *_) = run.cases.values()
+    picture = step_times(case, steps(case)[:shown], "x")
+    assert all(tick.is_integer() for tick in picture.figure.axes[0].get_xticks())
+    assert f"has {shown} step{'s' * (shown > 1)};" in picture.sentence
+
+
+def test_markers_of_near_values_are_below_the_top(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    (step, *_) = steps(case)
+    judged = [{**one, "ratio": 1.001} for one in run.result["cases"][:1]]
+    near = replace(step, measured_s=1.001 * step.modeled_s)
+    for picture in (step_times(case, [near], "x"), bus_bandwidth(judged)):
+        (axes,) = picture.figure.axes
+        assert axes.get_ylim()[0] == 0
+        assert axes.get_ylim()[1] > 1.09 * axes.dataLim.ymax > 0
+
+
+def test_a_single_completion_time_is_said_once(run: RunData) -> None:
+    (case, *_) = run.result["cases"]
+    assert completion([case]).sentence.count(case["case"]) == 1
+
+
+def test_lines_of_queues_that_change_no_more_reach_the_executions_end(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    (number, *_), (start_ns, *_) = case.executions["number"], case.executions["start_ns"]
+    one, two = np.zeros(1, int), np.zeros(2, int)
+    pair = dict.fromkeys(("source", "lane", "queue_pair", "ns", "sent_bytes"), one)
+    pairs = {**pair, "destination": one + 1, "repeat": one + number}
+    ports = {"link": np.array(["d0g0--rail0"] * 2), "receiver": np.array(["d0g0"] * 2)}
+    counts = {"backlog_bytes": two + 9000, "dropped_packets": np.array([0, 5])}
+    queues = {**ports, **counts, "ns": start_ns + np.array([1000, 2000])}
+    figure = transport_picture(replace(case, queue_pairs=pairs, queues=queues), "x").figure
+    lines = [line for axes in figure.axes for line in axes.get_lines()]
+    ends = [np.asarray(line.get_data())[:, -1].tolist() for line in lines]
+    end_s = case.executions["completion_s"][0]
+    assert ends == [[end_s, 0], [end_s, 9], [end_s, 5]]
+
+
+def test_queue_pairs_that_send_most_come_first_however_often_sampled(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    seconds, sent = [1.0, 2.0, 2.0, 2.001, 2.002], [0, 9000, 0, 100, 200]
+    same = dict.fromkeys(("source", "lane", "queue_pair"), np.zeros(5, int))
+    samples = {"ns": np.array(seconds) * 1e9, "sent_bytes": np.array(sent)}
+    ends = {"destination": np.array([2, 2, 1, 1, 1]), "repeat": np.zeros(5, int)}
+    ends["repeat"] += case.executions["number"][0]
+    figure = transport_picture(replace(case, queue_pairs={**same, **samples, **ends}), "x").figure
+    labels = [line.get_label() for line in figure.axes[0].get_lines()]
+    gpus = [gpu.name for gpu in case.topology.job_gpus]
+    assert labels == [f"{gpus[0]} to {gpus[2]}", f"{gpus[0]} to {gpus[1]}"]
+
+
+def test_a_fault_without_probed_pairs_says_so(broken: RunData) -> None:
+    (failure, *_) = broken.result["failures"]
+    (during,) = (case for name, case in broken.cases.items() if name.endswith("/during_fault"))
+    below = fault_strip(failure, during, {}, "x").figure.axes[1]
+    assert [label.get_text() for label in below.get_yticklabels()] == ["no pair probed"]
+
+
+@pytest.mark.parametrize("dpi", [100, 300])
+def test_names_of_a_sweeps_lines_are_not_cut_off(run: RunData, dpi: int) -> None:
+    recoveries = ("go-back-n", "selective-repeat")
+    parameters = [{"seed": 1, "fabric.roce.recovery": recovery} for recovery in recoveries]
+    figure = _swept_over(parameters, run, (1, 1)).pictures[0].figure
+    figure.set_dpi(dpi)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+    assert figure.axes[0].get_window_extent().height > 1.2 * dpi
+
+
+@pytest.mark.parametrize(("most", "named"), [(0, [""]), (1, [" queue pair 0", " queue pair 1"])])
+def test_each_of_several_queue_pairs_has_its_number(
+    run: RunData, most: int, named: list[str]
+) -> None:
+    (case, *_) = run.cases.values()
+    zeros = np.zeros(most + 1, int)
+    samples = dict.fromkeys(("source", "lane", "repeat", "ns", "sent_bytes"), zeros)
+    numbers = {"destination": zeros + 1, "queue_pair": np.arange(most + 1)}
+    names = [name for name, _ in queue_pairs(replace(case, queue_pairs={**samples, **numbers}), 0)]
+    one, other, *_ = case.topology.job_gpus
+    assert names == [f"{one.name} to {other.name}{number}" for number in named]
+
+
+def test_a_fabric_on_which_nothing_arrived_has_no_times_of_transfers(run: RunData) -> None:
+    lost = {
+        name: replace(case, transfers={**case.transfers, "arrived_ns": case.transfers["lane"] * 0})
+        for name, case in run.cases.items()
+        if name.startswith("rail-only/")
+    }
+    article = run_article(replace(run, cases={**run.cases, **lost}), {})
+    names = [one.name for one in article.pictures if one.name.startswith("transfer-times")]
+    assert names == ["transfer-times-rail-optimized"]

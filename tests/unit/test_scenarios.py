@@ -215,13 +215,14 @@ UNREAD = "Railbed does not read it; describe the network by the keys of a scenar
         ("topology: [ Ring ]\nnpus_count: [ 8 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n", *NAMED),
         ("domains: 2\ndomain_size: 2\nlinks: []\n", *NAMED),
         (NS3, *NAMED),
+        (NS3.replace("400Gbps", "50GB/s"), *NAMED),
         (SIMAI, *NAMED),
         ("# of htsim\nNodes 32\nTiers 2\nPodsize 32\n", "is a topology of htsim", UNREAD),
         ('{"logical-dims": ["8"]}', "is a logical topology of ASTRA-sim", UNREAD),
     ],
     ids=[
-        *("hugging-face", "calculon", "several-models", "llm", "astra-sim", "own", "ns-3", "simai"),
-        *("htsim", "logical"),
+        *("hugging-face", "calculon", "several-models", "llm", "astra-sim", "own", "ns-3"),
+        *("ns-3 in bytes", "simai", "htsim", "logical"),
     ],
 )
 def test_a_file_of_another_kind_is_told_by_every_command(
@@ -239,6 +240,13 @@ def test_a_file_of_another_kind_is_told_by_every_command(
             if command == "predict" and name == "x.any":
                 wanted += " or a trace"
             assert str(error.value) == f"{file}: {what}, must be a {wanted} ({hint_here})"
+
+
+def test_a_file_of_empty_lines_is_refused_at_once(write: Path) -> None:
+    """A search that begins anew at each line takes minutes."""
+    write.write_text("\n" * 2**17)
+    with pytest.raises(InputError, match="got nothing"):
+        load(write)
 
 
 def test_a_cluster_s_key_has_another_name_in_a_fabric(write: Path) -> None:

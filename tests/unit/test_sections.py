@@ -73,6 +73,15 @@ def test_a_long_name_is_broken_between_its_words() -> None:
     ]
 
 
+def test_the_last_of_several_names_is_broken_between_its_words() -> None:
+    row = ("selective-repeat", "rail-only/all-to-all/direct/matrix", "f" * 40)
+    text = io.StringIO()
+    section = Section("", ("recovery", "case", "figure"), [row], names=2)
+    print_sections([section], Console(file=text, width=80))
+    case = [line[17:39].strip() for line in text.getvalue().splitlines()]
+    assert case[1:] == ["rail-only/all-to-all/", "direct/matrix"]
+
+
 def test_scales_without_cases_have_no_words_about_a_table(result: dict[str, Any]) -> None:
     scales = [{"key": "bandwidth_scale", "value": 15000.0, "why": "data takes 49%"}]
     (section,) = (

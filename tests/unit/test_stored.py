@@ -5,10 +5,12 @@ import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -107,6 +109,7 @@ def test_a_run_is_interrupted_also_if_a_library_answers_with_an_error_of_its_own
     ("error", "told"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), EmulationError),
+        (MemoryError("Unable to allocate 8 MiB"), EmulationError),
         (FileNotFoundError(errno.ENOENT, "No such file"), Bug),
         (RuntimeError("a mistake"), Bug),
     ],
@@ -134,6 +137,15 @@ def test_an_early_end_names_a_folder_only_where_it_stays(
     ):
         raise EmulationError("the controller died")
     assert (str(folder.path) in str(told.value)) is (clock == "real")
+
+
+def test_a_run_whose_folder_was_removed_is_no_bug(tmp_path: Path) -> None:
+    folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
+    shutil.rmtree(folder.path)
+    told = f"{folder.path}: removed during the run"
+    with pytest.raises(EmulationError, match=told), recording_early_end(folder):
+        (folder.path / "waits.csv").write_text("")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_list_says_that_a_run_whose_process_is_gone_has_ended(tmp_path: Path) -> None:
@@ -317,6 +329,16 @@ def test_a_draft_is_not_written_through_a_link(
     assert (other.read_text(), (tmp_path / "a.json").read_text()) == ("of somebody else", "{}")
 
 
+def test_a_full_disk_keeps_the_file_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_files.write_text(tmp_path / "a.json", "{}")
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        user_files.write_text(tmp_path / "a.json", "[]")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("a.json", "{}")]
+
+
 def test_a_folder_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -461,6 +483,33 @@ def test_a_store_that_cannot_be_written_is_bad_input(tmp_path: Path) -> None:
 
 def test_a_run_records_the_version_of_its_program() -> None:
     assert re.fullmatch(r"[0-9a-f]{12}", environment("process", "user")["railbed"])
+
+
+def test_a_folder_that_may_not_be_read_hides_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file system of one's own has one, `lost+found`; a run of another user may be one, too."""
+    kept, closed = (f"20260101-00000{number}-a-0000" for number in range(2))
+    for run_id in (kept, closed):
+        begun_run(tmp_path, run_id, "", {}).complete({**RESULT, "run_id": run_id})
+    (tmp_path / "lost+found").mkdir()
+
+    def denied(call: Callable[..., Any]) -> Callable[..., Any]:
+        def act(place: Any, *rest: Any, **options: Any) -> Any:
+            if str(place).startswith((f"{tmp_path}/lost+found/", f"{tmp_path}/{closed}/")):
+                raise PermissionError(errno.EACCES, "Permission denied", str(place))
+            return call(place, *rest, **options)
+
+        return act
+
+    monkeypatch.setattr("os.stat", denied(os.stat))
+    monkeypatch.setattr("os.open", denied(os.open))
+    list_all(tmp_path)
+    said = capsys.readouterr().out
+    assert f"  {kept}  fail\n" in said
+    assert (
+        f"  {closed}  damaged: {tmp_path}/{closed}/state.json: cannot be read: Permission" in said
+    )
 
 
 def test_a_key_at_its_default_is_no_difference(tmp_path: Path) -> None:

@@ -456,6 +456,10 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         read_trace(tmp_path / "x")
     with pytest.raises(InputError, match="not found"):
         read_trace(tmp_path / "y")
+    for empty in (b"", gzip.compress(b"")):
+        (tmp_path / "z").write_bytes(empty)
+        with pytest.raises(InputError, match="z: byte 0: is empty"):
+            read_trace(tmp_path / "z")
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_what_is_left_out_explains_why_nothing_is_sent(scenario: Path) -> None:
 def test_a_part_of_a_byte_is_told(scenario: Path) -> None:
     (scenario.parent / "parts.matrix").write_text("0 1.5M 5.5 7\n" + "1 1 1 1\n" * 3)
     left_out = load(scenario, ["workloads.0.trace=parts.matrix"]).cases[0].task.left_out
-    assert "fractions of 1 number; `size` multiplies them" in left_out
+    assert "parts of bytes of 1 number; `size` multiplies fractions" in left_out
 
 
 def test_compute_of_more_than_a_day_of_emulated_time_is_refused(scenario: Path) -> None:

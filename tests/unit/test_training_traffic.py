@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands.decide import decide
 from commands.traffic import traffic as traffic_command
+from commands.train import train as train_command
 from model.errors import InputError
 from model.training.job import Job, cluster_of
 from model.training.search import best
 from model.training.strategy import Wish
-from model.training.traffic import Dimension, Traffic, traffic
+from model.training.traffic import Dimension, Flows, Traffic, traffic
 from model.training.transformer import Experts, Recomputation, Transformer
+from results.figures.paper import draw_heat_map
 from scenarios.format.training import evaluated, load_configuration
 
 
@@ -123,6 +126,45 @@ def test_the_command_prints_one_object_and_draws(
     assert (found["pairs"], found["idle_pairs"]) == (128 * 127, 0)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert "HB domains" in (tmp_path / "map.svg").read_text()
+
+
+def test_a_large_domain_is_drawn_in_part(tmp_path: Path) -> None:
+    """All pairs of the ideal network, one domain, take memory and cannot be seen."""
+    one = np.zeros(1, int)
+    ideal = Traffic(4096, 4096, {Dimension.DATA: Flows(one, one + 4095, one + 1.0)})
+    draw_heat_map(ideal, "ideal", tmp_path / "map")
+    drawn = (tmp_path / "map.svg").read_text()
+    assert "ideal: all 4096 GPUs" in drawn
+    assert "the first 512; lines: HB domains, dots: rails" in drawn
+
+
+def test_the_part_of_a_domain_that_degrees_fill_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As `train` tells it: 72 does not divide 1536 GPUs, 64 does."""
+    traffic_command(Path("gpt-146b"), domain_size=72, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["domain_size"], found["used_of_domain"]) == (72, 64)
+    for of_command in (train_command, traffic_command):
+        of_command(Path("gpt-146b"), domain_size=72)
+        assert "1536 GPUs in HB domains of 72, of which the degrees fill 64" in " ".join(
+            capsys.readouterr().out.split()
+        )
+
+
+def test_one_gpu_is_no_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "{layers: 1, hidden: 64, heads: 1, sequence: 64, vocabulary: 64, batch: 1, gpus: 1"
+    (tmp_path / "own.yaml").write_text(f"{small}, platform: dgx-h100}}")
+    traffic_command(tmp_path / "own.yaml")
+    assert "\n1 GPU in HB domains of 1\n" in capsys.readouterr().out
+    (tmp_path / "own.yaml").write_text(f"{small}, platform: dgx-h100, strategy: {{tensor: 2}}}}")
+    with pytest.raises(InputError, match="1 GPU, 1 layer, 1 head and a batch of 1 sequence evenly"):
+        traffic_command(tmp_path / "own.yaml")
+    (tmp_path / "cluster.yaml").write_text(
+        "{gpus: 1, platform: dgx-h100, radix: 4, models: [{configuration: gpt-1.7b, batch: 1}]}"
+    )
+    decide(tmp_path / "cluster.yaml")
+    assert "With HB domains of 1 GPU, no network costs less" in capsys.readouterr().out
 
 
 def test_too_many_pairs_are_refused_before_they_take_memory() -> None:

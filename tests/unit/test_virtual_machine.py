@@ -549,11 +549,13 @@ def test_a_cache_is_cleared_though_the_disk_is_full(
     assert [file.parent.name for file in filled.rglob("one")] == ["vagrant-box"]
 
 
+@pytest.mark.parametrize("call", ["rename", "exists"])
 def test_a_cache_of_another_user_is_not_cleared(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    monkeypatch.setattr(Path, "rename", failing(errno.EACCES))
+    monkeypatch.setattr(Path, call, failing(errno.EACCES))
     message = f"cache {filled}: cannot be written: Permission denied; name another folder"
     with pytest.raises(NotReady, match=message):
         cache.clear()
+    monkeypatch.undo()
     assert len(list(filled.rglob("one"))) == 4

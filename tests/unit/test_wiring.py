@@ -4,7 +4,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,8 @@ from model.errors import InputError
 from model.fabric.build import build_topology
 from model.fabric.health import Epoch, Health
 from model.fabric.shaping import SEGMENT_PACKETS
-from model.fabric.topology import LinkKind
+from model.fabric.spec import GBIT, FabricKind
+from model.fabric.topology import Hop, LinkKind
 from model.fabric.wiring import Wire, longest_delay_s
 from model.prediction.fluid import predict
 from model.prediction.network import networks, pairs_of
@@ -25,6 +26,7 @@ from scenarios.load import load
 from scenarios.planning.admission import latest_end_s
 from scenarios.planning.auto import FINE_PACKETS
 from scenarios.planning.plan import predicted_profile
+from tests.unit.fabrics import spec, wired
 
 FAT_TREE = LIBRARY / "fat-tree.yaml"
 
@@ -58,6 +60,20 @@ def test_a_shift_by_half_of_the_domains_loads_every_core_link_alike() -> None:
                 used[f"{hop.sender} {hop.link.name}"] += 1
     assert used == dict.fromkeys(used, 1)
     assert len(used) == 16  # each of eight links, in both directions
+
+
+@pytest.mark.parametrize("switches", [4, 6, 8])
+def test_both_ways_around_a_ring_of_switches_carry_the_same(switches: int) -> None:
+    """To the opposite switch, both ways are equally long; all of them are of one tier."""
+    fabric = spec(FabricKind.RAIL_OPTIMIZED, 2 * switches, 1)
+    wires = [Wire(gpu, f"s{place // 2}", GBIT) for place, gpu in enumerate(fabric.gpu_names)]
+    wires += [Wire(f"s{one}", f"s{(one + 1) % switches}", GBIT) for one in range(switches)]
+    topology = build_topology(wired(fabric, wires))
+    routing, used = Routing(topology), Counter[Hop]()
+    for pair in permutations(topology.gpus, 2):
+        used.update(hop for hop in routing.path(*pair) if hop.link.kind is LinkKind.UPLINK)
+    assert len(used) == 2 * switches
+    assert len(set(used.values())) == 1
 
 
 @pytest.mark.parametrize("more", [{}, {"matrix": "hot-expert"}])
@@ -195,6 +211,13 @@ def test_links_of_a_fabric_without_gpus_are_refused(lower: str) -> None:
 def test_a_custom_kind_needs_links() -> None:
     with pytest.raises(InputError, match="custom needs links"):
         load(LIBRARY / "quickstart.yaml", ["fabric.kinds=custom"])
+
+
+def test_links_need_the_domains_of_their_fabric(tmp_path: Path) -> None:
+    links = "[{from: 'd[0-1]g[0-3]', to: r0}]"
+    (tmp_path / "x.yaml").write_text(f"fabric: {{domain_size: 4, links: {links}}}\nworkloads: []\n")
+    with pytest.raises(InputError, match=r"fabric\.domains: is required"):
+        load(tmp_path / "x.yaml")
 
 
 def test_a_network_of_its_own_file(tmp_path: Path) -> None:

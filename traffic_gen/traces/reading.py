@@ -76,7 +76,8 @@ ALL_RANKS = (
 # Name of a profile, as PyTorch's `tensorboard_trace_handler` ends it; each has its rank inside.
 PROFILE = re.compile(r".*\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 OF_A_RANK = re.compile(
-    r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})\.(?P<form>et|json)(?:\.gz)?", re.DOTALL
+    r"(?P<name>.*?(?:^|[._-]|rank))(?P<rank>[0-9]{1,20})(?P<form>\.et|(?:_trace)?\.json)(?:\.gz)?",
+    re.DOTALL,
 )
 # What may stand between a trace's name and a rank.
 SEPARATOR = r"[._-]?(?:rank)?"
@@ -139,17 +140,18 @@ def files_of(path: Path) -> list[Path]:
         return _only(path, path.parent, called) if called else [path]
     assert named
     ranks = sets.get((named["name"], named["form"]), {})
-    if named["form"] == "json" and set(ranks) != set(range(len(ranks))):
+    if named["form"] != ".et" and set(ranks) != set(range(len(ranks))):
         return [path]
     return _in_order(path.parent, ranks)
 
 
 def _only(path: Path, folder: Path, sets: Sets) -> list[Path]:
     """Return the files of the only set, or the only one of binary files; raise `InputError`."""
-    binary = {key: ranks for key, ranks in sets.items() if key[1] == "et"}
+    binary = {key: ranks for key, ranks in sets.items() if key[1] == ".et"}
     if len(chosen := binary or sets) != 1:
         what = f"must have the files NAME.RANK.et of one trace, got {len(chosen)} traces"
-        raise InputError(Problem(str(path), what, "name a file of one of them" * bool(chosen)))
+        hint = "name a file of one of them" if chosen else "give each file the number of its rank"
+        raise InputError(Problem(str(path), what, hint))
     return _in_order(folder, *chosen.values())
 
 
@@ -201,6 +203,8 @@ def _unpacked(contents: Sequence[bytes]) -> list[bytes]:
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise Malformed(": byte 0", f"cannot be decompressed: {error}") from None
             left -= len(plain[-1])
+            if not plain[-1]:
+                raise Malformed(": byte 0", "is empty", "write the trace again")
             if left < 0:
                 what = f"decompressed files must have at most {MOST_BYTES} bytes together"
                 raise Malformed(": byte 0", what)

@@ -141,7 +141,8 @@ def _description(trace: Trace, gpu_of: Ints, grid: JobGrid) -> Iterator[str]:
     )
     if groups:
         listed = (
-            f"{count} of {size} ranks ({place})" for (size, place), count in sorted(groups.items())
+            f"{count} of {counted(size, 'rank')} ({place})"
+            for (size, place), count in sorted(groups.items())
         )
         yield f"groups: {', '.join(listed)}"
     sizes = defaultdict[str, list[int]](list)

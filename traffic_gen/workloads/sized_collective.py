@@ -31,7 +31,7 @@ from traffic_gen.workloads.algorithms.collectives import (
     Named,
     algorithm_of,
 )
-from traffic_gen.workloads.task import EXACT_UP_TO_GPUS, MOST_FOLLOWED_GPUS, Task, followed
+from traffic_gen.workloads.task import MOST_FOLLOWED_GPUS, Task, followed
 
 Peers = int | Literal["all"]
 # A share of a size that is a whole number of elements, up to rounding, is not one more.
@@ -165,7 +165,7 @@ class SizedCollective(Task):
 
     def _is_regular_on(self, spec: FabricSpec) -> bool:
         """Whether this holds on a fabric; not on a custom one that is small enough to follow."""
-        is_custom = bool(spec.nic.links) and spec.gpus <= EXACT_UP_TO_GPUS
+        is_custom = bool(spec.nic.links) and spec.gpus <= MOST_FOLLOWED_GPUS
         return self.is_regular and spec.has_whole_nics and not is_custom
 
     @property

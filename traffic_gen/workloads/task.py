@@ -84,7 +84,7 @@ class Task(ABC):
     @property
     def size_name(self) -> str:
         """The size in words, for the names of cases that differ in it."""
-        return f"{self.size_bytes:g} B"
+        return f"{self.size_bytes:.15g} B"
 
     @property
     def origin(self) -> str:

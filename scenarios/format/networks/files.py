@@ -13,7 +13,7 @@ latencies of an emulated path are longer.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice, product
 from math import prod
 from pathlib import Path
@@ -44,8 +44,6 @@ MOST_NODES = 4096
 # SimAI's file of 4096 GPUs has 3 MB.
 MOST_BYTES = 2**24
 RANGE = re.compile(r"\[([0-9]{1,4})-([0-9]{1,4})\]")
-# A line that begins with a key of ASTRA-sim's, also in braces, and quoted as in JSON.
-OF_ASTRA_SIM = re.compile(r"""^[\s{"']*(topology|npus_count|bandwidth|latency)["']?\s*:""", re.M)
 # Its GB are 2^30 bytes (`bw_GBps_to_Bpns` of the analytical backend).
 BITS_PER_GBYTE = 8 * 2**30
 # Two NPUs have one link, whatever the kind, and a single one has none; of more, a kind has what no
@@ -129,6 +127,15 @@ class Dimensions(Strict):
     latency: Any = None
 
 
+def _has_a_key_of(keys: Iterable[str]) -> re.Pattern[str]:
+    """A line that begins with a key, also in braces, and quoted as in JSON."""
+    return re.compile(rf"""^[ \t{{"']*({"|".join(keys)})["']?[ \t]*:""", re.M)
+
+
+OF_RAILBED = _has_a_key_of(NetworkFile.model_fields)
+OF_ASTRA_SIM = _has_a_key_of(Dimensions.model_fields)
+
+
 def read_astra_sim(document: Document) -> dict[str, object]:
     """Return the keys of a fabric; raise `InputError` for any other network."""
     network = checked(document, Dimensions)
@@ -171,8 +178,7 @@ def read_network(path: Path) -> dict[str, object]:
         text = read_text(path, MOST_BYTES)
     except Unreadable as error:
         raise ValueError(f"{path}: {error}") from None
-    # Railbed's own has a line that begins with the links of a fabric.
-    if any(line.startswith("links:") for line in text.splitlines()):
+    if OF_RAILBED.search(text):
         own = checked(parse(path, text, KIND), NetworkFile)
         return own.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if OF_ASTRA_SIM.search(text):

@@ -27,9 +27,15 @@ from scenarios.format.units import MOST_IN_NETWORK, rate_text
 HEADER = re.compile(r"\s*([0-9]{1,20})((?:\s+[0-9]{1,20}){4})\s+\S+\s*")
 # Of ASTRA-sim's first line.
 NUMBERS, MOST_DIGITS = 3, 9
-LINK = re.compile(r"\s*([0-9]{1,9})\s+([0-9]{1,9})\s+([0-9.]{1,20})\s*([MGT])bps(?:\s+\S+){0,2}\s*")
+UNIT = r"([kKMGT]?|[KMG]i)([bB])(?:ps|/s)"
+LINK = re.compile(
+    rf"\s*([0-9]{{1,9}})\s+([0-9]{{1,9}})\s+([0-9.]{{1,20}})\s*{UNIT}(?:\s+\S+){{0,2}}\s*"
+)
 NODE, RATE = re.compile(r"[0-9]{1,9}"), re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+")
-BPS = {"M": 1e6, "G": 1e9, "T": 1e12}
+# Units of ns-3's DataRate: of bits and of bytes.
+BITS = {"b": 1, "B": 8}
+PREFIXES = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+PREFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 FIRST_LINK = 3
 # What SimAI calls the switches that NICs lead to, those above and those above these.
 TIERS = ("asw", "psw", "dsw")
@@ -153,9 +159,12 @@ def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
     """Return the links in the lines from the third one on; raise `Unmapped` for any other line."""
     links: Links = defaultdict(dict)
     written = [(at, line) for at, line in enumerate(lines[2:], FIRST_LINK) if line.strip()]
-    if len(written) != count:
-        raise Unmapped(1, f"must have {count} links, got {len(written)}")
-    for number, line in written:
+    # ns-3 reads as many links as the first line has; a description may follow them.
+    listed, after = written[:count], written[count:]
+    got = len(listed) + sum(LINK.fullmatch(line) is not None for _, line in after)
+    if got != count:
+        raise Unmapped(1, f"must have {count} links, got {got}")
+    for number, line in listed:
         link = LINK.fullmatch(line)
         one, other = (int(link[1]), int(link[2])) if link else (0, 0)
         if link is None or max(one, other) >= nodes or one == other:
@@ -164,7 +173,8 @@ def _links_of(lines: Sequence[str], nodes: int, count: int) -> Links:
         if other in links[one]:
             raise Unmapped(number, f"duplicate link of {one} and {other}")
         # Whole, so that one rate is the same in all units.
-        rate_bps = round(float(link[3]) * BPS[link[4]]) if RATE.fullmatch(link[3]) else 0
+        unit_bps = PREFIXES[link[4]] * BITS[link[5]]
+        rate_bps = round(float(link[3]) * unit_bps) if RATE.fullmatch(link[3]) else 0
         if not rate_bps:
             raise Unmapped(number, f"must have a rate above 0, got {link[3]!r}")
         links[one][other] = links[other][one] = rate_bps
@@ -246,7 +256,7 @@ def _regular(network: Graph, ports: int, nic_rate: float) -> dict[str, object] |
         shapes = [({"kinds": "rail-only", "rail_leaves": leaves}, rails)]
     for keys, groups in shapes:
         if _are_joined(network, groups, ups):
-            spines = _spines(network, ups, network.servers / leaves * port_rate)
+            spines = _spines(network, ups, -(-network.servers // leaves) * port_rate)
             return keys | spines if spines else None
     return None
 
@@ -277,7 +287,10 @@ def _are_joined(network: Graph, groups: list[list[int]], ups: dict[int, set[int]
 
 
 def _spines(network: Graph, ups: dict[int, set[int]], down: float) -> dict[str, object] | None:
-    """Return the spine switches and oversubscription of equal uplinks; `None` if they have more."""
+    """Return the spine switches and oversubscription of equal uplinks; `None` if they have more.
+
+    `down` is the rate of a leaf switch's links to GPUs, of the leaf with most servers.
+    """
     rates = {network.links[leaf][spine] for leaf, own in ups.items() for spine in own}
     spines = len(next(iter(ups.values())))
     over = down / (spines * max(rates))

@@ -176,8 +176,10 @@ class CollectiveWork(Work):
         """Yield an issue if switches reduce, or if too many transfers have to be followed."""
         task = self.task(spec)
         is_followed = spec.gpus > MOST_FOLLOWED_GPUS and not spec.has_whole_nics
-        is_loaded = task.is_regular and not task.is_modeled and task.is_accepted
-        count = len(task.loads()) if is_followed and is_loaded else 0
+        is_loaded = is_followed and task.is_regular and not task.is_modeled
+        # Communicators and algorithms that do not fit the grid are refused later.
+        is_loaded = is_loaded and not any(_wrong_groups(task)) and task.is_accepted
+        count = len(task.loads()) if is_loaded else 0
         if count > MOST_TRANSFERS:
             what = f"{task.algorithm} must have at most {MOST_TRANSFERS} transfers, got {count}"
             hint = "no closed form describes such NICs: use another algorithm, or fewer GPUs"

@@ -49,7 +49,8 @@ def read_byte_matrix(text: str, defaults: Defaults) -> Trace:
     ranks = require_ranks(len(rows), 1)
     nodes = Nodes(ranks)
     if defaults.size_bytes is None and (cut := sum(one % 1 > 0 for _, row in given for one in row)):
-        nodes.left_out.append(f"fractions of {counted(cut, 'number')}; `size` multiplies them")
+        what = f"parts of bytes of {counted(cut, 'number')}; `size` multiplies fractions"
+        nodes.left_out.append(what)
     if own := sum(row[rank] for rank, (_, row) in enumerate(rows)):
         nodes.left_out.append(f"{own} bytes of ranks to themselves")
     for rank, (place, sizes) in enumerate(rows):
@@ -94,6 +95,6 @@ def numbers_in(text: str) -> list[tuple[int, list[int | float]]]:
             require_ranks(len(rows), place)
     for place, row in rows:
         if len(row) != len(rows):
-            what = f"must have {len(rows)} numbers, one for each row, got {len(row)}"
+            what = f"must have {counted(len(rows), 'number')}, one for each row, got {len(row)}"
             raise Malformed(place, what)
     return rows

@@ -29,7 +29,7 @@ LONGEST_BEGIN = 4096
 # First bytes of the fields of metadata, and of nodes: no text has one behind the length of a
 # message, but for that of a version, which is a line feed.
 VERSION, ATTRIBUTE = 0x0A, 0x12
-NODE, NODE_ALONE = (0x08, 0x12, 0x18), (0x08, 0x18)
+ID, NAME, TYPE = 0x08, 0x12, 0x18
 
 
 def is_chakra(content: bytes) -> bool:
@@ -39,8 +39,8 @@ def is_chakra(content: bytes) -> bool:
         length, offset = protobuf.varint(begin, 0)
         end = offset + length
         if not length:
-            return end == len(begin) or begin[protobuf.varint(begin, end)[1]] in NODE
-        if begin[offset] in NODE_ALONE:
+            return end == len(begin) or begin[protobuf.varint(begin, end)[1]] in (ID, NAME, TYPE)
+        if _is_node(begin[offset:end]):
             return True
         keys = set[int]()
         while offset < min(end, len(begin)):
@@ -53,6 +53,14 @@ def is_chakra(content: bytes) -> bool:
     except (protobuf.Damaged, IndexError):
         return False
     return offset == end or (ATTRIBUTE in keys and len(begin) < end)
+
+
+def _is_node(message: bytes) -> bool:
+    """Whether a message begins as a node: with an id, or with a type behind no name or a name."""
+    if message[0] != NAME:
+        return message[0] in (ID, TYPE)
+    size, offset = protobuf.varint(message, 1)
+    return message[offset + size : offset + size + 1] == bytes([TYPE])
 
 
 def read_chakra(files: Sequence[bytes], given: Defaults) -> Trace:
@@ -110,7 +118,7 @@ def _ranges(content: bytes) -> tuple[list[int], list[int]]:
             ends.append(offset)
     except protobuf.Damaged as error:
         raise Malformed(f": byte {error.offset}", error.what) from None
-    if content[begins[0] : ends[0]].startswith((b"\x08", b"\x18")):
-        what = "begins with a node, as in schemas before 0.0.3; convert the trace"
-        raise Malformed(": byte 0", what)
+    if begins[0] < ends[0] and _is_node(content[begins[0] : ends[0]]):
+        what = "begins with a node, without metadata, as in schemas before 0.0.3"
+        raise Malformed(": byte 0", what, "convert the trace, or write metadata before it")
     return begins, ends

@@ -13,7 +13,8 @@ from collections import Counter, defaultdict
 from itertools import product
 
 from model.arrays import Ints
-from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns, Source
+from model.sentences import counted
+from traffic_gen.traces.formats.chakra_nodes import ALL_FILES, MISSING, NodeColumns, Source
 
 Ranks = tuple[int, ...]
 Call = tuple[int, str, tuple[bool, ...]]
@@ -78,7 +79,8 @@ class Groups:
                 self.overruled[rank, name, involved] = 0
             return group
         if not along:
-            what = f"involved_dim has {len(involved)} dimensions for {len(self.everyone)} ranks"
+            count = counted(len(involved), "dimension")
+            what = f"involved_dim has {count} for {len(self.everyone)} ranks"
             needs = "a network has two: the ranks of a domain, and the domains"
             if self.domain_size and len(involved) > 1:
                 needs = f"its ranks must be a multiple of domain_size, {self.domain_size}"
@@ -113,14 +115,23 @@ class Groups:
         return tuple(first * size + second for first, second in product(domains, places))
 
     def _defined(self, node: int, inputs: str) -> dict[str, Ranks]:
-        """Return the ranks of each process group that a metadata node lists; no ranks mean all."""
+        """Return the ranks of each process group that a metadata node lists.
+
+        No ranks mean the first `group_size` ones, which are all in PyTorch, or else all.
+        """
         if "pg_name" not in inputs:
             return {}
+        count = len(self.everyone)
         try:
             # Groups, or one text, which has them as JSON.
             groups = ast.literal_eval(inputs)
             listed = [
-                (str(one["pg_name"]), tuple(map(int, one["ranks"])) or self.everyone)
+                (
+                    str(one["pg_name"]),
+                    # One rank too many is refused.
+                    tuple(map(int, one["ranks"]))
+                    or tuple(range(min(int(one.get("group_size", count)), count + 1))),
+                )
                 for one in (json.loads(groups[0]) if isinstance(groups[0], str) else groups)
             ]
         except (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError):
@@ -130,6 +141,6 @@ class Groups:
             if ranks != found[name]:
                 raise self.at(node, f"process group {name!r} is defined twice, with other ranks")
             if not set(ranks) <= set(self.everyone) or len(set(ranks)) < len(ranks):
-                what = f"process group {name!r} must have some of the ranks 0 to "
-                raise self.at(node, f"{what}{len(self.everyone) - 1}, each once")
+                what = f"process group {name!r} must have some of the ranks 0 to {count - 1}"
+                raise self.at(node, f"{what}, each once", ALL_FILES)
         return found

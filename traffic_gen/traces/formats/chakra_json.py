@@ -9,11 +9,12 @@ writes one with `nodes`. A list of objects is read, too. Names count without cas
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from model.arrays import Ints
 from model.workload.trace import Trace
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats.chakra import LONGEST_BEGIN
@@ -28,12 +29,13 @@ from traffic_gen.traces.formats.chakra_nodes import (
 )
 from traffic_gen.traces.formats.chakra_trace import Assembly
 from traffic_gen.traces.formats.chakra_writing import COMM_TYPES
-from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in
+from traffic_gen.traces.formats.json_items import MOST_JSON_BYTES, values_in, whole
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, of_file, require_nodes
 
 METADATA_FIRST = re.compile(r'\s*\{\s*(?:"version"|"attr"|\}\s*\{)')
 NODES_INSIDE = re.compile(
-    r'"(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"',
+    r'"(?:workload_graph|nodes|node_?type|(?:data|ctrl)_?deps)"\s*:|"COM[MP]_(?:\w+_)?NODE"'
+    r'|"comm_(?:type|size)"',
     re.IGNORECASE,
 )
 TYPES = ["invalid", "metadata", "memload", "memstore", "comp", "commsend", "commrecv", "commcoll"]
@@ -53,30 +55,37 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
     """Read a trace from the files of all ranks; raise `Malformed` for any other content."""
     if sum(map(len, files)) > MOST_JSON_BYTES:
         raise Malformed("", f"files in JSON must have at most {MOST_JSON_BYTES} bytes together")
-    nodes, counts = list[dict[str, Any]](), list[int]()
+    nodes, counts, others = list[dict[str, Any]](), list[int](), list[object]()
     for file, content in enumerate(files):
         with of_file(file):
-            nodes += (listed := _nodes_in(content))
+            listed, gpus = _nodes_in(content)
+            nodes += listed
+            others += [gpus] * (gpus not in (None, len(files)))
             counts.append(len(listed))
             require_nodes(len(nodes), ": node 0")
     rank, first = np.repeat(np.arange(len(files)), counts), starts_of(counts)
     source = Source(rank, lambda node: f": node {node - first[rank[node]]}", range(len(files)))
     flat = [_flat(node, source, number) for number, node in enumerate(nodes)]
-    return Assembly(source, FlatNodes(source, flat).columns(), given).trace()
+    trace = Assembly(source, FlatNodes(source, flat).columns(), given).trace()
+    said = tuple(
+        f"ngpus {str(gpus)[:40]}: the files are of {len(files)} ranks" for gpus in others[:1]
+    )
+    return replace(trace, left_out=(*said, *trace.left_out))
 
 
-def _nodes_in(content: bytes) -> list[dict[str, Any]]:
+def _nodes_in(content: bytes) -> tuple[list[dict[str, Any]], object]:
+    """Return the nodes of a file, and its number of GPUs, if it names one."""
     values = values_in(content.decode(errors="replace"))
     if len(values) == 1 and isinstance(values[0], list):
         (values,) = values
     objects = _only_objects(values)
     first = {_plain(key): value for key, value in objects[0].items()} if objects else {}
-    whole = first.get("workloadgraph", first.get("nodes"))
-    if whole is None:
-        return objects if "type" in first else objects[1:]
+    inside = first.get("workloadgraph", first.get("nodes"))
+    if inside is None:
+        return objects if "type" in first else objects[1:], None
     if len(objects) > 1:
         raise Malformed(1, "nothing may follow the object that has all nodes")
-    return _only_objects(whole)
+    return _only_objects(inside), first.get("ngpus")
 
 
 def _only_objects(values: object) -> list[dict[str, Any]]:
@@ -93,7 +102,7 @@ def _plain(name: object) -> str:
 def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
     """Return the fields and attributes of a node, all that is read by its plain name, once."""
     fields, flat = dict(node), dict[str, Any]()
-    attributes = fields.pop("attr", [])
+    attributes = [] if (listed := fields.pop("attr", None)) is None else listed
     if not isinstance(attributes, list) or not all(isinstance(one, dict) for one in attributes):
         raise source.at(number, "attr must be a list of objects")
     named = list[tuple[object, Any]](fields.items())
@@ -102,13 +111,16 @@ def _flat(node: dict[str, Any], source: Source, number: int) -> dict[str, Any]:
         named.append((one.get("name"), values[0] if values else None))
     for name, value in named:
         plain = _plain(name)
+        # In protobuf's mapping to JSON, null is a field that is not set.
+        if value is None:
+            continue
         if plain in READ and flat.get(plain, value) != value:
             raise source.at(number, f"node has {name} twice; leave one of them out")
         flat[plain if plain in READ else str(name)] = value
     return flat
 
 
-TRUTHS = ("is_cpu_op", "involved_dim")
+TRUTHS, TIMES = ("is_cpu_op", "involved_dim"), ("duration_micros", "runtime")
 FIELDS = ("id", "type", "duration_micros", "data_deps", "ctrl_deps", "inputs")
 READ = set(map(_plain, (*FIELDS, *NUMBERS, *TEXTS)))
 # Of which only the place in the program follows.
@@ -154,27 +166,31 @@ class FlatNodes:
             ),
         )
 
-    def _numbers(self, name: str, missing: int) -> Ints:
+    def _numbers(self, name: str, missing: int) -> Any:
         """Return the number of this name for each node."""
         key = _plain(name)
         values = [
             self._number(n, name, node[key]) if key in node else missing
             for n, node in enumerate(self.nodes)
         ]
-        return np.array(values, np.int64)
+        return np.array(values, float if name in TIMES else np.int64)
 
-    def _number(self, node: int, name: str, value: object) -> int:
-        """Return an integer: a number, its digits, or the name of one in an enumeration."""
+    def _number(self, node: int, name: str, value: object) -> Any:
+        """Return an integer: a number, its digits, or the name of one in an enumeration.
+
+        Times may have fractions.
+        """
+        if name in TIMES and isinstance(value, float) and isfinite(value):
+            return value
         if isinstance(value, str):
             value = NAMES.get(name, {}).get(_plain(value), value)
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
             value = int(value)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
+        value = whole(value)
         is_truth = isinstance(value, bool) and name not in TRUTHS
         if not isinstance(value, int) or is_truth or not MISSING < value < 2**63:
-            what = f"{name} must be an integer of 64 bits with a sign, got {str(value)[:40]!r}"
-            raise self.source.at(node, what)
+            what = f"{name} must be a whole number of 64 bits with a sign, got {str(value)[:40]!r}"
+            raise self.source.at(node, what, "round it" * isinstance(value, float))
         return int(value)
 
     def _list(self, node: int, name: str) -> list[int]:

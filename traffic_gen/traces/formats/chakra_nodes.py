@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from model.arrays import Bools, Ints
+from model.arrays import Bools, Floats, Ints
 from model.workload.transfers.columns import Rows, starts_of
 from traffic_gen.traces.formats import protobuf
 from traffic_gen.traces.formats.nodes import Malformed
@@ -27,8 +27,14 @@ VALUES = 1
 NAME, TRUTHS, TEXT = 1, 28, 29
 # Attributes have negative numbers, too.
 MISSING = -(2**63)
-UNSIGNED, ZIGZAG = (11, 13), (15, 17)
+UNSIGNED, ZIGZAG = (11, 13, 21), (15, 17)
 INTEGERS = (7, 9, 27, *UNSIGNED, *ZIGZAG)
+# Of double, float and the numbers of fixed size, the wire type and the form of the bytes.
+FIXED = {
+    **{3: (protobuf.FIXED64, "<f8"), 5: (protobuf.FIXED32, "<f4")},
+    **{19: (protobuf.FIXED32, "<u4"), 21: (protobuf.FIXED64, "<u8")},
+    **{23: (protobuf.FIXED32, "<i4"), 25: (protobuf.FIXED64, "<i8")},
+}
 NUMBERS = (
     *("comm_type", "comm_size", "comm_dst", "comm_src", "comm_tag", "comm_priority", "comm_group"),
     *("runtime", "num_ops", "tensor_size", "is_cpu_op", "msg_chunk_cnt", "total_chunk_cnt"),
@@ -40,6 +46,8 @@ ORIGINS = (
     *("op_type", "inputs", "outputs"),
 )
 TEXTS = ("pg_name", "involved_dim")
+# Hint for a rank that has no file.
+ALL_FILES = "put the files of all ranks into a folder"
 Value = TypeVar("Value")
 
 
@@ -67,7 +75,7 @@ class NodeColumns:
 
     id: Ints
     type: Ints
-    duration_micros: Ints
+    duration_micros: Ints | Floats
     data: Rows
     control: Rows
     comm_type: Ints
@@ -77,7 +85,7 @@ class NodeColumns:
     comm_tag: Ints
     comm_priority: Ints
     comm_group: Ints
-    runtime: Ints
+    runtime: Ints | Floats
     num_ops: Ints
     tensor_size: Ints
     is_cpu_op: Ints
@@ -141,11 +149,11 @@ class _Attributes:
         self.data, self.attributes, self.count = data, attributes, count
         self.content = protobuf.fields(data, attributes.begin, attributes.begin + attributes.value)
         self.names = self.content.only(NAME, protobuf.LENGTH)
-        self.integers = _integers(self.content)
+        self.integers = _integers(data, self.content)
 
     def numbers(self, name: str) -> Ints:
         """Return the integer of this name for each node, `MISSING` without one."""
-        named = self._named(name, self.integers, "an integer")
+        named = self._named(name, self.integers, "a whole number")
         is_above = (named.value < 0) & np.isin(named.number, UNSIGNED)
         _require_signed(name, named, is_above | (named.value == MISSING))
         return _spread(named, self.count, MISSING)
@@ -241,10 +249,20 @@ def _waits(data: protobuf.Bytes, waits: protobuf.Fields, count: int) -> Rows:
     return Rows.grouped(np.concatenate([listed.values, single.value]), row, count)
 
 
-def _integers(attributes: protobuf.Fields) -> protobuf.Fields:
-    """Return the values that are integers or truth values, without zigzag."""
-    is_varint = attributes.wire == protobuf.VARINT
-    fields = attributes.where(is_varint & np.isin(attributes.number, INTEGERS))
-    is_zigzag = np.isin(fields.number, ZIGZAG)
-    value = np.where(is_zigzag, fields.value >> 1 ^ -(fields.value & 1), fields.value)
-    return replace(fields, value=value)
+def _integers(data: protobuf.Bytes, attributes: protobuf.Fields) -> protobuf.Fields:
+    """Return the values that are whole numbers or truth values, without zigzag."""
+    number, wire = attributes.number, attributes.wire
+    is_whole = (wire == protobuf.VARINT) & np.isin(number, INTEGERS)
+    zigzag = attributes.value >> 1 ^ -(attributes.value & 1)
+    value = np.where(np.isin(number, ZIGZAG), zigzag, attributes.value)
+    for of_kind, (of_wire, form) in FIXED.items():
+        fields = np.flatnonzero((number == of_kind) & (wire == of_wire))
+        width = np.dtype(form).itemsize
+        # A number of fixed size ends where its field begins.
+        content = data[attributes.begin[fields, None] - width + np.arange(width)]
+        read = content.view(form)[:, 0]
+        if "f" in form:
+            is_exact = (np.abs(read) < 2**63) & (read == np.trunc(read))
+            fields, read = fields[is_exact], read[is_exact]
+        value[fields], is_whole[fields] = read.astype(np.int64), True
+    return replace(attributes, value=value).where(is_whole)

@@ -10,7 +10,7 @@ from model.sentences import counted
 from model.workload.trace import Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.columns import NONE, Rows
 from traffic_gen.traces.formats.chakra_groups import Groups
-from traffic_gen.traces.formats.chakra_nodes import MISSING, NodeColumns, Source
+from traffic_gen.traces.formats.chakra_nodes import ALL_FILES, MISSING, NodeColumns, Source
 from traffic_gen.traces.formats.chakra_writing import COLLECTIVES, GATHERED, TYPE_OF
 from traffic_gen.traces.formats.nodes import (
     GIVE_SIZE,
@@ -47,6 +47,7 @@ class Assembly:
         kind[self.launches] = Action.COMPUTE
         self.sends, self.receives = kind == Action.SEND, kind == Action.RECEIVE
         self.collectives = kind == Action.COLLECTIVE
+        self.timed: Bools = (columns.duration_micros > 0) | (columns.runtime > 0)
         barriers = self.collectives & (columns.comm_type == BARRIER)
         self.columns = replace(columns, comm_size=np.where(barriers, 0, columns.comm_size))
         # The nodes whose size is given in chunks alone.
@@ -99,11 +100,13 @@ class Assembly:
         # all are left out, as MLCommons' feeder does with any trace.
         return _waiting(trace, control, "control dependencies", missing)
 
-    def _require(self, right: Bools, what: str, got: Ints | None = None) -> None:
+    def _require(
+        self, right: Bools, what: str, got: Ints | Floats | None = None, hint: str = ""
+    ) -> None:
         """Raise `Malformed` at the first node that is not right, with the value it has."""
         if not right.all():
             node = int(np.argmin(right))
-            raise self.source.at(node, what if got is None else f"{what}, got {got[node]}")
+            raise self.source.at(node, what if got is None else f"{what}, got {got[node]}", hint)
 
     def _require_counts(self) -> None:
         columns = self.columns
@@ -124,7 +127,7 @@ class Assembly:
             self._require(~nodes | (named != MISSING), f"{what} without a peer: it needs {name}")
             right = (named >= 0) & (named < self.ranks)
             known = f"must be one of the ranks 0 to {self.ranks - 1}"
-            self._require(~nodes | right, f"{name} {known}", named)
+            self._require(~nodes | right, f"{name} {known}", named, ALL_FILES)
             right = (own == MISSING) | (own == self.rank)
             self._require(~nodes | right, f"{own_name} must be the rank of the file", own)
             peer[nodes] = named[nodes]
@@ -179,9 +182,8 @@ class Assembly:
     def _modeled(self) -> Bools:
         """The nodes whose duration follows from their FLOPs and bytes of memory."""
         columns = self.columns
-        timed: Bools = (columns.duration_micros > 0) | (columns.runtime > 0)
         computes: Bools = (columns.type == TYPE_OF[Action.COMPUTE]) & (columns.is_cpu_op <= 0)
-        return computes & ~timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
+        return computes & ~self.timed & ((columns.num_ops > 0) | (columns.tensor_size > 0))
 
     def _left_out(self, seconds: Floats, modeled: Bools, operation: Ints) -> Iterator[str]:
         """Yield what is in the files and not in the trace."""
@@ -194,7 +196,15 @@ class Assembly:
         roots = len(np.unique(operation[collectives & rootless]))
         untimed = computes & (seconds == 0) & ~modeled
         beyond = [any(one != dims[1] for one in dims[2:]) for dims in columns.involved.values()]
-        timed = (self.kind != Action.COMPUTE) & (columns.duration_micros > 0)
+        recorded = self.timed & (self.kind != Action.COMPUTE)
+        flops = computes & self.timed & (columns.num_ops > 0)
+        twice = (columns.duration_micros > 0) & (columns.runtime > 0)
+        twice &= columns.duration_micros != columns.runtime
+        communicates = self.sends | self.receives | collectives
+        resized = communicates & (columns.comm_size >= 0) & (columns.tensor_size > 0)
+        resized &= columns.tensor_size != columns.comm_size
+        in_group = columns.comm_group != MISSING
+        in_group[list(columns.group)] = True
         tagged, overruled = collectives & (columns.comm_tag > 0), self.overruled
         counts: Sequence[tuple[str, str, Bools | int]] = (
             (
@@ -208,8 +218,17 @@ class Assembly:
             ("roots of {}, which the files lack: the first ranks", "operation", roots),
             ("involved_dim of {} beyond the network's two dimensions", "operation", sum(beyond)),
             ("involved_dim of {}, whose groups have other ranks here", "operation", overruled),
-            ("durations of {}, which the network decides", "communication", timed),
+            ("durations of {}, which the network decides", "communication", recorded),
+            ("num_ops of {}, which have a duration", "node", flops),
+            ("runtime of {}, whose duration_micros differs", "node", twice),
+            ("tensor_size of {}, whose comm_size differs", "communication", resized),
+            (
+                "groups of {}, whose peers are ranks",
+                "message",
+                in_group & (self.sends | self.receives),
+            ),
             ("tags of {}, in the order of their group", "collective operation", tagged),
+            ("comm_dst of {}", "collective operation", collectives & (columns.comm_dst >= 0)),
         )
         for what, noun, nodes in counts:
             if count := int(np.sum(nodes)):
@@ -243,7 +262,7 @@ class Assembly:
         if not right.all():
             wrong = int(np.argmin(right))
             what = f"data dependency on unknown node {data.values[wrong]} of this file"
-            raise self.source.at(int(data.row[wrong]), what)
+            raise self.source.at(int(data.row[wrong]), what, "leave it out, or add the node")
         also, here = found(control)
         known = Rows.grouped(also[here], control.row[here], len(self.rank))
         return Rows(after, data.starts), known, int((~here).sum())
@@ -271,7 +290,8 @@ class Assembly:
             for listed in of_rank.values():
                 if len(listed) > counts[fewest]:
                     what = f"rank {fewest} takes no part in this collective operation"
-                    raise self.source.at(listed[counts[fewest]], what)
+                    hint = "give it a pg_name that its ranks alone have"
+                    raise self.source.at(listed[counts[fewest]], what, hint)
             together = np.array(list(of_rank.values()), np.int64)
             operation[together] = len(operations) + np.arange(together.shape[1])
             operations += self._operations_of(together, tuple(of_rank))
@@ -290,7 +310,8 @@ class Assembly:
             if (differs := values != values[0]).any():
                 wrong = int(together[:, differs.any(axis=0)][differs[:, differs.any(axis=0)]][0])
                 what = f"differs from the collective operation of rank {ranks[0]} in {name}"
-                raise self.source.at(wrong, what)
+                hint = "give all ranks the same operations of a group, in one order"
+                raise self.source.at(wrong, what, hint)
         for node in together[0].tolist():
             type_, size_bytes = int(columns.comm_type[node]), int(columns.comm_size[node])
             if not 0 <= type_ < len(COLLECTIVES):

@@ -53,10 +53,11 @@ class Item:
 
     def integer(self, least: int, most: int) -> int:
         """Return this value, an integer within bounds."""
-        if type(self.value) is not int or not least <= self.value <= most:
+        value = whole(self.value)
+        if type(value) is not int or not least <= value <= most:
             bounds = f"{least} to {most}" if least <= most else "one of none"
-            self.refuse(f"must be {bounds}, got {str(self.value)[:40]!r}")
-        return self.value
+            self.refuse(f"must be {bounds}, got {str(value)[:40]!r}")
+        return value
 
     def truth(self, key: str) -> bool:
         """Return a truth value, false without the key."""
@@ -71,6 +72,11 @@ class Item:
         if not isinstance(value, str) or (known is not None and value not in known):
             self.refuse(f"unknown {key} {str(value)[:40]!r}")
         return value
+
+
+def whole(value: object) -> object:
+    """Return a whole number as an integer, which a writer may have made a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def parsed(text: str) -> Item:
