@@ -238,8 +238,8 @@ def _usage_or_bug(error: Exception) -> str:
         said = error.format_message().replace("Value error, ", "")  # Pydantic's
         context = getattr(error, "ctx", None)
         if context is None or context.parent is None:
-            return f"{said} (`railbed --help` lists the commands)"
-        return f"{said} (`{context.command_path} --help` lists its options)"
+            return f"{said} (`./railbed --help` lists the commands)"
+        return f"{said} (`./{context.command_path} --help` lists its options)"
     # A command that ends well has no bug to report.
     from results.store.records import report_bug
 

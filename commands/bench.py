@@ -11,6 +11,7 @@ from commands.options import NEEDS_NO_ROOT, AsJson, Clock, Fresh, Store, is_virt
 from commands.output import err, out, print_result
 from execution.virtual_clock.command import EndedInside, bench_virtually
 from model.errors import EmulationError, InputError, Problem
+from model.sentences import counted
 from results.sections.machine import clock_section
 from results.sections.section import Section
 from results.store.runs import DEFAULT_STORE
@@ -25,7 +26,10 @@ MOST_MINUTES = 7 * 24 * 60
 
 def bench(
     name: Annotated[
-        str, typer.Argument(help=", ".join(BENCHMARKS), autocompletion=lambda: list(BENCHMARKS))
+        str,
+        typer.Argument(
+            metavar="NAME", help=", ".join(BENCHMARKS), autocompletion=lambda: list(BENCHMARKS)
+        ),
     ],
     as_json: AsJson = False,
     store: Store = DEFAULT_STORE,
@@ -63,7 +67,7 @@ def bench(
             if as_json:
                 print(json.dumps({"rows": rows}))
         if lost := [row for row in rows if FAILED in row]:
-            what = f"{len(lost)} parts of the benchmark ended early; their rows say why"
+            what = f"{counted(len(lost), 'part')} of the benchmark ended early; the rows say why"
             raise EmulationError(what)
     return not all(row.get("judged_right", True) for row in rows)
 

@@ -50,7 +50,7 @@ def _require_possible(gpus: int, radix: int, domain_size: int, nics: Nics) -> No
         what = f"must be an even number from 4 to {MOST_RADIX}, got {radix}"
         problems.append(Problem("--radix", what))
     if not 1 <= domain_size <= gpus:
-        what = f"must be 1 to the number of GPUs, got {domain_size}"
+        what = f"must be 1 to {gpus}, the number of GPUs, got {domain_size}"
         problems.append(Problem("--domain-size", what))
     if problems:
         raise InputError(*problems)

@@ -19,7 +19,9 @@ LONGEST_S = 86_400.0
 
 def execute(
     scenario: options.ScenarioPath,
-    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="command and its arguments, after `--`")
+    ],
     as_json: options.AsJson = False,
     proxies: options.Proxies = None,
     overrides: options.Overrides = [],  # noqa: B006  (typer wants a plain default)

@@ -16,13 +16,13 @@ from scenarios.library_files import library
 def list_all(store: Store = DEFAULT_STORE) -> None:
     """Print the scenarios of the library, and the runs of a store with their verdicts or states."""
     require_store(store)
-    out.print(Text.assemble(("Scenarios", "bold"), " (railbed run NAME)"))
+    out.print(Text.assemble(("Scenarios", "bold"), " (./railbed run NAME)"))
     scenarios = library()
     width = max(len(path.stem) for path in scenarios)
     for path in scenarios:
         description = value_of(path.read_text()).get("description", "")
         out.print(f"  {path.stem:{width}} {description}", soft_wrap=True)
-    where = f" in {store.absolute()} (railbed show RUN)"
+    where = f" in {store.absolute()} (./railbed show RUN)"
     out.print(Text.assemble(("\nRuns", "bold"), where), soft_wrap=True)
     lines = [f"  {run.name}  {_state(run)}" for run in stored_runs(store)] or ["  none yet"]
     out.print("\n".join(lines), soft_wrap=True)

@@ -27,7 +27,7 @@ Part = Literal[
 
 def paper(
     part: Annotated[
-        Part | None, typer.Argument(metavar="[PART]", help=f"one of {', '.join(get_args(Part))}")
+        Part | None, typer.Argument(metavar="PART", help=f"one of {', '.join(get_args(Part))}")
     ] = None,
     to: Annotated[
         Path, typer.Option("--to", metavar="FOLDER", help="where figures are drawn")

@@ -57,6 +57,8 @@ def plugin_options() -> list[str]:
 def _enter_file(path: Path) -> None:
     """Enter the algorithms of a Python file; raise `ValueError` with a sentence if it has none."""
     spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)
+    if not path.exists():
+        raise ValueError("not found")
     if spec is None or spec.loader is None or not path.is_file():
         raise ValueError("is not a Python file")
     module = importlib.util.module_from_spec(spec)

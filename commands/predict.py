@@ -80,7 +80,7 @@ def predict(
     begin: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help=f"the least size, {BEGIN} by default; the next one is twice it"
+            metavar="SIZE", help=f"the smallest size, {BEGIN} by default; the next one is twice it"
         ),
     ] = None,
     end: Annotated[
@@ -134,7 +134,7 @@ def _sizes(begin: str, end: str) -> list[float]:
     least = _parsed("--begin", begin, bounded_quantity, SIZES, *SIZE_BOUNDS)
     most = _parsed("--end", end, bounded_quantity, SIZES, *SIZE_BOUNDS)
     if most < least:
-        raise InputError(Problem("--end", "must be at least --begin"))
+        raise InputError(Problem("--end", f"must be at least --begin, {begin}, got {end}"))
     return [least * 2**step for step in range(1 + int(log2(most / least)))]
 
 

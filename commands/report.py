@@ -33,7 +33,7 @@ COMPARED = 2
 def report(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN...", help="ids or their beginnings", autocompletion=run_names),
+        typer.Argument(metavar="RUN", help="ids or their beginnings", autocompletion=run_names),
     ] = None,
     to: Annotated[
         Path | None,

@@ -33,7 +33,11 @@ from testbed.virtual_machine.image import program
 def sweep(
     scenario: Annotated[
         Path | None,
-        typer.Argument(help="a scenario file, or a name", autocompletion=options.scenario_names),
+        typer.Argument(
+            metavar="SCENARIO",
+            help="a scenario file, or a name from `list`",
+            autocompletion=options.scenario_names,
+        ),
     ] = None,
     over: Annotated[
         list[str], typer.Option(metavar="KEY=V1,V2,...", help="the values of a key; repeatable")
@@ -42,7 +46,7 @@ def sweep(
     proxies: options.Proxies = None,
     name: Annotated[str | None, typer.Option(help="name of the new sweep")] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="NAME", help="go on with this sweep, or the latest")
+        str | None, typer.Option(metavar="NAME", help="resume this sweep, or `latest`")
     ] = None,
     as_json: options.AsJson = False,
     store: options.Store = DEFAULT_STORE,
@@ -160,5 +164,5 @@ def _run_points(
     except KeyboardInterrupt:
         options = (f"{option}={value}" for option, value in given.items() if value is not None)
         words = [*plugin_options(), "sweep", "--resume", folder.name, *options, *again]
-        err.print(f"Resume the sweep with `railbed {shlex.join(words)}`.", soft_wrap=True)
+        err.print(f"Resume the sweep with `./railbed {shlex.join(words)}`.", soft_wrap=True)
         raise

@@ -9,7 +9,7 @@ from model.errors import InputError, Problem
 
 def all_tests(
     _arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENTS]", help="arguments of pytest")
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="arguments of pytest")
     ] = None,
 ) -> None:
     """Raise `InputError`: the script does it without this program."""

@@ -24,7 +24,7 @@ def traffic(
     config: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CONFIG]",
+            metavar="CONFIG",
             help="a training configuration, without --run",
             autocompletion=configuration_names,
         ),

@@ -27,7 +27,9 @@ def _possible_memory(mib: int) -> int:
 
 
 def vm(
-    command: Annotated[list[str], typer.Argument(help="command and its arguments, after `--`")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="command and its arguments, after `--`")
+    ],
     memory: Annotated[
         int,
         typer.Option(

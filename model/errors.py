@@ -12,6 +12,8 @@ RailbedError
 import re
 from dataclasses import dataclass
 
+from model.sentences import counted
+
 # Control characters but for tab and line feed (ECMA-48, C0 and C1).
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Longest part of a problem, in characters.
@@ -63,7 +65,7 @@ class InputError(RailbedError):
         self.problems = problems
         lines = [str(problem) for problem in problems[:MOST_PROBLEMS]]
         if len(problems) > MOST_PROBLEMS:
-            lines.append(f"and {len(problems) - MOST_PROBLEMS} more problems")
+            lines.append(f"and {counted(len(problems) - MOST_PROBLEMS, 'more problem')}")
         super().__init__("\n".join(lines))
 
 

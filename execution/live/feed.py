@@ -39,7 +39,7 @@ def parse_address(text: str) -> Address:
     """An address as users write it: `127.0.0.1`, `:8080`, `192.0.2.7:8080`."""
     host, _, port = text.partition(":")
     if port and not (port.isdecimal() and int(port) < 2**16):
-        what = f"unknown port {port!r}"
+        what = f"port must be 0 to {2**16 - 1}, got {port!r}"
         raise InputError(Problem("--live-at", what, "use ADDRESS, or ADDRESS:PORT"))
     return host or LOOPBACK, int(port or 0)
 

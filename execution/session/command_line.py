@@ -86,7 +86,7 @@ def _rate_bps(topology: Topology, mode: FaultMode, words: Sequence[str]) -> int 
     except ValueError as error:
         raise InputError(Problem("fault", f"remaining rate {error}")) from error
     if rate_bps < LEAST_LEFT_BPS:
-        what = f"leaves {rate_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
+        what = f"leaves {rate_bps:.6g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         raise InputError(Problem("fault", what, "use blackhole for a link that carries none"))
     return round(rate_bps)
 
@@ -234,7 +234,7 @@ class Commands:
         name, status = words
         component = require_target(self._session.topology, name)
         if component not in SWITCHES:
-            what = f"{name} is no switch"
+            what = f"{name} is not a switch"
             raise InputError(Problem("switch", what, "`fault` and `heal` take any component"))
         mode = FaultMode.KILL if FaultMode.KILL in modes(component) else FaultMode.DOWN
         self._turn(name, status == "stop", mode)
@@ -277,7 +277,7 @@ def fault_lines(seen: FaultSeen) -> list[str]:
     """Describe a fault: the controller's response times, and the time without any packet."""
     lines = [f"{_in_words(seen.fault)}: {_answer(seen)}"]
     if seen.blackout_ms is not None:
-        pairs = f"{len(seen.blackouts)} probed pairs that have another path"
+        pairs = f"{counted(len(seen.blackouts), 'probed pair')} with another path"
         endless = sum(one is not None and isinf(one.duration_ms) for one in seen.blackouts.values())
         lasted = f"{seen.blackout_ms:.0f} ms, the longest of {pairs}"
         if endless:

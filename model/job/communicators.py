@@ -106,8 +106,10 @@ def _by_place(grid: JobGrid, which: int, count: int) -> list[list[int]]:
 def _strided(stride: int, first: str | None, gpus: int) -> list[list[int]]:
     """Return the groups of every `stride`-th rank, or the one that begins at a rank."""
     most = gpus // 2 if first is None else gpus - 1
-    if not 1 <= stride <= most or (first is not None and int(first) >= stride):
-        raise ValueError(f"stride must be 1 to {most} of {gpus} GPUs, and start below the stride")
+    if not 1 <= stride <= most:
+        raise ValueError(f"stride must be 1 to {most}, of {gpus} GPUs, got {stride}")
+    if first is not None and int(first) >= stride:
+        raise ValueError(f"first rank must be below the stride, {stride}, got {first}")
     begins = range(stride) if first is None else [int(first)]
     return [list(range(begin, gpus, stride)) for begin in begins]
 
@@ -126,7 +128,7 @@ def _gpu(name: str, grid: JobGrid) -> int:
 def _communicator(ranks: Sequence[int], grid: JobGrid) -> Communicator:
     """Return a communicator of ranks in this order, and the grid that they form in it."""
     if len(ranks) < 2:
-        raise ValueError("must have two GPUs or more")
+        raise ValueError(f"must have two GPUs or more, got {len(ranks)}")
     if len(set(ranks)) < len(ranks):
         raise ValueError("duplicate GPU")
     by_domain = [

@@ -196,8 +196,8 @@ Line = tuple[str, Ints, Floats]
 EVENTS = {
     "marked_packets": "packets marked",
     "dropped_packets": "packets dropped",
-    "notifications": "notifications",
-    "repeated": "packets repeated",
+    "notifications": "CNPs",
+    "repeated": "packets retransmitted",
 }
 # The queue pairs that send most, and the ports with the longest queues.
 MOST_DRAWN = len(kit.SERIES)

@@ -47,13 +47,13 @@ BANDWIDTH_TEXT = (
 )
 PAIRS_TEXT = (
     "The bytes that each GPU sends to each other one in one execution, by the schedule. "
-    "Lines part the HB domains."
+    "Lines separate the HB domains."
 )
 TRANSFERS_TEXT = "Of all executions that count. A steep curve: all transfers take as long."
 TRANSPORT_TEXT = (
     "Queue pairs of the last execution, and ports of switches whose queues the scenario gives: "
-    "those that sent most, the longest queues, and how often packets were marked, dropped, "
-    "notified and repeated, at all of them. Sampled about ten times a second."
+    "those that sent most, the longest queues, and how many packets were marked, dropped "
+    "and retransmitted, and CNPs sent, by all of them. Sampled about ten times a second."
 )
 # The tables have all reasons; the answer has this many.
 MOST_REASONS = 3

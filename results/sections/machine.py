@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from model.fabric.topology import BETWEEN_SWITCHES, LinkKind
+from model.sentences import counted
 from results.sections.section import (
     Cell,
     Columns,
@@ -188,7 +189,7 @@ def _path_failures(mismatches: Sequence[Result], isolation: Result) -> Iterator[
         stray = f"{pair['stray']} of {pair['probes']} probes astray, {pair['arrived']} arrived"
         yield f"{ends}: intended {intended}; found {taken}; {stray}"
     if len(mismatches) > SHOWN_MISMATCHES:
-        yield f"and {len(mismatches) - SHOWN_MISMATCHES} more pairs"
+        yield f"and {counted(len(mismatches) - SHOWN_MISMATCHES, 'more pair')}"
     if isolation["verdict"] == Verdict.FAIL:
         if isolation["foreign_bytes"]:
             yield f"rails are not isolated: {isolation['foreign_bytes']} bytes crossed"

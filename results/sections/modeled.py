@@ -236,7 +236,7 @@ def _strategies(designs: Sequence[Result]) -> Section:
     """The strategy of each model on each design."""
     rows = [(one["design"], *map(_degrees, one["models"])) for one in designs]
     text = (
-        "Degrees above 1: tensor, pipeline, data, expert, context; behind / the part in an HB "
+        "Degrees above 1: tensor, pipeline, data, expert, context; after / the part in an HB "
         "domain; then the recomputation, if any."
     )
     first = designs[0]["models"]

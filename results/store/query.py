@@ -38,7 +38,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 # A careless query must neither take all of the machine's memory nor fill a terminal for hours.
 MOST_GB, MOST_VALUES = 2, 1_000_000
 FEWER = "aggregate in SQL, or add LIMIT"
-HINT = "`railbed query` without SQL lists all tables and their columns"
+HINT = "`./railbed query` without SQL lists all tables and their columns"
 
 
 @dataclass(frozen=True)

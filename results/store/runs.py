@@ -337,10 +337,13 @@ def find_run(store: Path, name: str) -> Path:
     """Return the run with this id, path or unique prefix, or the `latest`; else `InputError`."""
     runs = stored_runs(store)
     matches = _matching(runs, name)
+    if not (runs or matches):
+        hint = "store one by `./railbed run SCENARIO`, or name another --store"
+        raise InputError(Problem(str(store), "has no runs", hint))
     if len(matches) == 1:
         return matches[0]
     count = f"{len(matches)} runs" if matches else "no run"
-    known = ", ".join(run.name for run in runs[-5:]) or "none"
+    known = ", ".join(run.name for run in runs[-5:])
     what = f"{store}: {count} named {name!r}"
     raise InputError(Problem(what, "name one run", f"the latest are: {known}"))
 

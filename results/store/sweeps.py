@@ -245,8 +245,11 @@ def find_sweep(store: Path, name: str) -> SweepFolder:
     plans = sorted(_plans(store), key=lambda plan: (_number(plan), plan.stat().st_mtime))
     names = [plan.parent.name for plan in plans]
     wanted = names[-1] if name == "latest" and names else name
+    if not names:
+        hint = "begin one by `./railbed sweep`, or name another --store"
+        raise InputError(Problem(str(store), "has no sweeps", hint))
     if wanted not in names:
-        known, what = ", ".join(names[-5:]) or "none", f"{store}: sweep {name!r} not found"
+        known, what = ", ".join(names[-5:]), f"{store}: sweep {name!r} not found"
         raise InputError(Problem(what, "name one", f"known: {known}"))
     return open_sweep(store.resolve() / SWEEPS / wanted)
 

@@ -241,7 +241,7 @@ def link_reasons(
     ]
     for hop, span, payload in wrong[:SHOWN]:
         what = f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload"
-        why = f"forwarding and prediction disagree ({len(wrong)} such links)"
+        why = f"forwarding and prediction disagree (one of {len(wrong)} such links)"
         yield Verdict.FAIL, f"{what}, must be {span.least:.0f} to {span.most:.0f}: {why}"
     yield from _switch_reasons(epoch, carried, irregular.retransmitted.total())
 

@@ -15,7 +15,7 @@ from scenarios.format.issues import TAGGED, Place, did_you_mean, meant
 Model = TypeVar("Model", bound=BaseModel)
 
 # Hint for `generator: exec`: programs follow no schedule, so a command of its own runs them.
-PROGRAMS = "programs of your own: `railbed exec SCENARIO -- COMMAND`"
+PROGRAMS = "programs of your own: `./railbed exec SCENARIO -- COMMAND`"
 
 # What each type of error of pydantic says, with the value given and pydantic's own context.
 SENTENCES = {

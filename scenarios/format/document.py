@@ -75,8 +75,8 @@ class Document:
     problems: tuple[Problem, ...] = ()
 
     def refuse(self, issues: Iterable[Issue]) -> None:
-        """Raise `InputError` with all issues, each as a problem at its place; pass if none."""
-        wrong = [self.problem(issue.place, issue.what, issue.hint) for issue in issues]
+        """Raise `InputError` with all issues, each once and at its place; pass if none."""
+        wrong = dict.fromkeys(self.problem(one.place, one.what, one.hint) for one in issues)
         if wrong:
             raise InputError(*self.problems, *wrong)
 
@@ -322,7 +322,7 @@ def refuse_comments(text: str) -> None:
         return  # whoever parses the text says why it is not YAML
     for token, after in pairwise(tokens):
         if "#" in text[token.end_mark.index : after.start_mark.index]:
-            raise ValueError("a blank and # begin a comment (quote a value that has them)")
+            raise ValueError("a space and # begin a comment (quote a value that has them)")
 
 
 def plain(node: Any) -> Any:

@@ -43,7 +43,7 @@ from scenarios.format.irregular import (
 )
 from scenarios.format.issues import Issue
 from scenarios.format.keys import DatapathChoice, Fabric, RoceKeys, ScenarioFile
-from scenarios.format.units import MOST_S
+from scenarios.format.units import MOST_S, round_down, round_up
 
 # The largest fabric that was measured has 256 GPUs, the largest that was computed 1024. So few
 # uplinks also leave a switch below the 0xff00 ports that Open vSwitch numbers.
@@ -132,7 +132,7 @@ def _size_issues(fabric: Fabric, on_paper: bool) -> Iterator[Issue]:
             yield Issue(("fabric", "domains"), what)
         return
     fits_paper = gpus <= MAX_GPUS_ON_PAPER and not has_spares
-    hint = f"`railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs" if fits_paper else ""
+    hint = f"`./railbed predict` has up to {MAX_GPUS_ON_PAPER} GPUs" if fits_paper else ""
     for key, value, most in (
         ("domains", domains, MAX_DOMAINS),
         ("domain_size", size, MAX_DOMAIN_SIZE),
@@ -373,8 +373,9 @@ def rate_issues(spec: FabricSpec) -> Iterator[Issue]:
     shaped = f"that can be shaped (bandwidth_scale {scale:g})"
     if slowest < MIN_RATE_BPS:
         least = f"below the {MIN_RATE_BPS / 1e6:g} Mbit/s {shaped}"
-        hint = f"use at most {scale * slowest / MIN_RATE_BPS:.6g}"
+        hint = f"use at most {round_down(scale * slowest / MIN_RATE_BPS):g}"
         yield Issue(place, f"leaves {slow} {slowest / 1e6:.3g} Mbit/s, {least}", hint)
     if fastest > MAX_RATE_BPS:
         most = f"above the {MAX_RATE_BPS / 1e9:g} Gbit/s {shaped}"
-        yield Issue(place, f"leaves {fast} {fastest / 1e9:.3g} Gbit/s, {most}", "use a larger one")
+        hint = f"use at least {round_up(scale * fastest / MAX_RATE_BPS):g}"
+        yield Issue(place, f"leaves {fast} {fastest / 1e9:.6g} Gbit/s, {most}", hint)

@@ -19,6 +19,7 @@ from model.faults import (
 )
 from model.job.placement import RecoveryStrategy, job_placement, placement_after
 from model.routing.paths import Unreachable, require_connected
+from model.sentences import counted
 from scenarios.format.issues import Issue, did_you_mean
 from scenarios.format.keys import FaultEntry, Job, ScenarioFile
 from scenarios.format.units import MOST_S
@@ -106,12 +107,12 @@ def _unanswered(entry: FaultEntry, entries: Sequence[FaultEntry]) -> Iterator[tu
     stays = entry.for_ is None and entry.how is not FaultMode.FLAP
     answered = (kill.for_ is not None or (stays and _is_before(entry, kill)) for kill in kills)
     if entry not in kills and not all(answered):
-        hint = "let the controller return (`for`), or this fault begin before, and stay"
-        yield "what", "needs a controller, which is killed for good before", hint
+        hint = "give that fault `for`, or let this one begin before it, and last"
+        yield "what", "needs the controller, which another fault kills for good", hint
     alive = (_is_before(entry, kill) or _is_over(kill, entry) for kill in kills)
     if entry.how is FaultMode.UPGRADE and not all(alive):
-        what = "upgrade needs a controller, which drains the switch, and is killed before"
-        hint = "let it begin before, or after the controller has returned (`for`), by `at`"
+        what = "upgrade needs the controller to drain the switch, and another fault kills it"
+        hint = "move `at` before the kill, or after the controller has returned (`for`)"
         yield "how", what, hint
 
 
@@ -209,7 +210,7 @@ def _missing(
     places = set(known)
     unknown = [name for name in entry.where or () if name not in places]
     for name in unknown[:1]:
-        others = f" and {len(unknown) - 1} others" if unknown[1:] else ""
+        others = f" and {counted(len(unknown) - 1, 'other')}" if unknown[1:] else ""
         hint = f"known: {', '.join(known[:6])}{', …' if len(known) > 6 else ''}"
         missing = f"{entry.what} {name!r}{others}{did_you_mean(name, known)}"
         what = f"the {spec.kind} fabric has no {missing}"
@@ -218,7 +219,7 @@ def _missing(
         what = f"the {spec.kind} fabric has only {len(known)}, got {entry.random}"
         yield Issue(("faults", number, "random"), what)
     if entry.rate is not None and (left_bps := entry.rate / spec.bandwidth_scale) < LEAST_LEFT_BPS:
-        what = f"leaves {left_bps:.3g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
+        what = f"leaves {left_bps:.6g} bit/s, below the {LEAST_LEFT_BPS} that can be shaped"
         yield Issue(("faults", number, "rate"), what, "use blackhole for a link that carries none")
 
 

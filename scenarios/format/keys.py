@@ -63,7 +63,7 @@ SCENARIO = FileKind(
     "scenario",
     "`./railbed list` names the scenarios that come with Railbed",
     "docs/reference/scenarios.md",
-    "a trace is named by a workload's `trace`, or given to predict",
+    "a trace is named by a workload's `trace`, or given to `./railbed predict`",
 )
 # Beyond these bounds arithmetic overflows, or a run never ends.
 MOST_RATIO = 1e6
@@ -103,17 +103,17 @@ class RoceKeys(Strict):
     congestion: Congestion = Roce.congestion
     """`window` alone, `dcqcn` by marks of switches, `swift` by delay"""
     recovery: Recovery = Roce.recovery
-    """what is repeated after a loss: `go-back-n`, or `selective-repeat`"""
+    """what is retransmitted after a loss: `go-back-n`, or `selective-repeat`"""
     window: Count = Field(default=Roce.window, le=MOST_WINDOW)
-    """packets of a queue pair that are sent and not acknowledged"""
+    """most unacknowledged packets of a queue pair"""
     timeout: Annotated[int, Field(ge=1, le=MOST_TIMEOUT, strict=True)] | None = None
     """`timeout` of ibv_modify_qp: 4.096 us times two to the power of it, times `bandwidth_scale`;
-    default: a round trip over links that delay, and as long as the queues may be, also before a
+    default: a round trip over links that delay, and as long as the queues may be, even before a
     link that a fault slows down"""
     timeout_seconds: Seconds | None = Field(default=None, gt=0)
     """instead: the same in emulated seconds"""
     retries: Whole = Field(default=Roce.retries, le=MOST_RETRIES)
-    """repetitions in a row without progress; the next one ends the execution (`retry_cnt`)"""
+    """retries in a row without progress; the next one ends the execution (`retry_cnt`)"""
 
 
 class SwitchQueueKeys(Strict):
@@ -128,7 +128,7 @@ class SwitchQueueKeys(Strict):
     kmax: Annotated[Bytes, Field(le=MOST_QUEUE_BYTES)] = SwitchQueue.kmax_bytes
     """ecn: while more bytes wait, all are marked"""
     pmax: Annotated[float, Field(gt=0, le=1, strict=True)] = SwitchQueue.pmax
-    """ecn: part that is marked right below `kmax`"""
+    """ecn: fraction of packets that is marked right below `kmax`"""
 
 
 class Fabric(Strict):
@@ -136,7 +136,7 @@ class Fabric(Strict):
 
     topology: PathText | None = None
     """a network in a file: a custom one, or of ASTRA-sim or SimAI, its path from the scenario's
-    folder; gives the keys below that are not here"""
+    folder; gives the keys below that the scenario does not"""
     kinds: Kinds = COMPARED
     """`rail-only`, `rail-optimized`, `custom`, or a list; default: the first two, with `links` the
     last"""
@@ -159,12 +159,12 @@ class Fabric(Strict):
     nic_rate: Rate | None = None
     """instead of a platform: the rate of a NIC"""
     bandwidth_scale: Scale | Literal["auto"] = "auto"
-    """real rates are divided by this; `auto`: the least that this machine carries"""
+    """real rates are divided by this; `auto`: the smallest that this machine carries"""
     spines: Count | None = None
     """spine switches of a rail-optimized fabric, or of each rail with leaves; default: one for each
     domain below a rail switch, at most, spares included"""
     spine_selection: SpineSelection = SpineSelection.DESTINATION
-    """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, by
+    """`destination`: the domains take the spine switches in turn; `hash`: each pair of GPUs, with
     RoCE each queue pair, by a hash, with collisions; `spray`: each packet of RoCE the next one"""
     oversubscription: Oversubscription = 1.0
     """downlinks' rate over uplinks' rate of a rail switch, of a rail's leaves of the one with most
@@ -224,11 +224,11 @@ class Fabric(Strict):
     hb_delay: Delay = 0.0
     """seconds that an HB link or trunk delays each packet"""
     hb_loss: Loss = 0.0
-    """part of all packets that an HB link or trunk loses"""
+    """fraction of packets that an HB link or trunk drops"""
     nic_delay: Delay = 0.0
     """seconds that a NIC link or uplink delays each packet"""
     nic_loss: Loss = 0.0
-    """part of all packets that a NIC link or uplink loses"""
+    """fraction of packets that a NIC link or uplink drops"""
     switch_queue: SwitchQueueKeys | None = None
     """queues of rail and spine switches; its keys are below; default: 1000 packets"""
     datapath: DatapathChoice = DatapathChoice.AUTO
@@ -333,7 +333,7 @@ class Job(Strict):
     """The job, and its recovery from the faults of its scenario."""
 
     strategy: RecoveryStrategy = RecoveryStrategy.REROUTE
-    """`reroute`: go on. All others begin the execution again: `abort-and-restart` where it was;
+    """`reroute`: continue. All others begin the execution again: `abort-and-restart` where it was;
     `spare-domain`, `spare-gpu` and `remote-gpu` on other GPUs; `spare-rail-switch`, `swap-group`
     after an optical switch has moved NIC links"""
     restart_time: Seconds = 0.5

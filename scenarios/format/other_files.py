@@ -11,9 +11,9 @@ UNREAD = "Railbed does not read it; describe the network by the keys of a scenar
 
 
 # A kind of file, and what to do with it; `{name}` is that of the file.
-SCENARIO = "scenario", "give it to `railbed run`"
-TRAINED = "training configuration", "give it to `railbed train`"
-CLUSTER = "cluster", "give it to `railbed decide`"
+SCENARIO = "scenario", "give it to `./railbed run`"
+TRAINED = "training configuration", "give it to `./railbed train`"
+CLUSTER = "cluster", "give it to `./railbed decide`"
 NETWORK = "network", "name it in a scenario: `fabric: {{topology: {name}}}`"
 # Keys that only files of a kind have: Railbed's own; models' own, of HuggingFace, of Megatron and
 # AICB, of GPT-2, of several models in one, and of Calculon; networks of Railbed and of ASTRA-sim.

@@ -5,6 +5,7 @@ Published sizes are bytes of real training jobs. Formulas: section III of the ra
 DeepSpeed-MoE (arXiv 2201.05596).
 """
 
+import math
 import re
 from enum import StrEnum
 from typing import Annotated
@@ -184,3 +185,15 @@ Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS, strict=True)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED, strict=True)]
 Span = Annotated[tuple[int, int], BeforeValidator(_span)]
 Ranks = Annotated[Name | tuple[Name | tuple[Name, ...], ...], BeforeValidator(_word_or_list)]
+
+
+def round_up(number: float) -> float:
+    """Round up to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.ceil(number / step - 1e-9) * step, 9)
+
+
+def round_down(number: float) -> float:
+    """Round down to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return round(math.floor(number / step + 1e-9) * step, 9)

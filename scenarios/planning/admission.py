@@ -11,7 +11,8 @@ from results.sections.section import human_seconds
 from scenarios.format.faults import start_s
 from scenarios.format.issues import Issue
 from scenarios.format.keys import Expect, FaultEntry, ScenarioFile
-from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, round_up, smallest
+from scenarios.format.units import round_up
+from scenarios.planning.auto import auto_bandwidth_scale_of, least_dilation, smallest
 from scenarios.planning.plan import estimate_of, heaviest, predicted_profile, real_task
 from scenarios.scenario import Case, Specs
 from traffic_gen.workloads.task import EXACT_UP_TO_GPUS
@@ -84,7 +85,7 @@ def _step_issues(
     agents = sum(profile.transfers) * machine.transfer_s / machine.key.cores / profile.completion_s
     if agents > 1:
         what = f"the agents of {case.name} would need {agents:.4g} times this machine's cores"
-        yield _too_fast(file, case, spec, machine, what)
+        yield _too_fast(file, case, spec, machine, what, agents)
         return
     limit, late_s = file.expect.ratio_limit, machine.timer_median_s
     step_s = profile.completion_s / profile.steps
@@ -98,13 +99,14 @@ def _step_issues(
         yield Issue(("expect", "ratio_limit"), what)
         return
     most = f"which must be at most {limit:g} of a step (expect.ratio_limit)"
-    yield _too_fast(file, case, spec, machine, f"{case.name} would have {steps}: {late}, {most}")
+    what = f"{case.name} would have {steps}: {late}, {most}"
+    yield _too_fast(file, case, spec, machine, what, late_s / step_s / limit)
 
 
 def _too_fast(
-    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine, what: str
+    file: ScenarioFile, case: Case, spec: FabricSpec, machine: Machine, what: str, longer: float
 ) -> Issue:
-    """Return the issue of a case that needs more time, with what gives it enough."""
+    """Return the issue of a case that must take `longer` times as long, with what makes it."""
     scale, (dilation, _) = spec.bandwidth_scale, least_dilation(real_task(case.task, spec), machine)
     workload = file.workloads[case.workload]
     by_time = "time_dilation" in workload.model_fields_set
@@ -113,6 +115,8 @@ def _too_fast(
     hint = f"use {round_up(least) if by_time else least:.6g}"
     if not (whole := case.task.size_bytes):
         hint = "all of its messages are empty: send bytes"
+    elif dilation > scale and case.size_scale >= longer:
+        hint = f"use {scale if by_time else 1:.12g}, which sends all of its data"
     elif dilation > scale:
         least = round_up(whole * dilation / scale)
         hint = f"even all of its {whole:.12g} bytes are too few: send {least:.12g} B or more"

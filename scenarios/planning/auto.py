@@ -27,6 +27,7 @@ from results.sections.section import human_seconds
 from scenarios.format.fabric import fabric_spec
 from scenarios.format.faults import WITHOUT_MOVE, faults_on
 from scenarios.format.keys import ScenarioFile
+from scenarios.format.units import round_down, round_up
 from scenarios.format.workloads.kinds import AnyWorkload
 from scenarios.planning.plan import (
     NOT_MEASURED,
@@ -256,18 +257,6 @@ def least_dilation(task: RealTask, machine: Machine | None) -> tuple[float, str]
     why, shortest_s = max(floors.items(), key=lambda floor: floor[1])
     dilation = round_up(shortest_s / profile.completion_s)
     return dilation, f"at least {human_seconds(shortest_s)}: {why}"
-
-
-def round_up(number: float) -> float:
-    """Round up to two significant digits."""
-    step = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return round(math.ceil(number / step - 1e-9) * step, 9)
-
-
-def round_down(number: float) -> float:
-    """Round down to two significant digits."""
-    step = 10.0 ** (math.floor(math.log10(number)) - 1)
-    return round(math.floor(number / step + 1e-9) * step, 9)
 
 
 def smallest(least: float, holds: Callable[[float], bool]) -> float:

@@ -45,7 +45,7 @@ WINDOW_S = 1.0
 # Rate of a forwarded flow over that of a GPU's own one where sharing is uneven: it has up to four
 # segments in the NIC's queue, the other two (`model.fabric.shaping.buffered_segments`).
 UNEVEN_WEIGHT = 2.0
-NOT_MEASURED = "this machine was not measured (`sudo railbed doctor` does it)"
+NOT_MEASURED = "this machine was not measured (`sudo ./railbed doctor` does it)"
 PLAN_COLUMNS = ("busiest second", "packets/s", "MB/s", "possible/s", "of all cores", "fits")
 # Packet sizes in `doctor`'s table: segments of TCP at a low rate, and at a high one.
 SMALL_BYTES, LARGE_BYTES = 1_500.0, 30_000.0

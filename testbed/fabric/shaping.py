@@ -230,6 +230,6 @@ def missing(what: str, module: str, attempt: Callable[[RouteSocket, int], object
     except (OSError, NetlinkError, RailbedError) as error:
         return (
             f"{what}, which this kernel lacks ({error.args[-1]}); load it with "
-            f"`sudo modprobe {module}`, or add `--clock virtual`, whose kernel has it"
+            f"`sudo modprobe {module}`, or run with `--clock virtual`, whose kernel has it"
         )
     return None

@@ -39,7 +39,7 @@ QUIET_S, AT_MOST_S, AGAIN_S = 2.0, 8.0, 0.3
 # Seconds for the Docker Engine: an answer, all removals, and removals for a run without it.
 ENGINE_S, REMOVALS_S, HURRY_S = 20, 60, 2
 REAPER = b"testbed.host.cleanup"
-REMEDY = "let stopped processes go on (`kill -CONT`), then `sudo ./railbed clean` removes them"
+REMEDY = "resume stopped processes (`kill -CONT`), then `sudo ./railbed clean` removes them"
 
 
 @dataclass(frozen=True)

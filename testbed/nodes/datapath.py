@@ -44,7 +44,8 @@ def require_datapath(datapath: Datapath) -> None:
     if datapath is Datapath.KERNEL and not load_module("openvswitch"):
         raise NotReady(
             "Open vSwitch: its kernel datapath needs the module openvswitch, which cannot be "
-            "loaded; boot a kernel that has it, or use `--datapath user-space`"
+            "loaded; boot a kernel that has it, or take user-space (`fabric.datapath`, or "
+            "`--datapath` of a run)"
         )
     if datapath is Datapath.USER_SPACE:
         try:

@@ -162,7 +162,7 @@ def test_an_interrupted_a_failed_and_a_killed_sweep_go_on(started: Started) -> N
 def assert_interrupted(process: subprocess.Popen[str]) -> None:
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "Resume the sweep with `railbed sweep --resume small-" in said
+    assert "Resume the sweep with `./railbed sweep --resume small-" in said
     assert "Traceback" not in said
     (point,) = runs_of(2)
     assert json.loads((point / "state.json").read_text())["state"] == "incomplete"

@@ -139,7 +139,7 @@ def test_an_interrupted_sweep_ends_its_machines(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert (process.returncode, machines_in(folder), list(folder.iterdir())) == (130, [], [])
-    assert "Resume the sweep with `railbed sweep --resume golden-" in said
+    assert "Resume the sweep with `./railbed sweep --resume golden-" in said
 
 
 def machines_in(folder: Path) -> list[str]:

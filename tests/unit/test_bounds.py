@@ -206,6 +206,18 @@ def test_what_needs_no_schedule_is_refused_before_one_is_built(
     assert message in problems(file, text)[0]
 
 
+@pytest.mark.parametrize("nic_rate", ["266.66666 Gbit/s", "777.777 Gbit/s", "12.3456789 Gbit/s"])
+@pytest.mark.parametrize(("scale", "bound"), [(1e9, "use at most "), (1e-5, "use at least ")])
+def test_the_scale_that_a_refusal_names_is_accepted(
+    file: Path, nic_rate: str, scale: float, bound: str
+) -> None:
+    text = OWN.replace("10 Gbit/s", nic_rate).replace("20000", f"{scale:g}")
+    (said,) = {problem.partition(bound)[2].rstrip(")") for problem in problems(file, text)}
+    named = text.replace(f"bandwidth_scale: {scale:g}", f"bandwidth_scale: {said}")
+    file.write_text(named)
+    assert load(file).fabrics[0].bandwidth_scale == float(said)
+
+
 @pytest.mark.parametrize(
     ("dilation", "message"),
     [
@@ -231,6 +243,8 @@ def test_a_message_is_bounded() -> None:
     error = InputError(*(Problem("x" * 5000, "y" * 5000, str(n)) for n in range(5000)))
     assert len(str(error)) < MOST_PROBLEMS * 3 * MOST_CHARACTERS
     assert str(error).endswith(f"and {5000 - MOST_PROBLEMS} more problems")
+    one_more = InputError(*error.problems[: MOST_PROBLEMS + 1])
+    assert str(one_more).endswith("and 1 more problem")
 
 
 def test_after_many_wrong_points_the_others_are_not_checked(file: Path) -> None:

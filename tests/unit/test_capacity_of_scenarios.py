@@ -274,6 +274,22 @@ def test_data_that_is_too_small_is_refused_with_a_size_that_does(
 
 
 @pytest.mark.parametrize(
+    ("key", "small", "whole"), [("time_dilation", "0.1", "8000"), ("size_scale", "10000", "1")]
+)
+def test_data_that_suffices_is_not_called_too_little(
+    tmp_path: Path, key: str, small: str, whole: str
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 8000}\n"
+        "workloads: [{collective: all-reduce, algorithm: hierarchical, size: 12 MB}]\n"
+    )
+    with pytest.raises(InputError, match=f"use {whole}, which sends all of its data"):
+        load(path, [f"workloads.0.{key}={small}"], TWO_CORES)
+    assert load(path, [f"workloads.0.{key}={whole}"], TWO_CORES).cases
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ("expect.ratio_limit=0.00002", "expect.ratio_limit: must be at least 0.00"),

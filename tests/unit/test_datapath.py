@@ -72,7 +72,7 @@ def test_the_environment_chooses_another_default(monkeypatch: pytest.MonkeyPatch
 
 def test_what_cannot_be_had_is_said_with_what_can(without_module: None) -> None:
     with pytest.raises(
-        NotReady, match=r"openvswitch, which cannot be loaded.*--datapath user-space"
+        NotReady, match=r"openvswitch, which cannot be loaded.*user-space .`fabric.datapath`"
     ):
         require_datapath(Datapath.KERNEL)
 

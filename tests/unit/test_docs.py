@@ -113,3 +113,9 @@ def test_a_scenario_that_is_shown_is_valid(text: str, tmp_path: Path) -> None:
     scenario = tmp_path / "shown.yaml"
     scenario.write_text(text + "".join(f"{key}: {DEFAULTS[key]}\n" for key in missing))
     assert load(scenario, machine=TWO_CORES).cases
+
+
+def test_a_command_in_a_message_is_called_as_in_the_clone() -> None:
+    strings = re.compile(r'(?<!")"[^"\n]*[`(]railbed ')
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        assert not strings.search(path.read_text()), path

@@ -89,6 +89,14 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
             "faults: on the rail-only fabric d0g0 has no path to d0g1",
         ),
         ("[{what: nic-link, how: flap, for: 1}]", "faults.0.for: cannot be combined with flap"),
+        (
+            "[{what: nic-link, where: [d9g9--rail0, d8g8--rail0]}]",
+            "has no nic-link 'd9g9--rail0' and 1 other; did you mean",
+        ),
+        (
+            "[{what: nic-link, how: degrade, rate: 1 kbit/s}]",
+            "leaves 0.05 bit/s, below the 10000 that can be shaped",
+        ),
         ("[{what: nic-link, count: 3}]", "faults.0.count: needs how: flap, got down"),
         ("[{what: nic-link, how: blackhole, period: 1}]", "faults.0.period: needs how: flap, got"),
         (
@@ -97,25 +105,26 @@ def refused(file: Path, faults: str, job: str = "", extra: str = "") -> list[str
         ),
         (
             "[{what: controller, how: kill, for: 2}, {what: spine-switch, how: upgrade, at: 1}]",
-            "faults.1.how: upgrade needs a controller, which drains the switch, and is killed",
+            "faults.1.how: upgrade needs the controller to drain the switch, and",
         ),
         (
             "[{what: controller, how: kill}, {what: nic-link, at: 0.5}]",
-            "faults.1.what: needs a controller, which is killed for good before",
+            "faults.1.what: needs the controller, which another fault kills for good",
         ),
         (
             "[{what: nic-link, for: 0.1}, {what: controller, how: kill, at: 2}]",
-            "faults.0.what: needs a controller",
+            "faults.0.what: needs the controller",
         ),
         (
             "[{what: nic-link, at: 0.5}, {what: controller, how: kill, at_step: 3}]",
-            "faults.0.what: needs a controller",
+            "faults.0.what: needs the controller",
         ),
     ],
 )
 def test_what_is_refused(file: Path, faults: str, words: str) -> None:
     found = refused(file, faults)
     assert any(words in problem for problem in found), found
+    assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +240,7 @@ def test_what_a_recovery_strategy_needs(
 ) -> None:
     found = refused(file, faults, job, extra)
     assert any(words in problem for problem in found), found
+    assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize(

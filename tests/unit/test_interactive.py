@@ -120,7 +120,7 @@ def test_only_switches_stop_and_start(
         commands.switch([name, status])
     assert turned == switches
     for name in targets(topology).keys() - set(switches):
-        with pytest.raises(InputError, match=f"switch: {name} is no switch"):
+        with pytest.raises(InputError, match=f"switch: {name} is not a switch"):
             commands.switch([name, status])
     assert turned == switches
 

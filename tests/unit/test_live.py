@@ -320,9 +320,9 @@ def test_an_address_is_read(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("127.0.0.1:http", "unknown port 'http'"),
-        (":70000", "unknown port '70000'"),
-        ("1.2.3.4:-1", "unknown port '-1'"),
+        ("127.0.0.1:http", "port must be 0 to 65535, got 'http'"),
+        (":70000", "port must be 0 to 65535, got '70000'"),
+        ("1.2.3.4:-1", "port must be 0 to 65535, got '-1'"),
     ],
 )
 def test_a_wrong_address_gets_a_sentence(text: str, said: str) -> None:

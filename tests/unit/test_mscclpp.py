@@ -277,7 +277,7 @@ def test_what_of_a_plan_is_left_out_is_told() -> None:
     )
     trace = trace_in([text.encode()], Defaults(4, SIZE))
     alignment = "buffer_alignment: chunks are as long as their bytes"
-    assert trace.left_out == (alignment, "key 'nvls', 1 times")
+    assert trace.left_out == (alignment, "key 'nvls', 1 time")
 
 
 def test_a_plan_without_a_size_is_refused() -> None:

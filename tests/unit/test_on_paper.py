@@ -525,7 +525,10 @@ def test_an_operation_beyond_a_transfer_of_the_emulation_is_predicted(tmp_path: 
         (["--latency", "5"], "--latency: needs a unit"),
         (["--latency", "1e9 ms"], "--latency: must be 0.001 ns to 1000 ms"),
         (["--like", "nccl-tests", "--json"], "--like: cannot be combined with --json"),
-        (["--like", "nccl-tests", "--begin", "9 GiB"], "--end: must be at least --begin"),
+        (
+            ["--like", "nccl-tests", "--begin", "9 GiB"],
+            "--end: must be at least --begin, 9 GiB, got 8 GiB",
+        ),
         (["--begin", "1 MB"], "--begin: needs --like nccl-tests"),
         (["--end", "1 MB"], "--end: needs --like nccl-tests"),
     ],

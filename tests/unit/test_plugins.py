@@ -253,10 +253,13 @@ def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
     assert "plugin_mine" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["missing.py", "mine.txt", "."])
-def test_what_is_no_python_file_is_bad_input(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("missing.py", "not found"), ("mine.txt", "is not a Python file"), (".", "is not a Python")],
+)
+def test_what_is_no_python_file_is_bad_input(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "mine.txt").write_text("x = 1")
-    with pytest.raises(InputError, match="is not a Python file"):
+    with pytest.raises(InputError, match=said):
         enter_plugins([tmp_path / name])
 
 

@@ -325,3 +325,5 @@ def test_a_broken_run_says_why(tmp_path: Path) -> None:
         read_result(folder.path)
     with pytest.raises(InputError, match="no run named 'other'"):
         find_run(tmp_path, "other")
+    with pytest.raises(InputError, match=r"has no runs .*railbed run"):
+        find_run(tmp_path / "empty", "latest")

@@ -122,7 +122,7 @@ def test_cases_are_named_by_what_they_differ_in(
         ),
         (
             ("domain_size: 2", "domain_size: 600"),
-            "x.yaml:3 fabric.domain_size: must be at most 510 (address space), got 600 (`railbed "
+            "x.yaml:3 fabric.domain_size: must be at most 510 (address space), got 600 (`./railbed "
             "predict` has up to 65536 GPUs)",
         ),
         (
@@ -156,7 +156,7 @@ def test_cases_are_named_by_what_they_differ_in(
         (
             ("12 MB", "12 MB\n    generator: exec"),
             "x.yaml:10 workloads.0.generator: must be 'agent', 'iperf3' or 'scapy', got 'exec' "
-            "(programs of your own: `railbed exec SCENARIO -- COMMAND`)",
+            "(programs of your own: `./railbed exec SCENARIO -- COMMAND`)",
         ),
         (
             ("platform: dgx-h100", "hb_rate: 12 parsecs"),
@@ -200,7 +200,7 @@ def test_what_is_no_scenario_at_all(write: Path, text: str, message: str) -> Non
 
 NS3 = "5 1 4\n4\n0 4 400Gbps 0.0005ms 0\n1 4 400Gbps 0.0005ms 0\n"
 SIMAI = "5 1 1 1 4 H100\n4 5\n0 4 2880Gbps 0.000025ms 0\n"
-TRAIN = "is a training configuration", "give it to `railbed train`"
+TRAIN = "is a training configuration", "give it to `./railbed train`"
 NAMED = "is a network", "name it in a scenario: `fabric: {topology: x.any}`"
 UNREAD = "Railbed does not read it; describe the network by the keys of a scenario's fabric"
 
@@ -260,7 +260,7 @@ def test_a_fabric_that_is_too_large_is_one_for_paper(write: Path) -> None:
     (problem,) = problems(GOOD, "fabric.domains=2048", "fabric.domain_size=8")
     assert problem == (
         "--set fabric.domains: must have at most 4096 GPUs, spares included, got 16384 ("
-        "`railbed predict` has up to 65536 GPUs)"
+        "`./railbed predict` has up to 65536 GPUs)"
     )
 
 
@@ -292,7 +292,7 @@ def test_files_that_cannot_be_read(write: Path) -> None:
         ),
         ("repeats=[", "--set repeats=[: the value is not YAML"),
         ("repeats.x=1", "--set repeats.x"),
-        ("description=run #2", "--set description=run #2: a blank and # begin a comment (quote"),
+        ("description=run #2", "--set description=run #2: a space and # begin a comment (quote"),
     ],
 )
 def test_overrides_are_named_in_the_message(write: Path, override: str, message: str) -> None:

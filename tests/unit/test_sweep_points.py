@@ -189,7 +189,7 @@ def test_files_that_a_scenario_names_are_a_part_of_the_sweep(scenario: Path) -> 
         (("repeats=",), "--over repeats=: needs values after the ="),
         (("repeats=1,,2",), "--over repeats=1,,2: the list of values is not YAML"),
         (("repeats=1], [2",), "--over repeats=1], [2: the list of values is not YAML"),
-        (("description=a #x, b",), "--over description=a #x, b: a blank and # begin a comment"),
+        (("description=a #x, b",), "--over description=a #x, b: a space and # begin a comment"),
         (("repeats=1,2,1",), "--over repeats=1,2,1: duplicate value '1'"),
         (("seed=20000,2e4",), "--over seed=20000,2e4: duplicate value '2e4'"),
         (("x=[1, 2.0],[1.0, 2]",), "duplicate value '[1.0, 2]'"),

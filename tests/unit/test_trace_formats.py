@@ -92,13 +92,13 @@ def test_fractions_and_suffixes_of_a_byte_matrix() -> None:
 def test_what_of_matrices_and_schedules_is_left_out_is_named() -> None:
     assert trace_in([b"7 1\n1 2\n"]).left_out == ("9 bytes of ranks to themselves",)
     calc = b"num_ranks 2\nrank 0 {\ncalc 1 cpu 2\ncalc 1 cpu 0 nic 1\ncalc 1\n}\n"
-    assert trace_in([calc]).left_out == ("processors of messages, and interfaces, in 1 statements",)
+    assert trace_in([calc]).left_out == ("processors of messages, and interfaces, in 1 statement",)
     larger = b"num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 9b from 0\n}\n"
-    told = ("room of 1 receives for more bytes than they are sent",)
+    told = ("room of 1 receive for more bytes than are sent",)
     assert trace_in([larger]).left_out == told
     begun = b"num_ranks 2\nrank 0 {\na: calc 1\ncalc 1%s\nb: calc 1 cpu 2\nb irequires a\n}\n"
     (said,) = trace_in([begun % b""]).left_out
-    assert said.startswith("turns of 1 calculations at whose begin (irequires) others begin")
+    assert said.startswith("turns of 1 calculation at whose start (irequires) others start")
     assert trace_in([begun % b" cpu 1"]).left_out == ()
 
 
@@ -250,7 +250,7 @@ def test_the_last_stage_of_aicb_computes_one_microbatch_in_turn() -> None:
 def test_aicb_microbatches_without_a_name_have_all_layers() -> None:
     trace = pipelined(2, 3, 4, named=False)
     assert trace.left_out[0] == (
-        "interleaving (vpp): 3 microbatches (ga) are no multiple of 2 stages; "
+        "interleaving (vpp): 3 microbatches (ga) are not a multiple of 2 stages; "
         "its 4 messages of a pass are one"
     )
     assert trace.left_out[1].startswith("division of the layers among 3 microbatches (ga)")
@@ -546,7 +546,7 @@ def test_text_behind_an_msccl_algorithm_is_no_step() -> None:
     behind = IN_PLACE + "Rank 0 chunk 0 is incorrect should be ReduceChunk index 0\n"
     trace = trace_in([behind.encode()], GIVEN)
     assert same(trace, trace_in([IN_PLACE.encode()], GIVEN))
-    assert trace.left_out == ("text behind the algorithm, from line 15 on",)
+    assert trace.left_out == ("text after the algorithm, from line 15 on",)
 
 
 def test_both_ends_of_an_msccl_message_agree() -> None:

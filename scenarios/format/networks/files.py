@@ -102,7 +102,7 @@ class LinkEntry(Strict):
     delay: Delay = 0.0
     """seconds that the link delays each packet"""
     loss: Loss = 0.0
-    """part of all packets that the link loses"""
+    """fraction of packets that the link drops"""
 
 
 class NetworkFile(Strict):

@@ -188,7 +188,7 @@ class CollectiveWork(Work):
             why = f" ({task.choice})" if task.choice else ""
             what = f"{task.algorithm} is only modeled: switches reduce, which cannot be emulated"
             others = ", ".join(algorithms_of(task.collective))
-            hint = f"use railbed predict, or another algorithm: {others}"
+            hint = f"use `./railbed predict`, or another algorithm: {others}"
             yield Issue((*place, "algorithm"), f"{what}{why}", hint)
 
     def issues(self, place: Place, grid: JobGrid, platform: str) -> Iterator[Issue]:

@@ -1,6 +1,6 @@
 """Exchange bytes between all ranks over plain sockets; needs Python's standard library alone.
 
-    railbed exec quickstart -- python3 exchange.py [BYTES]
+    sudo ./railbed exec quickstart -- python3 scenarios/library/programs/exchange.py [BYTES]
 
 Each rank listens at its address, sends BYTES to every other rank, and checks what comes from each.
 """

@@ -1,6 +1,6 @@
 """PyTorch's AllReduce and all-to-all over its gloo backend, with their results checked.
 
-    railbed exec quickstart --image IMAGE -- python3 gloo_collectives.py [BYTES]
+    sudo ./railbed exec quickstart --image IMAGE -- python3 THIS_FILE [BYTES]
 
 `testbed/program_image.sh python3-torch python3-numpy` makes IMAGE.
 """

@@ -1,6 +1,6 @@
 """Open MPI's AllReduce and all-to-all, with their results checked.
 
-    railbed exec quickstart --launcher -- mpirun python3 mpi_collectives.py
+    sudo ./railbed exec quickstart --launcher -- mpirun /usr/bin/python3 THIS_FILE
 
 Debian's packages openmpi-bin, python3-mpi4py and python3-numpy are needed.
 """

@@ -142,7 +142,7 @@ def _unused(given: dict[str, list[float]], strategy: Strategy) -> Iterator[str]:
         yield from (f"{key} without pipeline stages (pp)" for key in keys)
     elif strategy.chunks > 1 and not strategy.is_interleaved:
         count, stages = strategy.microbatches, strategy.stages
-        what = f"{count} microbatches (ga) are no multiple of {stages} stages"
+        what = f"{count} microbatches (ga) are not a multiple of {stages} stages"
         yield f"interleaving (vpp): {what}; its {strategy.chunks} messages of a pass are one"
 
 
@@ -150,7 +150,7 @@ def _listed(given: dict[str, list[float]], key: str) -> frozenset[int]:
     """Return the layers of a list, which begins with their number."""
     count, *layers = given.get(key, []) or [0.0]
     if count != len(layers):
-        what = f"{key} must have {count:g} layers behind their number, got {len(layers)}"
+        what = f"{key} must have {count:g} layers after their number, got {len(layers)}"
         raise Malformed(1, what)
     return frozenset(map(int, layers))
 

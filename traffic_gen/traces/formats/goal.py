@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from io import StringIO
 
+from model.sentences import counted
 from model.workload.trace import Action, Trace
 from model.workload.transfers.columns import NONE
 from traffic_gen.traces.formats.nodes import Defaults, Malformed, Node, Nodes, require_ranks
@@ -72,13 +73,13 @@ class _Reader:
             if later in self.begins:
                 self.nodes.wait(self.begins[later], earlier)
         if self.placed:
-            what = f"processors of messages, and interfaces, in {self.placed} statements"
+            what = f"processors of messages, and interfaces, in {counted(self.placed, 'statement')}"
             self.nodes.left_out.append(what)
         added = self.nodes.added
         turns = Counter((one.rank, one.processor) for one in added if one.processor != NONE)
         if late := sum(turns[added[node].rank, added[node].processor] > 1 for node in self.begins):
-            what = f"turns of {late} calculations at whose begin (irequires) others begin"
-            self.nodes.left_out.append(f"{what}, which do not wait for them")
+            what = f"turns of {counted(late, 'calculation')} at whose start (irequires) others"
+            self.nodes.left_out.append(f"{what} start, without waiting for them")
         return self.nodes.trace("GOAL")
 
     def _statement(self, statement: str, place: int) -> None:

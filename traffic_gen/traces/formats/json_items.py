@@ -83,7 +83,7 @@ def parsed(text: str) -> Item:
     """Return the value of a whole text; raise `Malformed` for any other text."""
     value, *others = values_in(text)
     if others:
-        raise Malformed(1, "is not JSON: more values behind the first one")
+        raise Malformed(1, "is not JSON: more values after the first one")
     return Item(value)
 
 

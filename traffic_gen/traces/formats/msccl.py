@@ -28,6 +28,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
+from model.sentences import counted
 from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.msccl_proof import (
     CUSTOM,
@@ -92,7 +93,7 @@ def read_msccl(text: str, defaults: Defaults) -> Trace:
         if b"<algo" in text.encode()[reader.parser.ErrorByteIndex :]:
             hint = "keep one in the file"
             raise Malformed(error.lineno, "has a second algorithm", hint) from None
-        reader.nodes.left_out.append(f"text behind the algorithm, from line {error.lineno} on")
+        reader.nodes.left_out.append(f"text after the algorithm, from line {error.lineno} on")
     return reader.trace()
 
 
@@ -284,7 +285,7 @@ class _Reader:
                 raise Malformed(self.steps[node].line, what)
             nodes.wait(node, self.ends[awaited])
         for what, count in sorted(self.unknown.items()):
-            nodes.left_out.append(f"attribute {what}, {count} times")
+            nodes.left_out.append(f"attribute {what}, {counted(count, 'time')}")
         if algorithm.is_custom:
             nodes.left_out.append("check of the result, which a custom collective does not name")
         trace = nodes.trace(FORMAT)

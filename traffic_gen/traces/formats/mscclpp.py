@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from math import lcm
 from typing import Any, NamedTuple
 
+from model.sentences import counted
 from model.workload.trace import Action, Trace
 from traffic_gen.traces.formats.json_items import Item, parsed
 from traffic_gen.traces.formats.msccl_proof import (
@@ -141,7 +142,7 @@ class _Reader:
             self.nodes.left_out.append("buffer_alignment: chunks are as long as their bytes")
         unknown = Counter(key for key in _keys(plan.value) if key not in KNOWN)
         for key, count in sorted(unknown.items()):
-            self.nodes.left_out.append(f"key {key[:40]!r}, {count} times")
+            self.nodes.left_out.append(f"key {key[:40]!r}, {counted(count, 'time')}")
         self.execution = PlanExecution(self.algorithm, self.nodes)
         # Of each GPU: the peer of each channel, and the rank and letter of each remote buffer.
         self.peers: list[dict[Channel, int]] = []
@@ -380,13 +381,17 @@ class _Block:
         sources = self._buffers(item, "src_buff", type_, kind.remote_sources)
         targets = self._buffers(item, "dst_buff", type_, kind.remote_targets)
         if not sources or not targets or (kind.pairs and len(sources) != len(targets)):
-            item.refuse(f"has {len(sources)} sources and {len(targets)} targets")
+            item.refuse(
+                f"has {counted(len(sources), 'source')} and {counted(len(targets), 'target')}"
+            )
         moves, channels = [(sources, targets)], list[Channel | None]([None])
         if kind.pairs:
             moves = [([one], [other]) for one, other in zip(sources, targets, strict=True)]
             channels = [*self._used_channels(item)] if is_port else [None] * len(moves)
         if len(channels) != len(moves):
-            item.refuse(f"has {len(channels)} channels for {len(moves)} targets")
+            item.refuse(
+                f"has {counted(len(channels), 'channel')} for {counted(len(moves), 'target')}"
+            )
         for (of, to), channel in zip(moves, channels, strict=True):
             if len({cells.size for cells in (*of, *to)}) > 1:
                 item.refuse("has buffers of different sizes")

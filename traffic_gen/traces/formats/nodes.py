@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model.arrays import Ints
+from model.sentences import counted
 from model.workload.trace import Action, Contradiction, Operation, Trace, matched
 from model.workload.transfers.collective import Collective
 from model.workload.transfers.columns import NONE, Rows
@@ -94,7 +95,7 @@ def fitted(trace: Trace, room: Ints, place: Callable[[int], str]) -> Trace:
         raise Contradiction(node, f"{what} {trace.rank[send]} sends {place(send)}; {hint}")
     if not (larger := int((beyond > 0).sum())):
         return trace
-    said = f"room of {larger} receives for more bytes than they are sent"
+    said = f"room of {counted(larger, 'receive')} for more bytes than are sent"
     return replace(trace, left_out=(*trace.left_out, said))
 
 
