@@ -57,9 +57,10 @@ def plugin_options() -> list[str]:
 def _enter_file(path: Path) -> None:
     """Enter the algorithms of a Python file; raise `ValueError` with a sentence if it has none."""
     spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)
-    if not path.exists():
+    # Unlike those of `Path`, these take what cannot be read for missing.
+    if not os.path.exists(path):
         raise ValueError("not found")
-    if spec is None or spec.loader is None or not path.is_file():
+    if spec is None or spec.loader is None or not os.path.isfile(path):
         raise ValueError("is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses look for their own module there

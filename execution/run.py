@@ -27,7 +27,7 @@ from linux.machine.resources import full, of_the_machine
 from linux.processes.interruptions import is_ending
 from linux.processes.lifetime import first_line
 from linux.processes.run_lock import RUNS
-from model.errors import EmulationError, RailbedError
+from model.errors import EmulationError, InputError, RailbedError
 from model.fabric.spec import FabricSpec
 from model.measurement.link_quality import DirectionCalibration
 from results.store.records import report_bug, write_json
@@ -228,8 +228,9 @@ def recording_early_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # What ends meanwhile may have made the folder again.
-        if isinstance(error, Exception) and not (folder.path / "state.json").exists():
+        # What ends meanwhile may have made the folder again; a store that is refused never had one.
+        failed = isinstance(error, Exception) and not isinstance(error, InputError)
+        if failed and not (folder.path / "state.json").exists():
             raise EmulationError(f"{folder.path}: removed during the run ({error})") from error
         of_machine = of_the_machine(error)
         if of_machine or isinstance(error, EmulationError):

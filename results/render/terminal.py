@@ -74,9 +74,12 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
         widths = _widths(section, lambda heading: max(heading.split() or [""], key=cell_len))
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
     table.show_header = show_header
-    # The last name, of groups' rows the only one, has what the others and the figures leave.
+    # The last name, of groups' rows the only one, has what the others and the figures leave, and at
+    # least its part of what the figures leave to all names.
     last = max(0, section.names - 1)
-    left = max(1, min(widths[last], width - _total(widths, gap) + widths[last]))
+    rest = width - _total(widths, gap) + widths[last]
+    part = (rest + sum(widths[:last])) // (last + 1)
+    left = max(1, min(widths[last], max(rest, part)))
     for number, (heading, least) in enumerate(zip(section.columns, widths, strict=True)):
         if number < section.names:
             given = left if number == last and broken else None
@@ -97,9 +100,9 @@ def _table(section: Section, rows: Sequence[Row], width: int, *, show_header: bo
 def _in_lines(name: str, width: int) -> str:
     """Break a name of a row behind `/`, or else behind `-`, so that it fits a width."""
     lines = [""]
-    for part in re.findall(r"[^/]+/?", name):
+    for part in re.findall(r"[^/]*/|[^/]+", name):
         fits = cell_len(part) < width
-        for piece in [part] if fits else re.findall(r"[^-]+-?", part):
+        for piece in [part] if fits else re.findall(r"[^-]*-|[^-]+", part):
             if lines[-1].strip() and cell_len(lines[-1] + piece) > width:
                 lines.append(" ")
             lines[-1] += piece

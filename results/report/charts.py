@@ -13,7 +13,7 @@ from model.sentences import counted
 from results.figures import kit
 from results.figures.paper import draw_pairs
 from results.report import analysis
-from results.report.run_data import CaseData
+from results.report.run_data import CaseData, Columns, rows
 from results.sections.section import Result, human_bytes, range_of, without_fabric
 from results.verdicts.verdict import is_timed
 
@@ -211,7 +211,7 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
     start_ns, end_s = (case.executions[column][row] for column in ("start_ns", "completion_s"))
     pairs = list(analysis.queue_pairs(case, number))
     pairs.sort(key=lambda pair: -np.ptp(pair[1]["sent_bytes"]))
-    queues = [(port, {**of, "ns": of["ns"] - start_ns}) for port, of in analysis.ports(case)]
+    queues = [(port, _since(start_ns, of)) for port, of in analysis.ports(case)]
     rates = [(pair, of["ns"], analysis.rates_bps(of) / 1e6) for pair, of in pairs]
     lengths = [(port, of["ns"], of["backlog_bytes"] / 1e3) for port, of in queues]
     panels = {
@@ -228,6 +228,13 @@ def transport_picture(case: CaseData, name: str) -> kit.Picture:
         grid[-1].set_xlabel("emulated s since the execution's start")
     told = f"{len(pairs)} queue pairs of {case.name}: rates, queues of ports, events"
     return kit.Picture(name, f"{told}.", figure)
+
+
+def _since(start_ns: int, samples: Columns) -> Columns:
+    """Return the samples from a moment on, and the last one before it; times count from there."""
+    first = max(0, int(np.searchsorted(samples["ns"], start_ns, "right")) - 1)
+    since = rows(samples, slice(first, None))
+    return {**since, "ns": since["ns"] - start_ns}
 
 
 def _first(lines: Sequence[Line]) -> list[Line]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from matplotlib.axes import Axes
 
+from model.sentences import counted
 from results.figures.kit import MARKERS, MODELED, SERIES, Picture, drawing, look, plain
 from results.render.page import Article, Part
 from results.report.charts import (
@@ -139,7 +140,8 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
             lines.setdefault(_others(point, key), []).extend(mine)
     with drawing(HEIGHT) as figure:
         axes = figure.add_subplot()
-        for index, (others, cases) in enumerate(list(lines.items())[:MOST_LINES]):
+        shown = list(lines.items())[:MOST_LINES]
+        for index, (others, cases) in enumerate(shown):
             _line(axes, sorted(cases, key=lambda pair: pair[0]), others, index)
         axes.plot([], [], color=MODELED, linewidth=0.8, label="modeled")
         if _spans_decades(places.values()):
@@ -160,9 +162,9 @@ def _swept(points: Sequence[Result], name: str, number: int) -> Picture:
         if legend.get_window_extent().width > 0.95 * figure.bbox.width:
             legend.remove()
             figure.legend(loc="outside upper left")
-            figure.set_figheight(HEIGHT + LEGEND_ROW * len(lines) / 2)
-    hidden = max(0, len(lines) - MOST_LINES)
-    more = f" Not drawn: {hidden} more settings of the other parameters." if hidden else ""
+            figure.set_figheight(HEIGHT + LEGEND_ROW * len(shown) / 2)
+    hidden = counted(len(lines) - len(shown), "more setting", "of the other parameters")
+    more = f" Not drawn: {hidden}." if len(lines) > len(shown) else ""
     return Picture(f"sweep-{number}", f"{name} over {key}.{more}", figure)
 
 

@@ -239,9 +239,10 @@ def link_reasons(
         if hop.link.name not in epoch.health.failed
         and not span.least <= carried.payload(hop) <= span.most
     ]
+    others = f" (one of {len(wrong)} such links)" if len(wrong) > SHOWN else ""
     for hop, span, payload in wrong[:SHOWN]:
         what = f"{hop.sender} -> {hop.receiver} carried {payload} bytes of payload"
-        why = f"forwarding and prediction disagree (one of {len(wrong)} such links)"
+        why = f"forwarding and prediction disagree{others}"
         yield Verdict.FAIL, f"{what}, must be {span.least:.0f} to {span.most:.0f}: {why}"
     yield from _switch_reasons(epoch, carried, irregular.retransmitted.total())
 

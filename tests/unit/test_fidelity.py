@@ -423,6 +423,7 @@ def test_a_link_that_carries_what_is_not_charged_to_it_fails(
     assert found[0][0] is Verdict.FAIL
     expected = f"{hop.sender} -> {hop.receiver} carried {doctored.payload(hop)} bytes of payload"
     assert expected in found[0][1]
+    assert found[0][1].endswith("forwarding and prediction disagree")
 
 
 @pytest.mark.parametrize(

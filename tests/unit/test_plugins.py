@@ -255,7 +255,12 @@ def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("missing.py", "not found"), ("mine.txt", "is not a Python file"), (".", "is not a Python")],
+    [
+        ("missing.py", "not found"),
+        (f"{'a' * 300}.py", "not found"),
+        ("mine.txt", "is not a Python file"),
+        (".", "is not a Python file"),
+    ],
 )
 def test_what_is_no_python_file_is_bad_input(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "mine.txt").write_text("x = 1")

@@ -812,6 +812,21 @@ def test_lines_of_queues_that_change_no_more_reach_the_executions_end(run: RunDa
     assert ends == [[end_s, 0], [end_s, 9], [end_s, 5]]
 
 
+def test_queues_of_earlier_executions_are_not_drawn(run: RunData) -> None:
+    (case, *_) = run.cases.values()
+    number, start_ns = (case.executions[column][-1] for column in ("number", "start_ns"))
+    one, many = np.zeros(1, int), np.zeros(4, int)
+    pair = dict.fromkeys(("source", "lane", "queue_pair", "ns", "sent_bytes"), one)
+    pairs = {**pair, "destination": one + 1, "repeat": one + number}
+    ports = {"link": np.array(["d0g0--rail0"] * 4), "receiver": np.array(["d0g0"] * 4)}
+    counts = {"backlog_bytes": np.array([9**9, 0, 9000, 0]), "dropped_packets": many}
+    queues = {**ports, **counts, "ns": start_ns + np.array([-2000, -1000, 1000, 2000])}
+    (_, axes) = transport_picture(replace(case, queue_pairs=pairs, queues=queues), "x").figure.axes
+    (line,) = axes.get_lines()
+    assert np.asarray(line.get_data())[1].tolist() == [0, 9, 0, 0]
+    assert axes.get_ylim()[1] < 10
+
+
 def test_queue_pairs_that_send_most_come_first_however_often_sampled(run: RunData) -> None:
     (case, *_) = run.cases.values()
     seconds, sent = [1.0, 2.0, 2.0, 2.001, 2.002], [0, 9000, 0, 100, 200]
@@ -842,6 +857,14 @@ def test_names_of_a_sweeps_lines_are_not_cut_off(run: RunData, dpi: int) -> None
     (legend,) = figure.legends
     assert legend.get_window_extent().x1 <= figure.bbox.x1
     assert figure.axes[0].get_window_extent().height > 1.2 * dpi
+
+
+def test_a_sweeps_picture_has_room_for_the_lines_that_it_draws(run: RunData) -> None:
+    names = [f"a-name-as-long-as-a-column-{number}" for number in range(7)]
+    parameters = [{"seed": 1, "fabric.roce.recovery": name} for name in names]
+    six, seven = (_swept_over(parameters[:shown], run, [1] * shown).pictures[0] for shown in (6, 7))
+    assert six.figure.get_figheight() == seven.figure.get_figheight()
+    assert seven.sentence.endswith("Not drawn: 1 more setting of the other parameters.")
 
 
 @pytest.mark.parametrize(("most", "named"), [(0, [""]), (1, [" queue pair 0", " queue pair 1"])])

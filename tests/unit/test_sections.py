@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markupsafe import escape
 from rich.console import Console
 
+from results.render import terminal
 from results.render.markdown import markdown
 from results.render.page import Article, Part, render
 from results.render.terminal import print_sections
@@ -80,6 +83,19 @@ def test_the_last_of_several_names_is_broken_between_its_words() -> None:
     print_sections([section], Console(file=text, width=80))
     case = [line[17:39].strip() for line in text.getvalue().splitlines()]
     assert case[1:] == ["rail-only/all-to-all/", "direct/matrix"]
+
+
+def test_a_long_value_leaves_room_for_the_name_behind_it() -> None:
+    row = ("/root/traces/" + 60 * "a", "rail-only/all-to-all", "1.000 s")
+    text = io.StringIO()
+    section = Section("", ("trace", "case", "measured"), [row], names=2)
+    print_sections([section], Console(file=text, width=60))
+    assert "rail-only/all-to-all" in text.getvalue()
+
+
+@given(st.text("ab/-"), st.integers(1, 20))
+def test_a_name_in_lines_loses_no_letter(name: str, width: int) -> None:
+    assert "".join(terminal._in_lines(name, width).split()) == name
 
 
 def test_scales_without_cases_have_no_words_about_a_table(result: dict[str, Any]) -> None:

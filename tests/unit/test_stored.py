@@ -148,6 +148,14 @@ def test_a_run_whose_folder_was_removed_is_no_bug(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_cannot_begin_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = RunFolder(tmp_path / "file" / "20260101-000000-a-0000", 1)
+    with pytest.raises(InputError, match="name another --store"):  # noqa: SIM117
+        with recording_early_end(folder), folder.locked():
+            folder.begin("", {})
+
+
 def test_list_says_that_a_run_whose_process_is_gone_has_ended(tmp_path: Path) -> None:
     folder = begun_run(tmp_path, "20260101-000000-a-0000", "", {})
     with folder.locked():
