@@ -157,9 +157,7 @@ class Network:
     @property
     def at_risk(self) -> dict[str, float]:
         """The GPUs that lose their NIC when a lowest switch fails, and those that lose one port."""
-        ports = self._ports_down
-        if not self._is_whole and max(self._rail_sizes) <= ports:
-            ports = max(_whole_on_switches(self._rail_sizes, ports))
+        ports = max((used for used, _ in self._filled), default=self._ports_down)
         hit = min(self.gpus, min(ports, self._endpoints) * self.nics.gpus_per_nic)
         return {
             "gpus_cut_off": hit if self.nics.ports == 1 else 0,
@@ -176,7 +174,15 @@ class Network:
         rails, ports = self.nics.rails(self.domain_size), self._ports_down
         if self._endpoints <= ports:
             return rails
-        return min(rails, max(1, ports // max(self._rail_sizes)))
+        most = max(1, ports // max(self._rail_sizes))
+        return min(rails, max((count for _, count in self._filled), default=most))
+
+    @property
+    def _filled(self) -> dict[tuple[int, int], int]:
+        """The switches of rails that are whole on one (see `_whole_on_switches`), else none."""
+        if self._is_whole or self._needs_tiers:
+            return {}
+        return _whole_on_switches(self._rail_sizes, self._of_switch)
 
     @property
     def _is_whole(self) -> bool:
@@ -235,19 +241,20 @@ def _sharing(sizes: dict[int, int], radix: int, count: int) -> Equipment:
     return replace(shared, switches=sum(_whole_on_switches(sizes, radix).values()))
 
 
-def _whole_on_switches(sizes: dict[int, int], radix: int) -> dict[int, int]:
-    """The number of switches by their ports in use, of rails that are whole on one.
+def _whole_on_switches(sizes: dict[int, int], radix: int) -> dict[tuple[int, int], int]:
+    """The number of switches by their ports in use and their rails, which are whole on one.
 
     Each switch takes as many as it holds, the larger ones first.
     """
-    left, switches = dict(sorted(sizes.items(), reverse=True)), dict[int, int]()
+    left, switches = dict(sorted(sizes.items(), reverse=True)), dict[tuple[int, int], int]()
     while left:
         used, taken = 0, dict[int, int]()
         for size, count in left.items():
             taken[size] = min(count, (radix - used) // size)
             used += taken[size] * size
         alike = min(left[size] // count for size, count in taken.items() if count)
-        switches[used] = switches.get(used, 0) + alike
+        filled = used, sum(taken.values())
+        switches[filled] = switches.get(filled, 0) + alike
         counts = {size: count - alike * taken[size] for size, count in left.items()}
         left = {size: count for size, count in counts.items() if count}
     return switches

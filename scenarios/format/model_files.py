@@ -22,7 +22,7 @@ WITHOUT_GATE = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gel
 ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "activation")
 # Models whose blocks have a gate whatever their activation function, beside all that TIED and
 # UNTIED name; and those among these that have none: `transformers/models/*/modeling_*.py`.
-GATED = ("gemma", "grok", "modernbert")
+GATED = ("gemma", "grok", "modernbert", "vaultgemma")
 UNGATED = re.compile(
     r"apertus|arcee|bert|bloom|codegen|falcon|gpt2|gpt_bigcode|gpt_neox?|gptj|mpt|nemotron|opt|"
     r"persimmon|phi|starcoder2"
@@ -101,8 +101,8 @@ TIED = re.compile(
     r"gpt_bigcode|gpt_neo|lfm2(_moe)?|mpt|opt|smollm3|starcoder2"
 )
 UNTIED = re.compile(
-    r"apertus|arcee|arctic|baichuan|bitnet|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|exaone4|glm4?|"
-    r"glm4_moe|gpt_neox|gpt_oss|gptj|granite|granitemoe(shared)?|hunyuan_v1_(dense|moe)|"
+    r"afmoe|apertus|arcee|arctic|baichuan|bitnet|codegen|dbrx|deepseek(_v2|_v3|_v32)?|dots1|"
+    r"exaone4|glm4?|glm4_moe|gpt_neox|gpt_oss|gptj|granite|granitemoe(shared)?|hunyuan_v1_(dense|moe)|"
     r"internlm[23]|kimi_k2|llama|llama4_text|minimax(_m2)?|ministral|mistral|mixtral|nemotron|"
     r"olmo[23]?|olmoe|persimmon|phi3?|phimoe|qwen[23](_moe)?|seed_oss|stablelm"
 )
@@ -137,6 +137,8 @@ LEFT_OUT = {
     "index_topk": ALL_TOKENS,
     "quantization_config": "the model is computed in bf16",
 }
+# What models of a class have without a key: `transformers/models/*/modeling_*.py`.
+LEFT_OUT_OF_CLASS = {"afmoe": "the gate of attention's output"}
 WINDOWS = {"sliding_window": ALL_TOKENS, "attention_chunk_size": ALL_TOKENS}
 # Layers other than attention and a feed-forward block, of several sizes, with shared weights or
 # repeated, embeddings of each layer, experts by other keys, an encoder, text deep in other parts.
@@ -165,7 +167,7 @@ SIZE = re.compile(
 NO_SIZES = re.compile(
     r"layer_types|attn_type_list|max_window_layers|no_rope_layers|no_rope_layer_interval|"
     r"moe_layers|rotary_dim|ep_size|sliding_window_size|duped_expert|index_head_dim|index_n_heads|"
-    r"qk_head_dim"
+    r"qk_head_dim|global_attn_every_n_layers"
 )
 # Keys of models with experts alone.
 OF_EXPERTS = re.compile(r"expert|^moe_|^first_k_dense_replace$")
@@ -296,6 +298,8 @@ class _Model:
                 method = value.get("quant_method") if isinstance(value, Mapping) else None
                 how = f" ({method})" if method else ""
                 yield f"{key}{how} of {name} is not modeled: {instead}"
+        if part := LEFT_OUT_OF_CLASS.get(self.kind):
+            yield f"{part} of {self.kind} is not modeled"
         assumed = [f"{key} {value}" for key, value in self.values.items() if key not in self.own]
         if assumed:
             lacking = f"keys that {name} lacks have the defaults of {self.kind}"

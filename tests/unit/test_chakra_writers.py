@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -227,15 +228,17 @@ def test_groups_of_the_same_ranks_are_told_apart() -> None:
     assert sorted(one.size_bytes for one in read(*files).operations) == [KIB, MIB]
 
 
-@pytest.mark.parametrize("size", [1, 2, RANKS])
-def test_a_group_without_ranks_has_the_first_ones(size: int) -> None:
-    listed = {"pg_name": "1", "ranks": [], "group_size": size}
+@pytest.mark.parametrize("size", [None, 0, 1, 2, RANKS])
+def test_a_group_without_ranks_has_the_first_ones(size: int | None) -> None:
+    """Or all, without a size."""
+    listed: dict[str, Any] = {"pg_name": "1", "ranks": [], "group_size": size}
     nodes = (
         node(0, 1, inputs=str([json.dumps([listed])])),
         collective(1, ALL_REDUCE, 8, attribute("pg_name", "1")),
     )
-    files = [b"\x00" + b"".join(nodes[: 1 + (rank < size)]) for rank in range(RANKS)]
-    assert groups(read(*files)) == {tuple(range(size)): 1}
+    members = range(size or RANKS)
+    files = [b"\x00" + b"".join(nodes[: 1 + (rank in members)]) for rank in range(RANKS)]
+    assert groups(read(*files)) == {tuple(members): 1}
 
 
 @pytest.mark.parametrize(
@@ -557,7 +560,7 @@ def test_both_ends_of_a_message_agree(source: int, room: int, what: str) -> None
     files = end(SEND, 8, source, 1), end(RECEIVE, room, 0, 1)
     with pytest.raises(Malformed, match=what) if what else nullcontext():
         trace = read(*files, given=NO_DEFAULTS)
-        told = ("room of 1 receives for more bytes than they are sent",) * (room > 8)
+        told = ("room of 1 receive for more bytes than are sent",) * (room > 8)
         assert (trace.total_bytes, trace.left_out) == (8, told)
 
 
@@ -629,6 +632,8 @@ def test_what_else_names_a_size_or_a_group_of_a_message_is_told() -> None:
             "groups of 2 messages, whose peers are ranks",
         ),
     )
+    barrier = collective(1, BARRIER, 9, size)
+    assert read(*everywhere(barrier)).left_out == ()
 
 
 def test_the_other_end_of_a_collective_operation_is_told() -> None:
@@ -741,6 +746,7 @@ def test_json(tmp_path: Path, write: Callable[[int], str]) -> None:
         ('{"nodes": [{"node_type": 4, "num_ops": 2.5}]}', ": node 0", "whole number .* got '2.5'"),
         ('{"nodes": [{"node_type": 4, "runtime": -2.5}]}', ": node 0", "or more, got -2.5"),
         ('{"nodes": [{"node_type": 4, "runtime": Infinity}]}', ": node 0", "got 'inf'"),
+        ('{"nodes": [{"node_type": 4, "runtime": -9223372036854775808.0}]}', ": node 0", "64 bits"),
         ('{"nodes": [{"node_type": 4, "runtime": 1e12}]}', ": node 0", "at most a day"),
         ('{"nodes": [{"node_type": 4}]}{"node_type": 4}', ":1", "nothing may follow"),
         ('{"version": "1"}[]', ":1", "must be objects"),
@@ -777,9 +783,9 @@ def test_json_with_numbers_of_types_is_known_by_its_communications() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told"), [(RANKS, ()), (8, ("ngpus 8: the files are of 4 ranks",))]
+    ("gpus", "told"), [(RANKS, ()), (str(RANKS), ()), (8, ("ngpus 8: the files are of 4 ranks",))]
 )
-def test_json_of_more_ranks_than_files_is_told(gpus: int, told: tuple[str, ...]) -> None:
+def test_json_of_more_ranks_than_files_is_told(gpus: int | str, told: tuple[str, ...]) -> None:
     one = {"Id": 1, "NodeType": 7, "comm_type": 0, "comm_size": 8}
     text = json.dumps({"workload_graph": [one], "ngpus": gpus})
     assert read(*[text.encode()] * RANKS).left_out == told

@@ -517,7 +517,9 @@ def test_what_a_model_cannot_be_is_refused(
     assert any(problem in str(one) for one in error.value.problems)
 
 
-@pytest.mark.parametrize(("kind", "matrices"), [("llama", 3), ("gemma", 3), ("nemotron", 2)])
+@pytest.mark.parametrize(
+    ("kind", "matrices"), [("llama", 3), ("gemma", 3), ("vaultgemma", 3), ("nemotron", 2)]
+)
 @pytest.mark.parametrize("act", ["silu", "gelu", "relu2", "newest", None])
 def test_a_known_class_has_a_gate_whatever_its_activation_function(
     tmp_path: Path, kind: str, matrices: int, act: str | None
@@ -598,6 +600,10 @@ def test_what_is_left_out_of_a_model_is_named(
         ({"model_type": "llama", "img_processor": {"name": "clip"}}, ["images are left out"]),
         ({"model_type": "llama", "mm_vision_tower": "openai/clip"}, ["images are left out"]),
         ({"model_type": "llama", "audio_processor": {"name": "cascades"}}, ["audio is left out"]),
+        (
+            {"model_type": "afmoe", "global_attn_every_n_layers": 4},
+            ["the gate of attention's output of afmoe is not modeled"],
+        ),
         ({"model_type": "llama", "num_mtp_layers": 1}, ["multi-token prediction is left out"]),
         ({"model_type": "qwen3", "tie_word_embeddings": False}, ["of qwen3: head_dim 128"]),
         ({"model_type": "llama", "first_k_dense_replace": 1, "mlp_layer_types": LAYERS[2:]}, []),

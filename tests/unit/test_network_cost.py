@@ -88,16 +88,17 @@ def test_rails_are_put_where_they_fit_first(
 ) -> None:
     gpus = data.draw(st.integers(domain_size, domain_size * radix))
     domains, more = divmod(gpus, domain_size)
-    switches: list[int] = []
+    switches: list[list[int]] = []
     for rail in [domains + 1] * more + [domains] * (domain_size - more):
-        place = next((n for n, used in enumerate(switches) if used + rail <= radix), None)
+        place = next((rails for rails in switches if sum(rails) + rail <= radix), None)
         if place is None:
-            switches.append(rail)
+            switches.append([rail])
         else:
-            switches[place] += rail
+            place.append(rail)
     found = Network(FabricKind.RAIL_ONLY, gpus, radix, domain_size)
     assert found.equipment.switches == len(switches)
-    assert found.at_risk["gpus_cut_off"] == max(switches)
+    assert found.at_risk["gpus_cut_off"] == max(map(sum, switches))
+    assert found.rails_on_a_switch == max(map(len, switches))
 
 
 @given(

@@ -70,7 +70,7 @@ def test_check_names_format_ranks_nodes_and_bytes(scenario: Path) -> None:
 
 def test_check_describes_groups_by_size_and_place() -> None:
     nodes = Nodes(ranks=6, left_out=["2 updates"])
-    for ranks in ((0, 1), (1, 0), (2, 3), (0, 4), (0, 3, 4), (0, 1, 2, 3, 4, 5)):
+    for ranks in ((0,), (0, 1), (1, 0), (2, 3), (0, 4), (0, 3, 4), (0, 1, 2, 3, 4, 5)):
         nodes.collective(Collective.ALL_REDUCE, 10, ranks, 0)
     nodes.collective(Collective.ALL_GATHER, 5, (0, 1), 0)
     for rank, peer in ((0, 5), (1, 2)):
@@ -80,10 +80,10 @@ def test_check_describes_groups_by_size_and_place() -> None:
     gpu_of = placed(PlacementRule.WRAP, 6, grid)
     assert list(Replay(nodes.trace("made"), "x", gpu_of, grid).details) == [
         "ranks: 6 on 4 GPUs",
-        "groups: 2 of 2 ranks (in one HB domain), 1 of 2 ranks (on one GPU), "
-        "1 of 3 ranks (across domains and rails), 1 of 6 ranks (all)",
+        "groups: 1 of 1 rank (on one GPU), 2 of 2 ranks (in one HB domain), "
+        "1 of 2 ranks (on one GPU), 1 of 3 ranks (across domains and rails), 1 of 6 ranks (all)",
         "all-gather: 1 operation, 5 bytes",
-        "all-reduce: 6 operations, 60 bytes",
+        "all-reduce: 7 operations, 70 bytes",
         "sends: 2, 14 bytes",
         "not replayed: 2 updates",
     ]

@@ -56,7 +56,7 @@ def is_chakra(content: bytes) -> bool:
 
 
 def _is_node(message: bytes) -> bool:
-    """Whether a message begins as a node: with an id, or with a type behind no name or a name."""
+    """Whether a message begins as a node: with an id, a type, or a name before its type."""
     if message[0] != NAME:
         return message[0] in (ID, TYPE)
     size, offset = protobuf.varint(message, 1)

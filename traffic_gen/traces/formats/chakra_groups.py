@@ -130,7 +130,7 @@ class Groups:
                     str(one["pg_name"]),
                     # One rank too many is refused.
                     tuple(map(int, one["ranks"]))
-                    or tuple(range(min(int(one.get("group_size", count)), count + 1))),
+                    or tuple(range(min(int(one.get("group_size") or count), count + 1))),
                 )
                 for one in (json.loads(groups[0]) if isinstance(groups[0], str) else groups)
             ]

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ def read_chakra_json(files: Sequence[bytes], given: Defaults) -> Trace:
         with of_file(file):
             listed, gpus = _nodes_in(content)
             nodes += listed
-            others += [gpus] * (gpus not in (None, len(files)))
+            others += [gpus] * (gpus not in (None, len(files), str(len(files))))
             counts.append(len(listed))
             require_nodes(len(nodes), ": node 0")
     rank, first = np.repeat(np.arange(len(files)), counts), starts_of(counts)
@@ -180,7 +179,7 @@ class FlatNodes:
 
         Times may have fractions.
         """
-        if name in TIMES and isinstance(value, float) and isfinite(value):
+        if name in TIMES and isinstance(value, float) and abs(value) < 2**63:
             return value
         if isinstance(value, str):
             value = NAMES.get(name, {}).get(_plain(value), value)

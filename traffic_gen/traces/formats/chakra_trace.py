@@ -202,6 +202,7 @@ class Assembly:
         twice &= columns.duration_micros != columns.runtime
         communicates = self.sends | self.receives | collectives
         resized = communicates & (columns.comm_size >= 0) & (columns.tensor_size > 0)
+        resized &= columns.comm_type != BARRIER
         resized &= columns.tensor_size != columns.comm_size
         in_group = columns.comm_group != MISSING
         in_group[list(columns.group)] = True
