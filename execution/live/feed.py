@@ -338,13 +338,12 @@ def _nodes(topology: Topology) -> Iterator[dict[str, Any]]:
         yield {"name": gpu.name, "kind": NodeKind.GPU.value, "row": gpu.domain, "column": gpu.rail}
     for level, names in enumerate((topology.hb_leaves, topology.hb_switches)):
         yield from (_hb_switch(topology, name, level) for name in names)
-    tiers = {name: number for number, tier in enumerate(topology.tiers) for name in tier}
     for switch in topology.switches:
         yield {
             "name": switch.name,
             "kind": switch.kind.value,
             "row": None,
             "column": switch.rail,
-            "tier": tiers[switch.name],
+            "tier": topology.tier_of[switch.name],
             "index": switch.index,
         }

@@ -307,16 +307,13 @@ class Topology:
         far = (gpu for gpu in self.domain(next(iter(near)).domain) if gpu not in near)
         return ports | {self.trunks[switch].lower: tuple(far)}
 
-    def uplinks_of(self, switch: str) -> list[Link]:
-        """The links of a switch that lead up, or to its own tier, in the order of their ports."""
-        return [
-            link
-            for link in self._links_by_node[switch]
-            if link.lower.node == switch or self._tier.get(link.lower.node) == self._tier[switch]
-        ]
+    def uplinks_of(self, switch: str) -> list[Hop]:
+        """The hops from a switch to the tier above, and within its own, in the order of ports."""
+        hops = (Hop(link, switch) for link in self._links_by_node[switch])
+        return [hop for hop in hops if self.tier_of.get(hop.receiver, -1) >= self.tier_of[switch]]
 
     @cached_property
-    def _tier(self) -> dict[str, int]:
+    def tier_of(self) -> dict[str, int]:
         """The number of each switch's tier, by its name."""
         return {switch: tier for tier, of in enumerate(self.tiers) for switch in of}
 

@@ -56,9 +56,10 @@ def divisors(wires: Sequence[Wire], gpus: Iterable[str]) -> dict[str, int]:
     Tiers that divide a destination's number by it before they choose among links do not repeat the
     choice of the tier below (D-mod-K routing, Zahavi 2010).
     """
-    ups = Counter(wire.lower for wire in wires)
-    found, product = dict[str, int](), 1
-    for tier in tiers(wires, gpus):
+    found, product, all_tiers = dict[str, int](), 1, tiers(wires, gpus)
+    tier_of = {switch: number for number, tier in enumerate(all_tiers) for switch in tier}
+    ups = Counter(w.lower for w in wires if tier_of.get(w.lower) != tier_of[w.upper])
+    for tier in all_tiers:
         found |= dict.fromkeys(tier, product)
         product *= max(1, *(ups[switch] for switch in tier))
     return found

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from model.fabric.build import leaf_of_domain
 from model.fabric.spec import Planes, SpineSelection
-from model.fabric.topology import Gpu, Hop, Link, NodeKind, OpenFlowSwitch, Topology
+from model.fabric.topology import Gpu, Hop, NodeKind, OpenFlowSwitch, Topology
 
 
 def flow_hash(*fields: object) -> int:
@@ -125,8 +125,8 @@ class EcmpSelection:
         """Deal out the destinations, lowest switch by lowest switch, to the uplinks of this tier.
 
         A next hop that the destination's lane is linked to comes first. While a packet's own uplink
-        works, it keeps it; those of lost uplinks are dealt out to the others. Links to switches of
-        the same tier count as uplinks.
+        works, it keeps it; those of lost uplinks are dealt out to the others. Links within the tier
+        count as uplinks where a next hop is one, and only they where all are.
         """
         holder = self.topology.holder(destination)
         last = self.topology.nic_links(holder)[destination.lane]
@@ -137,9 +137,11 @@ class EcmpSelection:
             number //= self.topology.divisors[here.name]
         else:
             number = self._number(origin, destination, entropy)
-        uplinks = self.topology.uplinks_of(here.name)
-        places = {hop.link: place for place, (hop, *_) in enumerate(ports.next_hops)}
-        turns = (places[link] for link in _dealt(uplinks, number) if link in places)
+        places = {hop: place for place, (hop, *_) in enumerate(ports.next_hops)}
+        tier_of = self.topology.tier_of
+        tiers = {tier_of.get(hop.receiver) for hop in places}
+        uplinks = [h for h in self.topology.uplinks_of(here.name) if tier_of[h.receiver] in tiers]
+        turns = (places[hop] for hop in _dealt(uplinks, number) if hop in places)
         return next(turns, number % len(ports.next_hops))
 
     def _number(self, origin: Gpu, destination: Gpu, entropy: int) -> int:
@@ -214,7 +216,7 @@ class EcmpSelection:
         return spine_round * (rails - 1) + rails_on
 
 
-def _dealt(uplinks: Sequence[Link], number: int) -> Iterator[Link]:
+def _dealt(uplinks: Sequence[Hop], number: int) -> Iterator[Hop]:
     """Yield a packet's own uplink, then the others in its order, which no failure changes."""
     if uplinks:
         turn, own = divmod(number, len(uplinks))

@@ -289,6 +289,17 @@ def test_data_that_suffices_is_not_called_too_little(
     assert load(path, [f"workloads.0.{key}={whole}"], TWO_CORES).cases
 
 
+def test_data_that_suffices_for_the_agents_alone_is_too_little(tmp_path: Path) -> None:
+    """The whole of it has steps that are too short for timers."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 8000}\n"
+        "workloads: [{collective: all-reduce, algorithm: ring, size: 100 kB}]\n"
+    )
+    with pytest.raises(InputError, match=r"would need 76.44 times .* are too few: send 4900000 B"):
+        load(path, ["workloads.0.size_scale=100"], TWO_CORES)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

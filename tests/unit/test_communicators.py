@@ -83,7 +83,7 @@ def test_a_communicator_that_is_not_there_is_told(asked: Asked, said: str) -> No
     [
         ("{domains: 4, domain_size: 1, platform: dgx-h100}", "domains"),
         ("{domains: 1, domain_size: 4, platform: dgx-h100}", "rails"),
-        ("{domains: 80, domain_size: 1, nics_per_domain: 2, platform: dgx-h100}", "domains"),
+        ("{domains: 300, domain_size: 1, nics_per_domain: 2, platform: dgx-h100}", "domains"),
     ],
 )
 @pytest.mark.parametrize("on_paper", [False, True])

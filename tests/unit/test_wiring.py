@@ -4,7 +4,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,21 @@ def test_both_ways_around_a_ring_of_switches_carry_the_same(switches: int) -> No
         used.update(hop for hop in routing.path(*pair) if hop.link.kind is LinkKind.UPLINK)
     assert len(used) == 2 * switches
     assert len(set(used.values())) == 1
+
+
+def test_links_between_leaf_switches_leave_the_uplinks_their_equal_shares() -> None:
+    """A fat tree of four pods, in each of which the two leaf switches are linked."""
+    fabric = spec(FabricKind.RAIL_OPTIMIZED, 16, 1)
+    wires = [Wire(gpu, f"leaf{place // 2}", GBIT) for place, gpu in enumerate(fabric.gpu_names)]
+    wires += [Wire(f"leaf{2 * pod}", f"leaf{2 * pod + 1}", GBIT) for pod in range(4)]
+    for pod, one, other in product(range(4), range(2), range(2)):
+        wires.append(Wire(f"leaf{2 * pod + one}", f"agg{2 * pod + other}", GBIT))
+        wires.append(Wire(f"agg{2 * pod + one}", f"core{2 * one + other}", GBIT))
+    topology = build_topology(wired(fabric, wires))
+    routing, used = Routing(topology), Counter[Hop]()
+    for pair in permutations(topology.gpus, 2):
+        used.update(hop for hop in routing.path(*pair) if hop.sender == hop.link.lower.node)
+    assert {used[hop] for hop in used if hop.receiver[:3] in {"agg", "cor"}} == {12}
 
 
 @pytest.mark.parametrize("more", [{}, {"matrix": "hot-expert"}])
