@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -16,7 +17,9 @@ from execution.cases.emulation import Experiment
 from execution.cases.progress import Listener
 from execution.run import Run
 from model.fabric.build import build_topology
+from model.fabric.job_grid import JobGrid
 from model.fabric.spec import FabricKind, FabricSpec
+from model.workload.transfers.collective import Collective
 from results.render.terminal import print_sections
 from results.report.run import run_article
 from results.report.run_data import read_run
@@ -30,6 +33,7 @@ from testbed.nodes.gpu_proxies import ProxyKind
 from tests.unit.articles import sections_of
 from tests.unit.stored_runs import stored_run
 from tests.unit.test_results import result
+from traffic_gen.workloads.sized_collective import SizedCollective
 
 HEAD = "fabric: {domains: 4, domain_size: 4, platform: dgx-h100, bandwidth_scale: 20000}\n"
 PAIRWISE = "collective: all-to-all, algorithm: pairwise, size: 8 MB"
@@ -104,6 +108,12 @@ def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
         f"rail-only/jobs/top+bottom: job top: {DIAGONAL}",
         f"rail-only/jobs/top+bottom: job bottom: {few}",
     ]
+
+
+def test_one_pair_that_crosses_is_told_in_the_singular() -> None:
+    task, grid = SizedCollective(Collective.ALL_TO_ALL, "direct", (2, 2), 8), JobGrid(2, 2)
+    told = "1 of 2 sending pairs of GPUs shares neither rail nor HB domain"
+    assert task.crossing(np.array([[0, 0], [1, 3]]), grid).startswith(told)
 
 
 def test_pairs_of_large_fabrics_are_not_counted(file: Path) -> None:
