@@ -808,13 +808,15 @@ def test_lines_of_queues_that_change_no_more_reach_the_executions_end(run: RunDa
     pair = dict.fromkeys(("source", "lane", "queue_pair", "ns", "sent_bytes"), one)
     pairs = {**pair, "destination": one + 1, "repeat": one + number}
     ports = {"link": np.array(["d0g0--rail0"] * 2), "receiver": np.array(["d0g0"] * 2)}
-    counts = {"backlog_bytes": two + 9000, "dropped_packets": np.array([0, 5])}
+    counts = {"backlog_bytes": two + 9000, "dropped_packets": np.array([0, 1])}
     queues = {**ports, **counts, "ns": start_ns + np.array([1000, 2000])}
     figure = transport_picture(replace(case, queue_pairs=pairs, queues=queues), "x").figure
     lines = [line for axes in figure.axes for line in axes.get_lines()]
     ends = [np.asarray(line.get_data())[:, -1].tolist() for line in lines]
     end_s = case.executions["completion_s"][0]
-    assert ends == [[end_s, 0], [end_s, 9], [end_s, 5]]
+    assert ends == [[end_s, 0], [end_s, 9], [end_s, 1]]
+    ticks = figure.axes[-1].get_yticks()
+    assert np.array_equal(ticks, np.rint(ticks))
 
 
 def test_queue_pairs_that_send_most_come_first_however_often_sampled(run: RunData) -> None:
