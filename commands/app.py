@@ -243,7 +243,17 @@ def _usage_or_bug(error: Exception) -> str:
     # A command that ends well has no bug to report.
     from results.store.records import report_bug
 
-    return of_the_machine(error) or str(report_bug(error))
+    of_machine = of_the_machine(error)
+    return _of_output() + of_machine if of_machine else str(report_bug(error))
+
+
+def _of_output() -> str:
+    """Name standard output if it cannot be written: what is left of it fails again."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        return "standard output: "
+    return ""
 
 
 def _end(message: str, exit_code: int) -> NoReturn:

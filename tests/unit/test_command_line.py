@@ -129,6 +129,16 @@ def test_output_that_fills_a_device_keeps_the_exit_code_of_its_error() -> None:
         assert subprocess.run(program, stdout=full, cwd=ROOT, env=environment).returncode == 4
 
 
+@pytest.mark.parametrize("words", [["list"], ["--help"]])
+def test_an_output_that_is_full_is_named(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-P", "-m", "commands", *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, env=environment)
+    said = b"railbed: standard output: [Errno 28] No space left on device\n"
+    assert (done.returncode, done.stderr) == (4, said)
+
+
 def test_help_imports_no_command() -> None:
     modules = [f"commands.{name}" for name in COMMANDS]
     ask = f"""
