@@ -65,7 +65,13 @@ class Listed(TyperCommand):
             epilog=f"Example: {self._example}",
             context_settings={"ignore_unknown_options": self._takes_words},
         )(getattr(module, self._function))
-        return get_command(alone).make_context(info_name, args, *rest, **extra)
+        try:
+            return get_command(alone).make_context(info_name, args, *rest, **extra)
+        except typer.TyperException as error:
+            # Typer's parser does not say whose option lacks its value, or takes none.
+            if getattr(error, "ctx", None) is None:
+                vars(error)["ctx"] = typer.Context(self, extra.get("parent"), info_name)
+            raise
 
 
 class Commands(TyperGroup):

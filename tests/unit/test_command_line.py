@@ -303,6 +303,26 @@ def test_options_that_cannot_be(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("run", "--set"), "`./railbed run --help` lists its options"),
+        (("run", "--json=1"), "`./railbed run --help` lists its options"),
+        (("run", "x", "--unknown"), "`./railbed run --help` lists its options"),
+        (("--unknown",), "`./railbed --help` lists the commands"),
+    ],
+)
+def test_wrong_usage_names_the_help_of_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    hint: str,
+) -> None:
+    assert exit_code(monkeypatch, *words) == 2
+    assert capsys.readouterr().err.endswith(f"({hint})\n")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_that_it_accepts(name: str) -> None:
     *_, words = COMMANDS[name]["example"].partition("./railbed ")
