@@ -342,6 +342,16 @@ def test_help_ends_with_the_example(
     assert f"Example: {COMMANDS['cost']['example']}" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("words", [[], ["run", "-h"]])
+def test_help_on_a_narrow_terminal_has_whole_names(words: list[str]) -> None:
+    """As wide as tables."""
+    program = [sys.executable, "-P", "-m", "commands", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "40"}
+    done = subprocess.run(program, capture_output=True, text=True, env=environment)
+    assert "…" not in done.stdout
+    assert {len(line) for line in done.stdout.splitlines() if line.startswith("╭")} == {80}
+
+
 @pytest.mark.usefixtures("quiet")
 def test_the_version_is_the_projects(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
