@@ -279,6 +279,7 @@ def test_without_root_the_virtual_clock_is_offered_where_it_is_an_option(
         (("paper", "fig6"), "'fig6' is not one of 'fig2a', 'fig2b', 'fig3',"),
         (("export", "latest", "--format", "x"), "'x' is not one of 'csv', 'parquet', 'json',"),
         (("vm", "--memory", "-1", "--", "true"), "--memory: must be 2048 to "),
+        (("exec", "quickstart", "--jsno", "--", "true"), "--jsno: is an unknown option"),
         (("vm", "--memory", "99999999999", "--", "true"), "--memory: must be 2048 to "),
         (("run", *SMALL, "--live-at", "0.0.0.0"), "--live-at: needs --live"),
         (
