@@ -322,7 +322,7 @@ def measured(case: Case, scenario: Scenario, slower: dict[str, float]) -> CaseRe
         for t, end_s in zip(steps.transfers, ended_s.tolist(), strict=True)
     )
     repeat = Repeat(0, True, float(ended_s.max()), 0.0, 0.0, (), (), records)
-    found = Measured(topology, steps, CaseExecutions((repeat,)))
+    found = Measured(topology, steps, CaseExecutions((repeat,)), epoch=Epoch(topology))
     return compare(case.name, found, prediction, case.size_scale, Thresholds(0.02, 0.05))
 
 
@@ -337,6 +337,15 @@ def test_a_job_that_ends_early_is_judged_though_the_case_ends_on_time(early: str
     found = measured(case, scenario, slower | {early: 0.6})
     assert found.verdict is Verdict.FAIL
     assert found.reasons == (f"job {early}: 40.0% away from the model, more than 5.0%",)
+
+
+def test_flows_of_jobs_that_share_links_are_in_the_result() -> None:
+    scenario = load(LIBRARY / "roce-two-jobs.yaml")
+    both = [case for case in scenario.cases if "top+bottom" in case.name]
+    cases = [measured(case, scenario, {"top": 1.0, "bottom": 1.0}) for case in both]
+    rail_only, rail_optimized = run_object("id", "some", Path("runs/id"), cases)["cases"]
+    assert rail_optimized["contention"]["flows"] == 2
+    assert "contention" not in rail_only
 
 
 def test_a_run_has_the_time_of_each_job_and_the_interference(file: Path) -> None:
