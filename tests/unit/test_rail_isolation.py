@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +26,7 @@ from results.report.run_data import read_run
 from results.sections.run import run_sections
 from results.verdicts.model_comparison import CaseResult
 from results.verdicts.run import run_object
+from results.verdicts.verdict import Verdict
 from scenarios.load import load
 from scenarios.planning.plan import rail_crossings
 from scenarios.scenario import Scenario
@@ -51,9 +52,13 @@ def file(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Said(Listener):
-    """Keeps the steps of a run."""
+    """Keeps the steps and the ratios of a run."""
 
     said: list[str]
+    ratios: list[float | None] = field(default_factory=list)
+
+    def judged(self, case: str, verdict: Verdict, ratio: float | None) -> None:
+        self.ratios.append(ratio)
 
     def step(self, what: str) -> None:
         self.said.append(what)
@@ -65,17 +70,19 @@ class Told:
 
     scenario: Scenario
     said: list[str]
+    changes: dict[str, Any] = field(default_factory=dict)
+    ratios: list[float | None] = field(default_factory=list)
 
     @property
     def listener(self) -> Said:
-        return Said(self.said)
+        return Said(self.said, self.ratios)
 
     def measure(self, name: str, *_: Any) -> "Told":
         self.said.append(f"{name} is measured")
         return self
 
     def judged(self) -> CaseResult:
-        return result()
+        return replace(result(), **self.changes)
 
 
 class OnPaper(Run):
@@ -94,6 +101,19 @@ def test_a_run_tells_it_before_the_case_and_keeps_it(file: Path) -> None:
     name = "all-to-all/pairwise"
     assert told.said[:2] == [f"rail-only/{name}: {SHARE}", f"rail-only/{name} is measured"]
     assert [case.rail_crossings for case in cases] == [(SHARE,), (), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratio"),
+    [({}, result().ratio), ({"incomplete": True}, None), ({"data_is_right": True}, None)],
+)
+def test_times_that_mean_nothing_are_told_without_a_ratio(
+    file: Path, changes: dict[str, Any], ratio: float | None
+) -> None:
+    file.write_text(f"{HEAD}workloads:\n- {{{RING}, kinds: rail-only}}\n")
+    told = Told(load(file), [], changes)
+    OnPaper(ProxyKind.PROCESS, cast(Measuring, told)).execute()
+    assert told.ratios == [ratio]
 
 
 def test_the_communicator_of_a_job_is_told_as_one(file: Path) -> None:
